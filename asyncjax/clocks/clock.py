@@ -1,0 +1,311 @@
+"""Clocks: how long every worker takes for every one of its jobs.
+
+A job of worker `i` lasts `download + load * compute + upload`; `compute` follows the clock's own law
+and each link is a clock of its own (no link, no time). The time of job `j` is a function of
+`(key, i, j)` alone. Used by all papers of this library; the parts follow Egger, Kas Hanna and
+Bitar (2023), who separate the time of computing, which grows with the load, from the uplink.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from asyncjax.clocks.parameters import Parameter, check_load, spread
+from asyncjax.clocks.streams import DOWNLOAD_STREAM, UPLOAD_STREAM, check_key
+
+
+class Times(NamedTuple):
+    """Parts of the time of jobs.
+
+    Attributes:
+        download: float[...], time units: the model travels to the worker.
+        compute: float[...], time units: the gradient is computed, load included.
+        upload: float[...], time units: the gradient travels to the server.
+    """
+
+    download: Array  # float[...], time units
+    compute: Array  # float[...], time units, already multiplied by the load
+    upload: Array  # float[...], time units
+
+    @property
+    def total(self) -> Array:
+        """Time from start to arrival, `download + compute + upload`, added in this order."""
+        return self.download + self.compute + self.upload
+
+
+@dataclass(frozen=True)
+class Law:
+    """The distribution of one duration: a bundle of pure functions, made once at module level.
+
+    Laws are hashable and equal by value, so that a compiled function serves every clock of its law.
+
+    Attributes:
+        name: name of the law.
+        draw: `(parameters of one worker, worker_key, first, count) -> float[count]`, the times of
+            jobs `first .. first + count - 1`; `first` may be traced, `count` is static, and the
+            time of a job must not depend on where the block begins or ends.
+        mean: `parameters -> float[n]`, long-run mean of one duration.
+        variance: `parameters -> float[n]`, long-run variance of one duration, inf where infinite.
+        is_random: False if `draw` needs no key.
+    """
+
+    name: str
+    draw: Callable[[dict[str, Array], Array | None, Array, int], Array]
+    mean: Callable[[dict[str, Parameter]], Parameter]
+    variance: Callable[[dict[str, Parameter]], Parameter]
+    is_random: bool = True
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """How long every worker takes for every one of its jobs.
+
+    A pytree: the parameters are leaves, the law is static. Make one with a factory of this room.
+
+    Attributes:
+        parameters: arrays with leading axis `[n]`, by name.
+        law: distribution of one compute time (static).
+        download: clock of the link to the worker, None for no time.
+        upload: clock of the link to the server, None for no time.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks
+        >>> clock = clocks.exponential(mean=[1.0, 2.0, 4.0])
+        >>> key = jax.random.key(0)
+        >>> clock.durations(key, 5).shape
+        (3, 5)
+        >>> bool((clock.durations(key, 5)[:, 3:] == clock.durations(key, 2, first=3)).all())
+        True
+    """
+
+    parameters: dict[str, Parameter]  # leaves float[n, ...]
+    law: Law = field(metadata={"static": True})
+    download: "Clock | None" = None  # a clock with the same n
+    upload: "Clock | None" = None  # a clock with the same n
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers `n`."""
+        return next(iter(self.parameters.values())).shape[0]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether any part of a job's time is drawn; if not, the key may be None."""
+        links = (self.download, self.upload)
+        return self.law.is_random or any(link is not None and link.is_random for link in links)
+
+    @property
+    def mean(self) -> Parameter:
+        """Long-run mean of a job's total duration at load 1, float[n], time units."""
+        total = self.law.mean(self.parameters)
+        for link in (self.download, self.upload):
+            total = total if link is None else total + link.mean
+        return total
+
+    @property
+    def variance(self) -> Parameter:
+        """Long-run variance of a job's total duration at load 1, float[n], inf where infinite."""
+        total = self.law.variance(self.parameters)
+        for link in (self.download, self.upload):
+            total = total if link is None else total + link.variance
+        return total
+
+    def times(
+        self,
+        key: Array | None,
+        n_jobs: int,
+        *,
+        first: ArrayLike = 0,
+        load: ArrayLike = 1.0,
+    ) -> Times:
+        """Draws the parts of the times of a block of jobs of every worker.
+
+        Args:
+            key: random key; None is allowed if nothing is random.
+            n_jobs: how many jobs a worker (static).
+            first: number of the first job of the block, may be traced.
+            load: factor of the compute part, a scalar or an array that broadcasts to
+                `[n, n_jobs]`, may be traced.
+
+        Returns:
+            Times of float[n, n_jobs].
+
+        Raises:
+            ValueError: if a key is needed and `key` is None or not a threefry key, if
+                `n_jobs < 1`, if `first < 0`, or if `load` is not positive (host values only) or of
+                a wrong shape.
+        """
+        count = _checked(self, key, n_jobs, "n_jobs", first, load, (self.n_workers,))
+        return _all_times(self, key, first, load, count)
+
+    def durations(
+        self,
+        key: Array | None,
+        n_jobs: int,
+        *,
+        first: ArrayLike = 0,
+        load: ArrayLike = 1.0,
+    ) -> Array:
+        """Draws the durations of a block of jobs of every worker, all parts together.
+
+        Args:
+            key: random key; None is allowed if nothing is random.
+            n_jobs: how many jobs a worker (static).
+            first: number of the first job of the block, may be traced.
+            load: factor of the compute part, as in `times`.
+
+        Returns:
+            float[n, n_jobs], time units.
+
+        Raises:
+            ValueError: as `times`.
+        """
+        return self.times(key, n_jobs, first=first, load=load).total
+
+    def job_times(
+        self,
+        key: Array | None,
+        worker: ArrayLike,
+        first: ArrayLike,
+        count: int,
+        load: ArrayLike = 1.0,
+    ) -> Times:
+        """Draws the parts of the times of a block of jobs of one worker.
+
+        Args:
+            key: random key; None is allowed if nothing is random.
+            worker: index of the worker, may be traced.
+            first: number of the first job of the block, may be traced.
+            count: how many jobs (static).
+            load: factor of the compute part, a scalar or an array that broadcasts to `[count]`.
+
+        Returns:
+            Times of float[count], the same bits as row `worker` of `times`.
+
+        Raises:
+            ValueError: as `times`, and if a `worker` on the host is not in `0 .. n - 1`.
+        """
+        if not isinstance(worker, jax.Array) and not 0 <= operator.index(worker) < self.n_workers:
+            raise ValueError(f"worker must be in 0 .. {self.n_workers - 1}, got {worker}.")
+        count = _checked(self, key, count, "count", first, load, ())
+        return _one_times(self, key, worker, first, load, count)
+
+    def broadcast(self, n_workers: int) -> "Clock":
+        """Gives every one of `n_workers` workers the law of a one-worker clock.
+
+        The workers are independent: each has its own stream.
+
+        Args:
+            n_workers: number of workers `n`.
+
+        Returns:
+            A clock with `n_workers` workers; this very clock if it has that many already.
+
+        Raises:
+            ValueError: if this clock has neither one nor `n_workers` workers.
+        """
+        if self.n_workers == n_workers:
+            return self
+        if self.n_workers != 1 or n_workers < 1:
+            raise ValueError(
+                "n_workers must be the clock's own number of workers (or positive for a clock with "
+                f"one worker), got {n_workers} for a clock with {self.n_workers}."
+            )
+        return Clock(
+            {name: spread(value, n_workers) for name, value in self.parameters.items()},
+            self.law,
+            None if self.download is None else self.download.broadcast(n_workers),
+            None if self.upload is None else self.upload.broadcast(n_workers),
+        )
+
+
+def _checked(
+    clock: Clock,
+    key: Array | None,
+    count: int,
+    count_name: str,
+    first: ArrayLike,
+    load: ArrayLike,
+    leading: tuple[int, ...],
+) -> int:
+    """Checks the arguments of a draw on the host; returns the count as an int."""
+    if clock.is_random:
+        check_key(key)
+    count = operator.index(count)
+    if count < 1:
+        raise ValueError(f"{count_name} must be at least 1, got {count}.")
+    if not isinstance(first, jax.Array) and operator.index(first) < 0:
+        raise ValueError(f"first must be at least 0, got {first}.")
+    check_load(load)
+    shape = (*leading, count)
+    try:
+        fits = jnp.broadcast_shapes(jnp.shape(load), shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"load must broadcast to {shape}, got an array of shape {jnp.shape(load)}."
+        )
+    return count
+
+
+def _finite(times: Array) -> Array:
+    """Keeps durations normal, positive and finite in their own precision; NaN stays NaN.
+
+    It also stands between a product and a later sum, which a compiler could otherwise contract
+    into one rounding in one program and not in the next.
+    """
+    limits = jnp.finfo(times.dtype)
+    return jnp.clip(times, limits.tiny, limits.max)
+
+
+def _row_times(
+    row: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
+) -> Times:
+    """Draws for one worker; `row` is the clock with the leading axis taken away."""
+    worker_key = None
+    if row.law.is_random:
+        assert key is not None  # checked by the callers
+        worker_key = jax.random.fold_in(key, worker)
+    drawn = row.law.draw(jax.tree.map(jnp.asarray, row.parameters), worker_key, first, count)
+    compute = _finite(load * _finite(drawn))
+
+    def link_times(link: Clock | None, stream: int) -> Array:
+        if link is None:
+            return jnp.zeros_like(compute)
+        link_key = jax.random.fold_in(key, stream) if link.is_random and key is not None else None
+        return _row_times(link, link_key, worker, first, jnp.ones((), compute.dtype), count).total
+
+    download = link_times(row.download, DOWNLOAD_STREAM)
+    return Times(download, compute, link_times(row.upload, UPLOAD_STREAM))
+
+
+@partial(jax.jit, static_argnames=("count",))
+def _one_times(
+    clock: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
+) -> Times:
+    """Draws for one worker of a clock."""
+    row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[worker], clock)
+    return _row_times(row, key, worker, first, load, count)
+
+
+@partial(jax.jit, static_argnames=("count",))
+def _all_times(clock: Clock, key: Array | None, first: Array, load: Array, count: int) -> Times:
+    """Draws for all workers of a clock."""
+    shape = (clock.n_workers, count)
+    rows, loads = (None, load) if jnp.ndim(load) == 0 else (0, jnp.broadcast_to(load, shape))
+
+    def one(row: Clock, worker: Array, load: Array) -> Times:
+        return _row_times(row, key, worker, first, load, count)
+
+    workers = jnp.arange(clock.n_workers, dtype=jnp.int32)
+    return jax.vmap(one, in_axes=(0, 0, rows))(clock, workers, loads)

@@ -1,0 +1,36 @@
+"""The registry: one example clock of every factory, three unequal workers each.
+
+Contract tests go through it; a new law adds its line here.
+"""
+
+from collections.abc import Callable
+
+from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.fixed import constant, recorded
+from asyncjax.clocks.links import communicating
+from asyncjax.clocks.markov_chain import markov
+from asyncjax.clocks.memoryless import (
+    exponential,
+    gamma,
+    lognormal,
+    pareto,
+    shifted_exponential,
+)
+
+_MEANS = (1.0, 2.0, 4.0)
+
+EXAMPLES: dict[str, Callable[[], Clock]] = {
+    "constant": lambda: constant(_MEANS),
+    "exponential": lambda: exponential(_MEANS),
+    "shifted_exponential": lambda: shifted_exponential(shift=(0.0, 0.5, 2.0), mean=_MEANS),
+    "gamma": lambda: gamma(shape=(0.5, 2.0, 9.0), mean=_MEANS),
+    "lognormal": lambda: lognormal(mean=_MEANS, sigma=(0.0, 0.5, 1.0)),
+    "pareto": lambda: pareto(mean=_MEANS, tail=(3.0, 5.0, 9.0)),
+    "markov": lambda: markov(
+        fast=1.0, slow=(2.0, 5.0, 9.0), to_slow=(0.1, 0.5, 0.9), to_fast=(0.3, 0.5, 0.8)
+    ),
+    "recorded": lambda: recorded([[1.0, 2.0, 1.5], [2.0, 2.0, 3.0], [5.0, 4.0, 7.0]]),
+    "communicating": lambda: communicating(
+        gamma(shape=2.0, mean=_MEANS), download=constant(0.25), upload=exponential((0.5, 1.0, 2.0))
+    ),
+}

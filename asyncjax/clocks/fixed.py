@@ -1,0 +1,104 @@
+"""Clocks without chance: constant times, and times recorded from real workers.
+
+    constant   T_ij = compute_i
+    recorded   T_ij = durations[i, j mod k]
+
+Constant unequal speeds are the setting of AsGrad's experiments (Islamov, Safaryan and Alistarh,
+2024); recorded times replay what real workers did, job by job.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from asyncjax.clocks.clock import Clock, Law
+from asyncjax.clocks.parameters import Parameter, align, positive
+from asyncjax.clocks.streams import job_indices
+
+
+def _draw_constant(
+    parameters: dict[str, Array], worker_key: Array | None, first: Array, count: int
+) -> Array:
+    return jnp.broadcast_to(parameters["compute"], (count,))
+
+
+def _mean_constant(parameters: dict[str, Parameter]) -> Parameter:
+    return parameters["compute"]
+
+
+def _variance_constant(parameters: dict[str, Parameter]) -> Parameter:
+    return 0.0 * parameters["compute"]
+
+
+def _draw_recorded(
+    parameters: dict[str, Array], worker_key: Array | None, first: Array, count: int
+) -> Array:
+    durations = parameters["durations"]
+    return durations[job_indices(first, count) % durations.shape[0]]
+
+
+def _mean_recorded(parameters: dict[str, Parameter]) -> Parameter:
+    return parameters["durations"].mean(axis=1)
+
+
+def _variance_recorded(parameters: dict[str, Parameter]) -> Parameter:
+    return parameters["durations"].var(axis=1)
+
+
+CONSTANT = Law("constant", _draw_constant, _mean_constant, _variance_constant, is_random=False)
+RECORDED = Law("recorded", _draw_recorded, _mean_recorded, _variance_recorded, is_random=False)
+
+
+def constant(compute: Any) -> Clock:
+    """Makes a clock whose jobs always last the same.
+
+    Formula: `T_ij = compute_i`.
+
+    Args:
+        compute: time of one job, positive; a number or `[n]`, time units.
+
+    Returns:
+        A clock that needs no key.
+
+    Raises:
+        ValueError: if a time is zero, negative, NaN or infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.constant([1.0, 2.0]).durations(None, 3).tolist()
+        [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]
+
+    Reference:
+        Islamov, Safaryan, Alistarh (2024), arXiv 2310.20452: speeds 1, ..., n in its public code.
+    """
+    return Clock(align(compute=positive("compute", compute)), CONSTANT)
+
+
+def recorded(durations: Any) -> Clock:
+    """Makes a clock that replays recorded times, from the beginning again when they end.
+
+    Formula: `T_ij = durations[i, j mod k]`.
+
+    Args:
+        durations: times `[n, k]`, positive, time units.
+
+    Returns:
+        A clock that needs no key. Its mean and variance are those of the recorded times.
+
+    Raises:
+        ValueError: if `durations` is not two-dimensional, is empty, or holds a time that is zero,
+            negative, NaN or infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.recorded([[1.0, 2.0], [3.0, 5.0]]).durations(None, 3).tolist()
+        [[1.0, 2.0, 1.0], [3.0, 5.0, 3.0]]
+    """
+    array = positive("durations", durations)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(
+            "durations must be a non-empty array [workers, jobs], got an array of shape "
+            f"{array.shape}."
+        )
+    return Clock({"durations": array}, RECORDED)

@@ -1,0 +1,61 @@
+"""Clocks with links: the model travels to the worker and the gradient back.
+
+    T = download + load * compute + upload
+
+The three parts are independent; the compute times are those of the clock without links under the
+same key. The separation follows Egger, Kas Hanna and Bitar (2023).
+"""
+
+from dataclasses import replace
+
+from asyncjax.clocks.clock import Clock
+
+
+def communicating(
+    clock: Clock, *, download: Clock | None = None, upload: Clock | None = None
+) -> Clock:
+    """Adds link times to a clock.
+
+    Formula: `T = download + load * compute + upload`.
+
+    Args:
+        clock: time of computing, the only part that a load multiplies.
+        download: time of sending the model to the worker, None for no time.
+        upload: time of sending the gradient to the server, None for no time. One-worker clocks
+            are broadcast to the number of workers of the others.
+
+    Returns:
+        A clock with the compute times of `clock`.
+
+    Raises:
+        TypeError: if an argument is not a clock.
+        ValueError: if the numbers of workers disagree, or `clock` has this link already.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clock = clocks.communicating(clocks.constant([1.0, 2.0]), upload=clocks.constant(0.5))
+        >>> clock.durations(None, 1, load=3.0).tolist()
+        [[3.5], [6.5]]
+
+    Reference:
+        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: computation and communication times.
+    """
+    given: dict[str, Clock] = {"clock": clock}
+    for name, link in (("download", download), ("upload", upload)):
+        if link is None:
+            continue
+        if isinstance(clock, Clock) and getattr(clock, name) is not None:
+            raise ValueError(f"{name} must be None for a clock that has one already, got {link!r}.")
+        given[name] = link
+    for name, part in given.items():
+        if not isinstance(part, Clock):
+            raise TypeError(f"{name} must be a clock, got {part!r}.")
+    n_workers = max(part.n_workers for part in given.values())
+    for name, part in given.items():
+        if part.n_workers not in (1, n_workers):
+            raise ValueError(
+                f"{name} must have 1 or {n_workers} workers as the other clocks, got "
+                f"{part.n_workers}."
+            )
+    wide = {name: part.broadcast(n_workers) for name, part in given.items()}
+    return replace(wide.pop("clock"), **wide)

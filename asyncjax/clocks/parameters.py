@@ -1,0 +1,139 @@
+"""Parameters of clocks: checked on the host, then aligned to one value a worker.
+
+A parameter is a number or one number a worker. What the caller gives as numbers or NumPy arrays is
+kept as NumPy float64, so that a simulation on the host loses nothing; jax narrows it when the clock
+enters compiled code without double precision. JAX arrays and tracers are passed on unchecked.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+Parameter = jax.Array | np.ndarray
+
+
+def as_floats(name: str, value: Any) -> Parameter:
+    """Turns what a caller gave into a floating point array.
+
+    Args:
+        name: name of the argument, for the message.
+        value: number, sequence of numbers, NumPy array, JAX array or tracer.
+
+    Returns:
+        A JAX array if a JAX array or tracer was given, else a NumPy float64 array.
+
+    Raises:
+        TypeError: if `value` is not made of real numbers.
+    """
+    try:
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+            array = jnp.asarray(value)
+            return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be made of real numbers, got {value!r}.") from error
+
+
+def _require(name: str, value: Parameter, allowed: np.ndarray | np.bool_, words: str) -> Parameter:
+    """Raises for the first entry of a host array that is not allowed."""
+    if np.all(allowed):
+        return value
+    first = np.unravel_index(np.argmin(allowed), np.shape(value))
+    where = f" at index {', '.join(str(int(i)) for i in first)}" if first else ""
+    raise ValueError(f"{name} must be {words}, got {float(value[first])}{where}.")
+
+
+def positive(name: str, value: Any) -> Parameter:
+    """Reads a parameter that must be positive and finite (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, (array > 0) & np.isfinite(array), "positive and finite")
+
+
+def non_negative(name: str, value: Any) -> Parameter:
+    """Reads a parameter that must be at least 0 and finite (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, (array >= 0) & np.isfinite(array), "at least 0 and finite")
+
+
+def above_one(name: str, value: Any) -> Parameter:
+    """Reads a parameter that must be larger than 1 and finite (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, (array > 1) & np.isfinite(array), "larger than 1 and finite")
+
+
+def probability(name: str, value: Any) -> Parameter:
+    """Reads a parameter that must lie in [0, 1] (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, (array >= 0) & (array <= 1), "a probability in [0, 1]")
+
+
+def check_load(load: ArrayLike) -> None:
+    """Refuses a load on the host that is not positive and finite; traced loads pass.
+
+    Args:
+        load: factor of the compute time.
+
+    Raises:
+        ValueError: if a host value is zero, negative, NaN or infinite.
+        TypeError: if `load` is not made of real numbers.
+    """
+    positive("load", load)
+
+
+def align(**parameters: Parameter) -> dict[str, Parameter]:
+    """Broadcasts parameters to one value a worker.
+
+    Args:
+        **parameters: scalars or arrays `[n]`, by name.
+
+    Returns:
+        The same names, each an array `[n]` (`n = 1` if all are scalars).
+
+    Raises:
+        ValueError: if a parameter has more than one axis, is empty, or the lengths disagree.
+    """
+    for name, value in parameters.items():
+        if value.ndim > 1 or value.size == 0:
+            raise ValueError(
+                f"{name} must be a number or one number a worker, got an array of shape "
+                f"{value.shape}."
+            )
+    lengths = {name: value.size for name, value in parameters.items()}
+    n_workers = max(lengths.values())
+    if any(length not in (1, n_workers) for length in lengths.values()):
+        given = " and ".join(f"{name} with {length}" for name, length in lengths.items())
+        raise ValueError(f"parameters must agree on the number of workers, got {given} values.")
+    return {name: spread(value.reshape(-1), n_workers) for name, value in parameters.items()}
+
+
+def spread(value: Parameter, n_workers: int) -> Parameter:
+    """Repeats the one row of `value` for every worker.
+
+    Args:
+        value: array with leading axis 1 or `n_workers`.
+        n_workers: number of workers `n`.
+
+    Returns:
+        An array `[n, ...]` of the same kind (NumPy or JAX).
+    """
+    shape = (n_workers, *value.shape[1:])
+    if isinstance(value, jax.Array):
+        return jnp.broadcast_to(value, shape)
+    return np.broadcast_to(value, shape)
+
+
+def namespace(*arrays: Parameter) -> ModuleType:
+    """Module to compute moments in: `jax.numpy` if any array is a JAX array, else `numpy`."""
+    return jnp if any(isinstance(array, jax.Array) for array in arrays) else np

@@ -1,0 +1,76 @@
+"""Random streams: which key belongs to which job.
+
+The time of job `j` of worker `i` is a function of `(key, i, j)` alone:
+
+    worker_key = fold_in(stream_key, i)        job_key = fold_in(worker_key, j)
+
+The compute part uses the caller's key as its stream key; each link folds its own tag into the key
+first. So blocks of any size and offset agree, a longer run begins like a shorter one, and adding
+links to a clock leaves its compute times as they were.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+# Tags of the link streams ("down" and "up" in ASCII), far above any number of workers.
+DOWNLOAD_STREAM = 0x646F776E
+UPLOAD_STREAM = 0x00007570
+
+
+def check_key(key: Array | None) -> None:
+    """Refuses a missing key and key types whose draws depend on the size of a batch.
+
+    Args:
+        key: what the caller gave.
+
+    Raises:
+        ValueError: if `key` is None, or of an implementation whose vectorised draws are not the
+            draws of its keys one by one.
+    """
+    if key is None:
+        raise ValueError("key must be a jax.random.key for a clock with random times, got None.")
+    implementation = str(jax.random.key_impl(key))
+    if "threefry" not in implementation:
+        raise ValueError(
+            "key must be a threefry key (its draws do not depend on the size of a batch), got "
+            f"{implementation}."
+        )
+
+
+def job_indices(first: ArrayLike, count: int) -> Array:
+    """Lists the jobs `first, ..., first + count - 1`, int32[count]."""
+    return jnp.asarray(first, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
+
+
+def job_keys(worker_key: Array, first: ArrayLike, count: int) -> Array:
+    """Makes one key a job.
+
+    Args:
+        worker_key: key of one worker's stream.
+        first: number of the first job, may be traced.
+        count: how many jobs.
+
+    Returns:
+        key[count].
+    """
+    return jax.vmap(lambda job: jax.random.fold_in(worker_key, job))(job_indices(first, count))
+
+
+def open_uniform(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Draws uniform numbers in the open interval (0, 1).
+
+    Draws of `jax.random.uniform` lie on the grid `k eps`; half a cell is added, which is exact, so
+    that neither 0 nor 1 can occur and the distribution stays symmetric about 1/2.
+
+    Args:
+        key: random key.
+        shape: shape of the result.
+        dtype: floating point type.
+
+    Returns:
+        float[shape].
+    """
+    grid = jax.random.uniform(key, shape, dtype)
+    return grid + jnp.asarray(jnp.finfo(dtype).eps / 2, dtype)

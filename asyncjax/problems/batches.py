@@ -1,0 +1,150 @@
+r"""Batches: which rows of its shard a worker uses for a job.
+
+A batch rule maps the size m of the shard, the worker's job number j and the job's key to
+positions in the shard:
+
+.. math:: \text{whole: } 0, \dots, m - 1 \qquad \text{cyclic: } (jB + r) \bmod m \qquad
+          \text{uniform: } \xi_r \sim U\{0, \dots, m - 1\}, \qquad r = 0, \dots, B - 1
+
+A rule of your own is any hashable function `(size, capacity, job, key) -> (positions, valid)`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.problems import checks
+
+
+class Batch(Protocol):
+    """A hashable rule that chooses a job's rows; equal rules share a compilation."""
+
+    def __call__(
+        self, size: jax.Array, capacity: int, job: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the positions of a job's rows in the worker's shard.
+
+        Args:
+            size: int32 scalar, the rows in this worker's shard.
+            capacity: the rows in the largest shard.
+            job: int32 scalar, how many jobs this worker had started before.
+            key: a typed key.
+
+        Returns:
+            positions int32[b] in 0..capacity-1, and valid bool[b]: False marks padding, which
+            counts for nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All rows of the shard."""
+
+    def __call__(
+        self, size: jax.Array, capacity: int, job: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns every position, those beyond the shard's end marked as padding."""
+        positions = jnp.arange(capacity, dtype=jnp.int32)
+        return positions, positions < size
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """The next `size` rows of the shard, round and round."""
+
+    size: int
+
+    def __call__(
+        self, size: jax.Array, capacity: int, job: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns positions (job B + 0..B-1) mod m, exact for every job number."""
+        rows = jnp.asarray(size).astype(jnp.uint32)
+        turn = jnp.asarray(job).astype(jnp.uint32) % rows
+        first = jnp.zeros_like(turn)
+        for digit in f"{self.size:b}":  # Horner's rule modulo m: job * B itself may overflow
+            first = (2 * first + (turn if digit == "1" else 0)) % rows
+        positions = (first + jnp.arange(self.size, dtype=jnp.uint32) % rows) % rows
+        return positions.astype(jnp.int32), jnp.ones(self.size, bool)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """`size` rows of the shard drawn with replacement."""
+
+    size: int
+
+    def __call__(
+        self, size: jax.Array, capacity: int, job: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns independent uniform positions in 0..m-1."""
+        positions = jax.random.randint(key, (self.size,), 0, size, dtype=jnp.int32)
+        return positions, jnp.ones(self.size, bool)
+
+
+def whole() -> Whole:
+    """Returns the rule that takes every row of the shard: the exact gradient of f_i.
+
+    With shards of unequal size the padding is masked, so the loss is the mean over the rows that
+    the worker really has.
+
+    Returns:
+        The rule.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import problems
+        >>> positions, valid = problems.whole()(3, 4, 0, jax.random.key(0))
+        >>> positions.tolist(), valid.tolist()
+        ([0, 1, 2, 3], [True, True, True, False])
+    """
+    return Whole()
+
+
+def cyclic(size: int) -> Cyclic:
+    r"""Returns the rule that goes through the shard in order, `size` rows a job.
+
+    .. math:: (jB + r) \bmod m, \qquad r = 0, \dots, B - 1
+
+    Args:
+        size: B, rows in a job, at least 1; more than the shard has means rows repeat.
+
+    Returns:
+        The rule, a function of the job number alone.
+
+    Raises:
+        TypeError: if `size` is no integer.
+        ValueError: if it is below 1.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import problems
+        >>> problems.cyclic(2)(3, 4, 1, jax.random.key(0))[0].tolist()
+        [2, 0]
+    """
+    return Cyclic(checks.whole_number("batch size", size, 1))
+
+
+def uniform(size: int) -> Uniform:
+    """Returns the rule that draws `size` rows of the shard with replacement, from the job's key.
+
+    Args:
+        size: rows in a job, at least 1.
+
+    Returns:
+        The rule: an unbiased estimate of the gradient of f_i.
+
+    Raises:
+        TypeError: if `size` is no integer.
+        ValueError: if it is below 1.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import problems
+        >>> positions, valid = problems.uniform(4)(3, 4, 0, jax.random.key(0))
+        >>> positions.shape, bool((positions < 3).all()), bool(valid.all())
+        ((4,), True, True)
+    """
+    return Uniform(checks.whole_number("batch size", size, 1))

@@ -1,0 +1,262 @@
+"""Numbers that compare runs: when a target is reached, medians over seeds, the best setting.
+
+Time to target, for records at ``x_1 <= x_2 <= ...`` with values ``v_1, v_2, ...`` and target ``c``:
+``x_i`` for the smallest ``i`` with ``v_i <= c``, and infinity when there is none. A method that
+never reaches the target therefore keeps its place in a comparison, as infinitely slow, and
+medians over seeds count it so.
+
+Everything here is plain NumPy on the host, in float64.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Median and quartiles of a set of samples, and how many of the samples were finite."""
+
+    median: Any  # float64[...]
+    low: Any  # float64[...], lower quartile
+    high: Any  # float64[...], upper quartile
+    reached: Any  # float64[...], share of finite samples, 0 to 1
+
+
+def time_to_target(
+    axis: ArrayLike,
+    values: ArrayLike,
+    target: float,
+    *,
+    above: bool = False,
+    interpolate: bool = False,
+) -> Any:
+    """First point of the axis at which the values reach a target.
+
+    ``min {x_i : v_i <= target}`` (``>=`` when ``above``), infinity when there is none.
+
+    Args:
+        axis: ``[R]`` or broadcastable to `values`: time, gradients or updates at each record,
+            not decreasing along the last dimension.
+        values: ``[..., R]``: what was measured at each record. NaN never counts as reached.
+        target: The value to reach.
+        above: Reached means at or above the target (an accuracy) instead of at or below (a loss).
+        interpolate: Place the crossing between two records by a straight line instead of at the
+            later record. Only where the record before the crossing is finite.
+
+    Returns:
+        float64 ``[...]`` in the unit of the axis, infinity where the target is never reached.
+
+    Raises:
+        ValueError: If the target is NaN, the shapes do not fit or the axis decreases.
+
+    Example:
+        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5))
+        2.0
+        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 1.5, interpolate=True))
+        1.5
+        >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 0.5))
+        inf
+    """
+    if np.isnan(target):
+        raise ValueError(f"target is {target}; it must be a number.")
+    points, curve = _matched(axis, values)
+    curve, goal = (-curve, -target) if above else (curve, float(target))
+    if curve.shape[-1] == 0:
+        return np.full(curve.shape[:-1], np.inf)[()]
+    hit = (curve <= goal) & ~np.isnan(points)
+    first = hit.argmax(axis=-1)[..., None]
+    at = np.take_along_axis(points, first, axis=-1)
+    if interpolate:
+        before = np.maximum(first - 1, 0)
+        start = np.take_along_axis(points, before, axis=-1)
+        old = np.take_along_axis(curve, before, axis=-1)
+        new = np.take_along_axis(curve, first, axis=-1)
+        between = (first > 0) & np.isfinite(old) & np.isfinite(new) & np.isfinite(start)
+        drop = np.where(between, old - new, 1.0)
+        share = np.where(between, old - goal, 1.0) / drop
+        at = np.where(between, start + share * (at - start), at)
+    return np.where(hit.any(axis=-1), at[..., 0], np.inf)[()]
+
+
+def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> Spread:
+    """Median and quartiles over the last dimension, with failures counted as the worst value.
+
+    Quantile ``q`` of sorted ``s_0 <= ... <= s_{S-1}`` lies at position ``q (S - 1)``, on the
+    straight line between its two neighbours. A neighbour of positive weight that is infinite makes
+    the quantile infinite; one of weight zero does not count. So the median is infinite as soon as
+    half of an even number of samples, or more than half of an odd number, did not reach.
+
+    Args:
+        samples: ``[..., S]``, one sample a seed. NaN (diverged) counts as the worst value.
+        smaller_is_better: The worst value is plus infinity (times, losses); otherwise minus
+            infinity (accuracies).
+
+    Returns:
+        A `Spread` of arrays ``[...]``; `reached` is the share of finite samples.
+
+    Raises:
+        ValueError: If there is no sample.
+
+    Example:
+        >>> spread = median_and_spread([3.0, 1.0, float("inf")])
+        >>> float(spread.median), float(spread.low), float(spread.high)
+        (3.0, 2.0, inf)
+        >>> round(float(spread.reached), 3)
+        0.667
+    """
+    data = np.asarray(samples, dtype=np.float64)
+    if data.ndim == 0 or data.shape[-1] == 0:
+        raise ValueError(f"samples has shape {data.shape}; it must hold at least one sample.")
+    worst = np.inf if smaller_is_better else -np.inf
+    ordered = np.sort(np.where(np.isnan(data), worst, data), axis=-1)
+    reached = np.isfinite(data).mean(axis=-1)
+    low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    return Spread(median=median, low=low, high=high, reached=reached[()])
+
+
+def resample(
+    axis: ArrayLike, values: ArrayLike, grid: ArrayLike, *, stepwise: bool = False
+) -> np.ndarray:
+    """Curves of several seeds, read off at common points.
+
+    Args:
+        axis: ``[S, R]`` (or ``[R]``): where each seed was recorded, not decreasing. Records with a
+            NaN here are left out, so seeds with fewer records may be padded.
+        values: ``[S, R]``: what was recorded.
+        grid: ``[G]``: the common points, in the unit of the axis.
+        stepwise: Hold the last record until the next (a loss that changes at updates) instead of a
+            straight line between records.
+
+    Returns:
+        float64 ``[S, G]``; NaN outside the range that a seed covers.
+
+    Raises:
+        ValueError: If the shapes do not fit or an axis decreases.
+
+    Example:
+        >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [-1.0, 0.0, 1.0, 2.0, 3.0])
+        array([[nan,  4.,  2.,  0., nan]])
+        >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [1.0, 2.0], stepwise=True)
+        array([[4., 0.]])
+    """
+    points, curves = _matched(axis, values)
+    if curves.ndim != 2:
+        raise ValueError(f"values has shape {curves.shape}; it must be [seeds, records].")
+    where = np.asarray(grid, dtype=np.float64)
+    if where.ndim != 1:
+        raise ValueError(f"grid has shape {where.shape}; it must be one-dimensional.")
+    result = np.full((curves.shape[0], where.size), np.nan)
+    for seed in range(curves.shape[0]):
+        kept = ~np.isnan(points[seed])
+        at, value = points[seed][kept], curves[seed][kept]
+        if at.size:
+            result[seed] = _read_off(at, value, where, stepwise)
+    return result
+
+
+def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
+    """Index of the setting with the best median score over seeds.
+
+    ``argmin_g median_s scores[g, s]``, ties to the first. NaN and infinite scores count as the
+    worst value, and a setting whose median is not finite never wins.
+
+    Args:
+        scores: ``[G, S]`` (or ``[G]``): a row a setting, a column a seed.
+        smaller_is_better: Losses and times (the default), or accuracies.
+
+    Returns:
+        The index of the best setting.
+
+    Raises:
+        ValueError: If no setting has a finite median.
+
+    Example:
+        >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
+        1
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2 or table.size == 0:
+        raise ValueError(f"scores has shape {table.shape}; it must be [settings, seeds].")
+    if not smaller_is_better:
+        table = -table
+    # An infinitely good score is no score: a loss of minus infinity has diverged too.
+    medians = median_and_spread(np.where(np.isfinite(table), table, np.inf)).median
+    if not np.isfinite(medians).any():
+        raise ValueError(
+            f"scores has no finite median in any of its {table.shape[0]} settings, "
+            "so none is best; widen the grid."
+        )
+    return int(np.argmin(medians))
+
+
+def at_grid_edge(index: int, n_settings: int) -> bool:
+    """Whether a chosen setting is the first or last of its grid, so that a better may lie outside.
+
+    Args:
+        index: The chosen setting, as `best_on_grid` returns it.
+        n_settings: How many settings the grid has.
+
+    Returns:
+        True at either end; a grid of one setting is all edge.
+
+    Raises:
+        ValueError: If the index lies outside the grid.
+
+    Example:
+        >>> at_grid_edge(0, 5), at_grid_edge(3, 5)
+        (True, False)
+    """
+    if not 0 <= index < n_settings:
+        raise ValueError(f"index is {index}; it must lie in 0 to {n_settings - 1}.")
+    return index in (0, n_settings - 1)
+
+
+def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Axis and values as float64 of one shape, checked."""
+    curve = np.asarray(values, dtype=np.float64)
+    points = np.asarray(axis, dtype=np.float64)
+    if curve.ndim == 0:
+        raise ValueError("values is a single number; it must hold records in its last dimension.")
+    if points.ndim == 0 or points.shape[-1] != curve.shape[-1]:
+        raise ValueError(
+            f"axis has shape {points.shape} and values {curve.shape}; "
+            "their last dimensions must be equal."
+        )
+    try:
+        points = np.broadcast_to(points, curve.shape)
+    except ValueError as error:
+        raise ValueError(
+            f"axis has shape {points.shape}; it must broadcast to values {curve.shape}."
+        ) from error
+    known = np.fmax.accumulate(points, axis=-1)
+    if np.any(points < known):
+        raise ValueError("axis decreases along its last dimension; records must be in order.")
+    return points, curve
+
+
+def _quantile(ordered: np.ndarray, share: float) -> Any:
+    """A quantile of sorted samples in which an infinite neighbour of weight zero is ignored."""
+    place = share * (ordered.shape[-1] - 1)
+    below = int(np.floor(place))
+    weight = place - below
+    left = ordered[..., below]
+    if weight == 0.0:
+        return left[()]
+    right = ordered[..., below + 1]
+    with np.errstate(invalid="ignore"):
+        between = left + weight * (right - left)
+    return np.where(left == right, left, between)[()]
+
+
+def _read_off(at: np.ndarray, value: np.ndarray, where: np.ndarray, stepwise: bool) -> np.ndarray:
+    """One curve on the grid, NaN outside its range."""
+    if not stepwise:
+        return np.interp(where, at, value, left=np.nan, right=np.nan)
+    last = np.searchsorted(at, where, side="right") - 1
+    inside = (last >= 0) & (where <= at[-1])
+    return np.where(inside, value[np.maximum(last, 0)], np.nan)

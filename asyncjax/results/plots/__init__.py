@@ -1,0 +1,26 @@
+"""Plots of results; every function returns a matplotlib figure and shows nothing.
+
+Needs matplotlib: ``pip install "asyncjax[plots]"``. It is imported when a figure is made.
+"""
+
+from asyncjax.results.plots.bar_charts import bars
+from asyncjax.results.plots.gantt import timeline
+from asyncjax.results.plots.histograms import staleness_histogram
+from asyncjax.results.plots.lines import Panel, curves, panels
+from asyncjax.results.plots.sensitivity import step_size_sensitivity
+from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes
+from asyncjax.results.series import Series
+
+__all__ = [
+    "LineStyle",
+    "Panel",
+    "Series",
+    "assign_styles",
+    "bars",
+    "curves",
+    "panels",
+    "png_bytes",
+    "staleness_histogram",
+    "step_size_sensitivity",
+    "timeline",
+]

@@ -1,0 +1,197 @@
+"""Who computes what, when: the first moments of a trace, a row a worker, a bar a job.
+
+A bar runs from the start of a job to its arrival at the server and is coloured by the delay of its
+gradient. Work that is thrown away is grey and hatched, work still running at the end is pale. Ticks
+in the row above the workers mark the updates of the server.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from asyncjax.results.plots.style import MUTED, drawing, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+_BAR = 0.76  # height of a bar, in rows
+_KINDS = {
+    "thrown away": {"facecolor": "#C8C8C8", "edgecolor": "#6E6E6E", "hatch": "////"},
+    "cancelled": {"facecolor": "#F4DDD0", "edgecolor": "#D55E00", "hatch": "xxxx"},
+    "still running": {"facecolor": "#F2F2F2", "edgecolor": "#A8A8A8", "hatch": ""},
+}
+
+
+class Trace(Protocol):
+    """The fields of a trace that are drawn."""
+
+    @property
+    def time(self) -> Any: ...  # float64[E], arrival
+    @property
+    def worker(self) -> Any: ...  # int[E]
+    @property
+    def start(self) -> Any: ...  # float64[E]
+    @property
+    def used(self) -> Any: ...  # bool[E]
+    @property
+    def steps(self) -> Any: ...  # bool[E]
+    @property
+    def delay(self) -> Any: ...  # int[E], updates
+    @property
+    def n_workers(self) -> int: ...
+    @property
+    def cancelled(self) -> Any: ...  # None, or worker[K], start[K], time[K]
+    @property
+    def open_jobs(self) -> Any: ...  # None, or worker[C], start[C]; NaN start = still queued
+
+
+def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
+    """A chart of the jobs of every worker from time 0 to `until`.
+
+    Args:
+        trace: Arrivals in service order, with their fields as NumPy (or JAX) arrays.
+        until: Where the chart ends, in the unit of time of the trace.
+        title: Above the chart.
+
+    Returns:
+        A matplotlib figure: the chart and a colour bar of delays.
+
+    Raises:
+        ValueError: If `until` is not a positive finite number.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> trace = SimpleNamespace(
+        ...     time=[1.0, 2.0], worker=[0, 1], start=[0.0, 0.0], used=[True, True],
+        ...     steps=[True, True], delay=[0, 1], n_workers=2, cancelled=None, open_jobs=None)
+        >>> timeline(trace, until=3.0).axes[0].get_xlabel()
+        'time'
+    """
+    if not (np.isfinite(until) and until > 0):
+        raise ValueError(f"until is {until}; it must be a positive finite time.")
+    n_workers = int(trace.n_workers)
+    with drawing():
+        figure = new_figure(9.0, min(max(1.6 + 0.17 * n_workers, 2.6), 12.0))
+        axes = figure.subplots()
+        colours = _draw_used(axes, trace, until)
+        legend = [
+            name
+            for name, jobs in _grey_jobs(trace, until).items()
+            if _draw_grey(axes, name, *jobs, until)
+        ]
+        _draw_updates(axes, trace, until)
+        _dress(axes, n_workers, until)
+        if title:
+            axes.set_title(title)
+        bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30)
+        bar.set_label("delay [updates]")
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        if legend:
+            figure.legend(
+                handles=[_swatch(name) for name in legend],
+                loc="outside lower center",
+                ncols=len(legend),
+            )
+    return figure
+
+
+def _draw_used(axes: "Axes", trace: Trace, until: float) -> "ScalarMappable":
+    """Bars of gradients that were used, coloured by delay."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator  # noqa: F401
+
+    start = np.asarray(trace.start, dtype=np.float64)
+    shown = np.asarray(trace.used, dtype=bool) & (start < until)
+    delay = np.asarray(trace.delay)[shown]
+    largest = int(delay.max()) if delay.size else 0
+    # The palest part of the map is left out: it would vanish on white.
+    norm = Normalize(0, max(largest, 1))
+    scale = ScalarMappable(norm=norm, cmap="viridis_r")
+    worker, time = np.asarray(trace.worker)[shown], np.asarray(trace.time, np.float64)[shown]
+    _add_bars(axes, worker, start[shown], time, until, facecolors=scale.to_rgba(delay))
+    return scale
+
+
+def _grey_jobs(trace: Trace, until: float) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Worker, start and end of the jobs that end in nothing, by kind."""
+    lost = ~np.asarray(trace.used, dtype=bool)
+    kinds = {
+        "thrown away": (
+            np.asarray(trace.worker)[lost],
+            np.asarray(trace.start, np.float64)[lost],
+            np.asarray(trace.time, np.float64)[lost],
+        )
+    }
+    if trace.cancelled is not None:
+        kinds["cancelled"] = (
+            np.asarray(trace.cancelled.worker),
+            np.asarray(trace.cancelled.start, np.float64),
+            np.asarray(trace.cancelled.time, np.float64),
+        )
+    if trace.open_jobs is not None:
+        start = np.asarray(trace.open_jobs.start, np.float64)
+        end = np.full(start.shape, until)
+        kinds["still running"] = (np.asarray(trace.open_jobs.worker), start, end)
+    return kinds
+
+
+def _draw_grey(
+    axes: "Axes",
+    name: str,
+    worker: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    until: float,
+) -> bool:
+    """Bars of one kind of lost work; False where there is none before `until`."""
+    shown = start < until  # false for NaN: still in a queue
+    if not shown.any():
+        return False
+    _add_bars(axes, worker[shown], start[shown], end[shown], until, **_KINDS[name], linewidth=0.5)
+    return True
+
+
+def _add_bars(
+    axes: "Axes", worker: np.ndarray, start: np.ndarray, end: np.ndarray, until: float, **look: Any
+) -> None:
+    """Rectangles in the rows of their workers."""
+    from matplotlib.collections import PolyCollection
+
+    end = np.minimum(end, until)
+    top, bottom = worker - _BAR / 2, worker + _BAR / 2
+    corners = [(start, top), (end, top), (end, bottom), (start, bottom)]
+    shapes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+    if "edgecolor" not in look:
+        look = {"edgecolors": "white", "linewidths": 0.5, **look}
+    axes.add_collection(PolyCollection(list(shapes), **look))
+
+
+def _draw_updates(axes: "Axes", trace: Trace, until: float) -> None:
+    """A tick for every update of the server, in a row above the workers."""
+    time = np.asarray(trace.time, np.float64)
+    updates = time[np.asarray(trace.steps, dtype=bool) & (time <= until)]
+    axes.vlines(updates, -2.0, -1.0, color="black", linewidth=0.6 if updates.size > 150 else 0.9)
+
+
+def _dress(axes: "Axes", n_workers: int, until: float) -> None:
+    """Limits, ticks and labels."""
+    axes.set_xlim(0.0, until)
+    axes.set_ylim(n_workers - 0.3, -2.3)
+    every = max(1, -(-n_workers // 16))
+    rows = list(range(0, n_workers, every))
+    axes.set_yticks([-1.5, *rows], ["updates", *map(str, rows)])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.axhline(-0.7, color=MUTED, linewidth=0.5)
+    axes.set_xlabel("time")
+    axes.set_ylabel("worker")
+
+
+def _swatch(name: str) -> Any:
+    """An entry of the legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=name, linewidth=0.5, **_KINDS[name])

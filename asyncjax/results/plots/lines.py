@@ -1,0 +1,203 @@
+"""Curves with shaded bands: the loss of every method against time, gradients or updates.
+
+A line is a median over seeds, its band the quartiles. Points that are not finite (a run that has
+diverged, a stretch that some seed does not cover) leave a gap, and on a logarithmic axis so do points
+at or below zero.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asyncjax.results.plots.style import (
+    MUTED,
+    LineStyle,
+    add_grid,
+    drawing,
+    new_figure,
+    set_log,
+    styles_for,
+)
+from asyncjax.results.series import Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The curves of one panel and what they are drawn against."""
+
+    x_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+
+
+def curves(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    y_range: tuple[float, float] | None = None,
+    target: float | None = None,
+    styles: Mapping[str, LineStyle] | None = None,
+) -> "Figure":
+    """One plot of curves with shaded bands, the legend at its right.
+
+    Args:
+        series: The curves, in the order of the legend.
+        x_label: What the horizontal axis shows, with its unit.
+        y_label: What the vertical axis shows, with its unit.
+        title: Above the plot.
+        log_x: Logarithmic horizontal axis.
+        log_y: Logarithmic vertical axis.
+        y_range: Lowest and highest value shown; by default all are.
+        target: Draws a thin line at this value.
+        styles: Styles by name, to look the same as other plots.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: If there is no series, or `styles` misses one.
+
+    Example:
+        >>> line = Series("sgd", [0.0, 1.0], [2.0, 1.0], [1.5, 0.8], [2.5, 1.2])
+        >>> figure = curves([line], x_label="time [s]", y_label="loss")
+        >>> figure.axes[0].get_xlabel()
+        'time [s]'
+    """
+    panel = Panel(x_label, series, log_x)
+    chosen = styles_for(_names([panel]), styles)
+    with drawing():
+        figure = new_figure(8.0, 4.4)
+        axes = figure.subplots()
+        _draw(axes, panel, chosen, log_y, y_range, target)
+        axes.set_ylabel(y_label)
+        if title:
+            axes.set_title(title)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def panels(
+    parts: Sequence[Panel],
+    *,
+    y_label: str,
+    title: str = "",
+    log_y: bool = False,
+    y_range: tuple[float, float] | None = None,
+    target: float | None = None,
+    styles: Mapping[str, LineStyle] | None = None,
+) -> "Figure":
+    """Several plots of curves side by side with one vertical axis, the legend below.
+
+    Args:
+        parts: The panels from left to right.
+        y_label: What the vertical axis shows, with its unit.
+        title: Above all panels.
+        log_y: Logarithmic vertical axis.
+        y_range: Lowest and highest value shown; by default all are.
+        target: Draws a thin line at this value.
+        styles: Styles by name, to look the same as other plots.
+
+    Returns:
+        A matplotlib figure with an axes for each panel.
+
+    Raises:
+        ValueError: If there is no panel or no series, or `styles` misses one.
+
+    Example:
+        >>> line = Series("sgd", [0.0, 1.0], [2.0, 1.0], [1.5, 0.8], [2.5, 1.2])
+        >>> figure = panels([Panel("time [s]", [line]), Panel("updates", [line])], y_label="loss")
+        >>> [axes.get_xlabel() for axes in figure.axes]
+        ['time [s]', 'updates']
+    """
+    names = _names(parts)
+    chosen = styles_for(names, styles)
+    with drawing():
+        columns = min(len(names), 5)
+        rows = -(-len(names) // columns)
+        figure = new_figure(max(3.6 * len(parts), 6.0), 3.5 + 0.22 * rows)
+        grid = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
+        for axes, panel in zip(grid, parts, strict=True):
+            _draw(axes, panel, chosen, log_y, y_range, target)
+        grid[0].set_ylabel(y_label)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left")
+        handles = {}
+        for axes in grid:
+            found, labels = axes.get_legend_handles_labels()
+            handles.update({label: handles.get(label, h) for h, label in zip(found, labels, strict=True)})
+        figure.legend(
+            [handles[name] for name in names], names, loc="outside lower center", ncols=columns
+        )
+    return figure
+
+
+def _names(parts: Sequence[Panel]) -> list[str]:
+    """Names of all series, each once, in the order they come."""
+    names = list(dict.fromkeys(line.name for panel in parts for line in panel.series))
+    if not names:
+        raise ValueError("series is empty; a plot needs at least one curve.")
+    return names
+
+
+def _draw(
+    axes: "Axes",
+    panel: Panel,
+    styles: Mapping[str, LineStyle],
+    log_y: bool,
+    y_range: tuple[float, float] | None,
+    target: float | None,
+) -> None:
+    """Lines and bands of one panel."""
+    for line in panel.series:
+        style = styles[line.name]
+        x = _shown(line.x, panel.log_x)
+        low, high = _shown(line.low, log_y), _shown(line.high, log_y)
+        axes.fill_between(
+            x,
+            low,
+            high,
+            where=np.isfinite(x + low + high).tolist(),
+            color=style.colour,
+            alpha=0.16,
+            linewidth=0,
+        )
+        axes.plot(
+            x, _shown(line.median, log_y), color=style.colour, linestyle=style.dash, label=line.name
+        )
+    if target is not None:
+        axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        axes.annotate(
+            "target",
+            xy=(1.0, target),
+            xycoords=("axes fraction", "data"),
+            xytext=(-2, 3),
+            textcoords="offset points",
+            ha="right",
+            color=MUTED,
+            fontsize=8.5,
+        )
+    if y_range is not None:
+        axes.set_ylim(*y_range)
+    set_log(axes.xaxis, panel.log_x)
+    set_log(axes.yaxis, log_y)
+    axes.margins(x=0.01)
+    axes.set_xlabel(panel.x_label)
+    add_grid(axes)
+
+
+def _shown(values: ArrayLike, log: bool) -> np.ndarray:
+    """Values with NaN where they cannot be drawn."""
+    data = np.asarray(values, dtype=np.float64)
+    drawable = np.isfinite(data) & (data > 0) if log else np.isfinite(data)
+    return np.where(drawable, data, np.nan)

@@ -1,0 +1,149 @@
+"""How much a method depends on its step size: final score against step size, one line a method.
+
+A flat valley means that the step size need not be tuned. Settings at which the median seed diverged
+have no score; they are crosses in a strip at the top. The setting a comparison uses is the large
+marker.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asyncjax.results.metrics import best_on_grid, median_and_spread
+from asyncjax.results.plots.style import LineStyle, add_grid, drawing, new_figure, set_log, styles_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def step_size_sensitivity(
+    step_sizes: ArrayLike,
+    scores: Mapping[str, ArrayLike],
+    *,
+    y_label: str,
+    title: str = "",
+    log_y: bool = True,
+    y_range: tuple[float, float] | None = None,
+    smaller_is_better: bool = True,
+    chosen: Mapping[str, int] | None = None,
+    styles: Mapping[str, LineStyle] | None = None,
+) -> "Figure":
+    """Score against step size for every method, the chosen step size marked.
+
+    Args:
+        step_sizes: ``[G]``, positive.
+        scores: ``[G, S]`` (or ``[G]``) by method: a row a step size, a column a seed; NaN where a
+            run diverged.
+        y_label: What the scores are.
+        title: Above the plot.
+        log_y: Logarithmic vertical axis.
+        y_range: Lowest and highest value shown; by default all are.
+        smaller_is_better: Losses and times (the default), or accuracies.
+        chosen: Index of the marked step size by method; by default the best median.
+        styles: Styles by name, to look the same as other plots.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: If there is no method, a step size is not positive or the shapes do not fit.
+
+    Example:
+        >>> figure = step_size_sensitivity(
+        ...     [0.1, 1.0], {"sgd": [[2.0, 3.0], [1.0, 1.5]]}, y_label="final loss")
+        >>> figure.axes[0].get_xlabel()
+        'step size'
+    """
+    sizes = np.asarray(step_sizes, dtype=np.float64)
+    if sizes.ndim != 1 or not np.all(np.isfinite(sizes) & (sizes > 0)):
+        raise ValueError(f"step_sizes is {step_sizes}; it must be a list of positive numbers.")
+    data = {name: _table(name, values, sizes.size) for name, values in scores.items()}
+    if not data:
+        raise ValueError("scores is empty; a plot needs at least one method.")
+    looks = styles_for(data, styles)
+    with drawing():
+        figure = new_figure(8.0, 4.6)
+        axes = figure.subplots()
+        for row, (name, table) in enumerate(data.items()):
+            marked = _marked(name, table, chosen, smaller_is_better)
+            _draw(axes, row, name, sizes, table, marked, looks[name], log_y, smaller_is_better)
+        axes.set_xlabel("step size")
+        axes.set_ylabel(y_label)
+        if title:
+            axes.set_title(title, pad=8 + _strip(len(data)))
+        if y_range is not None:
+            axes.set_ylim(*y_range)
+        set_log(axes.xaxis, True)
+        set_log(axes.yaxis, log_y)
+        add_grid(axes)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def _table(name: str, values: ArrayLike, n_settings: int) -> np.ndarray:
+    """The scores of a method as [G, S]."""
+    table = np.asarray(values, dtype=np.float64)
+    table = table[:, None] if table.ndim == 1 else table
+    if table.ndim != 2 or table.shape[0] != n_settings or table.shape[1] == 0:
+        raise ValueError(
+            f"scores[{name!r}] has shape {np.shape(values)}; it must have a row for each of the "
+            f"{n_settings} step sizes."
+        )
+    return table
+
+
+def _marked(
+    name: str, table: np.ndarray, chosen: Mapping[str, int] | None, smaller_is_better: bool
+) -> int | None:
+    """The setting to mark, None where all have diverged."""
+    if chosen is not None:
+        return chosen.get(name)
+    try:
+        return best_on_grid(table, smaller_is_better=smaller_is_better)
+    except ValueError:
+        return None
+
+
+def _draw(
+    axes: "Axes",
+    row: int,
+    name: str,
+    sizes: np.ndarray,
+    table: np.ndarray,
+    marked: int | None,
+    look: LineStyle,
+    log_y: bool,
+    smaller_is_better: bool,
+) -> None:
+    """Line, band, marker and crosses of one method."""
+    spread = median_and_spread(table, smaller_is_better=smaller_is_better)
+    median, low, high = (
+        np.where(np.isfinite(part) & ((part > 0) | (not log_y)), part, np.nan)
+        for part in (spread.median, spread.low, spread.high)
+    )
+    axes.fill_between(sizes, low, high, color=look.colour, alpha=0.14, linewidth=0)
+    axes.plot(
+        sizes,
+        median,
+        color=look.colour,
+        linestyle=look.dash,
+        marker="o",
+        markersize=3.5,
+        label=name,
+    )
+    if marked is not None:
+        axes.plot(
+            sizes[marked],
+            median[marked],
+            marker="D",
+            markersize=8,
+            color=look.colour,
+            markeredgecolor="white",
+            zorder=4,
+        )
+    lost = ~np.isfinite(spread.median)
+    if lost.any():
+        axes.annotate

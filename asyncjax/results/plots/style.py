@@ -1,0 +1,235 @@
+"""The look that all plots share: colours told apart by everyone, line patterns, sizes, canvas.
+
+Colours are those of Okabe and Ito (made for the colour-blind) without their yellow, which is hard to
+see on white, plus a grey and a dark brown. Each comes with a dash pattern of its own, so that curves
+stay apart in print. Figures are made without pyplot: nothing global is left behind, and no display is
+needed.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (
+    "#0072B2",  # blue
+    "#D55E00",  # vermilion
+    "#009E73",  # green
+    "#CC79A7",  # pink
+    "#000000",  # black
+    "#E69F00",  # orange
+    "#56B4E9",  # sky
+    "#7F7F7F",  # grey
+    "#6B3E1D",  # brown
+)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
+MUTED = "#595959"
+GRID = "#DDDDDD"
+
+_SETTINGS = {
+    "font.family": "sans-serif",
+    "font.size": 10.0,
+    "axes.titlesize": 11.0,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.axisbelow": True,
+    "axes.grid": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "legend.fontsize": 9.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.8,
+    "figure.titlesize": 12.0,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "hatch.linewidth": 0.6,
+    "lines.linewidth": 1.7,
+}
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How one method is drawn in every plot."""
+
+    colour: str
+    dash: Any  # a matplotlib line style
+
+
+def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """A colour and a dash pattern for every name, in their order.
+
+    Make one such mapping for a report and hand it to every plot, and a method looks the same
+    everywhere.
+
+    Args:
+        names: The methods; a name that comes again keeps its first style.
+
+    Returns:
+        Styles by name, all different for up to 36 names.
+
+    Example:
+        >>> assign_styles(["sgd", "piag"])["piag"].colour
+        '#D55E00'
+    """
+    unique = list(dict.fromkeys(names))
+    return {
+        name: LineStyle(
+            colour=COLOURS[index % len(COLOURS)],
+            dash=DASHES[(index + index // len(COLOURS)) % len(DASHES)],
+        )
+        for index, name in enumerate(unique)
+    }
+
+
+def styles_for(
+    names: Iterable[str], given: Mapping[str, LineStyle] | None
+) -> Mapping[str, LineStyle]:
+    """The given styles, checked to cover all names, or new ones.
+
+    Args:
+        names: The methods of this plot.
+        given: Styles of the whole report, or None.
+
+    Returns:
+        Styles by name.
+
+    Raises:
+        ValueError: If the given styles miss a name.
+
+    Example:
+        >>> sorted(styles_for(["sgd"], None))
+        ['sgd']
+    """
+    names = list(names)
+    if given is None:
+        return assign_styles(names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted.")
+    return given
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Applies the shared settings while a figure is made, and restores the caller's afterwards.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> with drawing():
+        ...     figure = new_figure(4.0, 3.0)
+        >>> figure.get_size_inches()
+        array([4., 3.])
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError(
+            'plots need matplotlib, which is not installed: pip install "asyncjax[plots]"'
+        ) from error
+    with matplotlib.rc_context(rc=_SETTINGS):
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure with a canvas that draws to memory; call it inside `drawing`.
+
+    Args:
+        width: Inches.
+        height: Inches.
+
+    Returns:
+        The figure, laid out so that labels and legends do not overlap.
+
+    Example:
+        >>> with drawing():
+        ...     len(new_figure(4.0, 3.0).axes)
+        0
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def set_log(axis: Any, on: bool) -> None:
+    """Makes an axis (``axes.xaxis`` or ``axes.yaxis``) logarithmic, or leaves it.
+
+    A range of less than a decade or so holds one power of ten at most, so the ticks between are
+    labelled too, in plain numbers.
+
+    Args:
+        axis: An axis of matplotlib.
+        on: Whether to change it.
+
+    Example:
+        >>> with drawing():
+        ...     axes = new_figure(4.0, 3.0).subplots()
+        >>> set_log(axes.xaxis, True)
+        >>> axes.get_xscale()
+        'log'
+    """
+    if not on:
+        return
+    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
+
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("log")
+    low, high = sorted(axis.get_view_interval())
+    if low > 0 and high / low < 30:
+        formatter = LogFormatterSciNotation(minor_thresholds=(1.5, 0.6))
+        axis.set_minor_formatter(formatter)
+    else:
+        axis.set_minor_formatter(NullFormatter())
+
+
+def add_grid(axes: "Axes", which: str = "both") -> None:
+    """Thin lines behind the data at the major ticks.
+
+    Args:
+        axes: Where to draw.
+        which: "x", "y" or "both", as matplotlib's own `axis` argument.
+
+    Example:
+        >>> with drawing():
+        ...     axes = new_figure(4.0, 3.0).subplots()
+        >>> add_grid(axes, "y")
+    """
+    axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # pyright: ignore[reportArgumentType]
+
+
+def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
+    """A figure as PNG, with no date or program name inside.
+
+    Args:
+        figure: The figure.
+        dpi: Points an inch.
+
+    Returns:
+        The bytes of the file.
+
+    Example:
+        >>> with drawing():
+        ...     png_bytes(new_figure(1.0, 1.0))[:4]
+        b'\\x89PNG'
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()

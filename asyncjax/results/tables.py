@@ -1,0 +1,278 @@
+"""Tables of results as plain text, Markdown and HTML, from one set of rows.
+
+A column says how its cells are written; the three renderings differ only in layout and in what they
+escape. Numbers are written with a fixed count of significant digits and thousands separators.
+"""
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncjax.results.metrics import Spread
+
+NOT_REACHED = "not reached"
+NOT_A_NUMBER = "n/a"
+
+
+def format_number(value: Any, digits: int = 3) -> str:
+    """A number for people: significant digits, thousands separators, words for what is no number.
+
+    Integers are written out exactly. Sizes from 0.0001 up to 1e9 are written plainly, all others
+    with an exponent.
+
+    Args:
+        value: An integer or a real number, of Python or NumPy.
+        digits: How many significant digits a real number keeps.
+
+    Returns:
+        The text; "not reached" for plus infinity and "n/a" for NaN.
+
+    Raises:
+        ValueError: If `digits` is below 1.
+
+    Example:
+        >>> format_number(12345.6), format_number(0.012345), format_number(7), format_number(2.5e-7)
+        ('12,300', '0.0123', '7', '2.50e-07')
+        >>> format_number(float("inf"))
+        'not reached'
+    """
+    if digits < 1:
+        raise ValueError(f"digits is {digits}; it must be at least 1.")
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    number = float(value)
+    if np.isnan(number):
+        return NOT_A_NUMBER
+    if np.isinf(number):
+        return NOT_REACHED if number > 0 else "-inf"
+    if number == 0.0:
+        return "0"
+    scientific = f"{number:.{digits - 1}e}"
+    size = int(scientific.partition("e")[2])
+    if not -4 <= size < 9:
+        return scientific
+    decimals = digits - 1 - size
+    return f"{round(number, decimals):,.{max(decimals, 0)}f}"
+
+
+def format_spread(spread: Spread, digits: int = 3) -> str:
+    """A median with its quartiles, "median (low–high)".
+
+    Args:
+        spread: A `Spread` of single numbers.
+        digits: Significant digits of each number.
+
+    Returns:
+        The text. Where the median is infinite: "not reached", with the share of the seeds that did
+        reach if there are any. Negative numbers and exponents are joined by "to", not a dash.
+
+    Raises:
+        ValueError: If the spread holds arrays.
+
+    Example:
+        >>> format_spread(Spread(median=1250.0, low=1100.0, high=1500.0, reached=1.0))
+        '1,250 (1,100–1,500)'
+        >>> inf = float("inf")
+        >>> format_spread(Spread(median=inf, low=90.0, high=inf, reached=0.4))
+        'not reached (40% did)'
+    """
+    if np.ndim(spread.median) != 0:
+        raise ValueError(
+            f"spread has shape {np.shape(spread.median)}; a cell holds one median and its quartiles."
+        )
+    if np.isposinf(spread.median):
+        share = round(100 * float(spread.reached))
+        return f"{NOT_REACHED} ({share}% did)" if spread.reached > 0 else NOT_REACHED
+    low, high = format_number(spread.low, digits), format_number(spread.high, digits)
+    joint = " to " if "-" in low + high else "–"
+    return f"{format_number(spread.median, digits)} ({low}{joint}{high})"
+
+
+def format_cell(value: Any) -> str:
+    """A cell by its type: text as it is, yes or no, a number, a `Spread`; nothing for None.
+
+    Args:
+        value: What the cell holds.
+
+    Returns:
+        The text of the cell.
+
+    Raises:
+        TypeError: If the value is of any other type.
+
+    Example:
+        >>> format_cell("sgd"), format_cell(True), format_cell(1234), format_cell(None)
+        ('sgd', 'yes', '1,234', '')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Spread):
+        return format_spread(value)
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, int | float | np.integer | np.floating):
+        return format_number(value)
+    if getattr(value, "shape", None) == () and np.asarray(value).dtype.kind in "biuf":
+        return format_cell(np.asarray(value)[()])
+    raise TypeError(
+        f"cell value {value!r} is of type {type(value).__name__}; allowed are text, numbers, "
+        "yes or no, Spread and None, or a column with a format of its own."
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, the unit of its cells and how a cell is written."""
+
+    heading: str
+    unit: str = ""
+    format: Callable[[Any], str] = format_cell
+    right: bool = True  # numbers to the right, names to the left
+
+    @property
+    def label(self) -> str:
+        """Heading and unit, as written above the column."""
+        return f"{self.heading} [{self.unit}]" if self.unit else self.heading
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; a row has one value a column.
+
+    Example:
+        >>> columns = (Column("method", right=False), Column("time", "s"))
+        >>> print(as_text(Table(columns, (("sgd", 1234.5), ("late", float("inf"))))))
+        method     time [s]
+        ------  -----------
+        sgd           1,230
+        late    not reached
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise ValueError("columns is empty; a table needs at least one column.")
+        for index, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"rows[{index}] has {len(row)} values; it must have one for each of the "
+                    f"{len(self.columns)} columns."
+                )
+
+    def cells(self) -> list[list[str]]:
+        """The text of every cell, row by row, not escaped."""
+        return [
+            [column.format(value) for column, value in zip(self.columns, row, strict=True)]
+            for row in self.rows
+        ]
+
+
+def as_text(table: Table) -> str:
+    """A table in aligned columns for a terminal.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Lines joined by newlines, the caption above where there is one.
+
+    Example:
+        >>> print(as_text(Table((Column("n"),), ((1,), (1000,)))))
+            n
+        -----
+            1
+        1,000
+    """
+    cells = [[_one_line(cell) for cell in row] for row in table.cells()]
+    labels = [_one_line(column.label) for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(labels, *cells, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        parts = (
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(row, widths, table.columns, strict=True)
+        )
+        return "  ".join(parts).rstrip()
+
+    head = [table.caption] if table.caption else []
+    return "\n".join(
+        [*head, line(labels), line(["-" * width for width in widths]), *map(line, cells)]
+    )
+
+
+def as_markdown(table: Table) -> str:
+    r"""A table in the Markdown of GitHub, cells escaped.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Lines joined by newlines, the caption as a paragraph above where there is one.
+
+    Example:
+        >>> print(as_markdown(Table((Column("method", right=False), Column("n")), (("a|b", 1),))))
+        | method | n |
+        | :--- | ---: |
+        | a\|b | 1 |
+    """
+    labels = [_markdown(column.label) for column in table.columns]
+    rules = ["---:" if column.right else ":---" for column in table.columns]
+    rows = [[_markdown(cell) for cell in row] for row in table.cells()]
+    lines = ["| " + " | ".join(row) + " |" for row in [labels, rules, *rows]]
+    return "\n".join([*([_markdown(table.caption), ""] if table.caption else []), *lines])
+
+
+def as_html(table: Table) -> str:
+    """A table as an HTML element, cells escaped; cells of right columns have the class "right".
+
+    Args:
+        table: The table.
+
+    Returns:
+        The element ``<table>``.
+
+    Example:
+        >>> print(as_html(Table((Column("n"),), (("<1",),))))
+        <table>
+        <thead><tr><th scope="col" class="right">n</th></tr></thead>
+        <tbody>
+        <tr><td class="right">&lt;1</td></tr>
+        </tbody>
+        </table>
+    """
+    kinds = [' class="right"' if column.right else "" for column in table.columns]
+    head = "".join(
+        f'<th scope="col"{kind}>{html.escape(column.label)}</th>'
+        for kind, column in zip(kinds, table.columns, strict=True)
+    )
+    body = [
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{html.escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.cells()
+    ]
+    caption = [f"<caption>{html.escape(table.caption)}</caption>"] if table.caption else []
+    lines = ["<table>", *caption, f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>"]
+    return "\n".join([*lines, "</table>"])
+
+
+def _one_line(text: str) -> str:
+    """Text without line breaks."""
+    return " ".join(text.split("\n"))
+
+
+def _markdown(text: str) -> str:
+    """Text with what Markdown would read as markup escaped."""
+    for mark in ("\\", "|", "*", "`", "<"):
+        text = text.replace(mark, "\\" + mark)
+    return _one_line(text)

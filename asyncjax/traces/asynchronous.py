@@ -1,0 +1,148 @@
+"""Asynchronous traces: a clock, a dispatch rule, a collection rule.
+
+    x_0; hand out the initial jobs at time 0
+    on each arrival (worker i, read version r):
+        the server takes the gradient         (collection rule; maybe an update, which makes a new version)
+        the server hands out jobs             (dispatch rule), perhaps stops some
+        idle workers start the head of their queue   (start gate permitting)
+
+Conventions, each of which changes a trace: a worker does one job at a time and queues the others first in, first out;
+arrivals at one instant are served by worker index, each completely before the next; a gradient is handled before jobs are
+handed out, so these see the new model; finish = start + duration, in float64.
+"""
+
+import jax
+
+from asyncjax.clocks import Clock
+from asyncjax.traces.collection import Collection, immediately
+from asyncjax.traces.dispatch import Dispatch, to_deliverer
+from asyncjax.traces.event_loop import EventLoop
+from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.gate import Gate
+from asyncjax.traces.host import DurationBlocks, check_key, duration_streams, on_host
+from asyncjax.traces.merge import merged
+
+_READS = ("assignment", "start")
+
+
+def asynchronous(
+    clock: Clock,
+    *,
+    n_updates: int,
+    dispatch: Dispatch | None = None,
+    collect: Collection | None = None,
+    read: str = "assignment",
+    concurrency: int | None = None,
+    gate: Gate | None = None,
+    key: jax.Array | None = None,
+) -> EventTrace:
+    """Makes the trace of an asynchronous server.
+
+    The duration of job j of worker i depends on (key, i, j) alone: all rules under one key face the same workers, and the
+    trace of 50 updates is a prefix of the trace of 100.
+
+    Args:
+        clock: How long each of the n workers takes.
+        n_updates: Number of server updates; the trace ends with the arrival that makes the last one.
+        dispatch: Which worker gets the next job; default `to_deliverer`.
+        collect: What the server does with a gradient; default `immediately`.
+        read: When a job reads the model: ``"assignment"``, the moment it is handed out, even if it then waits in its
+            worker's queue; or ``"start"``, the moment its worker starts it.
+        concurrency: Number of jobs handed out at time 0 by the dispatch rule; may exceed n. None: one to every worker,
+            and the dispatch rule begins with the first reaction.
+        gate: A start gate, `lead_at_most`.
+        key: Typed key, needed where the clock or the dispatch rule is random.
+
+    Returns:
+        The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered` is vectorised; all other
+        rules run an event loop, O(log n) an arrival.
+
+    Raises:
+        ValueError: An argument is out of range; ``wait_for(b)`` with b larger than the number of open jobs; a duration that
+            is not positive and finite; a missing key; or a run that cannot go on, with the arrival and the reason.
+        TypeError: ``key`` is not one typed key.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, traces
+        >>> clock = clocks.exponential([1.0, 2.0, 4.0])
+        >>> trace = traces.asynchronous(clock, n_updates=100, dispatch=traces.shuffled(), key=jax.random.key(0))
+        >>> trace.n_updates, int(trace.delay.max()) >= 2
+        (100, True)
+
+    Reference:
+        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
+    """
+    dispatch = to_deliverer() if dispatch is None else dispatch
+    collect = immediately() if collect is None else collect
+    _check(clock, n_updates, dispatch, collect, read, concurrency)
+    random_parts = [
+        what
+        for what, is_random in (("clock", clock.is_random), ("dispatch", dispatch.is_random))
+        if is_random
+    ]
+    check_key(key, " and ".join(random_parts) or None)
+    n, open_jobs = clock.n_workers, clock.n_workers if concurrency is None else concurrency
+    with on_host(key) as host_key:
+        duration_key, dispatch_key = jax.random.split(host_key)
+    blocks = DurationBlocks(clock, duration_key)
+    if (
+        dispatch.answers_deliverer
+        and collect.period is not None
+        and not collect.holds_back
+        and gate is None
+    ):
+        return merged(
+            clock,
+            blocks,
+            n_updates=n_updates,
+            period=collect.period,
+            concurrency=open_jobs,
+            read_at_start=read == "start",
+        )
+    answer = dispatch.start(n, dispatch_key)
+    initial = (
+        list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))
+    )
+    streams = duration_streams(blocks, n, n_updates * (collect.period or 1) / n)
+    return EventLoop(streams, answer, collect, gate, read == "start").run(initial, n_updates)
+
+
+def _check(
+    clock: Clock,
+    n_updates: int,
+    dispatch: Dispatch,
+    collect: Collection,
+    read: str,
+    concurrency: int | None,
+) -> None:
+    for name, value, kind in (
+        ("clock", clock, Clock),
+        ("dispatch", dispatch, Dispatch),
+        ("collect", collect, Collection),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"{name} must be a {kind.__name__}, as its factories make it, got {value!r}"
+            )
+    check_count("n_updates", n_updates)
+    if concurrency is not None:
+        check_count("concurrency", concurrency)
+    if read not in _READS:
+        raise ValueError(f"read must be one of {', '.join(map(repr, _READS))}, got {read!r}")
+    open_jobs = clock.n_workers if concurrency is None else concurrency
+    if collect.holds_back and collect.period is not None and collect.period > open_jobs:
+        raise ValueError(
+            f"collect waits for {collect.period} gradients but only {open_jobs} jobs are open (concurrency): it would wait"
+            " for ever; wait for fewer or raise concurrency"
+        )
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuses what is not an integer of at least 1.
+
+    Raises:
+        ValueError: Names the argument and the value.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:  # type: ignore[attr-defined]
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -1,0 +1,203 @@
+"""Dispatch rules: which workers get the next jobs.
+
+The server answers gradients with jobs, one job for each gradient. Islamov, Safaryan and Alistarh (AsGrad, arXiv 2310.20452)
+distinguish
+
+    pure      k_t = i_t                      the deliverer gets the next job,
+    random    k_t ~ uniform on 0..n-1,
+    shuffled  k_t walks through a random permutation of 0..n-1, a fresh one every n jobs.
+
+A rule is a frozen `Dispatch`; `Dispatch.start` opens one run of it on the host and returns a function that maps the
+deliverers being answered (worker indices, in order) to the workers that get the jobs (as many, in order).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import jax
+import numpy as np
+
+from asyncjax.traces.host import on_host
+
+Answer = Callable[[Sequence[int]], Sequence[int]]
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A dispatch rule.
+
+    Attributes:
+        name: The rule in words, for messages and tables.
+        start: ``(n_workers, key) -> answer``, where ``answer(deliverers)`` lists the workers that get the next jobs.
+        is_random: Whether ``start`` needs a key.
+        answers_deliverer: True only for `to_deliverer`: nobody ever waits, so a trace is a merge of renewal streams.
+    """
+
+    name: str
+    start: Callable[[int, jax.Array | None], Answer]
+    is_random: bool = False
+    answers_deliverer: bool = False
+
+
+def to_deliverer() -> Dispatch:
+    """Pure asynchronous dispatch: whoever delivers gets the next job.
+
+    Returns:
+        The rule. Workers deliver in proportion to their speed, so a small constant step solves the speed-weighted problem.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> traces.to_deliverer().start(3, None)([2])
+        [2]
+
+    Reference:
+        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), pure asynchronous SGD.
+    """
+    return Dispatch("pure", lambda n_workers, key: list, answers_deliverer=True)
+
+
+def uniformly() -> Dispatch:
+    """Random dispatch: each job goes to a worker drawn uniformly and independently.
+
+    Returns:
+        The rule; `asynchronous` needs a key with it. Busy workers queue their jobs.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> answer = traces.uniformly().start(4, jax.random.key(0))
+        >>> len(answer([0, 0, 0]))
+        3
+
+    Reference:
+        Koloskova, Stich, Jaggi, 2022 (arXiv 2206.08307), random asynchronous SGD.
+    """
+    return Dispatch("random", lambda n, key: _take(_uniform_draws(n, key)), is_random=True)
+
+
+def shuffled() -> Dispatch:
+    """Shuffled dispatch: jobs walk through a fresh random permutation of the workers every n jobs.
+
+    Returns:
+        The rule; `asynchronous` needs a key with it. Every worker is asked equally often, so the slowest sets the pace.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> answer = traces.shuffled().start(4, jax.random.key(0))
+        >>> sorted(answer([0, 0, 0, 0]))
+        [0, 1, 2, 3]
+
+    Reference:
+        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), shuffled asynchronous SGD.
+    """
+    return Dispatch("shuffled", lambda n, key: _take(_permutations(n, key)), is_random=True)
+
+
+def shuffled_once() -> Dispatch:
+    """Shuffle-once dispatch: jobs walk through one random permutation of the workers again and again.
+
+    Returns:
+        The rule; `asynchronous` needs a key with it.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> answer = traces.shuffled_once().start(3, jax.random.key(0))
+        >>> answer([0, 0, 0]) == answer([0, 0, 0])
+        True
+    """
+
+    def start(n_workers: int, key: jax.Array | None) -> Answer:
+        first = list(islice(_permutations(n_workers, key), n_workers))
+        return _take(worker for _ in iter(int, 1) for worker in first)
+
+    return Dispatch("shuffled once", start, is_random=True)
+
+
+def given(sequence: Sequence[int]) -> Dispatch:
+    """Dispatch in a given order: job after job goes to the next worker of a list.
+
+    Args:
+        sequence: Worker indices, int[K]. It begins with the first job after the initial ones, or with the initial ones
+            where `asynchronous` is given a ``concurrency``.
+
+    Returns:
+        The rule.
+
+    Raises:
+        ValueError: The sequence is not one-dimensional and integer; or, when the trace is made, an index is out of range or
+            the sequence is too short.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> traces.given([2, 0, 1]).start(3, None)([1, 1])
+        [2, 0]
+    """
+    workers = np.asarray(sequence)
+    if workers.ndim != 1 or (workers.size and not np.issubdtype(workers.dtype, np.integer)):
+        raise ValueError(
+            f"sequence must be a list of worker indices (integers), got shape {workers.shape} and dtype {workers.dtype}"
+        )
+
+    def start(n_workers: int, key: jax.Array | None) -> Answer:
+        outside = np.flatnonzero((workers < 0) | (workers >= n_workers))
+        if outside.size:
+            raise ValueError(
+                f"sequence names worker {workers[outside[0]]} at position {outside[0]}; allowed are 0..{n_workers - 1}"
+            )
+        return _take(iter(workers.tolist()), length=len(workers))
+
+    return Dispatch("given", start)
+
+
+def _take(stream: Iterator[int], length: int | None = None) -> Answer:
+    """Answers n deliverers with the next n workers of a stream."""
+
+    def answer(deliverers: Sequence[int]) -> Sequence[int]:
+        if len(deliverers) == 1:
+            worker = next(stream, None)
+            workers = [] if worker is None else [worker]
+        else:
+            workers = list(islice(stream, len(deliverers)))
+        if len(workers) < len(deliverers):
+            raise ValueError(
+                f"sequence is too short: its {length} entries are used up before n_updates is reached"
+            )
+        return workers
+
+    return answer
+
+
+def _uniform_draws(n_workers: int, key: jax.Array | None) -> Iterator[int]:
+    block = 0
+    while True:
+        with on_host(key) as host_key:
+            draws = jax.random.randint(jax.random.fold_in(host_key, block), (_BLOCK,), 0, n_workers)
+            workers = np.asarray(draws).tolist()
+        yield from workers
+        block += 1
+
+
+def _permutations(n_workers: int, key: jax.Array | None) -> Iterator[int]:
+    rows, block = max(1, _BLOCK // n_workers), 0
+    while True:
+        with on_host(key) as host_key:
+            draws = _permutation_block(host_key, block * rows, rows, n_workers)
+            workers = np.asarray(draws).ravel().tolist()
+        yield from workers
+        block += 1
+
+
+def _permutation_rows(key: jax.Array, first: int, rows: int, n_workers: int) -> jax.Array:
+    """Permutations number first..first+rows-1, int[rows, n]; each a function of (key, its number) alone."""
+    numbers = first + jax.numpy.arange(rows)
+    return jax.vmap(
+        lambda number: jax.random.permutation(jax.random.fold_in(key, number), n_workers)
+    )(numbers)
+
+
+_permutation_block = jax.jit(_permutation_rows, static_argnums=(2, 3))

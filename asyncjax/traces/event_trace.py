@@ -1,0 +1,95 @@
+"""`EventTrace`: who delivered what, when, and how stale it was.
+
+A trace is the narrow waist of asyncjax. It is made without a model, because the time a gradient takes does not depend on
+its value; it can be printed, plotted, checked, stored, or recorded from real workers; and it is then replayed against any
+problem and any optimizer.
+
+One entry is one *arrival*: a gradient of worker ``worker[e]``, taken at model version ``read_version[e]``, reaches the
+server at ``time[e]`` while the server holds version ``version[e]``. Versions count server updates, and
+
+    delay[e] = version[e] - read_version[e],      version[e] = number of True in steps[:e].
+
+The direction of a step is the sum of ``weight * gradient`` over the used arrivals since the step before it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+
+
+class OpenJobs(NamedTuple):
+    """Jobs handed out but not delivered when the trace ends, ordered by worker, then by place in its queue."""
+
+    worker: Int32  # int32[C]
+    read_version: Int32  # int32[C]; with read="start" and still queued: the last version
+    start: Float64  # float64[C], time units; NaN while the job waits in its worker's queue
+
+
+class CancelledJobs(NamedTuple):
+    """Jobs that the server stopped before they were delivered, in the order in which it stopped them."""
+
+    worker: Int32  # int32[K]
+    start: Float64  # float64[K], time units
+    time: Float64  # float64[K], time units: the moment of the cancellation
+
+
+class EventTrace(NamedTuple):
+    """Arrivals at the server in the order in which it served them.
+
+    The last four fields describe the making of the trace (timeline, utilisation, open and cancelled jobs); a trace that
+    was recorded elsewhere may leave them out.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import clocks, traces
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=5)
+        >>> trace.time
+        array([1., 2., 2., 3., 4.])
+        >>> trace.delay
+        array([0, 0, 2, 1, 0], dtype=int32)
+    """
+
+    time: Float64  # float64[E], time units since the start, not decreasing
+    worker: Int32  # int32[E], 0..n-1
+    job: Int32  # int32[E], how many jobs this worker had started before this one
+    read_version: Int32  # int32[E], version at which the gradient is taken
+    version: Int32  # int32[E], server version just before this arrival is handled
+    used: NDArray[np.bool_]  # bool[E], False: thrown away
+    steps: NDArray[np.bool_]  # bool[E], the server updates right after this arrival
+    weight: NDArray[np.float32]  # float32[E], factor in the step's direction; 0 where unused
+    start: Float64 | None = None  # float64[E], when the worker began this job
+    n_workers: int | None = None  # number of workers, also those never heard
+    open_jobs: OpenJobs | None = None
+    cancelled: CancelledJobs | None = None
+
+    @property
+    def delay(self) -> Int32:
+        """Staleness of each gradient in server updates, int32[E]."""
+        return self.version - self.read_version
+
+    @property
+    def n_arrivals(self) -> int:
+        """Number of arrivals E."""
+        return len(self.time)
+
+    @property
+    def n_updates(self) -> int:
+        """Number of server updates."""
+        return int(np.count_nonzero(self.steps))
+
+
+def worker_count(trace: EventTrace) -> int:
+    """Number of workers of a trace: as stated, or else one more than the largest worker index.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> traces.worker_count(traces.asynchronous(clocks.constant([1.0, 9.0]), n_updates=3))
+        2
+    """
+    if trace.n_workers is not None:
+        return trace.n_workers
+    return int(np.max(trace.worker)) + 1 if len(trace.worker) else 0

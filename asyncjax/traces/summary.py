@@ -1,0 +1,106 @@
+"""What a trace says in figures: delays, use of workers, throughput."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.traces.event_trace import EventTrace, worker_count
+
+
+class Summary(NamedTuple):
+    """Figures of a trace; `summarize` makes it."""
+
+    n_workers: int
+    updates: int
+    used: int  # arrivals whose gradient entered a step
+    thrown_away: int  # arrivals whose gradient did not
+    cancelled: int  # jobs stopped before delivery
+    time: float  # of the last arrival, time units
+    time_per_update: float
+    arrivals_by_worker: np.ndarray  # int64[n]
+    used_by_worker: np.ndarray  # int64[n]
+    delay_mean: float  # over all arrivals
+    delay_max: int  # over all arrivals
+    delay_histogram: np.ndarray  # int64[delay_max + 1], arrivals by delay
+    open_ages: (
+        np.ndarray
+    )  # int64[C], updates since each open job's read version; empty if not recorded
+    concurrency: int  # open jobs at the end; 0 where every round ends with none
+    utilisation: float  # busy time / (n * time); NaN if starts were not recorded
+
+
+def summarize(trace: EventTrace) -> Summary:
+    """Counts a trace.
+
+    With one job handed out per arrival and immediate steps, delays obey, whatever the clock and the dispatch rule,
+
+        sum(delay) + sum(open_ages) = updates * (concurrency - 1).
+
+    Args:
+        trace: A trace.
+
+    Returns:
+        The figures. A worker is busy from the start of a job to its arrival or cancellation; open jobs count until the
+        last arrival.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> summary = traces.summarize(traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=12))
+        >>> summary.arrivals_by_worker, summary.delay_max, round(summary.utilisation, 3)
+        (array([7, 3, 2]), 5, 1.0)
+        >>> int(summary.delay_mean * 12 + summary.open_ages.sum())
+        24
+    """
+    n, end, delay = worker_count(trace), float(trace.time[-1]), np.asarray(trace.delay)
+    no_ages = np.zeros(0, np.int64)
+    updates = trace.n_updates
+    ages = (
+        no_ages
+        if trace.open_jobs is None
+        else updates - trace.open_jobs.read_version.astype(np.int64)
+    )
+    return Summary(
+        n_workers=n,
+        updates=updates,
+        used=int(np.count_nonzero(trace.used)),
+        thrown_away=int(np.count_nonzero(~np.asarray(trace.used))),
+        cancelled=0 if trace.cancelled is None else len(trace.cancelled.worker),
+        time=end,
+        time_per_update=end / max(updates, 1),
+        arrivals_by_worker=np.bincount(trace.worker, minlength=n),
+        used_by_worker=np.bincount(trace.worker[trace.used], minlength=n),
+        delay_mean=float(delay.mean()),
+        delay_max=int(delay.max()),
+        delay_histogram=np.bincount(delay),
+        open_ages=ages,
+        concurrency=len(ages),
+        utilisation=float(busy_time(trace).sum() / (n * end)),
+    )
+
+
+def busy_time(trace: EventTrace) -> np.ndarray:
+    """Time each worker has spent on jobs up to the last arrival.
+
+    Args:
+        trace: A trace.
+
+    Returns:
+        float64[n], time units; NaN if the trace does not record starts.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> traces.busy_time(traces.synchronous(clocks.constant([1.0, 4.0]), k=2, n_updates=2))
+        array([2., 8.])
+    """
+    n, end = worker_count(trace), float(trace.time[-1])
+    if trace.start is None:
+        return np.full(n, np.nan)
+    busy = np.bincount(trace.worker, trace.time - trace.start, minlength=n)
+    if trace.cancelled is not None and len(trace.cancelled.worker):
+        busy += np.bincount(
+            trace.cancelled.worker, trace.cancelled.time - trace.cancelled.start, minlength=n
+        )
+    if trace.open_jobs is not None and len(trace.open_jobs.worker):
+        running = np.where(np.isnan(trace.open_jobs.start), end, trace.open_jobs.start)
+        busy += np.bincount(trace.open_jobs.worker, end - running, minlength=n)
+    return busy

@@ -1,0 +1,99 @@
+"""Synchronous traces: all workers start together, the server steps with the k fastest and stops the others.
+
+Round r begins at t_r with every worker reading version r. With the finish times f_i = t_r + duration(i, r),
+
+    used = the k first by (f_i, i),     t_{r+1} = the k-th smallest f_i,     weight = 1/k.
+
+k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync).
+"""
+
+import jax
+import numpy as np
+
+from asyncjax.clocks import Clock
+from asyncjax.traces.asynchronous import check_count
+from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+from asyncjax.traces.host import DurationBlocks, check_key, on_host
+
+_BLOCK = 64
+
+
+def synchronous(
+    clock: Clock, *, k: int, n_updates: int, load: float = 1.0, key: jax.Array | None = None
+) -> EventTrace:
+    """Makes the trace of a synchronous server that waits for the k fastest of n workers.
+
+    Args:
+        clock: How long each of the n workers takes.
+        k: Gradients in a step, 1..n. The other n - k jobs of a round are cancelled.
+        n_updates: Number of rounds; each makes one update.
+        load: Factor on the compute part of every duration, more than 0.
+        key: Typed key, needed where the clock is random.
+
+    Returns:
+        The trace with E = k * n_updates arrivals, delay 0 throughout, and job = read_version = version = round.
+
+    Raises:
+        ValueError: An argument is out of range, a duration is not positive and finite, or the key is missing.
+        TypeError: ``key`` is not one typed key.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> trace = traces.synchronous(clocks.constant([1.0, 2.0, 9.0]), k=2, n_updates=3)
+        >>> trace.time
+        array([1., 2., 3., 4., 5., 6.])
+
+    Reference:
+        Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
+    """
+    if not isinstance(clock, Clock):
+        raise TypeError(f"clock must be a Clock, as its factories make it, got {clock!r}")
+    check_count("n_updates", n_updates)
+    check_count("k", k)
+    n = clock.n_workers
+    if k > n:
+        raise ValueError(f"k must be at most the number of workers, {n}, got {k}")
+    if not load > 0 or not np.isfinite(load):
+        raise ValueError(f"load must be a positive number, got {load}")
+    check_key(key, "clock" if clock.is_random else None)
+    with on_host(key) as host_key:
+        duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`
+    blocks, workers = DurationBlocks(clock, duration_key, load), np.arange(n)
+
+    now = 0.0
+    begins, served, finished = (
+        np.empty(n_updates),
+        np.empty((n_updates, n), np.int32),
+        np.empty((n_updates, k)),
+    )
+    for first in range(0, n_updates, _BLOCK):
+        durations = blocks.draw(workers, np.full(n, first // _BLOCK))
+        for r in range(first, min(first + _BLOCK, n_updates)):
+            finish = now + durations[:, r - first]
+            order = np.argsort(finish, kind="stable")
+            begins[r], served[r], finished[r] = now, order, finish[order[:k]]
+            now = finished[r, -1]
+    return _trace(begins, served, finished)
+
+
+def _trace(begins: np.ndarray, served: np.ndarray, finished: np.ndarray) -> EventTrace:
+    """Trace from round starts [T], workers by finish [T, n] and times of the k first [T, k]."""
+    (n_updates, n), k = served.shape, finished.shape[1]
+    rounds = np.repeat(np.arange(n_updates, dtype=np.int32), k)
+    stopped = np.sort(served[:, k:], axis=1)
+    return EventTrace(
+        time=finished.ravel(),
+        worker=served[:, :k].ravel(),
+        job=rounds,
+        read_version=rounds.copy(),
+        version=rounds.copy(),
+        used=np.ones(n_updates * k, bool),
+        steps=np.tile(np.arange(k) == k - 1, n_updates),
+        weight=np.full(n_updates * k, 1.0 / np.float32(k), np.float32),
+        start=np.repeat(begins, k),
+        n_workers=n,
+        open_jobs=OpenJobs(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)),
+        cancelled=CancelledJobs(
+            stopped.ravel(), np.repeat(begins, n - k), np.repeat(finished[:, -1], n - k)
+        ),
+    )

@@ -1,0 +1,190 @@
+"""A plain event loop, one event at a time, written from the definitions; slow on purpose.
+
+Nothing is clever here: every reaction scans all workers, queues are lists, and every model version is kept.
+"""
+
+import math
+
+import numpy as np
+
+
+class Arrivals(dict):
+    """Columns of arrivals by name, and what was left over."""
+
+    __getattr__ = dict.__getitem__
+
+
+def simulate(
+    duration,
+    n,
+    n_updates,
+    *,
+    dispatch="pure",
+    sequence=None,
+    collect="immediately",
+    parameter=1,
+    cancel=False,
+    read="assignment",
+    concurrency=None,
+    lead=math.inf,
+):
+    """Arrivals of an asynchronous server.
+
+    duration(i, j): time of worker i's j-th started job. dispatch "pure" or "listed" (next entries of `sequence`).
+    collect: immediately, wait_for, buffered, fresh, fresher_than, per_worker, with its one parameter.
+    """
+    sequence = iter(() if sequence is None else sequence)
+    now, version = 0.0, 0
+    queue = [[] for _ in range(n)]
+    busy = [None] * n  # (finish, read version, job number, start)
+    started, delivered = [0] * n, [0] * n
+    group, waiting, cancelled = [], [], []
+    columns = {
+        name: []
+        for name in (
+            "time",
+            "worker",
+            "job",
+            "read_version",
+            "version",
+            "used",
+            "steps",
+            "start",
+            "weight",
+        )
+    }
+
+    def begin():
+        for i in range(n):
+            if busy[i] is None and queue[i] and delivered[i] - min(delivered) <= lead:
+                handed = queue[i].pop(0)
+                model = version if read == "start" else handed
+                busy[i] = (now + duration(i, started[i]), model, started[i], now)
+                started[i] += 1
+
+    def hand_out(answered):
+        for i in answered:
+            queue[i if dispatch == "pure" else next(sequence)].append(version)
+
+    if concurrency is None:
+        for i in range(n):
+            queue[i].append(0)
+    else:
+        hand_out([i % n for i in range(concurrency)])
+    begin()
+    while version < n_updates:
+        due = [(job[0], i) for i, job in enumerate(busy) if job is not None]
+        now, i = min(due)
+        _, model, number, since = busy[i]
+        busy[i] = None
+        delivered[i] += 1
+        age = version - model
+        used = not (
+            (collect in ("fresh", "per_worker") and age > 0)
+            or (collect == "fresher_than" and age >= parameter)
+        )
+        row = len(columns["time"])
+        for name, value in zip(
+            ("time", "worker", "job", "read_version", "version", "used", "start"),
+            (now, i, number, model, version, used, since),
+            strict=True,
+        ):
+            columns[name].append(value)
+        if used:
+            group.append(row)
+        weights = (
+            _weights(collect, parameter, [columns["worker"][e] for e in group], n) if used else None
+        )
+        columns["steps"].append(weights is not None)
+        columns["weight"].append(0.0)
+        waiting.append(i)
+        answered = []
+        if weights is not None:
+            for e, weight in zip(group, weights, strict=True):
+                columns["weight"][e] = weight
+            version, group = version + 1, []
+        if weights is not None or collect != "wait_for":
+            answered, waiting = waiting, []
+        if weights is not None and cancel:
+            for other in range(n):
+                if busy[other] is not None and version - busy[other][1] >= parameter:
+                    cancelled.append((other, busy[other][3], now))
+                    busy[other] = None
+                    answered.append(other)
+        hand_out(answered)
+        begin()
+    open_jobs = []
+    for i in range(n):
+        if busy[i] is not None:
+            open_jobs.append((i, busy[i][1]))
+        open_jobs += [(i, version if read == "start" else handed) for handed in queue[i]]
+    return Arrivals(
+        {k: np.array(v) for k, v in columns.items()}, open_jobs=open_jobs, cancelled=cancelled
+    )
+
+
+def _weights(collect, parameter, workers, n):
+    """Weights of the gradients collected so far if they make a step now, else None."""
+    if collect in ("immediately", "fresher_than"):
+        return [1.0]
+    if collect in ("wait_for", "buffered", "fresh"):
+        return [1.0 / parameter] * len(workers) if len(workers) == parameter else None
+    counts = [workers.count(i) for i in range(n)]
+    if min(counts) == 0 or n / sum(1.0 / c for c in counts) < parameter - 1e-9:
+        return None
+    return [1.0 / (n * counts[i]) for i in workers]
+
+
+def synchronous(duration, n, k, n_updates):
+    """Arrivals of a synchronous server that waits for the k first of n."""
+    rows, now = [], 0.0
+    for r in range(n_updates):
+        finish = sorted((now + duration(i, r), i) for i in range(n))
+        for place, (at, i) in enumerate(finish[:k]):
+            rows.append((at, i, r, r, r, True, place == k - 1, now, 1.0 / k))
+        now = finish[k - 1][0]
+    names = ("time", "worker", "job", "read_version", "version", "used", "steps", "start", "weight")
+    return Arrivals(
+        {
+            name: np.array(column)
+            for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        }
+    )
+
+
+def train(x, arrivals, gradient, step):
+    """Iterates of gradient descent along the arrivals: all versions, float64[T + 1, d].
+
+    gradient(x, worker, job) -> gradient; step(direction, update number, arrival rows) -> what is added to x.
+    """
+    versions, direction, rows = [np.array(x, float)], 0.0, []
+    for e in range(len(arrivals.time)):
+        if arrivals.used[e]:
+            g = gradient(versions[arrivals.read_version[e]], arrivals.worker[e], arrivals.job[e])
+            direction = direction + arrivals.weight[e] * g
+            rows.append(e)
+        if arrivals.steps[e]:
+            versions.append(versions[-1] + step(direction, len(versions) - 1, rows))
+            direction, rows = 0.0, []
+    return np.array(versions)
+
+
+class Congruential:
+    """The generator of the golden traces: s <- (1103515245 s + 12345) mod 2^31."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def draw(self, n):
+        """An integer in 0..n-1."""
+        self.state = (1103515245 * self.state + 12345) % 2**31
+        return (self.state >> 8) % n
+
+    def permutations(self, n):
+        """Endless worker sequence made of one permutation after another."""
+        while True:
+            order = list(range(n))
+            for k in range(n - 1, 0, -1):
+                j = self.draw(k + 1)
+                order[k], order[j] = order[j], order[k]
+            yield from order
