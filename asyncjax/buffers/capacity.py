@@ -7,7 +7,7 @@ jax integer (what `optax.inject_hyperparams` makes of one), never a traced value
 import operator
 from typing import Any
 
-import jax
+from jax.core import Tracer
 
 
 def static_count(value: Any, name: str, *, minimum: int = 1) -> int:
@@ -33,7 +33,7 @@ def static_count(value: Any, name: str, *, minimum: int = 1) -> int:
       ...
       ValueError: capacity must be an integer of at least 1, got 0.
     """
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise TypeError(
             f"{name} sets the shape of a buffer and must be a static integer, got a traced value "
             f"(under inject_hyperparams with a jitted init, pass static_args=({name!r},))."

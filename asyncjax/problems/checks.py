@@ -11,11 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 
 def is_traced(value: object) -> bool:
     """Says whether `value` is an abstract array inside a JAX transformation."""
-    return isinstance(value, jax.core.Tracer)
+    return isinstance(value, Tracer)
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
@@ -51,7 +52,7 @@ def factor(name: str, value: Any) -> float:
     """
     try:
         number = float(value)
-    except TypeError as error:  # JAX raises a subclass of TypeError for traced values
+    except (TypeError, ValueError) as error:  # a traced value raises a kind of TypeError
         raise TypeError(
             f"{name} must be a concrete number, since it is part of the compiled function, "
             f"got {value!r}."

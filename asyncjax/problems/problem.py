@@ -48,9 +48,7 @@ class Problem:
     params: PyTree
     data: PyTree
     gradient_of: Callable[..., tuple[jax.Array, PyTree]] = field(metadata={"static": True})
-    objective_of: Callable[..., jax.Array] | None = field(
-        default=None, metadata={"static": True}
-    )
+    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata={"static": True})
     metrics_of: tuple[tuple[str, Callable[..., jax.Array]], ...] = field(
         default=(), metadata={"static": True}
     )
@@ -154,7 +152,9 @@ def from_gradient(
             f"got {gradient!r}."
         )
     if objective is not None and not callable(objective):
-        raise TypeError(f"objective must be a function params -> scalar or None, got {objective!r}")
+        raise TypeError(
+            f"objective must be a function params -> scalar or None, got {objective!r}."
+        )
     if n_workers is not None:
         n_workers = checks.whole_number("n_workers", n_workers, 1)
     params = _floating_leaves(params)

@@ -103,7 +103,7 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
         [[1, 0], [3, 2]]
     """
     labels = _label_array(labels)
-    n_rows, n_workers = _counts(labels.size, n_workers)
+    _, n_workers = _counts(labels.size, n_workers)
     if classes_per_worker is None:
         return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
     held = checks.whole_number("classes_per_worker", classes_per_worker, 1)
@@ -171,9 +171,9 @@ def dirichlet(
         (20, True)
 
     Reference:
-        Hsu, Qi, Brown, Measuring the effects of non-identical data distribution for federated
-        visual classification, arXiv 1909.06335. There each client draws its own mixture of
-        labels; here each label is divided among the workers, which uses every row exactly once.
+        Yurochkin and others, Bayesian nonparametric federated learning of neural networks,
+        arXiv 1905.12022, whose experiments divide each label so. There small shards are allowed;
+        here `minimum` rules them out without drawing again.
     """
     labels = _label_array(labels)
     n_rows, n_workers = _counts(labels.size, n_workers)

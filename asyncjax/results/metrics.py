@@ -248,9 +248,9 @@ def _quantile(ordered: np.ndarray, share: float) -> Any:
     if weight == 0.0:
         return left[()]
     right = ordered[..., below + 1]
-    with np.errstate(invalid="ignore"):
-        between = left + weight * (right - left)
-    return np.where(left == right, left, between)[()]
+    finite = np.isfinite(left) & np.isfinite(right)
+    with np.errstate(invalid="ignore"):  # minus and plus infinity together have no middle: NaN
+        return np.where(finite, left + weight * (right - left), left + right)[()]
 
 
 def _read_off(at: np.ndarray, value: np.ndarray, where: np.ndarray, stepwise: bool) -> np.ndarray:

@@ -1,1 +1,24 @@
-"""Room `simulation`."""
+"""Simulation: a trace is planned and replayed against any problem and any optimizer."""
+
+from asyncjax.simulation.long_run import Progress
+from asyncjax.simulation.memory import Memory, memory
+from asyncjax.simulation.plan import Plan, plan, plan_alike
+from asyncjax.simulation.program import Program, Sizes, assemble, sizes_of, stack
+from asyncjax.simulation.replay import replay
+from asyncjax.simulation.sweep import sweep
+
+__all__ = [
+    "Memory",
+    "Plan",
+    "Program",
+    "Progress",
+    "Sizes",
+    "assemble",
+    "memory",
+    "plan",
+    "plan_alike",
+    "replay",
+    "sizes_of",
+    "stack",
+    "sweep",
+]

@@ -6,7 +6,7 @@ next. An arrival costs O(log n): only the workers named in the reaction, and tho
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -16,25 +16,16 @@ from asyncjax.traces.dispatch import Answer
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.gate import Gate
 
-_PATIENCE = (
-    1_000_000  # arrivals without an update, and 1,000 more per worker, before a run is called stuck
-)
-
-
-class _Running:
-    """The job a worker is computing."""
-
-    __slots__ = ("job", "read_version", "serial", "start")
-
-    def __init__(self) -> None:
-        self.job, self.read_version, self.start = -1, 0, 0.0
-        self.serial = (
-            -1
-        )  # -1: idle; else a number that its entry in the heap must carry to be valid
+_PATIENCE = 1_000_000  # arrivals without an update, and 1,000 more a worker, before a run is called stuck
+_IDLE = -1
 
 
 class EventLoop:
-    """One run of the server; `run` makes the trace."""
+    """One run of the server; `run` makes the trace.
+
+    Per worker it keeps the running job in plain lists (``serial`` is `_IDLE` when there is none) and the waiting jobs in a
+    queue of read versions. An entry of the heap counts only while its serial is the worker's: stopped jobs stay behind.
+    """
 
     def __init__(
         self,
@@ -45,24 +36,21 @@ class EventLoop:
         read_at_start: bool,
     ) -> None:
         n = len(durations)
-        self.n_workers, self.durations, self.answer, self.collect = n, durations, answer, collect
-        self.receive = collect.start(n)
+        self.n_workers, self.answer, self.collect = n, answer, collect
+        self.durations = [stream.__next__ for stream in durations]
         self.bound = None if gate is None or gate.bound == float("inf") else gate.bound
         self.read_at_start = read_at_start
-        self.time, self.version, self.serial = 0.0, 0, 0
-        self.running = [_Running() for _ in range(n)]
-        self.queues: list[deque[int]] = [deque() for _ in range(n)]  # read versions of waiting jobs
+        self.version, self.next_serial = 0, 0
+        self.serial, self.job, self.read, self.start = [_IDLE] * n, [-1] * n, [0] * n, [0.0] * n
+        self.queues: list[deque[int]] = [deque() for _ in range(n)]
         self.heap: list[tuple[float, int, int]] = []  # (time of arrival, worker, serial)
-        self.stalest: list[
-            tuple[int, int, int]
-        ] = []  # (read version, worker, serial), only for cancelling rules
-        self.held: list[int] = []  # deliverers not yet answered, for rules that hold jobs back
+        self.stalest: list[tuple[int, int, int]] = []  # (read version, worker, serial), if rules cancel
         self.delivered, self.at_count, self.slowest = [0] * n, {0: n}, 0
         self.blocked: set[int] = set()
         self.cancelled: list[tuple[int, float, float]] = []
-        self.rows: list[tuple[float, int, int, int, int, bool, bool, float]] = []
+        self.columns: tuple[list, ...] = tuple([] for _ in range(8))
 
-    def run(self, initial: list[int], n_updates: int) -> EventTrace:
+    def run(self, initial: Sequence[int], n_updates: int) -> EventTrace:
         """Serves arrivals until the server has updated ``n_updates`` times.
 
         Args:
@@ -75,72 +63,68 @@ class EventLoop:
         Raises:
             ValueError: The run cannot go on; says after which arrival, when, and why.
         """
-        self._hand_out(initial, startable=set(initial))
-        last_step, patience = 0, _PATIENCE + 1_000 * self.n_workers
+        for worker in initial:
+            self.queues[worker].append(0)
+        self._start(initial, 0.0)
+        heap, serials, queues, columns = self.heap, self.serial, self.queues, self.columns
+        receive, answer, start = self.collect.start(self.n_workers), self.answer, self._start
+        holds_back, cancel_from = self.collect.holds_back, self.collect.cancel_from
+        held: list[int] = []
+        count, patience = 0, _PATIENCE + 1_000 * self.n_workers
+        limit = patience
         while self.version < n_updates:
-            if not self.heap or len(self.rows) - last_step > patience:
-                raise ValueError(self._stuck())
-            at, worker, serial = heappop(self.heap)
-            if serial != self.running[worker].serial:
+            if not heap or count > limit:
+                raise ValueError(self._stuck(count))
+            now, worker, serial = heappop(heap)
+            if serial != serials[worker]:
                 continue  # stopped by the server
-            self.time = at
-            if self._serve(worker):
-                last_step = len(self.rows)
+            version, read = self.version, self.read[worker]
+            used, steps = receive(worker, version - read)
+            row = (now, worker, self.job[worker], read, version, used, steps, self.start[worker])
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+            count += 1
+            serials[worker] = _IDLE
+            touched: Iterable[int] = (worker,)
+            if self.bound is not None:
+                self._count_delivery(worker)
+                touched = {worker, *self.blocked}
+            answered = [worker]
+            if holds_back:
+                held.append(worker)
+                answered, held = (held, []) if steps else ([], held)
+            if steps:
+                version = self.version = version + 1
+                limit = count + patience
+                if cancel_from is not None:
+                    answered += self._cancel(cancel_from, now)
+            if answered:
+                handed = answer(answered)
+                for other in handed:
+                    queues[other].append(version)
+                touched = {*handed, *answered, *touched}
+            start(touched, now)
         return self._trace()
 
-    def _serve(self, worker: int) -> bool:
-        """Serves one arrival whole; returns whether the server updated."""
-        job = self.running[worker]
-        used, steps = self.receive(worker, self.version - job.read_version)
-        self.rows.append(
-            (self.time, worker, job.job, job.read_version, self.version, used, steps, job.start)
-        )
-        job.serial = -1
-        startable = {worker}
-        if self.bound is not None:
-            self._count_delivery(worker)
-            startable |= self.blocked
-        answered = [worker]
-        if self.collect.holds_back:
-            self.held.append(worker)
-            answered, self.held = (self.held, []) if steps else ([], self.held)
-        if steps:
-            self.version += 1
-            if self.collect.cancel_from is not None:
-                answered += self._cancel(self.collect.cancel_from)
-        if answered:
-            handed = self.answer(answered)
-            startable.update(handed)
-            startable.update(answered)
-            self._hand_out(handed, startable)
-        else:
-            self._start(startable)
-        return steps
-
-    def _hand_out(self, workers: list[int], startable: set[int]) -> None:
+    def _start(self, workers: Iterable[int], now: float) -> None:
+        """Lets workers that are idle, and that the gate lets pass, start the head of their queue."""
         for worker in workers:
-            self.queues[worker].append(self.version)
-        self._start(startable)
-
-    def _start(self, workers: set[int]) -> None:
-        for worker in workers:
-            queue, running = self.queues[worker], self.running[worker]
-            if running.serial >= 0 or not queue:
+            if self.serial[worker] != _IDLE or not self.queues[worker]:
                 continue
             if self.bound is not None:
                 if self.delivered[worker] - self.slowest > self.bound:
                     self.blocked.add(worker)
                     continue
                 self.blocked.discard(worker)
-            handed = queue.popleft()
-            running.read_version = self.version if self.read_at_start else handed
-            running.job += 1
-            running.start = self.time
-            running.serial = self.serial
-            heappush(self.heap, (self.time + next(self.durations[worker]), worker, self.serial))
+            handed = self.queues[worker].popleft()
+            self.read[worker] = self.version if self.read_at_start else handed
+            self.job[worker] += 1
+            self.start[worker] = now
+            serial = self.serial[worker] = self.next_serial
+            self.next_serial += 1
+            heappush(self.heap, (now + self.durations[worker](), worker, serial))
             if self.collect.cancel_from is not None:
-                heappush(self.stalest, (running.read_version, worker, self.serial))
-            self.serial += 1
+                heappush(self.stalest, (self.read[worker], worker, serial))
 
     def _count_delivery(self, worker: int) -> None:
         count = self.delivered[worker]
@@ -151,57 +135,47 @@ class EventLoop:
             del self.at_count[count]
             self.slowest += 1
 
-    def _cancel(self, threshold: float) -> list[int]:
+    def _cancel(self, threshold: float, now: float) -> list[int]:
         """Stops running jobs at least this stale; returns their workers by index."""
         stopped = []
         while self.stalest and self.version - self.stalest[0][0] >= threshold:
             _, worker, serial = heappop(self.stalest)
-            running = self.running[worker]
-            if running.serial == serial:
-                self.cancelled.append((worker, running.start, self.time))
-                running.serial = -1
+            if self.serial[worker] == serial:
+                self.serial[worker] = _IDLE
                 stopped.append(worker)
+        self.cancelled += [(worker, self.start[worker], now) for worker in sorted(stopped)]
         return sorted(stopped)
 
-    def _stuck(self) -> str:
-        waiting = sum(len(queue) for queue in self.queues)
+    def _stuck(self, count: int) -> str:
+        now = self.columns[0][-1] if count else 0.0
         if self.heap:
-            why = (
-                f"the rule '{self.collect.name}' has not let the server update for a very long time"
-            )
+            why = f"the rule '{self.collect.name}' has not let the server update for a very long time"
         elif self.blocked:
             why = f"no job is running; the gate holds back {len(self.blocked)} workers for ever"
         else:
             why = "no job is open"
         return (
-            f"the trace cannot go on after arrival {len(self.rows)} at time {self.time:g}, update {self.version}:"
-            f" {why} ({waiting} jobs wait in queues)"
+            f"the trace cannot go on after arrival {count} at time {now:g}, update {self.version}:"
+            f" {why} ({sum(map(len, self.queues))} jobs wait in queues)"
         )
 
     def _open_jobs(self) -> OpenJobs:
-        jobs = []
-        for worker, (running, queue) in enumerate(zip(self.running, self.queues, strict=True)):
-            if running.serial >= 0:
-                jobs.append((worker, running.read_version, running.start))
-            for handed in queue:
-                jobs.append((worker, self.version if self.read_at_start else handed, np.nan))
-        columns = list(zip(*jobs, strict=True)) or [(), (), ()]
-        return OpenJobs(
-            np.array(columns[0], np.int32),
-            np.array(columns[1], np.int32),
-            np.array(columns[2], np.float64),
-        )
+        jobs: list[tuple[int, int, float]] = []
+        for worker, queue in enumerate(self.queues):
+            if self.serial[worker] != _IDLE:
+                jobs.append((worker, self.read[worker], self.start[worker]))
+            jobs += [(worker, handed, np.nan) for handed in queue]
+        return OpenJobs(*_columns(jobs, (np.int32, np.int32, np.float64)))
 
     def _trace(self) -> EventTrace:
-        time, worker, job, read_version, version, used, steps, start = zip(*self.rows, strict=True)
+        time, worker, job, read, version, used, steps, start = self.columns
         workers = np.array(worker, np.int32)
         is_used, is_step = np.array(used, bool), np.array(steps, bool)
-        stopped = list(zip(*self.cancelled, strict=True)) or [(), (), ()]
         return EventTrace(
             time=np.array(time, np.float64),
             worker=workers,
             job=np.array(job, np.int32),
-            read_version=np.array(read_version, np.int32),
+            read_version=np.array(read, np.int32),
             version=np.array(version, np.int32),
             used=is_used,
             steps=is_step,
@@ -209,9 +183,10 @@ class EventLoop:
             start=np.array(start, np.float64),
             n_workers=self.n_workers,
             open_jobs=self._open_jobs(),
-            cancelled=CancelledJobs(
-                np.array(stopped[0], np.int32),
-                np.array(stopped[1], np.float64),
-                np.array(stopped[2], np.float64),
-            ),
+            cancelled=CancelledJobs(*_columns(self.cancelled, (np.int32, np.float64, np.float64))),
         )
+
+
+def _columns(rows: Sequence[tuple], dtypes: Sequence[Callable]) -> list[np.ndarray]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(dtypes)
+    return [np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)]

@@ -25,7 +25,7 @@ class OpenJobs(NamedTuple):
     """Jobs handed out but not delivered when the trace ends, ordered by worker, then by place in its queue."""
 
     worker: Int32  # int32[C]
-    read_version: Int32  # int32[C]; with read="start" and still queued: the last version
+    read_version: Int32  # int32[C]; with read="start" and still queued: when it was handed out
     start: Float64  # float64[C], time units; NaN while the job waits in its worker's queue
 
 

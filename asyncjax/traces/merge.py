@@ -72,9 +72,7 @@ def merged(
         weight=np.full(n_arrivals, 1.0 / np.float32(period), np.float32),
         start=start,
         n_workers=n_workers,
-        open_jobs=_open_jobs(
-            by_worker, first, held, after, time, n_updates if read_at_start else None
-        ),
+        open_jobs=_open_jobs(by_worker, first, held, after, time, read_at_start),
         cancelled=CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0)),
     )
 
@@ -121,19 +119,17 @@ def _open_jobs(
     held: np.ndarray,
     after: np.ndarray,
     time: np.ndarray,
-    last_version: int | None,
+    read_at_start: bool,
 ) -> OpenJobs:
     worker, read_version, start = [], [], []
     for i, count in enumerate(held):
         own = by_worker[first[i] : first[i + 1]]
-        versions = np.concatenate([np.zeros(count, int), after[own]])[-count:]
-        running_since = time[own[-1]] if len(own) else 0.0
-        if last_version is not None:
-            versions = np.full(count, last_version)
-            versions[0] = after[own[-1]] if len(own) else 0
+        handed = np.concatenate([np.zeros(count, int), after[own]])[-count:]
+        if read_at_start:
+            handed[0] = after[own[-1]] if len(own) else 0
         worker += [i] * int(count)
-        read_version += versions.tolist()
-        start += [running_since] + [np.nan] * (int(count) - 1)
+        read_version += handed.tolist()
+        start += [time[own[-1]] if len(own) else 0.0] + [np.nan] * (int(count) - 1)
     return OpenJobs(
         np.array(worker, np.int32), np.array(read_version, np.int32), np.array(start, np.float64)
     )

@@ -117,7 +117,7 @@ def simulate(
     for i in range(n):
         if busy[i] is not None:
             open_jobs.append((i, busy[i][1]))
-        open_jobs += [(i, version if read == "start" else handed) for handed in queue[i]]
+        open_jobs += [(i, handed) for handed in queue[i]]
     return Arrivals(
         {k: np.array(v) for k, v in columns.items()}, open_jobs=open_jobs, cancelled=cancelled
     )

@@ -67,7 +67,6 @@ def bars(
         figure = new_figure(8.0, 1.2 + 0.38 * len(names))
         axes = figure.subplots()
         limits = _limits(spreads, log_x)
-        set_log(axes.xaxis, log_x)
         axes.set_xlim(*limits)
         for row, (name, spread) in enumerate(zip(names, spreads, strict=True)):
             _draw(axes, row, spread, chosen[name].colour, log_x, limits)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAR = 0.76  # height of a bar, in rows
-_KINDS = {
+_KINDS: dict[str, dict[str, Any]] = {
     "thrown away": {"facecolor": "#C8C8C8", "edgecolor": "#6E6E6E", "hatch": "////"},
     "cancelled": {"facecolor": "#F4DDD0", "edgecolor": "#D55E00", "hatch": "xxxx"},
     "still running": {"facecolor": "#F2F2F2", "edgecolor": "#A8A8A8", "hatch": ""},
@@ -25,26 +25,52 @@ _KINDS = {
 
 
 class Trace(Protocol):
-    """The fields of a trace that are drawn."""
+    """The fields of a trace that are drawn, E arrivals in service order."""
 
     @property
-    def time(self) -> Any: ...  # float64[E], arrival
+    def time(self) -> Any:
+        """Arrival of each gradient, float64[E]."""
+        ...
+
     @property
-    def worker(self) -> Any: ...  # int[E]
+    def worker(self) -> Any:
+        """Who computed it, int[E]."""
+        ...
+
     @property
-    def start(self) -> Any: ...  # float64[E]
+    def start(self) -> Any:
+        """When its job started, float64[E]."""
+        ...
+
     @property
-    def used(self) -> Any: ...  # bool[E]
+    def used(self) -> Any:
+        """Whether the server used it, bool[E]."""
+        ...
+
     @property
-    def steps(self) -> Any: ...  # bool[E]
+    def steps(self) -> Any:
+        """Whether the server updated right after it, bool[E]."""
+        ...
+
     @property
-    def delay(self) -> Any: ...  # int[E], updates
+    def delay(self) -> Any:
+        """Updates of the server while it was computed, int[E]."""
+        ...
+
     @property
-    def n_workers(self) -> int: ...
+    def n_workers(self) -> int:
+        """How many workers there are."""
+        ...
+
     @property
-    def cancelled(self) -> Any: ...  # None, or worker[K], start[K], time[K]
+    def cancelled(self) -> Any:
+        """None, or jobs that were stopped: worker[K], start[K], time[K] (the end)."""
+        ...
+
     @property
-    def open_jobs(self) -> Any: ...  # None, or worker[C], start[C]; NaN start = still queued
+    def open_jobs(self) -> Any:
+        """None, or jobs without an end: worker[C], start[C] (NaN where still in a queue)."""
+        ...
 
 
 def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
@@ -100,15 +126,14 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
 def _draw_used(axes: "Axes", trace: Trace, until: float) -> "ScalarMappable":
     """Bars of gradients that were used, coloured by delay."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-    from matplotlib.ticker import MaxNLocator  # noqa: F401
+    from matplotlib.colors import PowerNorm
 
     start = np.asarray(trace.start, dtype=np.float64)
     shown = np.asarray(trace.used, dtype=bool) & (start < until)
     delay = np.asarray(trace.delay)[shown]
     largest = int(delay.max()) if delay.size else 0
-    # The palest part of the map is left out: it would vanish on white.
-    norm = Normalize(0, max(largest, 1))
+    # Delays have heavy tails; a root leaves colours for the many short ones.
+    norm = PowerNorm(0.5, 0, max(largest, 1))
     scale = ScalarMappable(norm=norm, cmap="viridis_r")
     worker, time = np.asarray(trace.worker)[shown], np.asarray(trace.time, np.float64)[shown]
     _add_bars(axes, worker, start[shown], time, until, facecolors=scale.to_rgba(delay))

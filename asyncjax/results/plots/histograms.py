@@ -43,7 +43,7 @@ def staleness_histogram(
 
     Example:
         >>> figure = staleness_histogram({"sgd": [0, 1, 5], "piag": [0, 0, 2]})
-        >>> [axes.get_title() for axes in figure.axes]
+        >>> [axes.get_title("left") for axes in figure.axes]
         ['sgd', 'piag']
     """
     if not delays:
@@ -68,7 +68,8 @@ def staleness_histogram(
                 axes.tick_params(labelbottom=True)
         for spare in range(len(data), rows * columns):
             grid[spare // columns, spare % columns].remove()
-        figure.supxlabel("delay [updates]", fontsize=10)
+        label = "delay [updates]" + (", bars begin at 0, 1, 2, 4, 8, ..." if doubling else "")
+        figure.supxlabel(label, fontsize=10)
         figure.supylabel("share of gradients [%]", fontsize=10)
         if title:
             figure.suptitle(title, x=0.01, ha="left")

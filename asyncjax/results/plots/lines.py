@@ -80,6 +80,7 @@ def curves(
         figure = new_figure(8.0, 4.4)
         axes = figure.subplots()
         _draw(axes, panel, chosen, log_y, y_range, target)
+        _label_target(axes, target)
         axes.set_ylabel(y_label)
         if title:
             axes.set_title(title)
@@ -129,13 +130,16 @@ def panels(
         grid = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
         for axes, panel in zip(grid, parts, strict=True):
             _draw(axes, panel, chosen, log_y, y_range, target)
+        _label_target(grid[-1], target)
         grid[0].set_ylabel(y_label)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
         handles = {}
         for axes in grid:
             found, labels = axes.get_legend_handles_labels()
-            handles.update({label: handles.get(label, h) for h, label in zip(found, labels, strict=True)})
+            handles.update(
+                {label: handles.get(label, h) for h, label in zip(found, labels, strict=True)}
+            )
         figure.legend(
             [handles[name] for name in names], names, loc="outside lower center", ncols=columns
         )
@@ -177,16 +181,6 @@ def _draw(
         )
     if target is not None:
         axes.axhline(target, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-        axes.annotate(
-            "target",
-            xy=(1.0, target),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 3),
-            textcoords="offset points",
-            ha="right",
-            color=MUTED,
-            fontsize=8.5,
-        )
     if y_range is not None:
         axes.set_ylim(*y_range)
     set_log(axes.xaxis, panel.log_x)
@@ -194,6 +188,23 @@ def _draw(
     axes.margins(x=0.01)
     axes.set_xlabel(panel.x_label)
     add_grid(axes)
+
+
+def _label_target(axes: "Axes", target: float | None) -> None:
+    """The word at the right end of the target's line, outside the plot."""
+    if target is None:
+        return
+    axes.annotate(
+        "target",
+        xy=(1.0, target),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        color=MUTED,
+        fontsize=8.5,
+        annotation_clip=False,
+    )
 
 
 def _shown(values: ArrayLike, log: bool) -> np.ndarray:

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax.results.metrics import best_on_grid, median_and_spread
-from asyncjax.results.plots.style import LineStyle, add_grid, drawing, new_figure, set_log, styles_for
+from asyncjax.results.plots.style import (
+    LineStyle,
+    add_grid,
+    drawing,
+    new_figure,
+    set_log,
+    styles_for,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,23 +64,20 @@ def step_size_sensitivity(
         >>> figure.axes[0].get_xlabel()
         'step size'
     """
-    sizes = np.asarray(step_sizes, dtype=np.float64)
-    if sizes.ndim != 1 or not np.all(np.isfinite(sizes) & (sizes > 0)):
-        raise ValueError(f"step_sizes is {step_sizes}; it must be a list of positive numbers.")
+    sizes = _positive(step_sizes)
     data = {name: _table(name, values, sizes.size) for name, values in scores.items()}
     if not data:
         raise ValueError("scores is empty; a plot needs at least one method.")
     looks = styles_for(data, styles)
     with drawing():
-        figure = new_figure(8.0, 4.6)
-        axes = figure.subplots()
-        for row, (name, table) in enumerate(data.items()):
+        figure = new_figure(8.0, 4.8)
+        failed = {name: _failed(table) for name, table in data.items()}
+        axes, top = _axes(figure, sizes, {n: f for n, f in failed.items() if f.any()}, looks)
+        for name, table in data.items():
             marked = _marked(name, table, chosen, smaller_is_better)
-            _draw(axes, row, name, sizes, table, marked, looks[name], log_y, smaller_is_better)
-        axes.set_xlabel("step size")
-        axes.set_ylabel(y_label)
-        if title:
-            axes.set_title(title, pad=8 + _strip(len(data)))
+            _draw(axes, name, sizes, table, marked, looks[name], log_y, smaller_is_better)
+        axes.set(xlabel="step size", ylabel=y_label)
+        top.set_title(title)
         if y_range is not None:
             axes.set_ylim(*y_range)
         set_log(axes.xaxis, True)
@@ -81,6 +85,48 @@ def step_size_sensitivity(
         add_grid(axes)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
+
+
+def _positive(step_sizes: ArrayLike) -> np.ndarray:
+    """The step sizes as [G], checked."""
+    sizes = np.asarray(step_sizes, dtype=np.float64)
+    if sizes.ndim != 1 or not np.all(np.isfinite(sizes) & (sizes > 0)):
+        raise ValueError(f"step_sizes is {step_sizes}; it must be a list of positive numbers.")
+    return sizes
+
+
+def _failed(table: np.ndarray) -> np.ndarray:
+    """Which settings have no finite median."""
+    return ~np.isfinite(median_and_spread(table).median)
+
+
+def _axes(
+    figure: "Figure",
+    sizes: np.ndarray,
+    failed: Mapping[str, np.ndarray],
+    looks: Mapping[str, LineStyle],
+) -> tuple["Axes", "Axes"]:
+    """The axes of the scores and the topmost axes: a strip of crosses where anything diverged."""
+    if not failed:
+        axes = figure.subplots()
+        return axes, axes
+    height = 0.25 + 0.13 * len(failed)
+    strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=[height, 4.6 - height])
+    for row, (name, lost) in enumerate(failed.items()):
+        strip.plot(
+            sizes[lost],
+            np.full(lost.sum(), row),
+            "x",
+            color=looks[name].colour,
+            markersize=5,
+            markeredgewidth=1.5,
+        )
+    strip.set_ylim(len(failed) - 0.3, -0.7)
+    strip.set_yticks([])
+    strip.set_ylabel("diverged", rotation=0, ha="right", va="center")
+    strip.tick_params(axis="x", which="both", length=0, labelbottom=False)
+    strip.spines[["left", "bottom"]].set_visible(False)
+    return axes, strip
 
 
 def _table(name: str, values: ArrayLike, n_settings: int) -> np.ndarray:
@@ -100,7 +146,12 @@ def _marked(
 ) -> int | None:
     """The setting to mark, None where all have diverged."""
     if chosen is not None:
-        return chosen.get(name)
+        index = chosen.get(name)
+        if index is not None and not 0 <= index < len(table):
+            raise ValueError(
+                f"chosen[{name!r}] is {index}; it must lie in 0 to {len(table) - 1}, the step sizes."
+            )
+        return index
     try:
         return best_on_grid(table, smaller_is_better=smaller_is_better)
     except ValueError:
@@ -109,7 +160,6 @@ def _marked(
 
 def _draw(
     axes: "Axes",
-    row: int,
     name: str,
     sizes: np.ndarray,
     table: np.ndarray,
@@ -144,6 +194,3 @@ def _draw(
             markeredgecolor="white",
             zorder=4,
         )
-    lost = ~np.isfinite(spread.median)
-    if lost.any():
-        axes.annotate

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -31,7 +33,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.2, 
 MUTED = "#595959"
 GRID = "#DDDDDD"
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10.0,
     "axes.titlesize": 11.0,
@@ -89,7 +91,7 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     return {
         name: LineStyle(
             colour=COLOURS[index % len(COLOURS)],
-            dash=DASHES[(index + index // len(COLOURS)) % len(DASHES)],
+            dash=DASHES[index % len(DASHES)],
         )
         for index, name in enumerate(unique)
     }
@@ -172,8 +174,8 @@ def new_figure(width: float, height: float) -> "Figure":
 def set_log(axis: Any, on: bool) -> None:
     """Makes an axis (``axes.xaxis`` or ``axes.yaxis``) logarithmic, or leaves it.
 
-    A range of less than a decade or so holds one power of ten at most, so the ticks between are
-    labelled too, in plain numbers.
+    Powers of ten are labelled, in plain numbers where those are short; a range of less than a decade
+    or two holds too few of them, so 2 and 5 times a power are labelled as well.
 
     Args:
         axis: An axis of matplotlib.
@@ -188,16 +190,21 @@ def set_log(axis: Any, on: bool) -> None:
     """
     if not on:
         return
-    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     set_scale("log")
+    if not np.isfinite(axis.get_minpos()) and min(axis.get_view_interval()) <= 0:
+        axis.set_view_interval(0.1, 1.0, ignore=True)  # nothing positive to show
     low, high = sorted(axis.get_view_interval())
-    if low > 0 and high / low < 30:
-        formatter = LogFormatterSciNotation(minor_thresholds=(1.5, 0.6))
-        axis.set_minor_formatter(formatter)
-    else:
-        axis.set_minor_formatter(NullFormatter())
+    if low >= 5e-4 and high <= 2e5:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    few = low > 0 and high / low < 50
+
+    def between(value: float, _: object) -> str:
+        return f"{value:,g}" if f"{value:.0e}"[0] in "25" else ""
+
+    axis.set_minor_formatter(FuncFormatter(between) if few else NullFormatter())
 
 
 def add_grid(axes: "Axes", which: str = "both") -> None:
@@ -216,7 +223,7 @@ def add_grid(axes: "Axes", which: str = "both") -> None:
 
 
 def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
-    """A figure as PNG, with no date or program name inside.
+    r"""A figure as PNG, with no date or program name inside.
 
     Args:
         figure: The figure.
@@ -228,7 +235,7 @@ def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
     Example:
         >>> with drawing():
         ...     png_bytes(new_figure(1.0, 1.0))[:4]
-        b'\\x89PNG'
+        b'\x89PNG'
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})

@@ -1,0 +1,113 @@
+"""Real data that come with scikit-learn: no download, read on the host.
+
+`digits`: 1797 images of 8 x 8, 10 classes; `breast_cancer`: 569 rows of 30 columns, 2 classes.
+The split into training and test rows is stratified, that is made within each class, and depends
+on an integer seed alone. Rows keep the order they have in the source, so contiguous shards are
+those of the source.
+"""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asyncjax.problems import checks
+
+
+class Dataset(NamedTuple):
+    """Training and test rows, as NumPy arrays on the host."""
+
+    train_features: np.ndarray  # float32[train rows, d]
+    train_labels: np.ndarray  # int32[train rows]
+    test_features: np.ndarray  # float32[test rows, d]
+    test_labels: np.ndarray  # int32[test rows]
+
+
+def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
+    """Returns the handwritten digits: 1797 rows of 64 pixels in 0..1, labels 0..9.
+
+    For a convolutional network reshape the features to [rows, 8, 8, 1].
+
+    Args:
+        test_share: share of each class that goes to the test rows, between 0 and 1.
+        seed: chooses which rows do.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ImportError: if scikit-learn is not installed; it says what to install.
+        TypeError: if `seed` is no integer.
+        ValueError: if `test_share` is not between 0 and 1, or `seed` is negative.
+
+    Example:
+        >>> from asyncjax import problems
+        >>> data = problems.digits()
+        >>> data.train_features.shape, data.test_features.shape
+        ((1438, 64), (359, 64))
+
+    Reference:
+        UCI Machine Learning Repository, Optical Recognition of Handwritten Digits (test part).
+    """
+    bunch = _scikit_learn().load_digits()
+    features = np.asarray(bunch.data, np.float32) / np.float32(16.0)
+    return _split(features, bunch.target, test_share, seed)
+
+
+def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
+    """Returns the breast cancer data: 569 rows of 30 columns, labels 0 (malignant) and 1.
+
+    Each column is shifted and scaled to mean 0 and standard deviation 1 over the training rows.
+
+    Args:
+        test_share: share of each class that goes to the test rows, between 0 and 1.
+        seed: chooses which rows do.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ImportError: if scikit-learn is not installed; it says what to install.
+        TypeError: if `seed` is no integer.
+        ValueError: if `test_share` is not between 0 and 1, or `seed` is negative.
+
+    Example:
+        >>> from asyncjax import problems
+        >>> data = problems.breast_cancer()
+        >>> data.train_features.shape, data.test_features.shape
+        ((456, 30), (113, 30))
+
+    Reference:
+        UCI Machine Learning Repository, Breast Cancer Wisconsin (Diagnostic).
+    """
+    bunch = _scikit_learn().load_breast_cancer()
+    raw = _split(np.asarray(bunch.data, np.float64), bunch.target, test_share, seed)
+    mean, deviation = raw.train_features.mean(0), raw.train_features.std(0)
+    return raw._replace(
+        train_features=((raw.train_features - mean) / deviation).astype(np.float32),
+        test_features=((raw.test_features - mean) / deviation).astype(np.float32),
+    )
+
+
+def _scikit_learn() -> ModuleType:
+    """Returns `sklearn.datasets`, imported only when data are asked for."""
+    try:
+        import sklearn.datasets
+    except ImportError as error:
+        raise ImportError(
+            'This data set comes with scikit-learn: pip install "asyncjax[data]".'
+        ) from error
+    return sklearn.datasets
+
+
+def _split(features: np.ndarray, labels: Any, test_share: float, seed: int) -> Dataset:
+    """Returns a split made within each class, rows in their original order."""
+    if not 0.0 < test_share < 1.0:
+        raise ValueError(f"test_share must be between 0 and 1, got {test_share}.")
+    generator = np.random.default_rng(checks.whole_number("seed", seed, 0))
+    labels = np.asarray(labels, np.int32)
+    in_test = np.zeros(labels.size, bool)
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        in_test[rows[: round(test_share * rows.size)]] = True
+    return Dataset(features[~in_test], labels[~in_test], features[in_test], labels[in_test])

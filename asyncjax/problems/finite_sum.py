@@ -1,0 +1,194 @@
+r"""Finite sums: problems made of a loss a row, rows being divided among the workers.
+
+.. math:: f(x) = \frac{1}{n} \sum_{i=1}^{n} f_i(x), \qquad
+          f_i(x) = \frac{1}{|S_i|} \sum_{r \in S_i} \ell(x; a_r, b_r) + P(x)
+
+With shards of unequal size f is not the mean over the rows: every worker counts the same, so a
+row of a small shard counts more. A job's gradient is the mean over its batch of rows, plus that
+of the penalty P.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asyncjax.problems import checks
+from asyncjax.problems.batches import Batch, Whole
+from asyncjax.problems.problem import Problem, PyTree
+from asyncjax.problems.shards import Shards, check_shards, contiguous
+
+
+class Samples(NamedTuple):
+    """The rows, whose they are, and how much each counts in the objective."""
+
+    features: jax.Array  # float[rows, ...]
+    targets: jax.Array  # float or int32[rows]
+    rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
+    size: jax.Array  # int32[n], rows of each worker
+    weight: jax.Array  # float[rows], sum over the holders i of 1 / (n size_i); sums to 1
+    test_features: jax.Array | None = None  # float[test rows, ...]
+    test_targets: jax.Array | None = None  # int32[test rows]
+
+
+class Loss(Protocol):
+    """A loss a row and a penalty of the model; hashable, so equal losses share a compilation."""
+
+    def of_rows(self, params: PyTree, features: jax.Array, targets: jax.Array) -> jax.Array:
+        """Returns float[rows], the loss of each row."""
+        ...
+
+    def penalty(self, params: PyTree) -> jax.Array | float:
+        """Returns the scalar penalty of the model."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchGradient:
+    """The loss and gradient of the mean over a job's batch."""
+
+    loss: Loss
+    batch: Batch
+
+    def __call__(
+        self, data: Samples, params: PyTree, worker: Any, job: Any, key: jax.Array
+    ) -> tuple[jax.Array, PyTree]:
+        """Returns the loss of the job's rows and its gradient; only those rows are gathered."""
+        positions, valid = self.batch(data.size[worker], data.rows.shape[1], job, key)
+        rows = data.rows[worker, positions]
+        features, targets = data.features[rows], data.targets[rows]
+        weight = valid.astype(data.weight.dtype)
+        weight /= jnp.sum(weight)
+
+        def mean(params: PyTree) -> jax.Array:
+            losses = self.loss.of_rows(params, features, targets)
+            return jnp.sum(weight * losses) + self.loss.penalty(params)
+
+        return jax.value_and_grad(mean)(params)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective f, with `l1` times the sum of absolute values added."""
+
+    loss: Loss
+    l1: float = 0.0
+    chunk: int | None = None
+
+    def __call__(self, data: Samples, params: PyTree) -> jax.Array:
+        """Returns f(params)."""
+
+        def losses(features: jax.Array, targets: jax.Array) -> jax.Array:
+            return self.loss.of_rows(params, features, targets)
+
+        total = weighted_sum(losses, data.features, data.targets, data.weight, self.chunk)
+        total += self.loss.penalty(params)
+        if self.l1:
+            total += self.l1 * sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params))
+        return total
+
+
+def weighted_sum(
+    values: Callable[[jax.Array, jax.Array], jax.Array],
+    features: jax.Array,
+    targets: jax.Array,
+    weight: jax.Array,
+    chunk: int | None = None,
+) -> jax.Array:
+    """Returns the weighted sum of a value a row, `chunk` rows at a time.
+
+    Args:
+        values: `(features[b, ...], targets[b]) -> float[b]`.
+        features: float[rows, ...].
+        targets: [rows].
+        weight: float[rows].
+        chunk: rows taken at once, which bounds the memory of a large network; None: all.
+
+    Returns:
+        The scalar sum.
+    """
+    n_rows = features.shape[0]
+    if chunk is None or n_rows <= chunk:
+        return jnp.sum(weight * values(features, targets))
+    n_chunks = n_rows // chunk
+    cut = n_chunks * chunk
+
+    def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+        part = [
+            jax.lax.dynamic_slice_in_dim(array, number * chunk, chunk)
+            for array in (features, targets, weight)
+        ]
+        return total + jnp.sum(part[2] * values(part[0], part[1])), None
+
+    rest = jnp.sum(weight[cut:] * values(features[cut:], targets[cut:])) if cut < n_rows else 0.0
+    shape = jax.eval_shape(lambda: jnp.sum(weight[:1] * values(features[:1], targets[:1])))
+    total, _ = jax.lax.scan(add, jnp.zeros((), shape.dtype), jnp.arange(n_chunks))
+    return total + rest
+
+
+def finite_sum(
+    params: PyTree,
+    features: jax.Array,
+    targets: jax.Array,
+    loss: Loss,
+    *,
+    n_workers: int,
+    batch: Batch | None,
+    shards: Shards | None,
+    l1: float = 0.0,
+    chunk: int | None = None,
+) -> Problem:
+    """Returns the problem of a loss a row over checked data.
+
+    Args:
+        params: the initial model.
+        features: float[rows, ...].
+        targets: [rows].
+        loss: the loss of a row and the penalty.
+        n_workers: n, at least 1, at most the number of rows.
+        batch: the rows of a job; None: the whole shard.
+        shards: the rows of each worker; None: contiguous.
+        l1: factor of the sum of absolute values in the objective, not in the gradient.
+        chunk: rows the objective takes at once; None: all.
+
+    Returns:
+        The problem.
+
+    Raises:
+        TypeError: if `batch` or `shards` are of another kind.
+        ValueError: if there are more workers than rows, or the shards do not fit.
+    """
+    n_workers = checks.whole_number("n_workers", n_workers, 1)
+    n_rows = features.shape[0]
+    if shards is None:
+        shards = contiguous(n_rows, n_workers)
+    shards = check_shards(shards, n_rows, n_workers)
+    batch = Whole() if batch is None else batch
+    if not callable(batch):
+        raise TypeError(
+            f"batch must be a rule such as whole(), cyclic(16) or uniform(16), got {batch!r}."
+        )
+    return Problem(
+        params=params,
+        data=Samples(
+            features=features,
+            targets=targets,
+            rows=jnp.asarray(shards.rows),
+            size=jnp.asarray(shards.size),
+            weight=jnp.asarray(_row_weights(shards, n_rows)).astype(features.dtype),
+        ),
+        gradient_of=BatchGradient(loss, batch),
+        objective_of=Objective(loss, l1, chunk),
+        n_workers=n_workers,
+    )
+
+
+def _row_weights(shards: Shards, n_rows: int) -> np.ndarray:
+    """Returns what each row counts in f, so that no padded copy of the data is needed."""
+    weight = np.zeros(n_rows)
+    for rows, size in zip(shards.rows, shards.size, strict=True):
+        np.add.at(weight, rows[:size], 1.0 / (len(shards.size) * size))
+    return weight

@@ -1,0 +1,199 @@
+"""One HTML file that tells a whole comparison: text, tables and figures, nothing outside it.
+
+Figures are embedded as PNG in base64, styles are inline, there is no script. The file can be mailed,
+archived and opened years later. It follows the light or dark preference of the reader and prints
+without its table of contents.
+"""
+
+import base64
+import html
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
+
+from asyncjax.results.plots.style import png_bytes
+from asyncjax.results.storage import write_atomically
+from asyncjax.results.tables import Table, as_html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d1d1f; --paper: #ffffff; --soft: #5f6368;
+  --line: #dadce0; --shade: #f6f7f8; --link: #0b57a4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #17181a; --soft: #a3a8ad; --line: #3a3d41; --shade: #212326;
+    --link: #8ab8ee; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 62rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 1rem; }
+h2 { font-size: 1.35rem; margin: 3rem 0 .75rem; padding-top: .5rem;
+  border-top: 1px solid var(--line); }
+p, ul { max-width: 44rem; margin: 0 0 1rem; }
+a { color: var(--link); }
+nav { margin: 1.5rem 0; padding: .9rem 1.2rem; background: var(--shade); border-radius: 6px; }
+nav ol { margin: 0; padding-left: 1.4rem; }
+figure { margin: 1.75rem 0; }
+figure img { display: block; max-width: 100%; height: auto; background: #ffffff;
+  border-radius: 6px; padding: 6px; }
+figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; }
+figcaption { max-width: 44rem; margin-top: .5rem; }
+caption { padding: 0 0 .4rem; }
+.scroll { overflow-x: auto; margin: 1.5rem 0; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .38rem .8rem; border-bottom: 1px solid var(--line); text-align: left;
+  white-space: nowrap; }
+th { border-bottom-width: 2px; }
+th.right, td.right { text-align: right; }
+tbody tr:hover { background: var(--shade); }
+@media print {
+  body { max-width: none; padding: 0; font-size: 11pt; color: #000000; background: #ffffff; }
+  nav { display: none; }
+  figure, table, tr { break-inside: avoid; }
+  h2 { break-after: avoid; }
+}
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """A figure with the text below it and the text that stands for it."""
+
+    figure: Union["Figure", bytes]  # of matplotlib, or the bytes of a PNG file
+    caption: str
+    alt: str = ""  # for those who cannot see the picture; the caption where empty
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a report: a heading, its text, then its figures, then its tables."""
+
+    title: str
+    text: str
+    figures: Sequence[Illustration] = ()
+    tables: Sequence[Table] = ()
+
+
+def render(title: str, summary: str, sections: Sequence[Section]) -> str:
+    r"""A report as one HTML document that needs nothing outside itself.
+
+    In the summary and in the texts a blank line begins a new paragraph, and a paragraph whose every
+    line begins with "- " is a list. Everything is escaped: no text is read as HTML.
+
+    Args:
+        title: The heading of the document.
+        summary: The text above the table of contents.
+        sections: The parts, in order.
+
+    Returns:
+        The document.
+
+    Raises:
+        TypeError: If a figure is neither of matplotlib nor the bytes of a PNG.
+
+    Example:
+        >>> document = render("A & B", "Short.", [Section("First", "One.\n\nTwo.")])
+        >>> "<h1>A &amp; B</h1>" in document, document.count("<p>")
+        (True, 3)
+    """
+    head = html.escape(title)
+    contents = "\n".join(
+        f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
+        for index, section in enumerate(sections, start=1)
+    )
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{head}</title>",
+        f"<style>{_STYLE}</style>",
+        "</head>",
+        "<body>",
+        f"<header><h1>{head}</h1>",
+        _paragraphs(summary),
+        "</header>",
+        *([f'<nav aria-label="Contents"><ol>\n{contents}\n</ol></nav>'] if sections else []),
+        "<main>",
+        *(_section(index, section) for index, section in enumerate(sections, start=1)),
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def write(path: str | os.PathLike[str], document: str) -> None:
+    """Writes a report, whole or not at all.
+
+    Args:
+        path: The file; its folder must exist.
+        document: What `render` returned.
+
+    Raises:
+        FileNotFoundError: If the folder does not exist.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "report.html"
+        ...     write(path, render("Title", "", []))
+        ...     path.read_text().splitlines()[0]
+        '<!DOCTYPE html>'
+    """
+    write_atomically(path, document)
+
+
+def _section(index: int, section: Section) -> str:
+    """A section as HTML."""
+    parts = [
+        f'<section id="section-{index}">',
+        f"<h2>{html.escape(section.title)}</h2>",
+        _paragraphs(section.text),
+        *(_figure(illustration) for illustration in section.figures),
+        *(f'<div class="scroll">\n{as_html(table)}\n</div>' for table in section.tables),
+        "</section>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _paragraphs(text: str) -> str:
+    """Text as paragraphs and lists, escaped."""
+    blocks: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.strip():
+            blocks[-1].append(line.strip())
+        elif blocks[-1]:
+            blocks.append([])
+    parts = []
+    for lines in filter(None, blocks):
+        if all(line.startswith("- ") for line in lines):
+            items = "".join(f"<li>{html.escape(line[2:])}</li>" for line in lines)
+            parts.append(f"<ul>{items}</ul>")
+        else:
+            parts.append(f"<p>{html.escape(' '.join(lines))}</p>")
+    return "\n".join(parts)
+
+
+def _figure(illustration: Illustration) -> str:
+    """A figure as HTML with its picture inside."""
+    picture = illustration.figure
+    if hasattr(picture, "savefig"):
+        content = png_bytes(picture)  # pyright: ignore[reportArgumentType]
+    elif isinstance(picture, bytes) and picture.startswith(b"\x89PNG"):
+        content = picture
+    else:
+        raise TypeError(
+            f"figure is of type {type(picture).__name__}; allowed are a matplotlib figure and the "
+            "bytes of a PNG file."
+        )
+    code = base64.b64encode(content).decode("ascii")
+    alt = html.escape(illustration.alt or illustration.caption)
+    return (
+        f'<figure>\n<img alt="{alt}" src="data:image/png;base64,{code}">\n'
+        f"<figcaption>{html.escape(illustration.caption)}</figcaption>\n</figure>"
+    )

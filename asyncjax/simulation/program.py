@@ -1,0 +1,195 @@
+"""The program of a replay: a plan as padded arrays, ready for a compiled loop.
+
+Sizes are rounded up to a coarse grid and the number of waves is a traced value, so plans of the same law share one
+compilation; programs of equal sizes stack, so seeds with traces of their own run under one vmap.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+
+from asyncjax.simulation.plan import Plan
+from asyncjax.simulation.waves import ceil_to_grid
+
+Array = jax.Array | np.ndarray
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Static sizes of a program, shared by all that run under one compilation."""
+
+    waves: int  # W, capacity; the number that runs is traced
+    width: int  # L, lanes of a wave
+    updates: int  # M, updates after a wave
+    slots: int  # S, versions kept
+    directions: int  # Q, directions kept
+    copies: int  # C, records copied after a wave
+    records: int  # R
+    group: int  # B, gradients in an update, at most
+    single: bool  # every update takes exactly one gradient
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "n_waves",
+        "worker",
+        "job",
+        "read_slot",
+        "direction",
+        "weight",
+        "starts",
+        "update_direction",
+        "made",
+        "write_slot",
+        "oldest_slot",
+        "delay",
+        "last_worker",
+        "time",
+        "copy_slot",
+        "copy_record",
+        "record_lanes",
+        "record_weights",
+        "first_slot",
+    ],
+    meta_fields=["sizes"],
+)
+@dataclass(frozen=True)
+class Program:
+    """A plan as arrays; index S, Q or R stands for 'nowhere'."""
+
+    n_waves: Array  # int32, waves that run
+    worker: Array  # int32[W, L]
+    job: Array  # int32[W, L]
+    read_slot: Array  # int32[W, L], where the lane's model is
+    direction: Array  # int32[W, L], where its gradient goes; Q for an idle lane
+    weight: Array  # float[W, L], factor of its gradient; 0 for an idle lane
+    starts: Array  # bool[W, Q], directions that begin with this wave
+    update_direction: Array  # int32[W, M]
+    made: Array  # bool[W, M], False: padding
+    write_slot: Array  # int32[W, M], where the new version goes; S if nobody reads it
+    oldest_slot: Array  # int32[W, M], where the oldest model read is
+    delay: Array  # int32[W, M], largest of the update's gradients
+    last_worker: Array  # int32[W, M], worker of the arrival that made the update
+    time: Array  # float[W, M], of that arrival
+    copy_slot: Array  # int32[W, C], versions to be recorded
+    copy_record: Array  # int32[W, C], record they become; R: none
+    record_lanes: (
+        Array  # int32[R, B], flat lanes (wave * L + lane) of the gradients behind each record
+    )
+    record_weights: Array  # float[R, B], their weights; 0: padding
+    first_slot: Array  # int32, where version 0 is kept
+    sizes: Sizes
+
+
+def sizes_of(plans: Sequence[Plan]) -> Sizes:
+    """Sizes that hold every one of the plans."""
+
+    def most(values: Sequence[int]) -> int:
+        return ceil_to_grid(max(values))
+
+    copies = [np.bincount(made.waves.update_wave[made.records - 1]).max() for made in plans]
+    group = max(int(made.gradients.group_size[made.records - 1].max()) for made in plans)
+    return Sizes(
+        waves=most([made.n_waves for made in plans]),
+        width=plans[0].width,
+        updates=plans[0].waves.updates_per_wave,
+        slots=most([made.n_slots for made in plans]),
+        directions=most([made.n_directions for made in plans]),
+        copies=most([int(count) for count in copies]),
+        records=len(plans[0].records),
+        group=group if group == 1 else ceil_to_grid(group),
+        single=all(int(made.gradients.group_size.max()) == 1 for made in plans),
+    )
+
+
+def exact_weights(weight: np.ndarray) -> np.ndarray:
+    """Weights in float64; a float32 that is the nearest to 1/m for a whole m is taken as 1/m.
+
+    Without this a mean of three gradients would be off by 1e-8 in a float64 run.
+    """
+    precise = weight.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 1.0 / np.round(1.0 / precise)
+    is_share = (precise != 0) & (share.astype(np.float32) == weight.astype(np.float32))
+    return np.where(is_share, share, precise)
+
+
+def assemble(made: Plan, sizes: Sizes) -> Program:
+    """Lays a plan out as arrays of the given sizes (NumPy, on the host)."""
+    waves, gradients, trace = made.waves, made.gradients, made.trace
+    lanes = (sizes.waves, sizes.width)
+    at = (waves.gradient_wave, waves.gradient_lane)
+    weights = exact_weights(np.asarray(trace.weight))[gradients.arrival]
+    slot = np.where(made.version_slot < 0, sizes.slots, made.version_slot)
+
+    updates = (sizes.waves, sizes.updates)
+    first = np.searchsorted(waves.update_wave, np.arange(made.n_waves))
+    turn = (waves.update_wave, np.arange(made.n_updates) - first[waves.update_wave])
+    enders = np.flatnonzero(np.asarray(trace.steps))
+
+    starts = np.zeros((sizes.waves, sizes.directions), bool)
+    first_wave = np.full(made.n_updates, sizes.waves)
+    np.minimum.at(first_wave, gradients.update, waves.gradient_wave)
+    starts[first_wave, made.direction_slot] = True
+
+    record_wave = waves.update_wave[made.records - 1]
+    place = np.arange(len(made.records)) - np.searchsorted(record_wave, record_wave)
+    copies = (record_wave, place), (sizes.waves, sizes.copies)
+    record_lanes, record_weights = _groups(made, sizes, weights)
+    return Program(
+        n_waves=np.int32(made.n_waves),
+        worker=_scatter(lanes, at, np.asarray(trace.worker)[gradients.arrival], 0),
+        job=_scatter(lanes, at, np.asarray(trace.job)[gradients.arrival], 0),
+        read_slot=_scatter(lanes, at, slot[gradients.read_version], slot[0]),
+        direction=_scatter(lanes, at, made.direction_slot[gradients.update], sizes.directions),
+        weight=_scatter(lanes, at, weights, 0.0),
+        starts=starts,
+        update_direction=_scatter(updates, turn, made.direction_slot, sizes.directions),
+        made=_scatter(updates, turn, np.ones(made.n_updates, bool), False),
+        write_slot=_scatter(updates, turn, slot[1:], sizes.slots),
+        oldest_slot=_scatter(updates, turn, slot[made.oldest], sizes.slots),
+        delay=_scatter(updates, turn, made.delay, 0),
+        last_worker=_scatter(updates, turn, np.asarray(trace.worker)[enders], 0),
+        time=_scatter(updates, turn, np.asarray(trace.time)[enders], 0.0),
+        copy_slot=_scatter(copies[1], copies[0], slot[made.records], sizes.slots),
+        copy_record=_scatter(copies[1], copies[0], np.arange(len(made.records)), sizes.records),
+        record_lanes=record_lanes,
+        record_weights=record_weights,
+        first_slot=np.int32(slot[0]),
+        sizes=sizes,
+    )
+
+
+def stack(plans: Sequence[Plan]) -> Program:
+    """One program with a leading axis over plans; sizes hold them all."""
+    sizes = sizes_of(plans)
+    programs = [assemble(made, sizes) for made in plans]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *programs)
+
+
+def _scatter(
+    shape: tuple[int, int], at: tuple[np.ndarray, np.ndarray], values: np.ndarray, fill: float
+) -> np.ndarray:
+    kinds = {"i": np.int32, "b": np.bool_, "f": np.float64}
+    out = np.full(shape, fill, kinds[np.asarray(values).dtype.kind])
+    out[at] = values
+    return out
+
+
+def _groups(made: Plan, sizes: Sizes, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lanes and weights of the gradients behind each record, [R, B]."""
+    gradients, waves = made.gradients, made.waves
+    lanes = np.zeros((sizes.records, sizes.group), np.int32)
+    shares = np.zeros((sizes.records, sizes.group))
+    order = np.argsort(gradients.update, kind="stable")
+    first = np.concatenate([[0], np.cumsum(gradients.group_size)])
+    flat = (waves.gradient_wave * sizes.width + waves.gradient_lane)[order]
+    for r, update in enumerate(made.records - 1):
+        own = slice(first[update], first[update + 1])
+        count = own.stop - own.start
+        lanes[r, :count], shares[r, :count] = flat[own], weights[order][own]
+    return lanes, shares

@@ -1,0 +1,173 @@
+"""Replay: a trace run against a problem and an optimizer.
+
+    x_{v+1} = x_v + optimizer(sum of weight * grad f_worker(x_read_version; job)),
+
+for every update of the trace, exactly as the asynchronous server would have made it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from asyncjax.problems import Problem
+from asyncjax.results.run import Costs, Records, Run, Source
+from asyncjax.simulation.events import events_of, run_events
+from asyncjax.simulation.long_run import Progress, run_in_pieces
+from asyncjax.simulation.loop import Measured, run_waves
+from asyncjax.simulation.memory import check_memory, memory
+from asyncjax.simulation.plan import Plan, plan
+from asyncjax.simulation.program import Sizes, assemble, sizes_of
+from asyncjax.traces import EventTrace, summarize, worker_count
+
+
+class Same:
+    """Wraps a value so that compilation caches compare it by identity; optimizers are bundles of closures."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+
+def replay(
+    problem: Problem,
+    trace: EventTrace | Plan,
+    optimizer: optax.GradientTransformation,
+    *,
+    record_every: int | None = None,
+    key: jax.Array | None = None,
+    waves: bool = True,
+    width: int | None = None,
+    memory_limit: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: str | None = None,
+) -> Run:
+    """Replays a trace.
+
+    The optimizer is handed ``delay`` (of the update: the largest of its gradients), ``worker`` (of the arrival that made
+    it), ``time`` (of that arrival) and ``read_params`` (the oldest model that entered). Gradients that the trace throws
+    away are not computed, only counted.
+
+    Pure in (problem, trace, optimizer, key), so it may be vmapped over step sizes, keys and initial models; the trace stays
+    concrete. A second call with the same problem, optimizer and sizes compiles nothing.
+
+    Args:
+        problem: What is optimised.
+        trace: A trace, or a plan of it made before (then ``record_every`` and ``width`` are the plan's).
+        optimizer: Any optax optimizer.
+        record_every: Record every so many versions, and the last; None: about a hundred records. A record holds a model
+            until the end of the run.
+        key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None: ``jax.random.key(0)``.
+        waves: False: one event at a time, the same result.
+        width: Gradients computed together; None: as many as keep the lanes nearly always full.
+        memory_limit: Bytes; a run whose buffers exceed it is refused before anything compiles.
+        progress: Called on the host a few times a second with how far the run is; needs concrete arguments.
+        checkpoint: File in which the state of the run is kept while it runs; if it is there, the run goes on from it, to
+            the same bits. Removed at the end. Needs concrete arguments.
+
+    Returns:
+        The run. Memory on the device: (live versions + unfinished directions + records + 2 * width) models.
+
+    Raises:
+        ValueError: The trace is not valid, names more workers than the problem has shards, or an argument is out of range.
+        MemoryError: ``memory_limit`` would be exceeded.
+
+    Example:
+        >>> import numpy as np, optax
+        >>> from asyncjax import clocks, problems, simulation, traces
+        >>> problem = problems.quadratic(np.ones((3, 2)), np.arange(6.0).reshape(3, 2))
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=50)
+        >>> run = simulation.replay(problem, trace, optax.sgd(0.1), record_every=10)
+        >>> run.records.version
+        array([10, 20, 30, 40, 50], dtype=int32)
+        >>> bool(run.records.loss[-1] < run.records.loss[0])
+        True
+    """
+    made = trace if isinstance(trace, Plan) else plan(trace, width=width, record_every=record_every)
+    check_workers(problem, made.trace)
+    key = jax.random.key(0) if key is None else key
+    sizes = sizes_of([made])
+    check_memory(memory(problem.params, sizes), 1, memory_limit)
+    if not waves:
+        done = _events(problem, events_of(made), sizes, Same(optimizer), key)
+    elif progress is None and checkpoint is None:
+        done = _waves(problem, assemble(made, sizes), Same(optimizer), key)
+    else:
+        done = run_in_pieces(problem, made, sizes, optimizer, key, progress, checkpoint)
+    params, opt_state, measured = done
+    return Run(
+        params, opt_state, records_of(made, measured), Source((made.trace,), (costs_of(made),))
+    )
+
+
+@partial(jax.jit, static_argnames="optimizer")
+def _waves(
+    problem: Problem, program: Any, optimizer: Same, key: jax.Array
+) -> tuple[Any, Any, Measured]:
+    return run_waves(problem, program, optimizer.value, key)
+
+
+@partial(jax.jit, static_argnames=("optimizer", "sizes"))
+def _events(
+    problem: Problem, events: Any, sizes: Sizes, optimizer: Same, key: jax.Array
+) -> tuple[Any, Any, Measured]:
+    return run_events(problem, events, sizes, optimizer.value, key)
+
+
+def check_workers(problem: Problem, trace: EventTrace) -> None:
+    """Refuses a trace with more workers than the problem has shards.
+
+    Raises:
+        ValueError: Names both numbers.
+    """
+    workers = worker_count(trace)
+    if problem.n_workers is not None and workers > problem.n_workers:
+        raise ValueError(
+            f"trace has {workers} workers but problem has only {problem.n_workers} shards (n_workers)"
+        )
+
+
+def records_of(made: Plan, measured: Measured) -> Records:
+    """Joins what the trace decides with what was measured on the device."""
+    trace, update = made.trace, made.records - 1
+    enders = np.flatnonzero(np.asarray(trace.steps))[update]
+    arrivals, used = enders + 1, np.cumsum(trace.used)[enders]
+    time = np.asarray(trace.time, np.float64)[enders]
+    stopped = np.zeros(len(update), np.int64)
+    if trace.cancelled is not None:
+        stopped = np.searchsorted(np.sort(trace.cancelled.time), time, side="right")
+    return Records(
+        version=made.records.astype(np.int32),
+        time=time,
+        delay=made.delay[update].astype(np.int32),
+        used=used,
+        computed=arrivals + stopped,
+        loss=measured.loss,
+        finite=measured.finite,
+        metrics=measured.metrics,
+    )
+
+
+def costs_of(made: Plan) -> Costs:
+    """Counts what a trace costs."""
+    summary, open_jobs = summarize(made.trace), made.trace.open_jobs
+    arrivals = made.trace.n_arrivals
+    return Costs(
+        gradients_used=summary.used,
+        gradients_thrown_away=summary.thrown_away,
+        gradients_cancelled=summary.cancelled,
+        uplinks=arrivals,
+        broadcasts=arrivals
+        + summary.cancelled
+        + (0 if open_jobs is None else len(open_jobs.worker)),
+        utilisation=summary.utilisation,
+        live_versions=made.n_slots,
+    )

@@ -1,0 +1,134 @@
+"""Sweeps: one problem, many step sizes and seeds, in one compiled call.
+
+A plan holds no values, so it is made once a trace; step sizes share it, and seeds with traces of their own are stacked.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax.problems import Problem
+from asyncjax.results.run import Records, Run, Source
+from asyncjax.simulation.loop import Measured, run_waves
+from asyncjax.simulation.memory import check_memory, memory
+from asyncjax.simulation.plan import plan_alike
+from asyncjax.simulation.program import Program, sizes_of, stack
+from asyncjax.simulation.replay import Same, check_workers, costs_of, records_of
+from asyncjax.traces import EventTrace
+
+
+def sweep(
+    problem: Problem,
+    traces: EventTrace | Sequence[EventTrace],
+    optimizer: Callable[[Any], optax.GradientTransformation],
+    step_sizes: Any,
+    *,
+    keys: jax.Array,
+    record_every: int | None = None,
+    width: int | None = None,
+    memory_limit: int | None = None,
+) -> Run:
+    """Replays every seed with every step size, under one vmap.
+
+    Args:
+        problem: What is optimised.
+        traces: One trace for all seeds, or one a seed (with equally many updates).
+        optimizer: Makes an optimizer from a step size (a traced scalar), such as ``optax.sgd``.
+        step_sizes: float[G], finite.
+        keys: Typed keys [S], one a seed.
+        record_every: As in `replay`.
+        width: As in `replay`.
+        memory_limit: Bytes for all runs together, as in `replay`.
+
+    Returns:
+        A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other columns of the records
+        have shape [R] for one trace and [S, 1, R] for several.
+
+    Raises:
+        ValueError: ``step_sizes`` is empty, not one-dimensional, or holds NaN or infinity; the number of traces is neither
+            one nor that of the keys; or as in `replay`.
+        MemoryError: ``memory_limit`` would be exceeded.
+
+    Example:
+        >>> import jax, numpy as np, optax
+        >>> from asyncjax import clocks, problems, simulation, traces
+        >>> problem = problems.quadratic(np.ones((3, 2)), np.ones((3, 2)))
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=20)
+        >>> keys = jax.random.split(jax.random.key(0), 2)
+        >>> simulation.sweep(problem, trace, optax.sgd, [0.1, 0.2, 0.4], keys=keys).records.loss.shape
+        (2, 3, 20)
+    """
+    steps = _checked_steps(step_sizes)
+    several = [traces] if isinstance(traces, EventTrace) else list(traces)
+    if keys.ndim != 1 or not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            f"keys must be typed keys [S], as jax.random.split makes them, got {keys.dtype}{keys.shape}"
+        )
+    if len(several) not in (1, len(keys)):
+        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(several)}")
+    plans = plan_alike(several, width=width, record_every=record_every)
+    for made in plans:
+        check_workers(problem, made.trace)
+    stated = memory(problem.params, sizes_of(plans))
+    check_memory(stated, len(keys) * len(steps), memory_limit)
+    params, opt_state, measured = _grid(
+        problem, stack(plans), Same(optimizer), steps, keys, len(plans) > 1
+    )
+    rows = [records_of(made, measured) for made in plans]
+    return Run(
+        params,
+        opt_state,
+        rows[0] if len(rows) == 1 else _joined(rows, measured),
+        Source(tuple(made.trace for made in plans), tuple(costs_of(made) for made in plans)),
+    )
+
+
+@partial(jax.jit, static_argnames=("optimizer", "several"))
+def _grid(
+    problem: Problem,
+    programs: Program,
+    optimizer: Same,
+    steps: jax.Array,
+    keys: jax.Array,
+    several: bool,
+) -> tuple[Any, Any, Measured]:
+    def one(program: Program, key: jax.Array, step: jax.Array) -> tuple[Any, Any, Measured]:
+        return run_waves(problem, program, optimizer.value(step), key)
+
+    # All seeds stop together, so that the number of waves stays one scalar and the loop one loop.
+    last = jnp.max(programs.n_waves)
+    first = jax.tree.map(lambda leaf: leaf[0], programs)
+    over_steps = jax.vmap(one, in_axes=(None, None, 0))
+    if not several:
+        return jax.vmap(over_steps, in_axes=(None, 0, None))(first, keys, steps)
+    axes = dataclasses.replace(jax.tree.map(lambda _: 0, programs), n_waves=None)
+    return jax.vmap(over_steps, in_axes=(axes, 0, None))(
+        dataclasses.replace(programs, n_waves=last), keys, steps
+    )
+
+
+def _joined(rows: list[Records], measured: Measured) -> Records:
+    def host(name: str) -> np.ndarray:
+        return np.stack([getattr(row, name) for row in rows])[:, None, :]
+
+    return Records(
+        **{name: host(name) for name in ("version", "time", "delay", "used", "computed")},
+        loss=measured.loss,
+        finite=measured.finite,
+        metrics=measured.metrics,
+    )
+
+
+def _checked_steps(step_sizes: Any) -> jax.Array:
+    steps = np.asarray(step_sizes)
+    if steps.ndim != 1 or not steps.size:
+        raise ValueError(f"step_sizes must be a non-empty list of numbers, got shape {steps.shape}")
+    if not np.all(np.isfinite(steps)):
+        raise ValueError(f"step_sizes must be finite, got {steps.tolist()}")
+    return jnp.asarray(steps, jnp.result_type(float))

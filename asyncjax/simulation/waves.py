@@ -1,0 +1,145 @@
+"""Waves: which gradients are computed together.
+
+A gradient may be computed at any moment between the creation of the version it reads and the update that takes it. So the
+used arrivals of a trace are packed, earliest deadline first, into waves of at most ``width`` lanes; after each wave the
+server makes every update whose gradients are all there, at most ``updates_per_wave`` of them, which creates the versions
+that later waves may read. The result is the asynchronous algorithm itself: only the moment of computing changes.
+"""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.traces import EventTrace
+
+
+class Gradients(NamedTuple):
+    """The gradients that enter some update, in order of arrival."""
+
+    arrival: np.ndarray  # int64[G], index in the trace
+    read_version: np.ndarray  # int64[G]
+    update: np.ndarray  # int64[G], the update that takes it: 0..T-1
+    group_size: np.ndarray  # int64[T], gradients in each update
+
+
+class Waves(NamedTuple):
+    """A packing of gradients into waves."""
+
+    gradient_wave: np.ndarray  # int64[G], the wave that computes it
+    gradient_lane: np.ndarray  # int64[G], its place there
+    update_wave: np.ndarray  # int64[T], the wave after which the update is made
+    n_waves: int
+    width: int
+    updates_per_wave: int
+
+
+def used_gradients(trace: EventTrace) -> Gradients:
+    """Picks the arrivals that enter an update; thrown-away ones need not be computed."""
+    n_updates = trace.n_updates
+    arrival = np.flatnonzero(np.asarray(trace.used) & (np.asarray(trace.version) < n_updates))
+    update = np.asarray(trace.version, np.int64)[arrival]
+    return Gradients(
+        arrival,
+        np.asarray(trace.read_version, np.int64)[arrival],
+        update,
+        np.bincount(update, minlength=n_updates),
+    )
+
+
+def unbounded_waves(gradients: Gradients) -> np.ndarray:
+    """Sizes of the waves that arise without a bound on lanes; these are the fewest waves.
+
+    A wave opens with the server at version v and takes, in order of arrival, all gradients up to the first that reads a
+    version later than v.
+
+    Returns:
+        int64[waves].
+    """
+    sizes: list[int] = []
+    latest = np.maximum.accumulate(gradients.read_version)
+    at, total = 0, len(latest)
+    while at < total:
+        version = int(gradients.update[at])
+        end = int(np.searchsorted(latest, version, side="right"))
+        sizes.append(end - at)
+        at = end
+    return np.array(sizes, np.int64)
+
+
+_GRID = sorted({m * 2**p for m in (1, 1.5) for p in range(1, 24) if (m * 2**p).is_integer()} | {1})
+
+
+def floor_to_grid(value: float) -> int:
+    """Largest of 1, 2, 3, 4, 6, 8, 12, 16, ... that is at most ``value``."""
+    return int(max(size for size in _GRID if size <= max(value, 1)))
+
+
+def ceil_to_grid(value: float) -> int:
+    """Smallest of 1, 2, 3, 4, 6, 8, 12, 16, ... that is at least ``value``."""
+    return int(min(size for size in _GRID if size >= value))
+
+
+def default_width(gradients: Gradients) -> int:
+    """Lanes that are nearly always full, equal for traces drawn from the same law.
+
+    The common size where unbounded waves all have it (equal speeds, synchronous rounds), else their mean rounded down to
+    1, 2, 3, 4, 6, 8, 12, ...: narrower waves are fuller, and near means share a compilation.
+    """
+    sizes = unbounded_waves(gradients)
+    typical = int(np.median(sizes))
+    if np.mean(sizes[:-1] == typical) > 0.95 if len(sizes) > 1 else True:
+        return typical
+    return floor_to_grid(float(np.mean(sizes)))
+
+
+def pack(gradients: Gradients, width: int, updates_per_wave: int) -> Waves:
+    """Packs gradients into waves, earliest deadline first.
+
+    Args:
+        gradients: What is to be computed.
+        width: Lanes of a wave, at least 1.
+        updates_per_wave: Most updates the server makes after one wave, at least 1.
+
+    Returns:
+        The packing. Cost O(G log G) on the host.
+    """
+    n_updates = len(gradients.group_size)
+    by_version: list[list[int]] = [[] for _ in range(n_updates + 1)]
+    for g, version in enumerate(gradients.read_version.tolist()):
+        by_version[version].append(g)
+    update_of, missing = gradients.update.tolist(), gradients.group_size.tolist()
+    ready: list[int] = list(by_version[0])
+    gradient_wave = np.empty(len(update_of), np.int64)
+    gradient_lane = np.empty(len(update_of), np.int64)
+    update_wave = np.empty(n_updates, np.int64)
+    served = wave = 0
+    while served < n_updates:
+        lanes = [heappop(ready) for _ in range(min(width, len(ready)))]
+        gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(len(lanes))
+        for g in lanes:
+            missing[update_of[g]] -= 1
+        limit = min(n_updates, served + updates_per_wave)
+        while served < limit and not missing[served]:
+            update_wave[served] = wave
+            served += 1
+            for g in by_version[served]:
+                heappush(ready, g)
+        wave += 1
+    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, updates_per_wave)
+
+
+def live_peak(first: Sequence[int] | np.ndarray, last: np.ndarray) -> int:
+    """Largest number of intervals first..last, ends included, that share a point.
+
+    Args:
+        first: int[K].
+        last: int[K], not smaller than ``first``.
+    """
+    if not len(last):
+        return 0
+    change = np.zeros(int(np.max(last)) + 2, np.int64)
+    np.add.at(change, np.asarray(first), 1)
+    np.add.at(change, last + 1, -1)
+    return int(np.max(np.cumsum(change)))

@@ -1,0 +1,256 @@
+"""Step sizes that adapt to the delay that happens, without a bound on the delays.
+
+Wu, Magnússon, Feyzmahdavian and Johansson, "Delay-adaptive step-sizes for asynchronous learning",
+ICML 2022 (arXiv 2202.08550). With tau_k the delay of update k and gamma' = `step_size`,
+
+    window_k = gamma_{k - tau_k} + ... + gamma_{k-1}            (0 when tau_k = 0)
+    Adaptive 1:  gamma_k = alpha max(0, gamma' - window_k)
+    Adaptive 2:  gamma_k = gamma' / (tau_k + 1) if that is <= max(0, gamma' - window_k), else 0
+
+Both obey 0 <= gamma_k <= max(0, gamma' - window_k). They are not "1 / (1 + delay)" rules: the window
+makes them safe for delays of any shape, at the price of steps that are sometimes exactly 0.
+
+The history holds relative steps gamma_k / gamma'_k, so that gamma' may vary from update to update: the
+principle then holds for the largest gamma' used.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.buffers import StepWindowState, push_step, static_count, step_window, window_sum
+from asyncjax.steps.arguments import check_at_least, check_count, check_fraction, scalar_delay
+from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+Rule = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+class AdaptiveState(NamedTuple):
+    """State of Adaptive 1 and 2, as transformations and as schedules."""
+
+    step_history: StepWindowState  # relative steps, float[max_delay]; float32 or wider
+    last_step_size: jax.Array  # float[], gamma_k of the last update
+    delay_overflows: jax.Array  # int32[], delays above max_delay, each of which gave a step of 0
+
+
+def adaptive_1_rule(alpha: jax.typing.ArrayLike) -> Rule:
+    """Returns the relative step of Adaptive 1: alpha times the room that the window leaves.
+
+    Args:
+      alpha: share of the room that is taken, in (0, 1].
+
+    Returns:
+      A function of (room, delay).
+
+    Example:
+      >>> float(adaptive_1_rule(0.5)(jnp.float32(0.5), jnp.int32(3)))
+      0.25
+    """
+
+    def rule(room: jax.Array, delay: jax.Array) -> jax.Array:
+        del delay
+        return jnp.asarray(alpha, room.dtype) * room
+
+    return rule
+
+
+def adaptive_2_rule() -> Rule:
+    """Returns the relative step of Adaptive 2: 1 / (delay + 1) if the window leaves that much room.
+
+    The comparison is an equality on constant delays, so it has a slack of 1e-12 in float64 and of
+    5e-7 in float32; without one, rounding would throw away a good part of the steps.
+
+    Returns:
+      A function of (room, delay).
+
+    Example:
+      >>> rule = adaptive_2_rule()
+      >>> float(rule(jnp.float32(0.25), jnp.int32(3))), float(rule(jnp.float32(0.2), jnp.int32(3)))
+      (0.25, 0.0)
+    """
+
+    def rule(room: jax.Array, delay: jax.Array) -> jax.Array:
+        share = 1 / (delay.astype(room.dtype) + 1)
+        slack = 1e-12 if room.dtype == jnp.float64 else 5e-7
+        return jnp.where(share <= room + slack, share, 0)
+
+    return rule
+
+
+def start_adaptive(max_delay: Any, dtype: Any) -> AdaptiveState:
+    """Returns the state before the first update.
+
+    Args:
+      max_delay: longest delay that is served, a static integer of at least 1.
+      dtype: dtype of the history, float32 or wider.
+
+    Returns:
+      An `AdaptiveState`.
+
+    Example:
+      >>> start_adaptive(4, jnp.float32).step_history.recent_steps.shape
+      (4,)
+    """
+    return AdaptiveState(
+        step_history=step_window(static_count(max_delay, "max_delay"), dtype).init(),
+        last_step_size=jnp.zeros((), dtype),
+        delay_overflows=jnp.zeros((), jnp.int32),
+    )
+
+
+def advance_adaptive(
+    state: AdaptiveState, delay: Any, step_size: jax.typing.ArrayLike, rule: Rule
+) -> AdaptiveState:
+    """Takes one step: the kernel shared by the transformations and the schedules.
+
+    Args:
+      state: the state before update k.
+      delay: integer scalar tau_k, in updates; clipped to [0, k].
+      step_size: gamma', a float scalar.
+      rule: the relative step from the room and the delay.
+
+    Returns:
+      The state after update k, with gamma_k in `last_step_size`. A clipped delay above the number of
+      rows of the history gives gamma_k = 0 and is counted; the 0 enters the history.
+
+    Example:
+      >>> state = start_adaptive(4, jnp.float32)
+      >>> state = advance_adaptive(state, 0, 2.0, adaptive_1_rule(0.5))
+      >>> float(state.last_step_size)
+      1.0
+    """
+    history = state.step_history
+    dtype = history.recent_steps.dtype
+    delay = jnp.clip(scalar_delay(delay), 0, history.steps_pushed)
+    overflow = delay > history.recent_steps.shape[0]
+    room = jnp.maximum(0, 1 - window_sum(history, delay))
+    step = jnp.where(overflow, 0, rule(room, delay)).astype(dtype)
+    return AdaptiveState(
+        step_history=push_step(history, step),
+        last_step_size=(jnp.asarray(step_size).astype(dtype) * step).astype(dtype),
+        delay_overflows=state.delay_overflows + overflow.astype(jnp.int32),
+    )
+
+
+def scale_by_adaptive_1(
+    step_size: jax.typing.ArrayLike,
+    alpha: jax.typing.ArrayLike = 0.9,
+    max_delay: int = 4096,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Multiplies updates by the delay-adaptive step size Adaptive 1.
+
+    .. math:: \gamma_k = \alpha \max(0, \gamma' - \textstyle\sum_{t=k-\tau_k}^{k-1} \gamma_t)
+
+    The sign is not flipped: end a chain with `optax.scale(-1.0)`, or use `delay_adaptive_sgd`. Every
+    `update` needs the extra `delay`, the number of updates made since the gradient's parameters
+    were read. The result is an absolute step, so this belongs at the end of a chain; behind a
+    preconditioner such as adam `step_size` is a plain learning rate without a guarantee.
+
+    Args:
+      step_size: gamma' = h / L with h in (0, 1). For proximal incremental aggregated gradient L is
+        the root mean square of the workers' Lipschitz constants; for asynchronous block-coordinate
+        descent, the largest over pairs of blocks.
+      alpha: share of the free room that a step takes, in (0, 1].
+      max_delay: longest delay that is served, in updates. A longer one gives a step of exactly 0 and
+        is counted in the state field `delay_overflows`. Costs one float of state each.
+
+    Returns:
+      A transformation whose state has the field `last_step_size` (gamma_k).
+
+    Raises:
+      TypeError: in `update`, if `delay` is missing.
+      ValueError: if `step_size` is negative, `alpha` outside (0, 1] or `max_delay` below 1.
+
+    Note:
+      `optax.inject_hyperparams` turns every number into a traced hyperparameter: pass it
+      `static_args=("max_delay",)`, and `hyperparam_dtype=jnp.float32` with bfloat16 parameters.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> optimizer = optax.chain(scale_by_adaptive_1(0.5), optax.scale(-1.0))
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = optimizer.init(params)
+      >>> for delay in (0, 1, 1):
+      ...     updates, state = optimizer.update(params, state, params, delay=delay)
+      ...     print(f"{optax.tree.get(state, 'last_step_size'):.4f}")
+      0.4500
+      0.0450
+      0.4095
+
+    Reference:
+      Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    check_at_least(step_size, "step_size", 0)
+    check_fraction(alpha, "alpha")
+    check_count(max_delay, "max_delay")
+    return _scale_by_adaptive(step_size, max_delay, adaptive_1_rule(alpha))
+
+
+def scale_by_adaptive_2(
+    step_size: jax.typing.ArrayLike, max_delay: int = 4096
+) -> optax.GradientTransformationExtraArgs:
+    r"""Multiplies updates by the delay-adaptive step size Adaptive 2.
+
+    .. math:: \gamma_k = \gamma' / (\tau_k + 1) \text{ if this is at most }
+              \max(0, \gamma' - \textstyle\sum_{t=k-\tau_k}^{k-1} \gamma_t), \text{ else } 0
+
+    Use as `scale_by_adaptive_1`, from which it differs in that it has no `alpha`: steps are even on
+    constant delays, and 0 more often on changing ones.
+
+    Args:
+      step_size: gamma' = h / L with h in (0, 1), as for `scale_by_adaptive_1`.
+      max_delay: longest delay that is served, in updates.
+
+    Returns:
+      A transformation whose state has the fields `last_step_size` and `delay_overflows`.
+
+    Raises:
+      TypeError: in `update`, if `delay` is missing.
+      ValueError: if `step_size` is negative or `max_delay` below 1.
+
+    Note:
+      The paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule = scale_by_adaptive_2(1.0)
+      >>> state = rule.init(jnp.float32(0.0))
+      >>> for delay in (0, 1, 1, 1):
+      ...     update, state = rule.update(jnp.float32(1.0), state, delay=delay)
+      ...     print(float(update))
+      1.0
+      0.0
+      0.5
+      0.5
+
+    Reference:
+      Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    check_at_least(step_size, "step_size", 0)
+    check_count(max_delay, "max_delay")
+    return _scale_by_adaptive(step_size, max_delay, adaptive_2_rule())
+
+
+def _scale_by_adaptive(
+    step_size: jax.typing.ArrayLike, max_delay: int, rule: Rule
+) -> optax.GradientTransformationExtraArgs:
+    def init(params: optax.Params) -> AdaptiveState:
+        return start_adaptive(max_delay, wide_dtype(params))
+
+    def update(
+        updates: optax.Updates,
+        state: AdaptiveState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, AdaptiveState]:
+        del params, extra
+        state = advance_adaptive(state, delay, step_size, rule)
+        return scale_tree(updates, state.last_step_size), state
+
+    return transformation(init, update)

@@ -1,0 +1,114 @@
+"""The mean of the last gradients of all workers.
+
+    g[worker] <- gradient;   update = (1/n) sum_i g[i]
+
+The aggregation of proximal incremental aggregated gradient (Wu et al. 2022, arXiv 2202.08550), as an
+optax transformation over `buffers.gradient_table`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.buffers import (
+    GradientTableState,
+    gradient_table,
+    mean_gradient,
+    put_gradient,
+    static_count,
+)
+from asyncjax.steps.arguments import check_count
+from asyncjax.steps.transformation import transformation
+
+
+class AverageWorkersState(NamedTuple):
+    """State of `average_workers`."""
+
+    worker_gradients: GradientTableState  # rows: tree of [n_workers, ...], parameters' dtype
+
+
+def average_workers(
+    n_workers: int, initial: optax.Updates | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Puts updates into their worker's row of a table and returns the mean of all rows.
+
+    Every `update` needs the extra `worker`: an integer scalar, or a vector of m distinct workers with
+    updates that have a leading axis m (a worker outside 0 .. n_workers - 1 is padding). The divisor
+    is always `n_workers`; a row never delivered counts as zero.
+
+    Args:
+      n_workers: number of workers n, at least 1.
+      initial: first rows of the table, a tree like the parameters with a leading axis n: the paper
+        starts from the gradients at the first parameters. By default all rows are zero.
+
+    Returns:
+      A transformation; rows in the dtypes of the parameters, averaged in float32 or wider.
+
+    Raises:
+      TypeError: in `update`, if `worker` is missing; if `n_workers` is not an integer.
+      ValueError: if `n_workers` is below 1, or a leaf of `initial` has another leading axis.
+
+    Note:
+      A rule behind it in a chain that needs `delay` must get the age of the oldest row, not the
+      delay of the gradient that arrived: wrap the chain in `oldest_delay`, or use `piag`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> mean = average_workers(2)
+      >>> state = mean.init(jnp.float32(0.0))
+      >>> for worker, grad in ((0, 2.0), (1, 4.0), (0, 6.0)):
+      ...     update, state = mean.update(jnp.float32(grad), state, worker=worker)
+      ...     print(float(update))
+      1.0
+      3.0
+      5.0
+
+    Reference:
+      Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    check_count(n_workers, "n_workers")
+
+    def init(params: optax.Params) -> AverageWorkersState:
+        count = static_count(n_workers, "n_workers")
+        state = gradient_table(count).init(params)
+        # optax.tree.map_params calls init with a placeholder that has no leaves.
+        if initial is not None and jax.tree.leaves(params):
+            rows = jax.tree.map(
+                _initial_rows,
+                state.gradient_rows,
+                initial,
+                is_leaf=lambda node: isinstance(node, optax.MaskedNode),
+            )
+            state = GradientTableState(gradient_rows=rows)
+        return AverageWorkersState(worker_gradients=state)
+
+    def update(
+        updates: optax.Updates,
+        state: AverageWorkersState,
+        params: optax.Params | None = None,
+        *,
+        worker: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, AverageWorkersState]:
+        del params, extra
+        table = put_gradient(state.worker_gradients, worker, updates)
+        mean = jax.tree.map(
+            lambda row, leaf: row.astype(jnp.result_type(leaf)), mean_gradient(table), updates
+        )
+        return mean, AverageWorkersState(worker_gradients=table)
+
+    return transformation(init, update)
+
+
+def _initial_rows(rows: Any, given: Any) -> Any:
+    if isinstance(rows, optax.MaskedNode):
+        return rows
+    given = jnp.array(given, rows.dtype)
+    if given.shape != rows.shape:
+        raise ValueError(
+            f"initial must have leaves of shape [n_workers, ...], here {rows.shape}, "
+            f"got {given.shape}."
+        )
+    return given

@@ -1,0 +1,58 @@
+"""Multiplying a tree of updates by one number, with dtypes that neither drift nor lose the number.
+
+    u -> factor * u        (a factor of 0 gives exact zeros, also where u is nan or infinite)
+
+Step sizes are kept in float32 or wider whatever the parameters are; only the product is cast back.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def wide_dtype(tree: Any) -> Any:
+    """Returns the dtype for step sizes beside `tree`: float32, or float64 if any leaf is.
+
+    Args:
+      tree: parameters or updates; a tree without leaves gives float32.
+
+    Returns:
+      A floating dtype.
+
+    Example:
+      >>> wide_dtype({"w": jnp.zeros(2, jnp.bfloat16)}).name
+      'float32'
+    """
+    dtype = jnp.dtype(jnp.float32)
+    for leaf in jax.tree.leaves(tree):
+        dtype = jnp.promote_types(dtype, jnp.finfo(_floating(leaf)).dtype)
+    return dtype
+
+
+def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:
+    """Multiplies every leaf by `factor` and keeps its dtype.
+
+    Args:
+      updates: tree of arrays.
+      factor: float scalar; the product is taken in the wider of the two dtypes.
+
+    Returns:
+      A tree like `updates`; exact zeros where the factor is 0.
+
+    Example:
+      >>> scale_tree(jnp.array([1.0, jnp.inf]), jnp.float32(0.0)).tolist()
+      [0.0, 0.0]
+    """
+
+    def scaled(leaf: jax.typing.ArrayLike) -> jax.Array:
+        leaf = jnp.asarray(leaf)
+        return jnp.where(factor == 0, 0, factor * leaf).astype(leaf.dtype)
+
+    return jax.tree.map(scaled, updates)
+
+
+def _floating(leaf: jax.typing.ArrayLike) -> Any:
+    dtype = jnp.result_type(leaf)
+    return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.float32

@@ -1,0 +1,150 @@
+"""The age of the oldest row of a table of gradients.
+
+    s[w_k] <- k - delay_k;     tau_k = max_i (k - s[i])        over all workers, all s[i] = 0 at first
+
+A step made from a table uses information as old as the table's oldest row, about twice as old as the
+gradient that has just arrived. A chain cannot change an extra for the transformations behind it, so
+this is a wrapper.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax.buffers import static_count
+from asyncjax.steps.arguments import check_count
+from asyncjax.steps.transformation import transformation
+
+
+class OldestDelayState(NamedTuple):
+    """State of `oldest_delay`."""
+
+    row_ages: jax.Array  # int32[n_workers], updates since each row's parameters, at the next update
+    last_table_delay: jax.Array  # int32[], tau_k of the last update
+    table_state: optax.OptState  # of the inner transformation
+
+
+def oldest_delay(
+    inner: optax.GradientTransformation, n_workers: int
+) -> optax.GradientTransformationExtraArgs:
+    """Gives `inner` the age of the oldest row of a table as `delay`, instead of the arrival's own.
+
+    Every `update` needs the extras `delay` and `worker` of the gradients that arrived (scalars, or
+    vectors of m distinct workers; one delay may serve several workers). All other extras, and
+    `worker`, reach `inner` unchanged. If a worker dies, its row ages without bound: watch
+    `last_table_delay`.
+
+    Args:
+      inner: transformation that takes a `delay`, such as a chain of `average_workers` and
+        `scale_by_adaptive_1`.
+      n_workers: number of rows, at least 1.
+
+    Returns:
+      A transformation whose state has the fields `row_ages` and `last_table_delay`.
+
+    Raises:
+      TypeError: in `update`, if `delay` or `worker` is missing; if `n_workers` is not an integer.
+      ValueError: if `n_workers` is below 1.
+
+    Example:
+      >>> rule = oldest_delay(optax.sgd(1.0), n_workers=2)
+      >>> params = jnp.float32(0.0)
+      >>> state = rule.init(params)
+      >>> for worker, delay in ((0, 0), (1, 1), (0, 1), (0, 0)):
+      ...     _, state = rule.update(params, state, params, delay=delay, worker=worker)
+      ...     print(int(state.last_table_delay))
+      0
+      1
+      2
+      3
+
+    Reference:
+      Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    check_count(n_workers, "n_workers")
+    wrapped = optax.with_extra_args_support(inner)
+
+    def init(params: optax.Params) -> OldestDelayState:
+        return OldestDelayState(
+            row_ages=jnp.zeros((static_count(n_workers, "n_workers"),), jnp.int32),
+            last_table_delay=jnp.zeros((), jnp.int32),
+            table_state=wrapped.init(params),
+        )
+
+    def update(
+        updates: optax.Updates,
+        state: OldestDelayState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        worker: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, OldestDelayState]:
+        ages = state.row_ages
+        worker = jnp.asarray(worker)
+        row = jnp.where(worker < 0, ages.shape[0], worker)
+        age = jnp.maximum(0, jnp.asarray(delay).astype(jnp.int32))
+        ages = ages.at[row].set(age, mode="drop")
+        oldest = jnp.max(ages)
+        updates, table_state = wrapped.update(
+            updates, state.table_state, params, delay=oldest, worker=worker, **extra
+        )
+        return updates, OldestDelayState(
+            row_ages=jnp.minimum(ages, jnp.iinfo(jnp.int32).max - 1) + 1,
+            last_table_delay=oldest,
+            table_state=table_state,
+        )
+
+    return transformation(init, update)
+
+
+def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
+    """Returns the ages of the oldest row for a whole run, on the host.
+
+    tau_k = max_i (k - s[i]), one arrival an update. As long as each worker's gradients arrive in the
+    order in which they were started, tau_{k+1} <= tau_k + 1.
+
+    Args:
+      worker: int[K], the worker that delivered update k.
+      delay: int[K], that gradient's own delay, in updates; clipped to at most k.
+      n_workers: number of rows, at least 1.
+
+    Returns:
+      NumPy int64[K], what the rule inside `piag` gets as `delay`.
+
+    Raises:
+      TypeError: if `n_workers` is not an integer.
+      ValueError: if the arrays are not two vectors of one length, a worker is out of range or a
+        delay is negative.
+
+    Example:
+      >>> table_delays([0, 1, 0, 0], [0, 1, 1, 0], n_workers=2).tolist()
+      [0, 1, 2, 3]
+
+    Reference:
+      Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    count = static_count(n_workers, "n_workers")
+    worker, delay = np.asarray(worker), np.asarray(delay)
+    if worker.ndim != 1 or worker.shape != delay.shape:
+        raise ValueError(
+            f"worker and delay must be vectors of one length, got shapes {worker.shape} and "
+            f"{delay.shape}."
+        )
+    if worker.size and not (worker.min() >= 0 and worker.max() < count):
+        raise ValueError(
+            f"worker must hold integers from 0 to {count - 1}, got {worker.min()} to {worker.max()}."
+        )
+    if delay.size and delay.min() < 0:
+        raise ValueError(f"delay must not be negative, got {delay.min()}.")
+    update = np.arange(worker.size)
+    stamp = np.maximum(0, update - delay.astype(np.int64))
+    oldest = update.copy()
+    for row in range(count):
+        last_arrival = np.maximum.accumulate(np.where(worker == row, update, -1))
+        row_stamp = np.where(last_arrival >= 0, stamp[last_arrival], 0)
+        oldest = np.minimum(oldest, row_stamp)
+    return update - oldest

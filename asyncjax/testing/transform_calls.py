@@ -1,0 +1,231 @@
+"""What a good optax transformation does when it is called.
+
+Extras it does not know are ignored, extras it needs are missed by name, its state never changes shape or
+dtype, one compilation serves all calls, and updates keep their dtypes.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.testing.transform_example import (
+    NO_EXTRAS,
+    Extras,
+    apply_in_loop,
+    assert_same,
+    compiled_update,
+    example_gradients,
+    example_params,
+    given_extras,
+)
+
+
+def check_unknown_extra(
+    transform: optax.GradientTransformation, *, extras: Extras = NO_EXTRAS, params: Any = None
+) -> None:
+    """Checks that an extra nobody knows is accepted and changes nothing.
+
+    Args:
+      transform: the transformation.
+      extras: the extras it needs, a mapping or a function of (params, step).
+      params: parameters to start from; by default `example_params()`.
+
+    Raises:
+      AssertionError: if `update` refuses an unknown extra, or its result depends on it.
+
+    Example:
+      >>> check_unknown_extra(optax.with_extra_args_support(optax.sgd(0.1)))
+    """
+    params = example_params() if params is None else params
+    state, grads = transform.init(params), example_gradients(params)
+    extra = given_extras(extras, params, 0)
+    update = compiled_update(optax.GradientTransformationExtraArgs(*transform))
+    expected, _ = update(grads, state, params, extra)
+    try:
+        updates, _ = update(grads, state, params, {**extra, "an_extra_nobody_knows": 1})
+    except TypeError as error:
+        raise AssertionError(f"update refused an unknown extra: {error}") from error
+    assert_same(updates, expected, "updates with and without an unknown extra")
+
+
+def check_required_extras(
+    transform: optax.GradientTransformation,
+    required: Sequence[str],
+    *,
+    extras: Extras = NO_EXTRAS,
+    params: Any = None,
+) -> None:
+    """Checks that leaving out a required extra is a TypeError that names it.
+
+    Args:
+      transform: the transformation.
+      required: names of the extras that `update` cannot do without.
+      extras: all extras it needs, a mapping or a function of (params, step).
+      params: parameters to start from; by default `example_params()`.
+
+    Raises:
+      AssertionError: if a forgotten extra passes unnoticed, or the error does not name it.
+
+    Example:
+      >>> from asyncjax.steps import scale_by_adaptive_1
+      >>> check_required_extras(scale_by_adaptive_1(1.0), ["delay"], extras={"delay": 0})
+    """
+    params = example_params() if params is None else params
+    state, grads = transform.init(params), example_gradients(params)
+    for name in required:
+        extra = given_extras(extras, params, 0)
+        extra.pop(name, None)
+        update = partial(optax.GradientTransformationExtraArgs(*transform).update, **extra)
+        try:
+            jax.eval_shape(update, grads, state, params)
+        except TypeError as error:
+            if name not in str(error):
+                raise AssertionError(
+                    f"the TypeError for a forgotten {name} does not name it: {error}"
+                ) from error
+        else:
+            raise AssertionError(f"update without the required extra {name} raised no TypeError.")
+
+
+def check_one_compilation(
+    transform: optax.GradientTransformation,
+    *,
+    extras: Extras = NO_EXTRAS,
+    params: Any = None,
+    n_steps: int = 5,
+) -> None:
+    """Checks that a jitted `update` is traced once for any number of calls.
+
+    Args:
+      transform: the transformation.
+      extras: the extras it needs, a mapping or a function of (params, step).
+      params: parameters to start from; by default `example_params()`.
+      n_steps: number of calls.
+
+    Raises:
+      AssertionError: if a later call is traced again.
+
+    Example:
+      >>> check_one_compilation(optax.adam(0.1))
+    """
+    params = example_params() if params is None else params
+    inner = optax.with_extra_args_support(transform)
+    traces = 0
+
+    def update(*args: Any, **extra: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        return inner.update(*args, **extra)
+
+    counted = optax.GradientTransformationExtraArgs(inner.init, update)
+    apply_in_loop(counted, extras=extras, params=params, n_steps=n_steps)
+    if traces != 1:
+        raise AssertionError(
+            f"update was traced {traces} times in {n_steps} calls: its state changes shape, dtype, "
+            "weak type or structure."
+        )
+
+
+def check_state(
+    transform: optax.GradientTransformation, *, extras: Extras = NO_EXTRAS, params: Any = None
+) -> None:
+    """Checks that every state leaf is an array whose shape, dtype and strong type never change.
+
+    Args:
+      transform: the transformation.
+      extras: the extras it needs, a mapping or a function of (params, step).
+      params: parameters to start from; by default `example_params()`.
+
+    Raises:
+      AssertionError: if a leaf is no array, is weakly typed, or differs after an update.
+
+    Example:
+      >>> check_state(optax.adam(0.1))
+    """
+    params = example_params() if params is None else params
+    inner = optax.with_extra_args_support(transform)
+    before = inner.init(params)
+    update = partial(inner.update, **given_extras(extras, params, 0))
+    _, after = jax.eval_shape(update, example_gradients(params), before, params)
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise AssertionError("the state has another structure after an update.")
+    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    for (path, old), new in pairs:
+        name = jax.tree_util.keystr(path)
+        if not isinstance(old, jax.Array):
+            raise AssertionError(f"state{name} is no jax array after init: {old!r}.")
+        for leaf, when in ((old, "init"), (new, "update")):
+            if leaf.weak_type:
+                raise AssertionError(f"state{name} has a weak type after {when}.")
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise AssertionError(
+                f"state{name} changes from {old.dtype}{list(old.shape)} to "
+                f"{new.dtype}{list(new.shape)} in an update."
+            )
+
+
+def check_map_params(transform: optax.GradientTransformation, *, params: Any = None) -> None:
+    """Checks that `optax.tree.map_params` can walk the state.
+
+    Args:
+      transform: the transformation.
+      params: parameters to start from; by default `example_params()`.
+
+    Raises:
+      AssertionError: if it fails, or an identity map changes the state.
+
+    Example:
+      >>> check_map_params(optax.adam(0.1))
+    """
+    params = example_params() if params is None else params
+    state = transform.init(params)
+    try:
+        mapped = optax.tree.map_params(transform, lambda leaf: leaf, state)
+    except Exception as error:
+        raise AssertionError(f"optax.tree.map_params cannot walk the state: {error}") from error
+    assert_same(mapped, state, "state after an identity map_params")
+
+
+def check_dtypes(
+    transform: optax.GradientTransformation,
+    *,
+    extras: Extras = NO_EXTRAS,
+    params: Any = None,
+    dtypes: Sequence[str] = ("float32", "bfloat16", "float64"),
+) -> None:
+    """Checks that updates keep the dtypes of the gradients, and the state its own.
+
+    Args:
+      transform: the transformation.
+      extras: the extras it needs, a mapping or a function of (params, step).
+      params: parameters to start from; by default `example_params()`.
+      dtypes: dtypes that the parameters are cast to; "float64" enables x64 for its check.
+
+    Raises:
+      AssertionError: if a dtype changes.
+
+    Example:
+      >>> check_dtypes(optax.scale(0.5))
+    """
+    params = example_params() if params is None else params
+    inner = optax.with_extra_args_support(transform)
+    for dtype in dtypes:
+        with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
+            cast = jax.tree.map(lambda leaf, to=dtype: jnp.asarray(leaf, to), params)
+            check_state(transform, extras=extras, params=cast)
+            updates, _ = jax.eval_shape(
+                partial(inner.update, **given_extras(extras, cast, 0)),
+                example_gradients(cast),
+                inner.init(cast),
+                cast,
+            )
+            for update in jax.tree.leaves(updates):
+                if update.dtype != jnp.dtype(dtype):
+                    raise AssertionError(
+                        f"updates have dtype {update.dtype} for gradients and parameters of {dtype}."
+                    )

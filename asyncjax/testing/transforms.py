@@ -1,0 +1,74 @@
+"""The whole contract of an optax transformation in one call.
+
+Run it on a transformation of your own: what passes can be used in any loop, under jit, scan and vmap, and
+inside optax's wrappers.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import optax
+
+from asyncjax.testing.transform_calls import (
+    check_dtypes,
+    check_map_params,
+    check_one_compilation,
+    check_required_extras,
+    check_state,
+    check_unknown_extra,
+)
+from asyncjax.testing.transform_example import NO_EXTRAS, Extras
+from asyncjax.testing.transform_surroundings import (
+    check_convergence,
+    check_scan,
+    check_vmap,
+    check_wrappers,
+)
+
+
+def check_transform(
+    transform: optax.GradientTransformation,
+    *,
+    extras: Extras = NO_EXTRAS,
+    params: Any = None,
+    required: Sequence[str] = (),
+    converges: bool = True,
+    finish: optax.GradientTransformation | None = None,
+    dtypes: Sequence[str] = ("float32", "bfloat16", "float64"),
+) -> None:
+    """Checks a transformation against the contract of optax's own.
+
+    Runs `check_unknown_extra`, `check_required_extras`, `check_state`, `check_one_compilation`,
+    `check_map_params`, `check_dtypes`, `check_scan`, `check_vmap`, `check_wrappers` and, unless told
+    otherwise, `check_convergence`; each can be run alone.
+
+    Args:
+      transform: the transformation.
+      extras: the extras it needs: a mapping such as `{"delay": 1}`, or a function of (params, step)
+        for extras that change or that look like the parameters.
+      params: tree of parameters; by default a vector and a scalar in float32.
+      required: names of the extras that `update` cannot do without.
+      converges: whether it is asked to minimise a small quadratic.
+      finish: what follows it in a chain for that, such as `optax.scale(-0.1)` for a transformation
+        that only rescales; by default nothing.
+      dtypes: dtypes of parameters and gradients that must be kept.
+
+    Raises:
+      AssertionError: saying which part of the contract is broken.
+
+    Example:
+      >>> from asyncjax.steps import delay_adaptive_sgd
+      >>> check_transform(delay_adaptive_sgd(0.9), extras={"delay": 1}, required=["delay"])
+    """
+    check_unknown_extra(transform, extras=extras, params=params)
+    check_required_extras(transform, required, extras=extras, params=params)
+    check_state(transform, extras=extras, params=params)
+    check_one_compilation(transform, extras=extras, params=params)
+    check_map_params(transform, params=params)
+    check_dtypes(transform, extras=extras, params=params, dtypes=dtypes)
+    check_scan(transform, extras=extras, params=params)
+    check_vmap(transform, extras=extras, params=params)
+    check_wrappers(transform, extras=extras, params=params)
+    if converges:
+        whole = transform if finish is None else optax.chain(transform, finish)
+        check_convergence(whole, extras=extras, params=params)

@@ -1,0 +1,101 @@
+"""Slow plain NumPy twins of the problems whose answers are known: Quadratic(n, d), LogReg(n, m, d).
+
+Indices are 0-based. Written from the formulas, one row and one worker at a time.
+"""
+
+import math
+
+import numpy as np
+
+
+def quadratic_data(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a_ij = 1 + ((3i + 2j) mod 5)/4 and b_ij = ((5i + 3j) mod 7 - 3)/2."""
+    curvature, linear = np.zeros((n, d)), np.zeros((n, d))
+    for i in range(n):
+        for j in range(d):
+            curvature[i, j] = 1 + ((3 * i + 2 * j) % 5) / 4
+            linear[i, j] = ((5 * i + 3 * j) % 7 - 3) / 2
+    return curvature, linear
+
+
+def quadratic_loss(curvature: np.ndarray, linear: np.ndarray, worker: int, x: np.ndarray) -> float:
+    """Returns f_i(x) = sum_j (a_ij x_j^2 / 2 - b_ij x_j)."""
+    total = 0.0
+    for a, b, value in zip(curvature[worker], linear[worker], x, strict=True):
+        total += a * value**2 / 2 - b * value
+    return total
+
+
+def quadratic_gradient(
+    curvature: np.ndarray, linear: np.ndarray, worker: int, x: np.ndarray
+) -> np.ndarray:
+    """Returns the gradient of f_i."""
+    return curvature[worker] * x - linear[worker]
+
+
+def quadratic_objective(curvature: np.ndarray, linear: np.ndarray, x: np.ndarray) -> float:
+    """Returns the mean of the f_i."""
+    n = len(curvature)
+    return sum(quadratic_loss(curvature, linear, i, x) for i in range(n)) / n
+
+
+def logistic_data(n: int, m: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns features [n, m, d] and labels [n, m]: the skew of the labels grows with the worker.
+
+    A_irj = (((7i + 5r + 3j + ir + 2rj) mod 11) - 5)/5, last column 1; the label is +1 if
+    r n < i m + floor(m/2), else -1.
+    """
+    features, labels = np.zeros((n, m, d)), np.zeros((n, m))
+    for i in range(n):
+        for r in range(m):
+            for j in range(d - 1):
+                features[i, r, j] = (((7 * i + 5 * r + 3 * j + i * r + 2 * r * j) % 11) - 5) / 5
+            features[i, r, d - 1] = 1.0
+            labels[i, r] = 1.0 if r * n < i * m + m // 2 else -1.0
+    return features, labels
+
+
+def logistic_rows(m: int, job: int, batch: int | None) -> list[int]:
+    """Returns the rows of a job: (job batch + 0..batch-1) mod m, or all of them."""
+    if batch is None:
+        return list(range(m))
+    return [(job * batch + offset) % m for offset in range(batch)]
+
+
+def logistic_loss(
+    features: np.ndarray, labels: np.ndarray, x: np.ndarray, nonconvex: float = 0.1, l2: float = 0.0
+) -> float:
+    """Returns the mean of log(1 + exp(-y a.x)) over the rows given, plus the penalties."""
+    total = 0.0
+    for row, label in zip(features, labels, strict=True):
+        total += math.log1p(math.exp(-label * float(row @ x)))
+    penalty = sum(value**2 / (1 + value**2) for value in x)
+    return total / len(labels) + nonconvex * penalty + 0.5 * l2 * float(x @ x)
+
+
+def logistic_gradient(
+    features: np.ndarray, labels: np.ndarray, x: np.ndarray, nonconvex: float = 0.1, l2: float = 0.0
+) -> np.ndarray:
+    """Returns the gradient of `logistic_loss`."""
+    total = np.zeros_like(x)
+    for row, label in zip(features, labels, strict=True):
+        total -= label * row / (1 + math.exp(label * float(row @ x)))
+    return total / len(labels) + nonconvex * 2 * x / (1 + x**2) ** 2 + l2 * x
+
+
+def logistic_objective(
+    features: np.ndarray, labels: np.ndarray, x: np.ndarray, nonconvex: float = 0.1
+) -> float:
+    """Returns the mean over the workers of their whole shards' losses."""
+    n = len(features)
+    return sum(logistic_loss(features[i], labels[i], x, nonconvex) for i in range(n)) / n
+
+
+def numerical_gradient(function, x: np.ndarray, step: float = 1e-5) -> np.ndarray:
+    """Returns central differences of a scalar function of a vector."""
+    result = np.zeros_like(x)
+    for j in range(x.size):
+        shift = np.zeros_like(x)
+        shift[j] = step
+        result[j] = (float(function(x + shift)) - float(function(x - shift))) / (2 * step)
+    return result

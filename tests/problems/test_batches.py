@@ -1,0 +1,76 @@
+"""Batch rules: which positions of a shard a job uses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import problems
+
+KEY = jax.random.key(0)
+
+
+def test_whole_marks_the_padding():
+    for size in (1, 3, 5):
+        positions, valid = problems.whole()(jnp.int32(size), 5, 9, KEY)
+        np.testing.assert_array_equal(positions, np.arange(5))
+        np.testing.assert_array_equal(valid, np.arange(5) < size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 19])
+def test_cyclic_goes_round(size):
+    rule = jax.jit(problems.cyclic(size), static_argnums=1)
+    for shard in (1, 7, 8):
+        for job in (0, 1, 2, 50):
+            positions, valid = rule(jnp.int32(shard), 8, jnp.int32(job), KEY)
+            np.testing.assert_array_equal(positions, (job * size + np.arange(size)) % shard)
+            assert positions.dtype == jnp.int32
+            assert bool(valid.all())
+
+
+def test_cyclic_is_exact_for_large_numbers():
+    size, shard, job = 300_000, 1_000_003, 2**31 - 1
+    positions, _ = problems.cyclic(size)(jnp.int32(shard), shard, jnp.int32(job), KEY)
+    want = [(job * size + offset) % shard for offset in (0, 1, size - 1)]
+    assert [int(positions[offset]) for offset in (0, 1, size - 1)] == want
+
+
+def test_uniform_covers_the_shard_and_no_more():
+    draw = jax.jit(jax.vmap(lambda key: problems.uniform(4)(jnp.int32(5), 8, 0, key)[0]))
+    positions = np.asarray(draw(jax.random.split(KEY, 1000)))
+    counts = np.bincount(positions.ravel(), minlength=8)
+    assert counts[5:].sum() == 0
+    np.testing.assert_allclose(counts[:5] / 4000, 0.2, atol=0.03)
+    repeats = [len(set(row)) < 4 for row in positions.tolist()]
+    assert any(repeats)
+    np.testing.assert_array_equal(draw(jax.random.split(KEY, 1000)), positions)
+
+
+def test_rules_are_equal_by_value():
+    assert problems.cyclic(4) == problems.cyclic(4)
+    assert hash(problems.uniform(4)) == hash(problems.uniform(4))
+    assert problems.cyclic(4) != problems.uniform(4)
+    assert problems.cyclic(4) != problems.cyclic(5)
+
+
+def test_mini_batches_average_to_the_whole_gradient():
+    features = np.random.default_rng(0).normal(size=(10, 3))
+    shared = {"features": features, "targets": features[:, 0] ** 2, "n_workers": 2}
+    whole = problems.least_squares(**shared)
+    start = jnp.ones(3)
+    _, want = jax.jit(whole.gradient)(start, 1, 0, KEY)
+    cyclic = problems.least_squares(**shared, batch=problems.cyclic(1))
+    grads = jax.jit(jax.vmap(lambda job: cyclic.gradient(start, 1, job, KEY)[1]))(jnp.arange(5))
+    np.testing.assert_allclose(grads.mean(0), want, rtol=1e-5)
+    uniform = problems.least_squares(**shared, batch=problems.uniform(4))
+    keys = jax.random.split(KEY, 4000)
+    grads = jax.jit(jax.vmap(lambda key: uniform.gradient(start, 1, 0, key)[1]))(keys)
+    np.testing.assert_allclose(grads.mean(0), want, atol=5 * float(grads.std(0).max()) / 4000**0.5)
+
+
+@pytest.mark.parametrize("make", [problems.cyclic, problems.uniform])
+def test_rules_refuse(make):
+    with pytest.raises(ValueError, match="batch size must be at least 1, got 0"):
+        make(0)
+    with pytest.raises(TypeError, match="batch size must be an integer"):
+        make(1.5)

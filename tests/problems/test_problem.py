@@ -1,0 +1,152 @@
+"""The problem as a pytree: own gradients, shared compilations, vmap, and its checks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import problems
+
+KEY = jax.random.key(0)
+
+
+def own_gradient(params, worker, job, key):
+    loss, grads = jax.value_and_grad(lambda x: jnp.sum((x["a"] - worker) ** 2))(params)
+    return loss + job, grads
+
+
+def test_from_gradient_passes_everything_on():
+    problem = problems.from_gradient(
+        {"a": np.ones(2)}, own_gradient, objective=lambda x: jnp.sum(x["a"]), n_workers=3
+    )
+    loss, grads = problem.gradient(problem.params, jnp.int32(2), jnp.int32(5), KEY)
+    assert float(loss) == 7.0
+    np.testing.assert_array_equal(grads["a"], [-2.0, -2.0])
+    assert problem.n_workers == 3
+    assert problem.objective is not None
+    assert float(problem.objective(problem.params)) == 2.0
+    assert problem.metrics(problem.params) == {}
+
+
+def test_without_objective_there_is_none():
+    problem = problems.from_gradient({"a": np.ones(2)}, own_gradient)
+    assert problem.objective is None
+    assert problem.n_workers is None
+
+
+def test_a_python_number_may_be_the_loss():
+    problem = problems.from_gradient(np.ones(2), lambda params, *_: (0.0, params))
+    assert problem.gradient(problem.params, 0, 0, KEY)[0] == 0.0
+
+
+def test_from_gradient_can_be_built_inside_vmap():
+    def loss_at(start):
+        problem = problems.from_gradient({"a": start}, own_gradient)
+        return problem.gradient(problem.params, 0, 0, KEY)[0]
+
+    np.testing.assert_array_equal(jax.vmap(loss_at)(jnp.eye(2) * 3.0), [9.0, 9.0])
+
+
+@pytest.mark.parametrize(
+    ("params", "gradient", "arguments", "error", "message"),
+    [
+        (np.ones(2), 3, {}, TypeError, "gradient must be a function"),
+        (np.ones(2), lambda p, *_: (p.sum(), p), {"objective": 1}, TypeError, "objective must"),
+        (np.ones(2, int), lambda p, *_: (p.sum(), p), {}, TypeError, "dtype int"),
+        ((), lambda p, *_: (0.0, p), {}, ValueError, "at least one array"),
+        (np.ones(2), lambda p, *_: p, {}, TypeError, "the pair"),
+        (np.ones(2), lambda p, *_: (p, p), {}, ValueError, "scalar loss"),
+        (np.ones(2), lambda p, *_: (p.sum(), {"a": p}), {}, TypeError, "same tree"),
+        (np.ones(2), lambda p, *_: (p.sum(), p[:1]), {}, ValueError, "same shapes"),
+        (np.ones(2), lambda p, *_: (p.sum(), p), {"n_workers": 0}, ValueError, "n_workers must"),
+        (np.ones(2), lambda p, *_: (p.sum(), p), {"n_workers": 1.5}, TypeError, "n_workers must"),
+    ],
+)
+def test_from_gradient_refuses(params, gradient, arguments, error, message):
+    with pytest.raises(error, match=message):
+        problems.from_gradient(params, gradient, **arguments)
+
+
+def make_quadratic(seed):
+    values = np.random.default_rng(seed).uniform(1, 2, (2, 3, 4))
+    return problems.quadratic(values[0], values[1], noise=0.1)
+
+
+def make_logistic(seed):
+    values = np.random.default_rng(seed).normal(size=(12, 4))
+    return problems.logistic(
+        values, values[:, 0] > 0, n_workers=3, l2=0.1, batch=problems.cyclic(2), start=np.ones(4)
+    )
+
+
+def make_network(seed):
+    values = np.random.default_rng(seed).normal(size=(12, 4))
+    labels = (values[:, 0] > 0).astype(int)
+    return problems.classification(
+        problems.MLP(hidden=(5,), classes=2),
+        values,
+        labels,
+        n_workers=3,
+        batch=problems.uniform(2),
+        test=(values, labels),
+        key=jax.random.key(seed),
+    )
+
+
+@pytest.mark.parametrize("make", [make_quadratic, make_logistic, make_network])
+def test_equal_shapes_share_one_compilation(make):
+    traces = []
+
+    @jax.jit
+    def evaluate(problem, worker):
+        traces.append(1)
+        loss, _ = problem.gradient(problem.params, worker, 0, KEY)
+        return loss, problem.objective(problem.params), problem.metrics(problem.params)
+
+    first, second = evaluate(make(1), 0), evaluate(make(2), 1)
+    assert len(traces) == 1
+    assert float(first[1]) != float(second[1])
+
+
+def test_another_setting_compiles_again():
+    features, labels = np.eye(4), [0, 1, 0, 1]
+    structures = [
+        jax.tree.structure(problems.logistic(features, labels, n_workers=2, **setting))
+        for setting in ({}, {"l2": 0.1}, {"l1": 0.1}, {"batch": problems.cyclic(1)}, {})
+    ]
+    assert structures[0] == structures[4]
+    assert len(set(structures)) == 4
+
+
+def test_data_are_arguments_and_not_constants():
+    jaxpr = jax.make_jaxpr(lambda problem: problem.objective(problem.params))(make_logistic(1))
+    assert all(np.size(constant) <= 1 for constant in jaxpr.consts)
+
+
+def test_objective_can_be_an_argument_of_a_compiled_function():
+    problem = make_logistic(1)
+    evaluate = jax.jit(lambda objective, params: objective(params))
+    np.testing.assert_allclose(
+        evaluate(problem.objective, problem.params), problem.objective(problem.params), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("make", [make_quadratic, make_logistic, make_network])
+def test_vmap_over_worker_job_key_and_model(make):
+    problem = make(3)
+    lanes = 4
+    keys = jax.random.split(KEY, lanes)
+    models = jax.tree.map(
+        lambda leaf: jnp.asarray(np.multiply.outer(1.0 + np.arange(lanes) / 7, leaf), leaf.dtype),
+        problem.params,
+    )
+    worker, job = jnp.array([2, 0, 1, 2]), jnp.array([0, 1, 2, 7])
+    one = jax.jit(lambda problem, *job: problem.gradient(*job))
+    many = jax.jit(lambda problem, *jobs: jax.vmap(problem.gradient)(*jobs))
+    losses, grads = many(problem, models, worker, job, keys)
+    for lane in range(lanes):
+        model = jax.tree.map(lambda leaf, lane=lane: leaf[lane], models)
+        loss, grad = one(problem, model, worker[lane], job[lane], keys[lane])
+        np.testing.assert_allclose(losses[lane], loss, rtol=1e-5)
+        for got, want in zip(jax.tree.leaves(grads), jax.tree.leaves(grad), strict=True):
+            np.testing.assert_allclose(got[lane], want, rtol=1e-4, atol=1e-6)

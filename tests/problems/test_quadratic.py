@@ -1,0 +1,97 @@
+"""Separable quadratics against their plain twin and their known optima."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import problems
+from tests.oracles import problems as oracle
+
+CURVATURE, LINEAR = oracle.quadratic_data(6, 3)
+KEY = jax.random.key(0)
+
+
+@pytest.mark.usefixtures("float64")
+def test_gradient_and_objective_are_those_of_the_twin():
+    problem = problems.quadratic(CURVATURE, LINEAR)
+    np.testing.assert_array_equal(problem.params, np.ones(3))
+    assert problem.n_workers == 6
+    x = np.array([0.3, -1.7, 2.9])
+    for worker in range(6):
+        loss, grads = problem.gradient(jnp.asarray(x), worker, 4, KEY)
+        want = oracle.quadratic_gradient(CURVATURE, LINEAR, worker, x)
+        np.testing.assert_allclose(grads, want, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            loss, oracle.quadratic_loss(CURVATURE, LINEAR, worker, x), rtol=0, atol=1e-12
+        )
+    np.testing.assert_allclose(
+        problem.objective(x), oracle.quadratic_objective(CURVATURE, LINEAR, x), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.usefixtures("float64")
+def test_known_optima():
+    problem = problems.quadratic(CURVATURE, LINEAR)
+    optimum = problems.quadratic_optimum(problem)
+    np.testing.assert_allclose(optimum, [0.058824, -0.111111, 0.105263], atol=5e-7)
+    np.testing.assert_allclose(jax.grad(problem.objective)(optimum), np.zeros(3), atol=1e-15)
+    weighted = problems.quadratic_optimum(CURVATURE, LINEAR, weights=1 / np.arange(1, 7))
+    np.testing.assert_allclose(weighted, [-0.265985, -0.063455, 0.343147], atol=5e-7)
+
+
+def test_optimum_can_be_vmapped_over_weights():
+    optimum = jax.vmap(lambda w: problems.quadratic_optimum(CURVATURE, LINEAR, weights=w))
+    np.testing.assert_allclose(optimum(jnp.eye(6)), LINEAR / CURVATURE, rtol=1e-6)
+
+
+def test_noise_has_the_mean_and_deviation_asked_for():
+    problem = problems.quadratic(CURVATURE, LINEAR, noise=0.5)
+    keys = jax.random.split(KEY, 4000)
+    losses, grads = jax.jit(jax.vmap(lambda key: problem.gradient(problem.params, 1, 0, key)))(keys)
+    exact = problems.quadratic(CURVATURE, LINEAR).gradient(problem.params, 1, 0, KEY)
+    np.testing.assert_array_equal(losses, np.full(4000, exact[0]))
+    np.testing.assert_allclose(grads.mean(0), exact[1], atol=5 * 0.5 / 4000**0.5)
+    np.testing.assert_allclose(grads.std(0), 0.5, rtol=0.06)
+
+
+def test_start_and_precision():
+    problem = problems.quadratic(CURVATURE, LINEAR, start=[1, 2, 3])
+    assert problem.params.dtype == jnp.float32
+    assert problem.data.curvature.dtype == jnp.float32
+    np.testing.assert_array_equal(problem.params, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("curvature", "linear", "arguments", "error", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 2)), {}, ValueError, "same shape"),
+        (np.ones(3), np.ones(3), {}, ValueError, "curvature must be a 2-D"),
+        (np.ones((2, 3)), np.ones((3, 2)), {}, ValueError, "same shape"),
+        (np.ones((0, 3)), np.ones((0, 3)), {}, ValueError, "curvature must not be empty"),
+        (np.full((2, 3), np.nan), np.ones((2, 3)), {}, ValueError, "curvature must be finite"),
+        (np.ones((2, 3)), np.full((2, 3), np.inf), {}, ValueError, "linear must be finite"),
+        (np.ones((2, 3)), np.ones((2, 3), complex), {}, TypeError, "linear must hold real"),
+        (np.ones((2, 3)), np.ones((2, 3)), {"noise": -1.0}, ValueError, "noise must"),
+        (np.ones((2, 3)), np.ones((2, 3)), {"noise": "a"}, TypeError, "noise must"),
+        (np.ones((2, 3)), np.ones((2, 3)), {"start": np.ones(2)}, ValueError, "start must"),
+    ],
+)
+def test_quadratic_refuses(curvature, linear, arguments, error, message):
+    with pytest.raises(error, match=message):
+        problems.quadratic(curvature, linear, **arguments)
+
+
+def test_optimum_refuses():
+    quadratic = problems.quadratic(CURVATURE, LINEAR)
+    squares = problems.least_squares([[1.0]], [1.0], n_workers=1)
+    with pytest.raises(TypeError, match="made by quadratic"):
+        problems.quadratic_optimum(squares)
+    with pytest.raises(TypeError, match="linear must be None"):
+        problems.quadratic_optimum(quadratic, LINEAR)
+    with pytest.raises(TypeError, match="linear must be given"):
+        problems.quadratic_optimum(CURVATURE)
+    with pytest.raises(ValueError, match="weights must have shape"):
+        problems.quadratic_optimum(quadratic, weights=[1.0])
+    with pytest.raises(ValueError, match="positive number in every coordinate"):
+        problems.quadratic_optimum(quadratic, weights=np.zeros(6))

@@ -1,0 +1,190 @@
+"""Least squares and logistic regression: known answers, differences, unequal shards, checks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import problems
+from tests.oracles import problems as oracle
+
+FEATURES, LABELS = oracle.logistic_data(6, 8, 5)
+ROWS, FLAT = FEATURES.reshape(48, 5), LABELS.reshape(48)
+KEY = jax.random.key(0)
+UNEQUAL = problems.Shards(np.array([[0, 1, 2, 3], [4, 5, 4, 4], [6, 6, 6, 6]]), np.array([4, 2, 1]))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("batch", [None, 2, 3])
+def test_logistic_is_its_twin(batch):
+    rule = None if batch is None else problems.cyclic(batch)
+    problem = problems.logistic(ROWS, FLAT, n_workers=6, nonconvex=0.1, batch=rule)
+    np.testing.assert_array_equal(problem.params, np.zeros(5))
+    gradient = jax.jit(problem.gradient)
+    x = np.linspace(-2.0, 1.5, 5)
+    for worker in range(6):
+        for job in (0, 1, 5, 123):
+            rows = oracle.logistic_rows(8, job, batch)
+            loss, grads = gradient(jnp.asarray(x), worker, job, KEY)
+            part = FEATURES[worker][rows], LABELS[worker][rows], x
+            np.testing.assert_allclose(loss, oracle.logistic_loss(*part), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(grads, oracle.logistic_gradient(*part), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        problem.objective(x), oracle.logistic_objective(FEATURES, LABELS, x), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.usefixtures("float64")
+def test_logistic_known_values_of_the_page():
+    problem = problems.logistic(ROWS, FLAT, n_workers=6, nonconvex=0.1)
+    x = np.array([-0.042521, 0.074072, -0.034809, -0.187661, 0.114036])
+    np.testing.assert_allclose(problem.objective(x), 0.684048, atol=1e-6)
+    norm = jnp.linalg.norm(jax.grad(problem.objective)(x))
+    np.testing.assert_allclose(norm, 0.017072, atol=2e-6)
+    batches_of_two = np.array([-0.033941, 0.000640, -0.232426, -0.221072, -0.090515])
+    np.testing.assert_allclose(problem.objective(batches_of_two), 0.701592, atol=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **shared: problems.least_squares(ROWS[:7], np.arange(7.0), **shared),
+        lambda **shared: problems.logistic(
+            ROWS[:7], FLAT[:7], l2=0.3, nonconvex=0.2, l1=0.7, **shared
+        ),
+    ],
+    ids=["least_squares", "logistic"],
+)
+def test_finite_differences_and_unequal_shards(make):
+    problem = make(n_workers=3, shards=UNEQUAL)
+    gradient = jax.jit(problem.gradient)
+    x = np.linspace(-1.0, 1.2, 5)
+    losses, grads = [], []
+    for worker in range(3):
+        loss, grad = gradient(jnp.asarray(x), worker, 0, KEY)
+        numerical = oracle.numerical_gradient(lambda y, w=worker: gradient(y, w, 0, KEY)[0], x)
+        np.testing.assert_allclose(grad, numerical, rtol=1e-7, atol=1e-8)
+        losses.append(loss)
+        grads.append(grad)
+    l1 = problem.objective_of.l1
+    np.testing.assert_allclose(
+        problem.objective(x), np.mean(losses) + l1 * np.abs(x).sum(), rtol=1e-13
+    )
+    smooth = jax.grad(problem.objective)(x) - l1 * np.sign(x)
+    np.testing.assert_allclose(smooth, np.mean(grads, axis=0), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_unequal_shards_weigh_workers_and_not_rows():
+    targets = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    problem = problems.least_squares(np.ones((5, 1)), targets, n_workers=2)
+    loss = [problem.gradient(problem.params, worker, 0, KEY)[0] for worker in range(2)]
+    np.testing.assert_allclose(loss, [(1 + 4 + 9) / 6, (16 + 25) / 4], rtol=1e-15)
+    np.testing.assert_allclose(problem.objective(problem.params), np.mean(loss), rtol=1e-15)
+    assert abs(float(problem.objective(problem.params)) - np.mean(targets**2) / 2) > 0.1
+
+
+def test_overlapping_shards_are_allowed():
+    shards = problems.Shards(np.array([[0, 1], [1, 1]]), np.array([2, 1]))
+    problem = problems.least_squares(np.ones((3, 1)), [1.0, 2.0, 9.0], n_workers=2, shards=shards)
+    np.testing.assert_allclose(problem.objective(problem.params), (2.5 / 2 + 4 / 2) / 2)
+
+
+def test_labels_of_zero_and_one_are_converted():
+    signs = problems.logistic(ROWS, FLAT, n_workers=6)
+    for labels in ((FLAT > 0), (FLAT > 0).astype(int), jnp.asarray(FLAT > 0, jnp.float32)):
+        other = problems.logistic(ROWS, labels, n_workers=6)
+        np.testing.assert_array_equal(signs.data.targets, other.data.targets)
+    ones = problems.logistic(ROWS, np.ones(48), n_workers=6)
+    np.testing.assert_array_equal(ones.data.targets, np.ones(48))
+
+
+def test_logistic_does_not_overflow():
+    problem = problems.logistic([[1e4], [-1e4]], [0, 0], n_workers=2, start=[1.0])
+    losses, grads = jax.vmap(lambda worker: problem.gradient(problem.params, worker, 0, KEY))(
+        jnp.arange(2)
+    )
+    np.testing.assert_allclose(losses, [1e4, 0.0])
+    np.testing.assert_allclose(grads[:, 0], [1e4, 0.0])
+
+
+def test_precision_follows_the_data():
+    assert problems.logistic(ROWS, FLAT, n_workers=6).params.dtype == jnp.float32
+    with jax.enable_x64(True):
+        problem = problems.logistic(ROWS.astype(np.float32), FLAT, n_workers=6, l2=0.1)
+        loss, grads = problem.gradient(problem.params, 0, 0, KEY)
+        dtypes = {problem.data.weight.dtype, problem.data.targets.dtype, loss.dtype, grads.dtype}
+        assert dtypes == {jnp.dtype("float32")}
+        assert problems.least_squares(ROWS, FLAT, n_workers=6).params.dtype == jnp.float64
+        assert problems.least_squares(ROWS > 0, FLAT > 0, n_workers=6).params.dtype == jnp.float64
+
+
+BOTH = pytest.mark.parametrize("make", [problems.least_squares, problems.logistic])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("features", "targets", "arguments", "error", "message"),
+    [
+        (np.ones((0, 2)), np.ones(0), {}, ValueError, "features must not be empty"),
+        (np.ones((3, 0)), np.ones(3), {}, ValueError, "features must not be empty"),
+        (np.ones(3), np.ones(3), {}, ValueError, "features must be a 2-D"),
+        (np.ones((3, 2, 1)), np.ones(3), {}, ValueError, "features must be a 2-D"),
+        (np.full((3, 2), np.nan), np.ones(3), {}, ValueError, "features must be finite"),
+        (jnp.full((3, 2), jnp.inf), np.ones(3), {}, ValueError, "features must be finite"),
+        (np.ones((3, 2), complex), np.ones(3), {}, TypeError, "features must hold real"),
+        (np.ones((3, 2)), np.ones(2), {}, ValueError, r"must have shape \(3,\)"),
+        (np.ones((3, 2)), np.ones((3, 1)), {}, ValueError, r"must have shape \(3,\)"),
+        (np.ones((3, 2)), np.array([1, 1, np.nan]), {}, ValueError, "targets|labels"),
+        (np.ones((3, 2)), np.ones(3), {"n_workers": 4}, ValueError, "n_workers must be at most"),
+        (np.ones((3, 2)), np.ones(3), {"n_workers": 0}, ValueError, "n_workers must be at least"),
+        (np.ones((3, 2)), np.ones(3), {"n_workers": 2.0}, TypeError, "n_workers must be an int"),
+        (np.ones((3, 2)), np.ones(3), {"batch": 16}, TypeError, "batch must be a rule"),
+    ],
+)
+def test_both_refuse(make, features, targets, arguments, error, message):
+    with pytest.raises(error, match=message):
+        make(features, targets, **{"n_workers": 2, **arguments})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("rows", "size", "error", "message"),
+    [
+        ([[0, 3], [1, 2]], [2, 2], ValueError, r"rows in 0\.\.2, got 0\.\.3"),
+        ([[0, -1], [1, 2]], [2, 2], ValueError, r"rows in 0\.\.2, got -1"),
+        ([[0, 1], [1, 2]], [2, 0], ValueError, "sizes in 1..2"),
+        ([[0, 1], [1, 2]], [2, 3], ValueError, "sizes in 1..2"),
+        ([[0, 1], [1, 2], [0, 0]], [2, 2, 1], ValueError, "2 workers"),
+        ([[0, 1], [1, 2]], [2, 2, 2], ValueError, "shapes"),
+        ([[0.0, 1.0], [1.0, 2.0]], [2, 2], TypeError, "integers"),
+    ],
+)
+def test_both_refuse_shards(make, rows, size, error, message):
+    shards = problems.Shards(np.array(rows), np.array(size))
+    with pytest.raises(error, match=message):
+        make(np.ones((3, 2)), np.ones(3), n_workers=2, shards=shards)
+
+
+def test_shards_must_be_shards():
+    with pytest.raises(TypeError, match="Shards"):
+        problems.least_squares(np.ones((3, 2)), np.ones(3), n_workers=2, shards=[[0], [1]])
+
+
+@pytest.mark.parametrize("name", ["l1", "l2", "nonconvex"])
+def test_logistic_refuses_negative_factors(name):
+    for value in (-0.1, np.inf, np.nan):
+        with pytest.raises(ValueError, match=f"{name} must be finite and not negative"):
+            problems.logistic(np.ones((3, 2)), np.ones(3), n_workers=2, **{name: value})
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [-1, 0, 1], [1.0, 0.5, 0.0], ["a", "b", "a"]])
+def test_logistic_refuses_other_labels(labels):
+    with pytest.raises(ValueError, match="labels must be -1 and"):
+        problems.logistic(np.ones((3, 2)), np.array(labels), n_workers=2)
+
+
+def test_logistic_refuses_another_start():
+    with pytest.raises(ValueError, match=r"start must have shape \(2,\)"):
+        problems.logistic(np.ones((3, 2)), np.ones(3), n_workers=2, start=np.ones(3))

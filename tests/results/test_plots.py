@@ -1,0 +1,287 @@
+"""Every plot on small data: what is drawn, how it is labelled, what it leaves alone."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose, assert_array_equal
+
+from asyncjax.results import plots
+from asyncjax.results.metrics import median_and_spread
+from asyncjax.results.plots.style import COLOURS, drawing
+
+INF, NAN = np.inf, np.nan
+METHODS = [f"method {index}" for index in range(9)]
+
+
+def line(name: str, scale: float = 1.0) -> plots.Series:
+    x = np.linspace(1.0, 10.0, 12)
+    return plots.Series(name, x, scale / x, 0.9 * scale / x, 1.1 * scale / x)
+
+
+def draws(figure: Figure) -> bool:
+    return plots.png_bytes(figure, dpi=40).startswith(b"\x89PNG")
+
+
+def legend_texts(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_curves() -> None:
+    series = [line(name, 1.0 + index) for index, name in enumerate(METHODS)]
+    figure = plots.curves(
+        series, x_label="time [s]", y_label="loss", title="Loss", log_y=True, target=0.5
+    )
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time [s]", "loss")
+    assert axes.get_title("left") == "Loss"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
+    assert len(axes.lines) == len(METHODS) + 1  # and the target
+    assert len(axes.collections) == len(METHODS)
+    assert legend_texts(figure) == METHODS
+    assert [text.get_text() for text in axes.texts] == ["target"]
+    assert_allclose(np.asarray(axes.lines[2].get_ydata()), series[2].median)
+    assert draws(figure)
+
+
+def test_curves_leave_gaps_where_nothing_can_be_drawn() -> None:
+    bad = plots.Series(
+        "bad", [1.0, 2.0, 3.0, 4.0], [1.0, -1.0, NAN, INF], [1.0] * 4, [1.0, 1.0, 1.0, INF]
+    )
+    shown = plots.curves([bad], x_label="x", y_label="y", log_y=True, log_x=True, y_range=(0.1, 2))
+    assert_array_equal(np.asarray(shown.axes[0].lines[0].get_ydata()), [1.0, NAN, NAN, NAN])
+    assert shown.axes[0].get_ylim() == (0.1, 2.0)
+    assert draws(shown)
+    linear = plots.curves([bad], x_label="x", y_label="y")
+    assert_array_equal(np.asarray(linear.axes[0].lines[0].get_ydata()), [1.0, -1.0, NAN, NAN])
+    nothing = plots.Series("none", [1.0, 2.0], [NAN, NAN], [NAN, NAN], [NAN, NAN])
+    assert draws(plots.curves([nothing], x_label="x", y_label="y", log_y=True))
+
+
+def test_panels_share_the_vertical_axis_and_one_legend() -> None:
+    first, second = [line("a"), line("b", 3.0)], [line("b", 3.0), line("c", 100.0)]
+    figure = plots.panels(
+        [plots.Panel("time [s]", first), plots.Panel("updates", second, log_x=True)],
+        y_label="loss",
+        title="Two",
+        target=1.0,
+    )
+    left, right = figure.axes
+    assert [axes.get_xlabel() for axes in figure.axes] == ["time [s]", "updates"]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", ""]
+    assert left.get_ylim() == right.get_ylim()
+    assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
+    assert legend_texts(figure) == ["a", "b", "c"]
+    assert left.lines[1].get_color() == right.lines[0].get_color()
+    assert draws(figure)
+
+
+def test_styles_are_distinct_and_shared() -> None:
+    styles = plots.assign_styles([f"m{index}" for index in range(36)])
+    assert len({(style.colour, str(style.dash)) for style in styles.values()}) == 36
+    assert len({plots.assign_styles(METHODS)[name].colour for name in METHODS}) == len(COLOURS)
+    figure = plots.curves([line("m7")], x_label="x", y_label="y", styles=styles)
+    assert figure.axes[0].lines[0].get_color() == styles["m7"].colour
+    with pytest.raises(ValueError, match=r"styles has no entry for \['other'\]"):
+        plots.curves([line("other")], x_label="x", y_label="y", styles=styles)
+    with pytest.raises(ValueError, match="series is empty"):
+        plots.curves([], x_label="x", y_label="y")
+
+
+def heights(axes: Any) -> list[float]:
+    return [patch.get_height() for patch in axes.patches]
+
+
+def test_staleness_histogram() -> None:
+    delays = {"a": np.array([0, 1, 2, 3, 4, 7, 8, 8]), "b": np.array([0, 0]), "c": np.zeros(0, int)}
+    figure = plots.staleness_histogram({**delays, "d": [1]}, title="Delays")
+    assert [axes.get_title("left") for axes in figure.axes] == ["a", "b", "c", "d"]
+    # Bars: 0 | 1 | 2-3 | 4-7 | 8-15, in percent.
+    assert_allclose(heights(figure.axes[0]), [12.5, 12.5, 25.0, 25.0, 25.0])
+    assert_allclose(heights(figure.axes[1]), [100.0, 0.0, 0.0, 0.0, 0.0])
+    notes = [axes.texts[0].get_text() for axes in figure.axes]
+    assert notes == ["mean 4.12\nmax 8", "mean 0\nmax 0", "no gradients", "mean 1.00\nmax 1"]
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    assert figure.get_supxlabel().startswith("delay [updates]")
+    assert draws(figure)
+
+
+def test_staleness_histogram_of_equal_bars() -> None:
+    figure = plots.staleness_histogram({"a": [0, 1, 1, 3]}, doubling=False)
+    assert_allclose(heights(figure.axes[0])[:4], [25.0, 50.0, 0.0, 25.0])
+    wide = plots.staleness_histogram({"a": np.arange(4000)}, doubling=False)
+    assert_allclose(sum(heights(wide.axes[0])), 100.0)
+    assert len(heights(wide.axes[0])) <= 41
+    with pytest.raises(ValueError, match=r"delays\['a'\] holds -1"):
+        plots.staleness_histogram({"a": [-1]})
+    with pytest.raises(ValueError, match="delays is empty"):
+        plots.staleness_histogram({})
+
+
+def small_trace(**changes: Any) -> Any:
+    fields: dict[str, Any] = {
+        "time": np.array([1.0, 2.0, 3.0, 4.0, 9.0]),
+        "worker": np.array([0, 1, 0, 2, 1], np.int32),
+        "start": np.array([0.0, 0.0, 1.0, 0.0, 7.0]),
+        "used": np.array([True, True, True, False, True]),
+        "steps": np.array([True, False, True, False, True]),
+        "delay": np.array([0, 1, 0, 2, 5], np.int32),
+        "n_workers": 3,
+        "cancelled": None,
+        "open_jobs": None,
+    }
+    return SimpleNamespace(**{**fields, **changes})
+
+
+def shapes(axes: Any) -> list[list[tuple[float, float, float]]]:
+    """Start, end and row of every bar, a list a collection."""
+    found = []
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection) and not isinstance(collection, LineCollection):
+            boxes = [path.vertices for path in collection.get_paths()]
+            found.append(
+                [(box[:, 0].min(), box[:, 0].max(), round(box[:4, 1].mean(), 6)) for box in boxes]
+            )
+    return found
+
+
+def test_timeline() -> None:
+    figure = plots.timeline(small_trace(), until=5.0, title="First")
+    axes, bar = figure.axes
+    assert axes.get_xlabel() == "time"
+    assert axes.get_ylabel() == "worker"
+    assert axes.get_xlim() == (0.0, 5.0)
+    assert bar.get_ylabel() == "delay [updates]"
+    used, lost = shapes(axes)
+    assert used == [(0.0, 1.0, 0.0), (0.0, 2.0, 1.0), (1.0, 3.0, 0.0)]
+    assert lost == [(0.0, 4.0, 2.0)]
+    ticks = [item for item in axes.collections if isinstance(item, LineCollection)]
+    assert [path.vertices[0, 0] for path in ticks[0].get_paths()] == [1.0, 3.0]  # type: ignore[index]
+    assert legend_texts(figure) == ["thrown away"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["updates", "0", "1", "2"]
+    assert draws(figure)
+
+
+def test_timeline_of_cancelled_open_and_late_work() -> None:
+    trace = small_trace(
+        cancelled=SimpleNamespace(worker=[2, 2], start=[4.0, 6.0], time=[4.5, 7.0]),
+        open_jobs=SimpleNamespace(worker=[0, 1], start=[3.0, NAN]),
+    )
+    figure = plots.timeline(trace, until=5.0)
+    _, lost, cancelled, running = shapes(figure.axes[0])
+    assert lost == [(0.0, 4.0, 2.0)]
+    assert cancelled == [(4.0, 4.5, 2.0)]
+    assert running == [(3.0, 5.0, 0.0)]  # the queued job is not drawn
+    assert legend_texts(figure) == ["thrown away", "cancelled", "still running"]
+    cut = plots.timeline(trace, until=8.0)  # a job that arrives later ends at the edge
+    assert shapes(cut.axes[0])[0][-1] == (7.0, 8.0, 1.0)
+    assert draws(figure)
+
+
+def test_timeline_with_nothing_used_and_of_no_length() -> None:
+    figure = plots.timeline(small_trace(used=np.zeros(5, bool)), until=5.0)
+    assert draws(figure)
+    for until in (0.0, INF, NAN):
+        with pytest.raises(ValueError, match="until is"):
+            plots.timeline(small_trace(), until=until)
+
+
+def test_bars() -> None:
+    samples = [[1.0, 2.0, 3.0], [INF, INF, INF], [1.0, INF, INF], [4.0, 5.0, INF]]
+    spreads = [median_and_spread(row) for row in samples]
+    for log_x in (False, True):
+        figure = plots.bars(list("abcd"), spreads, x_label="time [s]", title="T", log_x=log_x)
+        (axes,) = figure.axes
+        assert axes.get_xlabel() == "time [s]"
+        assert [text.get_text() for text in axes.get_yticklabels()] == list("abcd")
+        assert [text.get_text() for text in axes.texts] == [
+            "2.00",
+            "not reached",
+            "not reached (33% of the seeds did)",
+            "5.00",
+        ]
+        assert len(axes.patches) == (0 if log_x else 2)
+        assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first name on top
+        # Bar a: whisker and two caps; bar d: whisker, one cap, one arrow head; points when log.
+        assert len(axes.lines) == (8 if log_x else 6)
+        assert draws(figure)
+    nobody = plots.bars(["a"], [median_and_spread([INF])], x_label="t", log_x=True)
+    assert draws(nobody)
+    with pytest.raises(ValueError, match="names has 1 entries and spreads 0"):
+        plots.bars(["a"], [], x_label="t")
+
+
+def test_step_size_sensitivity() -> None:
+    sizes = [0.01, 0.1, 1.0]
+    scores = {
+        "a": [[3.0, 3.2], [1.0, 1.2], [NAN, NAN]],
+        "b": [[5.0, 5.0], [4.0, 4.0], [3.0, 3.0]],
+    }
+    figure = plots.step_size_sensitivity(sizes, scores, y_label="loss", title="S")
+    strip, axes = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step size", "loss")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert len(axes.lines) == 4  # a line and a mark each
+    assert_array_equal(np.asarray(axes.lines[0].get_ydata()), [3.1, 1.1, NAN])
+    assert [float(np.asarray(axes.lines[i].get_xdata())[0]) for i in (1, 3)] == [0.1, 1.0]
+    assert strip.get_ylabel() == "diverged"
+    assert_array_equal(np.asarray(strip.lines[0].get_xdata()), [1.0])
+    assert legend_texts(figure) == ["a", "b"]
+    assert draws(figure)
+
+
+def test_step_size_sensitivity_choices() -> None:
+    kept = plots.step_size_sensitivity(
+        [0.1, 1.0], {"a": [1.0, 2.0]}, y_label="loss", chosen={"a": 1}, log_y=False
+    )
+    (axes,) = kept.axes  # nothing diverged: no strip
+    assert_array_equal(np.asarray(axes.lines[1].get_xdata()), [1.0])
+    higher = plots.step_size_sensitivity(
+        [0.1, 1.0], {"a": [0.5, 0.9]}, y_label="accuracy", smaller_is_better=False
+    )
+    assert_array_equal(np.asarray(higher.axes[0].lines[1].get_xdata()), [1.0])
+    lost = plots.step_size_sensitivity([0.1, 1.0], {"a": [NAN, NAN]}, y_label="loss")
+    assert len(lost.axes[-1].lines) == 1  # no mark
+    assert draws(lost)
+
+
+def test_step_size_sensitivity_refuses() -> None:
+    with pytest.raises(ValueError, match="list of positive numbers"):
+        plots.step_size_sensitivity([0.0, 1.0], {"a": [1.0, 1.0]}, y_label="y")
+    with pytest.raises(ValueError, match=r"scores\['a'\] has shape \(1,\)"):
+        plots.step_size_sensitivity([0.1, 1.0], {"a": [1.0]}, y_label="y")
+    with pytest.raises(ValueError, match=r"chosen\['a'\] is 2"):
+        plots.step_size_sensitivity([0.1, 1.0], {"a": [1.0, 1.0]}, y_label="y", chosen={"a": 2})
+    with pytest.raises(ValueError, match="scores is empty"):
+        plots.step_size_sensitivity([0.1], {}, y_label="y")
+
+
+def test_plots_leave_no_global_state() -> None:
+    before = dict(mpl.rcParams)
+    pyplot_loaded = "matplotlib.pyplot" in sys.modules
+    plots.curves([line("a")], x_label="x", y_label="y")
+    with pytest.raises(ValueError, match="must be restored"), drawing():
+        raise ValueError("must be restored")
+    assert dict(mpl.rcParams) == before
+    assert ("matplotlib.pyplot" in sys.modules) == pyplot_loaded
+
+
+def test_png_bytes_are_reproducible() -> None:
+    first, second = (
+        plots.png_bytes(plots.curves([line("a")], x_label="x", y_label="y"), dpi=40)
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_without_matplotlib_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[plots\]"'):
+        plots.curves([line("a")], x_label="x", y_label="y")

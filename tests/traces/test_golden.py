@@ -1,0 +1,150 @@
+"""Golden traces: first arrivals, counts and times of every rule, by hand-checkable constant speeds 1..6."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from asyncjax import clocks, traces
+from tests.oracles.events import Congruential
+
+SPEEDS = np.arange(1.0, 7.0)
+ANY = None
+
+
+def permutations(count, seed=1):
+    return list(islice(Congruential(seed).permutations(6), count))
+
+
+def draws(count, seed=1):
+    generator = Congruential(seed)
+    return [generator.draw(6) for _ in range(count)]
+
+
+def make(n_updates, **arguments):
+    trace = traces.asynchronous(clocks.constant(SPEEDS), n_updates=n_updates, **arguments)
+    return traces.validate(trace)
+
+
+# name, arguments, updates, first arrivals time/worker/read version, arrivals, last time, counts, largest delay
+ROWS = {
+    "pure": (
+        {},
+        120,
+        "1/0/0 2/0/1 2/1/0 3/0/2 3/2/0 4/0/4 4/1/3 4/3/0",
+        (120, 50, [50, 25, 16, 12, 9, 8], 14),
+    ),
+    "random": (
+        {"dispatch": traces.given(draws(200))},
+        120,
+        "1/0/0 2/1/0 3/0/2 3/2/0 4/0/3 4/3/0 5/4/0 6/2/1",
+        (120, 124, [26, 13, 17, 22, 24, 18], 16),
+    ),
+    "shuffled": (
+        {"dispatch": traces.given(permutations(200))},
+        120,
+        "1/0/0 2/1/0 3/2/0 4/1/2 4/3/0 5/0/4 5/4/0 6/0/7",
+        (120, 108, [20, 21, 20, 21, 20, 18], 20),
+    ),
+    "shuffled, read at start": (
+        {"dispatch": traces.given(permutations(200)), "read": "start"},
+        100,
+        "",
+        (100, 89, [17, 18, 17, 17, 17, 14], 13),
+    ),
+    "shuffled once": (
+        {"dispatch": traces.given(permutations(6) * 40)},
+        120,
+        "",
+        (120, 109, [21, 21, 20, 20, 20, 18], 21),
+    ),
+    "one open job": (
+        {"dispatch": traces.given(permutations(61)), "concurrency": 1},
+        60,
+        "6/5/0 8/1/1 12/3/2 13/0/3 18/4/4 21/2/5",
+        (60, 210, [10] * 6, 0),
+    ),
+    "pure, wait 2": (
+        {"collect": traces.wait_for(2)},
+        60,
+        "1/0/0 2/1/0 3/0/1 3/2/0 4/0/2 4/1/1 4/3/0 5/0/3",
+        (120, 54, [51, 25, 16, 11, 9, 8], 8),
+    ),
+    "shuffled, wait 3": (
+        {"dispatch": traces.given(permutations(200)), "collect": traces.wait_for(3)},
+        60,
+        "1/0/0 2/1/0 3/2/0 4/3/0 5/1/1 5/4/0 6/0/2 6/5/0",
+        (180, 174, [30, 30, 31, 30, 30, 29], 5),
+    ),
+    "buffered 3": (
+        {"collect": traces.buffered(3)},
+        60,
+        "1/0/0 2/0/0 2/1/0 3/0/0 3/2/0 4/0/1 4/1/1 4/3/0",
+        (180, 75, [75, 37, 24, 18, 14, 12], 5),
+    ),
+    "fresh 3": (
+        {"collect": traces.fresh(3)},
+        40,
+        "1/0/0 2/0/0 2/1/0 3/0/0* 3/2/0* 4/0/1 4/1/1 4/3/0*",
+        (258, 106, [106, 53, 35, 26, 21, 17], 3),
+    ),
+    "per worker 1.2": (
+        {"collect": traces.per_worker(1.2)},
+        20,
+        "",
+        (425, 174, [174, 87, 58, 43, 34, 29], 1),
+    ),
+    "fresher than 5": (
+        {"collect": traces.fresher_than(5)},
+        100,
+        "",
+        (143, 60, [60, 30, 19, 14, 11, 9], 10),
+    ),
+    "fresher than 5, cancel": (
+        {"collect": traces.fresher_than(5, cancel=True)},
+        100,
+        "",
+        (100, 60, [60, 30, 10, 0, 0, 0], 4),
+    ),
+    "gate": (
+        {"gate": traces.lead_at_most(1), "read": "start"},
+        60,
+        "1/0/0 2/0/1 2/1/0 3/2/0 4/1/3 4/3/0 5/4/0 6/2/4",
+        (60, 55, [11, 10, 10, 10, 10, 9], ANY),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_golden_row(name):
+    arguments, n_updates, first, (arrivals, last, counts, delay) = ROWS[name]
+    trace = make(n_updates, **arguments)
+    shown = [
+        f"{t:g}/{w}/{r}" + ("" if used else "*")
+        for t, w, r, used in zip(trace.time, trace.worker, trace.read_version, trace.used, strict=True)
+    ]
+    assert shown[: len(first.split())] == first.split()
+    assert (len(trace.time), trace.time[-1]) == (arrivals, last)
+    assert np.bincount(trace.worker, minlength=6).tolist() == counts
+    if delay is not ANY:
+        assert max(trace.delay.max(), traces.summarize(trace).open_ages.max()) == delay
+
+
+def test_the_generator_of_the_golden_rows():
+    assert draws(8) == [2, 0, 0, 3, 5, 4, 2, 0]
+    assert permutations(12) == [5, 1, 3, 0, 4, 2, 0, 1, 3, 5, 2, 4]
+
+
+def test_fresher_than_five_throws_the_first_stale_gradient_away():
+    trace = make(100, collect=traces.fresher_than(5))
+    assert [trace.worker[7], trace.read_version[7], trace.used[7]] == [3, 0, False]
+
+
+def test_pure_counts_are_the_whole_jobs_that_fit():
+    trace = make(120)
+    assert np.bincount(trace.worker).tolist() == [50, 25, 16, 12, 9, 8]  # floor(50 / s), the last instant is cut
+
+
+def test_equal_speeds_give_delay_n_minus_one():
+    trace = traces.asynchronous(clocks.constant(np.ones(5)), n_updates=40)
+    assert trace.delay.tolist() == [0, 1, 2, 3] + [4] * 36
