@@ -14,11 +14,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.clocks.parameters import Parameter, check_load, spread
 from asyncjax.clocks.streams import DOWNLOAD_STREAM, UPLOAD_STREAM, check_key
+
+Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
 
 
 class Times(NamedTuple):
@@ -124,7 +127,7 @@ class Clock:
         key: Array | None,
         n_jobs: int,
         *,
-        first: ArrayLike = 0,
+        first: Index = 0,
         load: ArrayLike = 1.0,
     ) -> Times:
         """Draws the parts of the times of a block of jobs of every worker.
@@ -152,7 +155,7 @@ class Clock:
         key: Array | None,
         n_jobs: int,
         *,
-        first: ArrayLike = 0,
+        first: Index = 0,
         load: ArrayLike = 1.0,
     ) -> Array:
         """Draws the durations of a block of jobs of every worker, all parts together.
@@ -174,8 +177,8 @@ class Clock:
     def job_times(
         self,
         key: Array | None,
-        worker: ArrayLike,
-        first: ArrayLike,
+        worker: Index,
+        first: Index,
         count: int,
         load: ArrayLike = 1.0,
     ) -> Times:
@@ -194,7 +197,7 @@ class Clock:
         Raises:
             ValueError: as `times`, and if a `worker` on the host is not in `0 .. n - 1`.
         """
-        if not isinstance(worker, jax.Array) and not 0 <= operator.index(worker) < self.n_workers:
+        if not isinstance(worker, jax.Array) and not 0 <= worker < self.n_workers:
             raise ValueError(f"worker must be in 0 .. {self.n_workers - 1}, got {worker}.")
         count = _checked(self, key, count, "count", first, load, ())
         return _one_times(self, key, worker, first, load, count)
@@ -233,7 +236,7 @@ def _checked(
     key: Array | None,
     count: int,
     count_name: str,
-    first: ArrayLike,
+    first: Index,
     load: ArrayLike,
     leading: tuple[int, ...],
 ) -> int:
@@ -243,7 +246,7 @@ def _checked(
     count = operator.index(count)
     if count < 1:
         raise ValueError(f"{count_name} must be at least 1, got {count}.")
-    if not isinstance(first, jax.Array) and operator.index(first) < 0:
+    if not isinstance(first, jax.Array) and first < 0:
         raise ValueError(f"first must be at least 0, got {first}.")
     check_load(load)
     shape = (*leading, count)
@@ -261,8 +264,7 @@ def _checked(
 def _finite(times: Array) -> Array:
     """Keeps durations normal, positive and finite in their own precision; NaN stays NaN.
 
-    It also stands between a product and a later sum, which a compiler could otherwise contract
-    into one rounding in one program and not in the next.
+    As `streams.rounded`, it also keeps a product and a later sum apart.
     """
     limits = jnp.finfo(times.dtype)
     return jnp.clip(times, limits.tiny, limits.max)

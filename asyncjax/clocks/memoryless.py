@@ -30,7 +30,7 @@ from asyncjax.clocks.parameters import (
     non_negative,
     positive,
 )
-from asyncjax.clocks.streams import job_keys, open_uniform
+from asyncjax.clocks.streams import job_keys, open_uniform, rounded
 from asyncjax.clocks.unit_gamma import unit_gamma
 
 Parameters = dict[str, Parameter]
@@ -61,9 +61,7 @@ def _variance_exponential(parameters: Parameters) -> Parameter:
 
 def _draw_shifted(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     dtype = jnp.result_type(row["shift"], row["mean"])
-    random_part = row["mean"] * _unit_exponential(worker_key, first, count, dtype)
-    # The maximum keeps product and sum apart: contracted, their bits would depend on the program.
-    return row["shift"] + jnp.maximum(random_part, 0)
+    return row["shift"] + rounded(row["mean"] * _unit_exponential(worker_key, first, count, dtype))
 
 
 def _mean_shifted(parameters: Parameters) -> Parameter:
@@ -88,7 +86,7 @@ def _draw_lognormal(row: Row, worker_key: Array | None, first: Array, count: int
     dtype = jnp.result_type(mean, sigma)
     keys = job_keys(worker_key, first, count)
     normal = jax.vmap(lambda key: jax.random.normal(key, (), dtype))(keys)
-    return mean * jnp.exp(sigma * (normal - sigma / 2))
+    return mean * jnp.exp(sigma * (rounded(normal) - sigma / 2))
 
 
 def _variance_lognormal(parameters: Parameters) -> Parameter:
@@ -99,8 +97,9 @@ def _variance_lognormal(parameters: Parameters) -> Parameter:
 def _draw_pareto(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     mean, tail = row["mean"], row["tail"]
     dtype = jnp.result_type(mean, tail)
-    smallest = mean * ((tail - 1) / tail)
-    return smallest * jnp.exp(_unit_exponential(worker_key, first, count, dtype) / tail)
+    inverse = 1 / tail  # a compiler divides an array by a number in more than one way
+    units = _unit_exponential(worker_key, first, count, dtype)
+    return mean * (tail - 1) * inverse * jnp.exp(units * inverse)
 
 
 def _variance_pareto(parameters: Parameters) -> Parameter:

@@ -58,6 +58,22 @@ def job_keys(worker_key: Array, first: ArrayLike, count: int) -> Array:
     return jax.vmap(lambda job: jax.random.fold_in(worker_key, job))(job_indices(first, count))
 
 
+def rounded(product: Array) -> Array:
+    """Keeps a product from being contracted with a later sum into one rounding.
+
+    Compilers contract in one program and not in the next, which would make the bits of a draw
+    depend on the size of its block. The clip changes no finite value and passes NaN.
+
+    Args:
+        product: float[...].
+
+    Returns:
+        The same, within the finite range of its type.
+    """
+    limit = jnp.finfo(product.dtype).max
+    return jnp.clip(product, -limit, limit)
+
+
 def open_uniform(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Draws uniform numbers in the open interval (0, 1).
 

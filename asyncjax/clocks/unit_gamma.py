@@ -8,13 +8,14 @@ Attempt `r` uses `fold_in(key, r)` alone, so a draw does not depend on the draws
 `jax.random.gamma`, which runs one draw after another on a CPU, all draws attempt at once.
 """
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from asyncjax.clocks.streams import open_uniform
+from asyncjax.clocks.streams import open_uniform, rounded
 
 _BOOST_STREAM = 0x626F6F73  # "boos" in ASCII, far above any number of attempts
 
@@ -22,11 +23,12 @@ _BOOST_STREAM = 0x626F6F73  # "boos" in ASCII, far above any number of attempts
 def _attempt(key: Array, attempt: Array, shape: Array) -> tuple[Array, Array]:
     """Makes one attempt; returns (candidate, rejected)."""
     uniforms = open_uniform(jax.random.fold_in(key, attempt), (2,), shape.dtype)
-    normal = jnp.sqrt(jnp.asarray(2, shape.dtype)) * lax.erf_inv(2 * uniforms[0] - 1)
+    normal = math.sqrt(2) * lax.erf_inv(2 * uniforms[0] - 1)
     offset = shape - 1 / 3
-    root = 1 + normal / (3 * jnp.sqrt(offset))
-    cube = root * root * root
-    bound = normal * normal / 2 + offset * (1 - cube + jnp.log(jnp.maximum(cube, 1e-30)))
+    root = 1 + rounded(normal * lax.rsqrt(9 * offset))
+    cube = rounded(root * root * root)
+    excess = rounded(offset * (1 - cube + jnp.log(jnp.maximum(cube, 1e-30))))
+    bound = rounded(normal * normal / 2) + excess
     rejected = (cube <= 0) | (jnp.log(uniforms[1]) >= bound)
     return offset * cube, rejected  # a NaN shape is never rejected: NaN, no endless loop
 
@@ -46,7 +48,7 @@ def unit_gamma(key: Array, shape: Array) -> Array:
     Example:
         >>> import jax, jax.numpy as jnp
         >>> keys = jax.random.split(jax.random.key(0), 1000)
-        >>> draws = jax.vmap(unit_gamma, in_axes=(0, None))(keys, jnp.float32(3.0))
+        >>> draws = jax.vmap(unit_gamma, in_axes=(0, None))(keys, jnp.asarray(3.0))
         >>> bool(abs(draws.mean() - 3.0) < 0.3)
         True
 
@@ -56,6 +58,7 @@ def unit_gamma(key: Array, shape: Array) -> Array:
     """
     small = shape < 1
     boosted = jnp.where(small, shape + 1, shape)
+    inverse = 1 / jnp.where(small, shape, jnp.ones_like(shape))
 
     def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         attempt = carry[0]
@@ -64,7 +67,7 @@ def unit_gamma(key: Array, shape: Array) -> Array:
     start = again((jnp.int32(0), boosted, jnp.bool_(True)))
     _, unit, _ = lax.while_loop(lambda carry: carry[2], again, start)
     uniform = open_uniform(jax.random.fold_in(key, _BOOST_STREAM), (), shape.dtype)
-    power = jnp.where(small, jnp.exp(jnp.log(uniform) / jnp.where(small, shape, 1)), 1)
+    power = jnp.where(small, jnp.exp(jnp.log(uniform) * inverse), jnp.ones_like(shape))
     return jnp.maximum(unit * power, jnp.finfo(shape.dtype).tiny)
 
 

@@ -7,6 +7,7 @@ r"""Classification by a flax linen network, over shards.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -219,9 +220,16 @@ def _initial(model: nn.Module, key: jax.Array, features: jax.Array) -> tuple[PyT
         raise ValueError(
             f"model must have parameters and nothing else, got the collections {set(variables)}."
         )
-    initial = jax.jit(model.init)(key, row)
-    assert isinstance(initial, Mapping)
+    initial = _initialise(model, key, row)
     params = jax.tree.map(
         lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, features.dtype)), initial["params"]
     )
     return params, scores.shape[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def _initialise(model: nn.Module, key: jax.Array, row: jax.Array) -> Mapping[str, PyTree]:
+    """Returns the model's variables; compiled once for all equal models."""
+    variables = model.init(key, row)
+    assert isinstance(variables, Mapping)
+    return variables

@@ -1,1 +1,36 @@
-"""Room `results`."""
+"""Results: runs, metrics, tables, plots, the report."""
+
+from asyncjax.results import plots, report
+from asyncjax.results.metrics import (
+    Spread,
+    at_grid_edge,
+    best_on_grid,
+    median_and_spread,
+    resample,
+    time_to_target,
+)
+from asyncjax.results.run import Costs, Records, Run, Source
+from asyncjax.results.series import Series, series_over_seeds
+from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
+
+__all__ = [
+    "Column",
+    "Costs",
+    "Records",
+    "Run",
+    "Series",
+    "Source",
+    "Spread",
+    "Table",
+    "as_html",
+    "as_markdown",
+    "as_text",
+    "at_grid_edge",
+    "best_on_grid",
+    "median_and_spread",
+    "plots",
+    "report",
+    "resample",
+    "series_over_seeds",
+    "time_to_target",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from asyncjax.results.plots.style import png_bytes
-from asyncjax.results.storage import write_atomically
+from asyncjax.storage import write_atomically
 from asyncjax.results.tables import Table, as_html
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.results.storage import load_arrays, save_arrays
+from asyncjax.storage import load_arrays, save_arrays
 from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Program, Sizes, assemble

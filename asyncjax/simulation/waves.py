@@ -68,7 +68,7 @@ def unbounded_waves(gradients: Gradients) -> np.ndarray:
     return np.array(sizes, np.int64)
 
 
-_GRID = sorted({m * 2**p for m in (1, 1.5) for p in range(1, 24) if (m * 2**p).is_integer()} | {1})
+_GRID = [1] + [m * 2**p for p in range(31) for m in (2, 3)]  # 1, 2, 3, 4, 6, 8, 12, ...
 
 
 def floor_to_grid(value: float) -> int:

@@ -16,7 +16,9 @@ from asyncjax.traces.dispatch import Answer
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.gate import Gate
 
-_PATIENCE = 1_000_000  # arrivals without an update, and 1,000 more a worker, before a run is called stuck
+_PATIENCE = (
+    1_000_000  # arrivals without an update, and 1,000 more a worker, before a run is called stuck
+)
 _IDLE = -1
 
 
@@ -44,7 +46,9 @@ class EventLoop:
         self.serial, self.job, self.read, self.start = [_IDLE] * n, [-1] * n, [0] * n, [0.0] * n
         self.queues: list[deque[int]] = [deque() for _ in range(n)]
         self.heap: list[tuple[float, int, int]] = []  # (time of arrival, worker, serial)
-        self.stalest: list[tuple[int, int, int]] = []  # (read version, worker, serial), if rules cancel
+        self.stalest: list[
+            tuple[int, int, int]
+        ] = []  # (read version, worker, serial), if rules cancel
         self.delivered, self.at_count, self.slowest = [0] * n, {0: n}, 0
         self.blocked: set[int] = set()
         self.cancelled: list[tuple[int, float, float]] = []
@@ -149,7 +153,9 @@ class EventLoop:
     def _stuck(self, count: int) -> str:
         now = self.columns[0][-1] if count else 0.0
         if self.heap:
-            why = f"the rule '{self.collect.name}' has not let the server update for a very long time"
+            why = (
+                f"the rule '{self.collect.name}' has not let the server update for a very long time"
+            )
         elif self.blocked:
             why = f"no job is running; the gate holds back {len(self.blocked)} workers for ever"
         else:

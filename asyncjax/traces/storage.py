@@ -1,11 +1,10 @@
 """Traces on disk: one npz file, bitwise, without pickle."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
+from asyncjax.storage import load_arrays, save_arrays
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 
 _PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs}
@@ -35,15 +34,7 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
             )
         elif value is not None:
             arrays[name] = np.asarray(value)
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent or Path("."), prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    save_arrays(path, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> EventTrace:
@@ -62,8 +53,7 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
     Example:
         See `save`.
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = load_arrays(path)
     fields: dict[str, object] = {}
     for name in EventTrace._fields:
         if name in _PARTS:

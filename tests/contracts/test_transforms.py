@@ -149,7 +149,7 @@ def test_hidden_python_state_is_found(check):
         calls.append(None)
         return jax.tree.map(lambda leaf: leaf * len(calls), updates), state
 
-    with pytest.raises(AssertionError, match="updates (in a scan|under vmap|inside and outside)"):
+    with pytest.raises(AssertionError, match=r"updates (in a scan|under vmap|inside and outside)"):
         check(stateless(update))
 
 

@@ -79,15 +79,14 @@ def test_training_learns():
         data.train_features,
         data.train_labels,
         n_workers=4,
-        batch=problems.uniform(32),
+        batch=problems.cyclic(32),
         test=(data.test_features, data.test_labels),
     )
 
     @jax.jit
     def train(problem):
         def step(params, job):
-            key = jax.random.fold_in(KEY, job)
-            loss, grads = problem.gradient(params, job % 4, job // 4, key)
+            loss, grads = problem.gradient(params, job % 4, job // 4, KEY)
             return jax.tree.map(lambda x, g: x - 0.3 * g, params, grads), loss
 
         params, losses = jax.lax.scan(step, problem.params, jnp.arange(400))
@@ -143,7 +142,7 @@ def test_cnn_is_a_convolution():
 def test_cnn_under_vmap_with_a_model_a_lane():
     images = RNG.normal(size=(6, 4, 5, 1))
     problem = make(
-        problems.SmallCNN(channels=(2, 3), classes=3),
+        problems.SmallCNN(channels=(2,), classes=3),
         images,
         TARGETS[:6],
         batch=problems.cyclic(2),

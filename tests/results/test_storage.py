@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from asyncjax.results.storage import (
+from asyncjax.storage import (
     load_arrays,
     load_json,
     save_arrays,
