@@ -1,0 +1,1 @@
+"""Experiments: one script a claim."""

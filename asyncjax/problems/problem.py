@@ -1,4 +1,4 @@
-r"""A problem: the initial model, the gradient a worker computes for a job, and how to judge a model.
+r"""A problem: the initial model, the gradient a worker computes, and how a model is judged.
 
 In symbols: n workers, worker i holds :math:`f_i`, and the whole is
 
@@ -130,6 +130,9 @@ def from_gradient(
 
     Returns:
         The problem. Arrays that the functions close over become constants of a compiled function.
+
+    Note:
+        `gradient` is traced once here, to check its shapes; nothing is computed.
 
     Raises:
         TypeError: if a function is not callable, `params` hold other than floating-point arrays,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from asyncjax.results.plots.style import png_bytes
-from asyncjax.storage import write_atomically
 from asyncjax.results.tables import Table, as_html
+from asyncjax.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

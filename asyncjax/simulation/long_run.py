@@ -18,10 +18,10 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.storage import load_arrays, save_arrays
 from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Program, Sizes, assemble
+from asyncjax.storage import load_arrays, save_arrays
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
 

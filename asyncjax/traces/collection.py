@@ -118,7 +118,7 @@ def fresh(b: int) -> Collection:
         >>> from asyncjax import clocks, traces
         >>> trace = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=2, collect=traces.fresh(2))
         >>> trace.used
-        array([ True,  True, False,  True,  True])
+        array([ True,  True,  True, False,  True])
 
     Reference:
         Tyurin, Richtárik, 2023 (arXiv 2305.12387), Rennala SGD.
@@ -227,7 +227,7 @@ def _every(b: int) -> Callable[[int], Receive]:
     return start
 
 
-def _share(b: int):  # noqa: ANN202 - the type is Collection.weigh's
+def _share(b: int):
     def weigh(
         worker: NDArray[np.int32], used: NDArray[np.bool_], steps: NDArray[np.bool_], n_workers: int
     ) -> NDArray[np.float32]:

@@ -120,6 +120,17 @@ def test_precision_follows_the_data():
         assert problems.least_squares(ROWS > 0, FLAT > 0, n_workers=6).params.dtype == jnp.float64
 
 
+def test_traced_data_are_not_checked_by_value():
+    @jax.jit
+    def objectives(features, targets):
+        square = problems.least_squares(features, targets, n_workers=2)
+        logistic = problems.logistic(features, jnp.sign(targets), n_workers=2)
+        return square.objective(square.params), logistic.objective(logistic.params)
+
+    square, logistic = objectives(jnp.ones((2, 1)), jnp.array([1.0, -3.0]))
+    np.testing.assert_allclose([square, logistic], [2.5, np.log(2.0)], rtol=1e-6)
+
+
 BOTH = pytest.mark.parametrize("make", [problems.least_squares, problems.logistic])
 
 

@@ -1,0 +1,76 @@
+"""Step sizes, table delays and aggregated gradients in plain float64 NumPy, written from the formulas."""
+
+import numpy as np
+
+
+def windows(steps, delays):
+    """Sum of the last min(tau_k, k) steps before each k, from prefix sums."""
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(steps, np.float64))])
+    k = np.arange(len(delays))
+    return sums[k] - sums[k - np.minimum(delays, k)]
+
+
+def adaptive_1(delays, step_size=1.0, alpha=0.9):
+    """gamma_k = alpha max(0, gamma' - window_k)."""
+    sums = [0.0]
+    for k, delay in enumerate(delays):
+        window = sums[k] - sums[k - min(int(delay), k)]
+        sums.append(sums[k] + alpha * max(0.0, step_size - window))
+    return np.diff(sums)
+
+
+def adaptive_2(delays, step_size=1.0, slack=1e-12):
+    """gamma_k = gamma'/(tau_k + 1) if that is at most gamma' - window_k, else 0."""
+    steps = []
+    for k, delay in enumerate(delays):
+        delay = min(int(delay), k)
+        room = max(0.0, step_size - sum(steps[k - delay : k]))
+        share = step_size / (delay + 1)
+        steps.append(share if share <= room + slack * step_size else 0.0)
+    return np.array(steps)
+
+
+def deliveries(workers):
+    """Own delays when each worker reads right after it delivered, and all read version 0 at first."""
+    read, delays = {}, []
+    for k, worker in enumerate(workers):
+        delays.append(k - read.get(int(worker), 0))
+        read[int(worker)] = k + 1
+    return np.array(delays)
+
+
+def oldest_rows(workers, delays, n_workers):
+    """tau_k = max_i (k - s_i), stamps kept one by one."""
+    stamps, ages = [0] * n_workers, []
+    for k, (worker, delay) in enumerate(zip(workers, delays, strict=True)):
+        stamps[int(worker)] = k - int(delay)
+        ages.append(max(k - stamp for stamp in stamps))
+    return np.array(ages)
+
+
+def soft_threshold(x, amount):
+    """argmin_z amount |z| + (z - x)^2 / 2."""
+    return np.where(x > amount, x - amount, np.where(x < -amount, x + amount, 0.0))
+
+
+def piag(gradient, start, workers, *, n_workers, step_size, alpha, l1=0.0, full_start=True):
+    """Aggregated gradient steps, one arrival at a time; returns all iterates, steps and ages."""
+    x = [np.array(start, np.float64)]
+    table = [gradient(i, x[0]) if full_start else np.zeros_like(x[0]) for i in range(n_workers)]
+    stamps, read, steps, ages = [0] * n_workers, [0] * n_workers, [], []
+    for k, worker in enumerate(workers):
+        table[worker] = gradient(worker, x[read[worker]])
+        stamps[worker] = read[worker]
+        age = max(k - stamp for stamp in stamps)
+        gamma = alpha * max(0.0, step_size - sum(steps[k - age : k]))
+        mean = sum(table) / n_workers
+        x.append(soft_threshold(x[k] - gamma * mean, gamma * l1))
+        read[worker] = k + 1
+        steps.append(gamma)
+        ages.append(age)
+    return np.array(x), np.array(steps), np.array(ages)
+
+
+def prox_on_grid(function, x, step_size, grid):
+    """argmin_z step_size * R(z) + (z - x)^2 / 2 over a grid, for a scalar x."""
+    return grid[np.argmin(step_size * function(grid) + (grid - x) ** 2 / 2)]

@@ -1,0 +1,186 @@
+"""Adaptive rules as transformations and schedules: dtypes, hyperparameters, wrappers, errors."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from asyncjax import steps
+from tests.oracles import steps as oracle
+
+DELAYS = [0, 1, 1, 3, 0, 2, 5, 1]
+RULES = {
+    1: (steps.scale_by_adaptive_1, steps.adaptive_1_schedule, oracle.adaptive_1),
+    2: (steps.scale_by_adaptive_2, steps.adaptive_2_schedule, oracle.adaptive_2),
+}
+
+
+def run(transform, grad, extras=({"delay": delay} for delay in ()), delays=DELAYS):
+    state, outputs = transform.init(grad), []
+    for delay in delays:
+        update, state = transform.update(grad, state, grad, delay=jnp.int32(delay), worker=0)
+        outputs.append(update)
+    return outputs, state
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_bfloat16_updates_keep_a_float32_history(rule):
+    factory, _, twin = RULES[rule]
+    updates, state = run(factory(0.3, max_delay=8), jnp.ones(2, jnp.bfloat16))
+    assert updates[0].dtype == jnp.bfloat16
+    assert state.last_step_size.dtype == jnp.float32
+    assert state.step_history.recent_steps.dtype == jnp.float32
+    np.testing.assert_allclose(state.last_step_size, twin(DELAYS, 0.3)[-1], atol=1e-7)
+
+
+@pytest.mark.usefixtures("float64")
+def test_history_follows_the_widest_parameter():
+    tree = {"a": jnp.ones(2, jnp.float32), "b": jnp.ones((), jnp.float64)}
+    updates, state = run(steps.scale_by_adaptive_1(0.3, max_delay=8), tree)
+    assert state.last_step_size.dtype == jnp.float64
+    assert (updates[0]["a"].dtype, updates[0]["b"].dtype) == (jnp.float32, jnp.float64)
+    assert float(updates[-1]["b"]) == pytest.approx(oracle.adaptive_1(DELAYS, 0.3)[-1], abs=1e-14)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("rule", RULES)
+def test_schedule_equals_the_transformation_inside_inject_hyperparams(rule):
+    factory, schedule, twin = RULES[rule]
+    grad = jnp.array([1.0, -2.0])
+    plain, _ = run(optax.chain(factory(0.3, max_delay=8), optax.scale(-1.0)), grad)
+    optimizer = optax.inject_hyperparams(optax.sgd)(learning_rate=schedule(0.3, max_delay=8))
+    scheduled, state = run(optimizer, grad)
+    np.testing.assert_array_equal(plain, scheduled)
+    assert float(optax.tree.get(state, "last_step_size")) == float(
+        state.hyperparams["learning_rate"]
+    )
+    np.testing.assert_allclose(np.array(plain)[:, 0], -twin(DELAYS, 0.3), atol=1e-14)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_schedule_needs_the_delay_in_update_only(rule):
+    schedule = RULES[rule][1](0.5, max_delay=8)
+    assert isinstance(schedule, optax.schedules.StatefulSchedule)
+    optimizer = optax.inject_hyperparams(optax.sgd)(learning_rate=schedule)
+    state = optimizer.init(jnp.zeros(2))
+    with pytest.raises(TypeError, match="delay"):
+        optimizer.update(jnp.zeros(2), state, jnp.zeros(2))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_injected_hyperparameters(rule):
+    factory = RULES[rule][0]
+    grad = jnp.ones(2)
+    expected, _ = run(factory(0.3), grad)
+    injected = optax.inject_hyperparams(factory)(0.3)
+    state = injected.init(grad)
+    update = jax.jit(injected.update)
+    for delay, row in zip(DELAYS, expected, strict=True):
+        actual, state = update(grad, state, grad, delay=delay)
+        np.testing.assert_allclose(actual, row, rtol=1e-6)
+    state.hyperparams["step_size"] = jnp.float32(0.0)
+    actual, _ = update(grad, state, grad, delay=0)
+    np.testing.assert_array_equal(actual, 0)
+
+
+def test_capacity_must_be_static_in_a_jitted_init():
+    grad = jnp.ones(2)
+    with pytest.raises(TypeError, match=r"max_delay .* static_args=\('max_delay',\)"):
+        jax.jit(optax.inject_hyperparams(steps.scale_by_adaptive_1)(0.3).init)(grad)
+    static = optax.inject_hyperparams(steps.scale_by_adaptive_1, static_args=("max_delay",))
+    state = jax.jit(static(0.3, max_delay=7).init)(grad)
+    chex.assert_shape(optax.tree.get(state, "recent_steps"), (7,))
+
+
+def test_float32_hyperparameters_beside_bfloat16_parameters():
+    injected = optax.inject_hyperparams(
+        steps.scale_by_adaptive_1, static_args=("max_delay",), hyperparam_dtype=jnp.float32
+    )(0.1)
+    _, state = run(injected, jnp.ones(2, jnp.bfloat16), delays=[0])
+    assert float(optax.tree.get(state, "last_step_size")) == pytest.approx(0.09, rel=1e-6)
+
+
+def test_vmap_over_step_size_and_alpha():
+    sizes, alphas = jnp.array([0.1, 1.0]), jnp.array([0.5, 0.9])
+
+    def total(step_size, alpha):
+        updates, _ = run(steps.scale_by_adaptive_1(step_size, alpha, 8), jnp.ones(()))
+        return sum(updates)
+
+    sums = jax.vmap(total)(sizes, alphas)
+    expected = [oracle.adaptive_1(DELAYS, s, a).sum() for s, a in ((0.1, 0.5), (1.0, 0.9))]
+    np.testing.assert_allclose(sums, expected, rtol=1e-6)
+
+
+def test_state_fields_are_found_in_a_chain():
+    optimizer = optax.chain(
+        optax.clip(1.0), optax.masked(steps.scale_by_adaptive_1(1.0, max_delay=2), True)
+    )
+    _, state = run(optimizer, jnp.ones(2), delays=[0, 0, 0, 3])
+    assert float(optax.tree.get(state, "last_step_size")) == 0
+    assert int(optax.tree.get(state, "delay_overflows")) == 1
+
+
+def test_a_zero_step_ignores_a_gradient_that_is_not_finite():
+    rule = steps.scale_by_adaptive_2(1.0, max_delay=4)
+    state = rule.init(jnp.ones(2))
+    _, state = rule.update(jnp.ones(2), state, delay=0)
+    update, state = rule.update(jnp.array([jnp.nan, jnp.inf]), state, delay=1)
+    np.testing.assert_array_equal(update, 0)
+
+
+def test_zero_steps_enter_the_history_as_updates():
+    rule = steps.scale_by_adaptive_2(1.0, max_delay=8)
+    updates, state = run(rule, jnp.ones(()), delays=[0, 1, 2, 2])
+    np.testing.assert_allclose(updates, [1, 0, 0, 1 / 3], rtol=1e-6)
+    assert int(state.step_history.steps_pushed) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step_size": -0.1}, "step_size must be at least 0, got -0.1"),
+        ({"step_size": float("nan")}, "step_size must be at least 0, got nan"),
+        ({"step_size": 1.0, "alpha": 0.0}, r"alpha must be in \(0, 1\], got 0.0"),
+        ({"step_size": 1.0, "alpha": np.float32(1.5)}, r"alpha must be in \(0, 1\], got 1.5"),
+        ({"step_size": 1.0, "max_delay": 0}, "max_delay must be an integer of at least 1, got 0"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    for factory in (steps.scale_by_adaptive_1, steps.adaptive_1_schedule, steps.delay_adaptive_sgd):
+        with pytest.raises(ValueError, match=message):
+            factory(**arguments)
+    arguments.pop("alpha", None)
+    if len(arguments) > 1 or arguments["step_size"] != 1.0:
+        for factory in (steps.scale_by_adaptive_2, steps.adaptive_2_schedule):
+            with pytest.raises(ValueError, match=message):
+                factory(**arguments)
+
+
+def test_jax_arrays_are_not_checked():
+    steps.scale_by_adaptive_1(jnp.float32(-1.0), jnp.float32(7.0))
+    steps.scale_by_staleness("concurrency", n_workers=jnp.int32(0))
+
+
+def test_a_vector_of_delays_is_refused():
+    rule = steps.scale_by_adaptive_1(1.0, max_delay=4)
+    with pytest.raises(ValueError, match=r"delay must be a scalar .* got shape \(2,\)"):
+        rule.update(jnp.ones(()), rule.init(jnp.ones(())), delay=jnp.array([0, 1]))
+
+
+def test_nnx_optimizer_passes_the_delay_on():
+    model = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, steps.delay_adaptive_sgd(0.5, max_delay=8), wrt=nnx.Param)
+    inputs = jnp.ones((1, 2))
+
+    def loss(model):
+        return jnp.sum((model(inputs) - 3.0) ** 2)
+
+    before = float(loss(model))
+    optimizer.update(model, nnx.grad(loss)(model), delay=0)
+    assert float(loss(model)) != before
+    step = optax.tree.get(nnx.pure(nnx.state(optimizer.opt_state)), "last_step_size")
+    assert float(step) == pytest.approx(0.45)

@@ -1,0 +1,153 @@
+"""Averages over workers, the age of the oldest row, and the optimizers made of them."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import steps
+from tests.oracles import steps as oracle
+
+
+def test_average_counts_rows_never_delivered_as_zero():
+    rule = steps.average_workers(4)
+    state, rows = rule.init(jnp.zeros(2)), np.zeros((4, 2))
+    for k, worker in enumerate([1, 3, 1]):
+        rows[worker] = [k + 1, 2 * k]
+        update, state = rule.update(jnp.asarray(rows[worker], jnp.float32), state, worker=worker)
+        np.testing.assert_allclose(update, rows.mean(axis=0), rtol=1e-6)
+
+
+def test_a_vector_of_workers_equals_one_after_the_other():
+    grads = {"a": jnp.arange(6.0).reshape(3, 2), "b": jnp.arange(3, dtype=jnp.bfloat16)}
+    params = jax.tree.map(lambda leaf: leaf[0], grads)
+    rule = steps.average_workers(5)
+    together, state = rule.update(grads, rule.init(params), worker=jnp.array([4, 0, 2]))
+    alone_state = rule.init(params)
+    for row, worker in enumerate([4, 0, 2]):
+        grad = jax.tree.map(lambda leaf, row=row: leaf[row], grads)
+        alone, alone_state = rule.update(grad, alone_state, worker=worker)
+    chex.assert_trees_all_equal(together, alone)
+    chex.assert_trees_all_equal(state, alone_state)
+    assert together["b"].dtype == jnp.bfloat16
+
+
+def test_initial_rows():
+    initial = {"w": np.arange(6.0).reshape(3, 2)}
+    params = {"w": jnp.zeros(2)}
+    rule = steps.average_workers(3, initial)
+    update, state = rule.update({"w": jnp.zeros(2)}, rule.init(params), worker=0)
+    np.testing.assert_allclose(update["w"], [2.0, 8 / 3], rtol=1e-6)
+    mapped = optax.tree.map_params(rule, lambda leaf: leaf, state)
+    chex.assert_trees_all_equal(mapped, state)
+    masked = optax.masked(steps.average_workers(3, {**initial, "v": None}), {"w": True, "v": False})
+    masked.init({**params, "v": jnp.zeros(1)})
+    with pytest.raises(ValueError, match=r"initial must have .* \(3, 2\), got \(2, 2\)"):
+        steps.average_workers(3, {"w": jnp.zeros((2, 2))}).init(params)
+
+
+def test_initial_rows_are_copied():
+    initial = jnp.ones((2, 1))
+    state = steps.average_workers(2, initial).init(jnp.zeros(1))
+    jax.jit(lambda tree: jax.tree.map(lambda leaf: 2 * leaf, tree), donate_argnums=0)(state)
+    np.testing.assert_array_equal(initial, 1)
+
+
+def test_ages_equal_the_oracle_and_reach_the_inner_rule():
+    workers = np.random.default_rng(3).choice(4, size=120, p=[0.6, 0.25, 0.1, 0.05])
+    delays = oracle.deliveries(workers)
+    seen = optax.GradientTransformationExtraArgs(
+        lambda params: jnp.zeros((), jnp.int32),
+        lambda updates, state, params=None, *, delay, worker, note, **extra: (
+            updates + note,
+            delay,
+        ),
+    )
+    rule = steps.oldest_delay(seen, 4)
+
+    def body(state, inputs):
+        worker, delay = inputs
+        update, state = rule.update(jnp.zeros(()), state, worker=worker, delay=delay, note=2.0)
+        return state, (update, state.table_state, state.last_table_delay)
+
+    arrivals = (jnp.asarray(workers, jnp.int32), jnp.asarray(delays, jnp.int32))
+    state, (notes, inner, ages) = jax.lax.scan(body, rule.init(jnp.zeros(())), arrivals)
+    expected = oracle.oldest_rows(workers, delays, 4)
+    np.testing.assert_array_equal(ages, expected)
+    np.testing.assert_array_equal(inner, expected)
+    np.testing.assert_array_equal(notes, 2)
+    assert int(state.row_ages.max()) == expected[-1] + 1
+
+
+def test_ages_of_a_group_and_of_padding():
+    rule = steps.oldest_delay(optax.identity(), 3)
+    one = jnp.ones(())
+    state = rule.init(one)
+    for _ in range(2):
+        _, state = rule.update(one, state, delay=0, worker=0)
+    _, state = rule.update(one, state, delay=jnp.array([1, 0, 9]), worker=jnp.array([1, 2, -1]))
+    np.testing.assert_array_equal(state.row_ages, [2, 2, 1])
+    assert int(state.last_table_delay) == 1
+    _, state = rule.update(one, state, delay=0, worker=jnp.array([0, 2]))
+    np.testing.assert_array_equal(state.row_ages, [1, 3, 1])
+
+
+def test_ages_saturate():
+    rule = steps.oldest_delay(optax.identity(), 2)
+    state = rule.init(jnp.ones(()))
+    top = np.iinfo(np.int32).max
+    state = state._replace(row_ages=jnp.array([top, 0], jnp.int32))
+    _, state = rule.update(jnp.ones(()), state, delay=0, worker=1)
+    np.testing.assert_array_equal(state.row_ages, [top, 1])
+
+
+def test_a_chain_without_the_wrapper_is_a_different_algorithm():
+    workers = np.arange(40) % 4
+    delays = oracle.deliveries(workers)
+    inner = optax.chain(
+        steps.average_workers(4), steps.scale_by_adaptive_1(1.0, max_delay=32), optax.scale(-1.0)
+    )
+    totals = []
+    for optimizer in (inner, steps.piag(1.0, 4, max_delay=32)):
+        state = optimizer.init(jnp.ones(()))
+        update, total = jax.jit(optimizer.update), 0.0
+        for worker, delay in zip(workers, delays, strict=True):
+            _, state = update(jnp.ones(()), state, delay=delay, worker=worker)
+            total += float(optax.tree.get(state, "last_step_size"))
+        totals.append(total)
+    expected = [oracle.adaptive_1(delays).sum(), oracle.adaptive_1(2 * np.minimum(delays, 3)).sum()]
+    assert totals[0] == pytest.approx(expected[0], rel=1e-5)
+    assert totals[1] < 0.7 * totals[0]
+
+
+def test_piag_takes_another_rule_by_composition():
+    optimizer = steps.oldest_delay(
+        optax.chain(steps.average_workers(2), steps.scale_by_adaptive_2(1.0, 8), optax.scale(-1.0)),
+        2,
+    )
+    state = optimizer.init(jnp.zeros(()))
+    update, state = optimizer.update(jnp.ones(()), state, delay=0, worker=1)
+    assert float(update) == -0.5
+
+
+def test_table_delays_checks_its_arguments():
+    with pytest.raises(ValueError, match="vectors of one length"):
+        steps.table_delays([0, 1], [0], 2)
+    with pytest.raises(ValueError, match="from 0 to 1, got 0 to 2"):
+        steps.table_delays([0, 2], [0, 0], 2)
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        steps.table_delays([0, 1], [0, -1], 2)
+    with pytest.raises(ValueError, match="n_workers must be an integer of at least 1"):
+        steps.table_delays([], [], 0)
+    assert steps.table_delays([], [], 2).shape == (0,)
+    np.testing.assert_array_equal(steps.table_delays([0, 0, 0], [9, 9, 9], 1), [0, 1, 2])
+
+
+@pytest.mark.parametrize("factory", [steps.average_workers, lambda n: steps.piag(1.0, n)])
+def test_number_of_workers_is_checked(factory):
+    with pytest.raises(ValueError, match="n_workers must be an integer of at least 1, got 0"):
+        factory(0)
+    with pytest.raises(TypeError, match="n_workers must be an integer of at least 1, got '3'"):
+        factory("3")
