@@ -7,7 +7,7 @@ jax integer (what `optax.inject_hyperparams` makes of one), never a traced value
 import operator
 from typing import Any
 
-from jax.core import Tracer
+import jax
 
 
 def static_count(value: Any, name: str, *, minimum: int = 1) -> int:
@@ -33,13 +33,13 @@ def static_count(value: Any, name: str, *, minimum: int = 1) -> int:
       ...
       ValueError: capacity must be an integer of at least 1, got 0.
     """
-    if isinstance(value, Tracer):
+    try:
+        count = operator.index(value)
+    except jax.errors.TracerIntegerConversionError as error:
         raise TypeError(
             f"{name} sets the shape of a buffer and must be a static integer, got a traced value "
             f"(under inject_hyperparams with a jitted init, pass static_args=({name!r},))."
-        )
-    try:
-        count = operator.index(value)
+        ) from error
     except TypeError:
         count = None
     if count is None or isinstance(value, bool):

@@ -59,10 +59,11 @@ def job_keys(worker_key: Array, first: ArrayLike, count: int) -> Array:
 
 
 def rounded(product: Array) -> Array:
-    """Keeps a product from being contracted with a later sum into one rounding.
+    """Keeps a product apart from the sums and products that follow.
 
-    Compilers contract in one program and not in the next, which would make the bits of a draw
-    depend on the size of its block. The clip changes no finite value and passes NaN.
+    Compilers contract a product and a sum into one rounding, or reorder a chain of products, in one
+    program and not in the next, which would make the bits of a draw depend on the size of its
+    block. The clip stands in between; it changes no finite value and passes NaN.
 
     Args:
         product: float[...].

@@ -23,9 +23,10 @@ _BOOST_STREAM = 0x626F6F73  # "boos" in ASCII, far above any number of attempts
 def _attempt(key: Array, attempt: Array, shape: Array) -> tuple[Array, Array]:
     """Makes one attempt; returns (candidate, rejected)."""
     uniforms = open_uniform(jax.random.fold_in(key, attempt), (2,), shape.dtype)
-    normal = math.sqrt(2) * lax.erf_inv(2 * uniforms[0] - 1)
+    normal = rounded(math.sqrt(2) * lax.erf_inv(2 * uniforms[0] - 1))
     offset = shape - 1 / 3
-    root = 1 + rounded(normal * lax.rsqrt(9 * offset))
+    spread = 1 / rounded(3 * jnp.sqrt(offset))  # not lax.rsqrt, which is approximate
+    root = 1 + rounded(normal * spread)
     cube = rounded(root * root * root)
     excess = rounded(offset * (1 - cube + jnp.log(jnp.maximum(cube, 1e-30))))
     bound = rounded(normal * normal / 2) + excess
@@ -75,4 +76,5 @@ def unit_gamma(key: Array, shape: Array) -> Array:
 def _unit_gamma_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> Any:
     key, shape = primals
     unit = unit_gamma(key, shape)
-    return unit, lax.random_gamma_grad(shape, unit) * tangents[1]
+    slope = lax.random_gamma_grad(shape, unit)  # pyright: ignore[reportCallIssue]
+    return unit, slope * tangents[1]

@@ -78,6 +78,10 @@ def adaptive_1_schedule(
       TypeError: in `update`, if `delay` is missing.
       ValueError: if `step_size` is negative, `alpha` outside (0, 1] or `max_delay` below 1.
 
+    Note:
+      The value has the dtype of the history, so with bfloat16 parameters optax's optimizers return
+      float32 updates; `optax.apply_updates` casts them back. `scale_by_adaptive_1` keeps dtypes.
+
     Example:
       >>> import optax
       >>> schedule = adaptive_1_schedule(0.5, max_delay=64)

@@ -72,8 +72,8 @@ def scale_by_staleness(
     if n_workers is not None:
         check_count(n_workers, "n_workers")
 
-    def factor(delay: jax.Array, dtype: Any) -> jax.Array:
-        late = delay.astype(dtype)
+    def factor(late: jax.Array) -> jax.Array:
+        dtype = late.dtype
         if kind == "inverse":
             return 1 / jnp.maximum(1, late)
         if kind == "polynomial":
@@ -97,7 +97,7 @@ def scale_by_staleness(
         **extra: Any,
     ) -> tuple[optax.Updates, optax.EmptyState]:
         del params, extra
-        delay = jnp.maximum(0, scalar_delay(delay))
-        return scale_tree(updates, factor(delay, wide_dtype(updates))), state
+        late = jnp.maximum(0, scalar_delay(delay)).astype(wide_dtype(updates))
+        return scale_tree(updates, factor(late)), state
 
     return transformation(init, update)

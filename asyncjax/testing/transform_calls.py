@@ -168,7 +168,7 @@ def check_state(
         if not isinstance(old, jax.Array):
             raise AssertionError(f"state{name} is no jax array after init: {old!r}.")
         for leaf, when in ((old, "init"), (new, "update")):
-            if leaf.weak_type:
+            if getattr(leaf, "weak_type", False):  # a typed key has none
                 raise AssertionError(f"state{name} has a weak type after {when}.")
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise AssertionError(

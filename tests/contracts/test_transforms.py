@@ -156,3 +156,10 @@ def test_hidden_python_state_is_found(check):
 def test_ascent_is_found():
     with pytest.raises(AssertionError, match="away from the minimum"):
         testing.check_convergence(optax.sgd(-0.1))
+
+
+def test_a_state_with_a_typed_key_passes():
+    noisy = optax.noisy_sgd(0.1, eta=0.0, key=jax.random.key(0))
+    testing.check_state(noisy)
+    testing.check_map_params(noisy)
+    testing.check_scan(noisy)

@@ -11,7 +11,7 @@ from asyncjax import steps
 
 
 def test_unknown_kind_and_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match="kind must be one of 'inverse', .*, got 'cubic'"):
+    with pytest.raises(ValueError, match=r"kind must be one of 'inverse', .*, got 'cubic'"):
         steps.scale_by_staleness("cubic")
     with pytest.raises(ValueError, match="n_workers must be given"):
         steps.scale_by_staleness("concurrency")

@@ -1,0 +1,217 @@
+"""The contract of every clock: keys, blocks, parts, transformations, precision, messages."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import clocks
+from asyncjax.clocks import EXAMPLES
+from tests.oracles import clocks as oracle
+
+KEY = jax.random.key(7)
+NAMES = sorted(EXAMPLES)
+RANDOM = [name for name in NAMES if EXAMPLES[name]().is_random]
+
+
+def bits(array):
+    return np.asarray(array).tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks_agree_bitwise_however_they_are_drawn(name):
+    clock = EXAMPLES[name]()
+    whole = np.asarray(clock.durations(KEY, 41, load=1.7))
+    assert whole.shape == (3, 41)
+    assert whole.dtype == np.float32
+    assert (whole > 0).all()
+    assert np.isfinite(whole).all()
+    longer = np.asarray(clock.durations(KEY, 64, load=1.7))
+    np.testing.assert_array_equal(longer[:, :41], whole)
+    for first in (3, 34):
+        block = clock.durations(KEY, 7, first=first, load=1.7)
+        np.testing.assert_array_equal(block, whole[:, first : first + 7])
+
+    def one_at_a_time(job, _):
+        return job + 1, clock.durations(KEY, 1, first=job, load=1.7)[:, 0]
+
+    _, rows = jax.jit(lambda: jax.lax.scan(one_at_a_time, jnp.int32(0), None, 41))()
+    np.testing.assert_array_equal(rows.T, whole)
+    for worker in range(3):
+        job = clock.job_times(KEY, worker, 5, 4, 1.7).total
+        np.testing.assert_array_equal(job, whole[worker, 5:9])
+    workers = jnp.arange(3)
+    mapped = jax.jit(jax.vmap(lambda i: clock.job_times(KEY, i, 11, 13, 1.7).total))(workers)
+    np.testing.assert_array_equal(mapped, whole[:, 11:24])
+
+
+@pytest.mark.parametrize("name", ["gamma", "markov", "pareto"])
+def test_blocks_agree_bitwise_in_double_precision(name, float64):
+    clock = EXAMPLES[name]()
+    whole = np.asarray(clock.durations(KEY, 41))
+    assert whole.dtype == np.float64
+    ones = [clock.durations(KEY, 1, first=jnp.int32(j)) for j in range(41)]
+    np.testing.assert_array_equal(np.concatenate(ones, 1), whole)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_times_belong_to_key_worker_and_job(name):
+    clock = EXAMPLES[name]()
+    draws = clock.durations(KEY, 64)
+    assert bits(draws) == bits(clock.durations(jax.random.key(7), 64))
+    assert bits(draws) != bits(clock.durations(jax.random.key(8), 64))
+    first_worker = jax.tree.map(lambda leaf: leaf[:1], clock)
+    assert bits(first_worker.durations(KEY, 64)[0]) == bits(draws[0])
+    same_law = first_worker.broadcast(3).durations(KEY, 64)
+    assert bits(same_law[0]) == bits(draws[0])
+    assert len({bits(row) for row in same_law}) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_load_multiplies_compute_alone(name):
+    clock = EXAMPLES[name]()
+    plain, loaded = clock.times(KEY, 8), clock.times(KEY, 8, load=3.0)
+    np.testing.assert_array_equal(loaded.compute, np.float32(3.0) * plain.compute)
+    np.testing.assert_array_equal(loaded.download, plain.download)
+    np.testing.assert_array_equal(loaded.upload, plain.upload)
+    np.testing.assert_array_equal(loaded.total, clock.durations(KEY, 8, load=3.0))
+
+
+def test_load_may_differ_by_worker_and_job():
+    clock = clocks.constant([1.0, 2.0])
+    per_worker = clock.durations(None, 3, load=np.array([[1.0], [10.0]]))
+    np.testing.assert_array_equal(per_worker, [[1, 1, 1], [20, 20, 20]])
+    per_job = clock.durations(None, 3, load=jnp.array([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(per_job, [[1, 2, 3], [2, 4, 6]])
+    np.testing.assert_array_equal(
+        clock.job_times(None, 1, 0, 3, jnp.array([1.0, 2.0, 3.0])).compute, [2, 4, 6]
+    )
+
+
+def test_links_are_independent_streams_that_leave_compute_alone():
+    law = clocks.exponential([1.0, 1.0])
+    both = clocks.communicating(law, download=law, upload=law)
+    parts = both.times(KEY, 4000)
+    np.testing.assert_array_equal(parts.compute, law.durations(KEY, 4000))
+    np.testing.assert_array_equal(
+        parts.upload, clocks.communicating(law, upload=law).times(KEY, 4000).upload
+    )
+    table = np.corrcoef(np.concatenate(parts))
+    assert np.abs(table - np.eye(6)).max() < 5 / np.sqrt(4000)
+    np.testing.assert_array_equal(parts.total, parts.download + parts.compute + parts.upload)
+    np.testing.assert_array_equal(both.mean, [3.0, 3.0])
+    np.testing.assert_array_equal(both.variance, [3.0, 3.0])
+
+
+def test_links_broadcast_and_may_be_added_one_by_one():
+    one, three = clocks.constant(1.0), clocks.constant([1.0, 2.0, 3.0])
+    stepwise = clocks.communicating(clocks.communicating(one, upload=three), download=one)
+    parts = stepwise.times(None, 1)
+    np.testing.assert_array_equal(parts.total, [[3.0], [4.0], [5.0]])
+    np.testing.assert_array_equal(parts.download, np.ones((3, 1)))
+    assert not stepwise.is_random
+    assert clocks.communicating(one, upload=clocks.exponential(1.0)).is_random
+    assert clocks.communicating(three).n_workers == 3
+
+
+def test_a_random_link_on_a_fixed_clock_needs_a_key():
+    clock = clocks.communicating(clocks.constant(1.0), upload=clocks.exponential(1.0))
+    with pytest.raises(ValueError, match="key must be"):
+        clock.durations(None, 2)
+    assert float(clock.times(KEY, 1).compute[0, 0]) == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_clock_of_the_law_does_not_recompile(name):
+    traced = []
+
+    @jax.jit
+    def run(clock, key):
+        traced.append(1)
+        return clock.durations(key, 4)
+
+    first = EXAMPLES[name]()
+    second = jax.tree.map(lambda leaf: leaf * 0.875, EXAMPLES[name]())
+    one, two = run(first, KEY), run(second, jax.random.key(9))
+    assert len(traced) == 1
+    assert run._cache_size() == 1
+    assert bits(one) != bits(two)
+    assert hash(first.law) == hash(second.law)
+    assert first.law == second.law
+    np.testing.assert_array_equal(one, first.durations(KEY, 4))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_clocks_map_and_differentiate(name):
+    clock = EXAMPLES[name]()
+    keys = jax.random.split(KEY, 2)
+    mapped = jax.vmap(lambda key: clock.durations(key, 4))(keys)
+    np.testing.assert_array_equal(mapped[1], clock.durations(keys[1], 4))
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), clock)
+    rows = jax.vmap(lambda clock: clock.durations(keys[0], 4))(stacked)
+    np.testing.assert_array_equal(rows[1], clock.durations(keys[0], 4))
+
+    leaves = jax.tree.map(jnp.asarray, clock)
+    slopes = jax.grad(lambda clock: clock.durations(KEY, 4).sum())(leaves)
+    for leaf in jax.tree.leaves(slopes):
+        assert bool(jnp.isfinite(leaf).all())
+    means = {"recorded": "durations", "markov": "fast", "constant": "compute"}
+    assert float(slopes.parameters[means.get(name, "mean")][0].sum()) > 0
+
+
+def test_factories_take_tracers():
+    def total(mean):
+        return clocks.exponential(mean).durations(KEY, 4).sum()
+
+    value, slope = jax.value_and_grad(jax.jit(total))(2.0)
+    np.testing.assert_allclose(slope, value / 2.0, rtol=1e-6)
+    mixed = jax.jit(lambda mean: clocks.gamma([1.0, 2.0], [mean, 2 * mean]).mean)(3.0)
+    np.testing.assert_array_equal(mixed, [3.0, 6.0])
+    assert clocks.constant(jnp.asarray([1, 2])).parameters["compute"].dtype == jnp.float32
+
+
+def test_fixed_times_are_exact_in_double_precision(float64):
+    times = np.array([[0.1, 1 / 3, 1e-7], [2.0**40 + 1, 1e300, 5.1]])
+    clock = clocks.recorded(times)
+    assert clock.parameters["durations"].dtype == np.float64
+    drawn = clock.durations(None, 7, first=2)
+    assert drawn.dtype == jnp.float64
+    np.testing.assert_array_equal(drawn, oracle.cycled(times, 2, 7))
+    np.testing.assert_array_equal(clocks.constant(times[0]).durations(None, 1)[:, 0], times[0])
+    linked = clocks.communicating(clocks.constant(0.1), download=clocks.constant(0.2))
+    assert float(linked.durations(None, 1)[0, 0]) == 0.2 + 0.1
+
+
+def test_times_too_small_for_single_precision_stay_positive():
+    tiny = np.finfo(np.float32).tiny
+    assert clocks.constant(1e-60).durations(None, 1)[0, 0] == tiny
+    assert clocks.exponential(1e-60).durations(KEY, 9).min() == tiny
+    assert np.isfinite(clocks.lognormal(1.0, 60.0).durations(KEY, 50)).all()
+
+
+def test_parameters_are_kept_and_copied():
+    mean = np.array([1.0, 2.0])
+    clock = clocks.exponential(mean)
+    mean[0] = -1.0
+    np.testing.assert_array_equal(clock.mean, [1.0, 2.0])
+    assert clock.mean.dtype == np.float64
+    assert clocks.gamma(2, [1, 2, 3]).n_workers == 3
+    assert clocks.gamma(2, 1).n_workers == 1
+
+
+def test_broadcast():
+    one = clocks.communicating(clocks.exponential(1.0), upload=clocks.constant(2.0))
+    wide = one.broadcast(4)
+    assert wide.n_workers == 4
+    assert wide.upload.n_workers == 4
+    np.testing.assert_array_equal(wide.mean, [3.0] * 4)
+    assert wide.broadcast(4) is wide
+    assert jax.tree.map(jnp.asarray, one).broadcast(2).n_workers == 2
+    np.testing.assert_array_equal(
+        clocks.recorded([[1.0, 2.0]]).broadcast(2).durations(None, 3), [[1, 2, 1]] * 2
+    )
+    for n_workers in (3, 0):
+        with pytest.raises(ValueError, match=f"n_workers must be .* got {n_workers}"):
+            wide.broadcast(n_workers)
+    with pytest.raises(ValueError, match="n_workers must be"):
+        one.broadcast(0)

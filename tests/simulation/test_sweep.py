@@ -1,0 +1,122 @@
+"""Sweeps equal single replays; compilations are shared."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import clocks, problems, simulation, traces
+from tests.simulation.shared import quadratic, trace_of
+
+STEPS = [0.02, 0.05, 0.1]
+
+
+def noisy(counter=None):
+    def gradient(params, worker, job, key):
+        if counter is not None:
+            counter.append(1)
+        noise = 0.1 * jax.random.normal(key, params.shape)
+        return jnp.sum(params**2), params * (1.0 + 0.1 * worker) - 1.0 + noise
+
+    return problems.from_gradient(jnp.ones(3), gradient, objective=lambda x: jnp.sum(x**2))
+
+
+@pytest.mark.parametrize("rule", ["shuffled", "wait for 2"])
+def test_seeds_with_traces_of_their_own(rule):
+    problem = noisy()
+    keys = jax.random.split(jax.random.key(0), 3)
+    made = [trace_of(rule, seed=seed) for seed in range(3)]
+    run = simulation.sweep(problem, made, optax.sgd, STEPS, keys=keys, record_every=20)
+    assert run.records.loss.shape == (3, 3, 3)
+    for s in range(3):
+        for g, step in enumerate(STEPS):
+            alone = simulation.replay(
+                problem, made[s], optax.sgd(step), key=keys[s], record_every=20
+            )
+            np.testing.assert_allclose(run.params[s, g], alone.params, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(run.records.loss[s, g], alone.records.loss, rtol=1e-5)
+            np.testing.assert_array_equal(run.records.time[s, 0], alone.records.time)
+    with pytest.raises(ValueError, match="holds 3 traces"):
+        _ = run.trace
+    assert len(run.source.costs) == 3
+
+
+def test_one_trace_for_all_seeds():
+    problem = noisy()
+    keys = jax.random.split(jax.random.key(1), 2)
+    trace = trace_of("pure")
+    run = simulation.sweep(problem, trace, optax.sgd, STEPS, keys=keys)
+    alone = simulation.replay(problem, trace, optax.sgd(STEPS[2]), key=keys[1])
+    np.testing.assert_allclose(run.params[1, 2], alone.params, rtol=1e-5, atol=1e-6)
+    assert run.records.time.shape == run.records.loss.shape[2:]
+    assert run.trace is trace
+
+
+def test_a_second_call_and_ten_traces_of_one_law_compile_once():
+    traced = []
+    problem = noisy(traced)
+    optimizer = optax.sgd(0.05)
+    clock = clocks.exponential(np.sqrt(1.0 + np.arange(16)))
+    key = jax.random.key(0)
+    made = [
+        traces.asynchronous(clock, n_updates=400, key=jax.random.fold_in(key, s)) for s in range(10)
+    ]
+    simulation.replay(problem, made[0], optimizer)
+    before = len(traced)
+    simulation.replay(problem, made[0], optimizer)
+    assert len(traced) == before, "the second call of the same run compiled something"
+    for trace in made[1:]:
+        simulation.replay(problem, trace, optimizer, key=key)
+    assert len(traced) == before, "a trace of the same law compiled something"
+
+
+def test_same_key_same_bits_and_other_key_other_bits():
+    problem, trace = noisy(), trace_of("random")
+    optimizer = optax.sgd(0.05)
+    runs = [
+        simulation.replay(problem, trace, optimizer, key=jax.random.key(k)).params
+        for k in (0, 0, 1)
+    ]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+    again = [trace_of("random", seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(again[0].time, again[1].time)
+    assert not np.array_equal(again[0].time, again[2].time)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [([0.1, np.nan], "step_sizes must be finite"), ([], "non-empty"), ([[0.1]], "non-empty")],
+)
+def test_bad_step_sizes(steps, message):
+    problem, _ = quadratic()
+    keys = jax.random.split(jax.random.key(0), 1)
+    with pytest.raises(ValueError, match=message):
+        simulation.sweep(problem, trace_of("pure"), optax.sgd, steps, keys=keys)
+
+
+def test_wrong_number_of_traces_and_untyped_keys():
+    problem, _ = quadratic()
+    two = [trace_of("pure", seed=s) for s in range(2)]
+    with pytest.raises(ValueError, match="one trace or one a key"):
+        simulation.sweep(
+            problem, two, optax.sgd, [0.1], keys=jax.random.split(jax.random.key(0), 3)
+        )
+    with pytest.raises(ValueError, match="keys must be typed keys"):
+        simulation.sweep(problem, two, optax.sgd, [0.1], keys=jnp.zeros((2, 2), jnp.uint32))
+
+
+def test_memory_is_stated_and_refused():
+    problem, _ = quadratic()
+    trace = trace_of("pure")
+    made = simulation.plan(trace)
+    stated = simulation.memory(problem.params, simulation.sizes_of([made]))
+    assert stated.total == stated.versions + stated.directions + stated.recorded + stated.lanes
+    simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total)
+    with pytest.raises(MemoryError, match=r"memory_limit is .* but 1 run\(s\) keep .*versions"):
+        simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total - 1)
+    with pytest.raises(MemoryError, match=r"6 run\(s\)"):
+        keys = jax.random.split(jax.random.key(0), 2)
+        limit = 5 * stated.total
+        simulation.sweep(problem, trace, optax.sgd, STEPS, keys=keys, memory_limit=limit)
