@@ -148,7 +148,7 @@ class Clock:
                 a wrong shape.
         """
         count = _checked(self, key, n_jobs, "n_jobs", first, load, (self.n_workers,))
-        return _all_times(self, key, first, load, count)
+        return _all_times(self, key, _int32(first), load, count)
 
     def durations(
         self,
@@ -200,7 +200,7 @@ class Clock:
         if not isinstance(worker, jax.Array) and not 0 <= worker < self.n_workers:
             raise ValueError(f"worker must be in 0 .. {self.n_workers - 1}, got {worker}.")
         count = _checked(self, key, count, "count", first, load, ())
-        return _one_times(self, key, worker, first, load, count)
+        return _one_times(self, key, _int32(worker), _int32(first), load, count)
 
     def broadcast(self, n_workers: int) -> "Clock":
         """Gives every one of `n_workers` workers the law of a one-worker clock.
@@ -259,6 +259,11 @@ def _checked(
             f"load must broadcast to {shape}, got an array of shape {jnp.shape(load)}."
         )
     return count
+
+
+def _int32(index: Index) -> Array | np.integer:
+    """Gives indices one type, so that host and traced ones share a compiled program."""
+    return index.astype(jnp.int32) if isinstance(index, jax.Array) else np.int32(index)
 
 
 def _finite(times: Array) -> Array:

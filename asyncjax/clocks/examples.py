@@ -24,13 +24,13 @@ EXAMPLES: dict[str, Callable[[], Clock]] = {
     "exponential": lambda: exponential(_MEANS),
     "shifted_exponential": lambda: shifted_exponential(shift=(0.0, 0.5, 2.0), mean=_MEANS),
     "gamma": lambda: gamma(shape=(0.5, 2.0, 9.0), mean=_MEANS),
-    "lognormal": lambda: lognormal(mean=_MEANS, sigma=(0.0, 0.5, 1.0)),
+    "lognormal": lambda: lognormal(mean=_MEANS, sigma=(0.25, 0.5, 1.0)),
     "pareto": lambda: pareto(mean=_MEANS, tail=(3.0, 5.0, 9.0)),
     "markov": lambda: markov(
         fast=1.0, slow=(2.0, 5.0, 9.0), to_slow=(0.1, 0.5, 0.9), to_fast=(0.3, 0.5, 0.8)
     ),
     "recorded": lambda: recorded([[1.0, 2.0, 1.5], [2.0, 2.0, 3.0], [5.0, 4.0, 7.0]]),
     "communicating": lambda: communicating(
-        gamma(shape=2.0, mean=_MEANS), download=constant(0.25), upload=exponential((0.5, 1.0, 2.0))
+        lognormal(mean=_MEANS, sigma=0.5), download=constant(0.25), upload=exponential(_MEANS)
     ),
 }

@@ -29,6 +29,8 @@ def as_floats(name: str, value: Any) -> Parameter:
     Raises:
         TypeError: if `value` is not made of real numbers.
     """
+    if value is None:
+        raise TypeError(f"{name} must be made of real numbers, got None.")
     try:
         if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
             array = jnp.asarray(value)

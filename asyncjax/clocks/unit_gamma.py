@@ -4,7 +4,7 @@ Marsaglia and Tsang: with `d = a - 1/3`, `c = 1 / (3 sqrt(d))`, `Z` normal and `
 `d V`, `V = (1 + c Z)^3`, if `V > 0` and `log U < Z^2 / 2 + d (1 - V + log V)`. At least 95 % of
 attempts are accepted for `a >= 1`; a shape below 1 is drawn as `Gamma(a + 1) * U^(1/a)`.
 
-Attempt `r` uses `fold_in(key, r)` alone, so a draw does not depend on the draws beside it. Unlike
+Attempt `r = 1, 2, ...` uses `fold_in(key, r)` alone and the power `U^(1/a)` the key itself, so a draw does not depend on the draws beside it. Unlike
 `jax.random.gamma`, which runs one draw after another on a CPU, all draws attempt at once.
 """
 
@@ -16,8 +16,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from asyncjax.clocks.streams import open_uniform, rounded
-
-_BOOST_STREAM = 0x626F6F73  # "boos" in ASCII, far above any number of attempts
 
 
 def _attempt(key: Array, attempt: Array, shape: Array) -> tuple[Array, Array]:
@@ -65,9 +63,9 @@ def unit_gamma(key: Array, shape: Array) -> Array:
         attempt = carry[0]
         return attempt + 1, *_attempt(key, attempt, boosted)
 
-    start = again((jnp.int32(0), boosted, jnp.bool_(True)))
+    start = (jnp.int32(1), boosted, jnp.bool_(True))
     _, unit, _ = lax.while_loop(lambda carry: carry[2], again, start)
-    uniform = open_uniform(jax.random.fold_in(key, _BOOST_STREAM), (), shape.dtype)
+    uniform = open_uniform(key, (), shape.dtype)
     power = jnp.where(small, jnp.exp(jnp.log(uniform) * inverse), jnp.ones_like(shape))
     return jnp.maximum(unit * power, jnp.finfo(shape.dtype).tiny)
 

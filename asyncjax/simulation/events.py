@@ -86,7 +86,7 @@ def run_events(
         job_key = jax.random.fold_in(jax.random.fold_in(key, e.worker), e.job)
         loss, grads = problem.gradient(unravel(versions[e.read_slot]), e.worker, e.job, job_key)
         direction = direction + e.weight.astype(flat.dtype) * ravel_pytree(grads)[0]
-        turn = (0, True, e.write_slot, e.oldest_slot, e.delay, e.last_worker, e.time)
+        turn = (0, None, e.write_slot, e.oldest_slot, e.delay, e.last_worker, e.time)
         step = partial(update_once, optimizer, unravel, direction[None], turn=turn)
         before = (params, opt_state, versions)
         if sizes.single:

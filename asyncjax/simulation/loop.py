@@ -8,6 +8,7 @@ Models and gradients lie in flat buffers, one row a slot; the optimizer sees the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,6 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.program import Program
-
-_UNROLL = 4
 
 
 class LoopState(NamedTuple):
@@ -117,21 +116,22 @@ def _wave(
         loss, grads = jax.vmap(gradient)(lanes, program.worker[wave], program.job[wave])
         directions = gather(program, wave, state.directions, grads)
 
-        def update(carry: tuple[Any, Any, jax.Array], turn: tuple[jax.Array, ...]):
-            return update_once(optimizer, unravel, directions, carry, turn), None
+        def update(
+            turn: jax.Array, carry: tuple[Any, Any, jax.Array]
+        ) -> tuple[Any, Any, jax.Array]:
+            at = (wave, turn)
+            row, write, oldest = (
+                program.update_direction[at],
+                program.write_slot[at],
+                program.oldest_slot[at],
+            )
+            delay, worker, time = program.delay[at], program.last_worker[at], program.time[at]
+            made = program.made[at] if program.sizes.masked else None
+            one = (row, made, write, oldest, delay, worker, time)
+            return update_once(optimizer, unravel, directions, carry, one)
 
-        turns = (
-            program.update_direction[wave],
-            program.made[wave],
-            program.write_slot[wave],
-            program.oldest_slot[wave],
-            program.delay[wave],
-            program.last_worker[wave],
-            program.time[wave],
-        )
         carry = (state.params, state.opt_state, state.versions)
-        unroll = min(_UNROLL, program.sizes.updates)
-        (params, opt_state, versions), _ = jax.lax.scan(update, carry, turns, unroll=unroll)
+        params, opt_state, versions = jax.lax.fori_loop(0, program.turns[wave], update, carry)
         copied = versions[program.copy_slot[wave]]
         return LoopState(
             params,
@@ -174,9 +174,9 @@ def update_once(
     unravel: Callable[[jax.Array], Any],
     directions: jax.Array,
     carry: tuple[Any, Any, jax.Array],
-    turn: tuple[jax.Array, ...],
+    turn: tuple[Any, ...],
 ) -> tuple[Any, Any, jax.Array]:
-    """One server update; padding leaves everything as it was."""
+    """One server update; where ``made`` is given and False, everything stays as it was."""
     params, opt_state, versions = carry
     row, made, write_slot, oldest_slot, delay, worker, time = turn
     updates, new_state = optimizer.update(
@@ -189,9 +189,10 @@ def update_once(
         read_params=unravel(versions[oldest_slot]),
     )
     moved = optax.apply_updates(params, updates)
-    params = jax.tree.map(lambda new, old: jnp.where(made, new, old), moved, params)
-    opt_state = jax.tree.map(lambda new, old: jnp.where(made, new, old), new_state, opt_state)
-    return params, opt_state, versions.at[write_slot].set(ravel_pytree(params)[0])
+    if made is not None:
+        keep = partial(jax.tree.map, lambda new, old: jnp.where(made, new, old))
+        moved, new_state = keep(moved, params), keep(new_state, opt_state)
+    return moved, new_state, versions.at[write_slot].set(ravel_pytree(moved)[0])
 
 
 def measure(

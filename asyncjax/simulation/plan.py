@@ -19,6 +19,8 @@ from asyncjax.simulation.waves import (
 )
 from asyncjax.traces import EventTrace, validate
 
+_LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -29,9 +31,7 @@ class Plan:
         gradients: The arrivals that enter an update.
         waves: When each gradient is computed and each update made.
         version_slot: int64[T + 1], where each version is kept; -1 for versions that nobody reads.
-        direction_slot: int64[T], where the direction of each update is gathered.
         n_slots: Versions kept at once, at most.
-        n_directions: Unfinished directions kept at once, at most.
         oldest: int64[T], the oldest version read by the gradients of each update.
         records: int64[R], the versions that are recorded, rising, none of them 0.
     """
@@ -40,9 +40,7 @@ class Plan:
     gradients: Gradients
     waves: Waves
     version_slot: np.ndarray
-    direction_slot: np.ndarray
     n_slots: int
-    n_directions: int
     oldest: np.ndarray
     records: np.ndarray
 
@@ -127,9 +125,9 @@ def plan_alike(
     width = min(map(default_width, gradients)) if width is None else int(width)
     records = recorded_versions(n_updates, record_every)
     per_update = min(len(own.arrival) for own in gradients) / n_updates
-    updates_per_wave = min(n_updates, max(1, int(np.ceil(width / per_update))))
+    lookahead = min(n_updates, 1 + int(np.ceil(_LOOKAHEAD * width / per_update)))
     return [
-        _with_slots(trace, own, pack(own, width, updates_per_wave), records)
+        _with_slots(trace, own, pack(own, width, lookahead), records)
         for trace, own in zip(traces, gradients, strict=True)
     ]
 
@@ -144,18 +142,11 @@ def _with_slots(trace: EventTrace, gradients: Gradients, waves: Waves, records: 
     n_updates = len(gradients.group_size)
     last_read = np.full(n_updates + 1, -1, np.int64)
     np.maximum.at(last_read, gradients.read_version, gradients.update)
-    # A recorded version stays until the updates of its wave are all made, when it is copied.
-    wave_end = np.searchsorted(waves.update_wave, waves.update_wave[records - 1], side="right") - 1
-    last_read[records] = np.maximum(last_read[records], np.maximum(wave_end, records))
+    # A recorded version stays until its wave's last update has written the version it makes.
+    wave_end = np.searchsorted(waves.update_wave, waves.update_wave[records - 1], side="right")
+    last_read[records] = np.maximum(last_read[records], wave_end)
     begin = np.where(last_read >= 0, np.arange(n_updates + 1), -1)
     version_slot, n_slots = allocate(begin, last_read)
-
-    first_wave = np.full(n_updates, np.iinfo(np.int64).max)
-    np.minimum.at(first_wave, gradients.update, waves.gradient_wave)
-    order = np.argsort(first_wave, kind="stable")
-    row, n_directions = allocate(first_wave[order], waves.update_wave[order])
-    direction_slot = np.empty(n_updates, np.int64)
-    direction_slot[order] = row
 
     oldest = np.full(n_updates, n_updates, np.int64)
     np.minimum.at(oldest, gradients.update, gradients.read_version)
@@ -164,9 +155,7 @@ def _with_slots(trace: EventTrace, gradients: Gradients, waves: Waves, records: 
         gradients,
         waves,
         version_slot,
-        direction_slot,
         n_slots,
-        n_directions,
         oldest,
         records,
     )

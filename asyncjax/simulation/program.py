@@ -5,7 +5,7 @@ compilation; programs of equal sizes stack, so seeds with traces of their own ru
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -30,6 +30,7 @@ class Sizes:
     records: int  # R
     group: int  # B, gradients in an update, at most
     single: bool  # every update takes exactly one gradient
+    masked: bool  # several plans are stacked, so an update may be padding
 
 
 @partial(
@@ -42,6 +43,7 @@ class Sizes:
         "direction",
         "weight",
         "starts",
+        "turns",
         "update_direction",
         "made",
         "write_slot",
@@ -68,6 +70,7 @@ class Program:
     direction: Array  # int32[W, L], where its gradient goes; Q for an idle lane
     weight: Array  # float[W, L], factor of its gradient; 0 for an idle lane
     starts: Array  # bool[W, Q], directions that begin with this wave
+    turns: Array  # int32[W], updates made after each wave
     update_direction: Array  # int32[W, M]
     made: Array  # bool[W, M], False: padding
     write_slot: Array  # int32[W, M], where the new version goes; S if nobody reads it
@@ -96,13 +99,14 @@ def sizes_of(plans: Sequence[Plan]) -> Sizes:
     return Sizes(
         waves=most([made.n_waves for made in plans]),
         width=plans[0].width,
-        updates=plans[0].waves.updates_per_wave,
+        updates=most([int(np.bincount(made.waves.update_wave).max()) for made in plans]),
         slots=most([made.n_slots for made in plans]),
-        directions=most([made.n_directions for made in plans]),
+        directions=plans[0].waves.lookahead,
         copies=most([int(count) for count in copies]),
         records=len(plans[0].records),
         group=group if group == 1 else ceil_to_grid(group),
         single=all(int(made.gradients.group_size.max()) == 1 for made in plans),
+        masked=len(plans) > 1,
     )
 
 
@@ -134,7 +138,7 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
     starts = np.zeros((sizes.waves, sizes.directions), bool)
     first_wave = np.full(made.n_updates, sizes.waves)
     np.minimum.at(first_wave, gradients.update, waves.gradient_wave)
-    starts[first_wave, made.direction_slot] = True
+    starts[first_wave, np.arange(made.n_updates) % sizes.directions] = True
 
     record_wave = waves.update_wave[made.records - 1]
     place = np.arange(len(made.records)) - np.searchsorted(record_wave, record_wave)
@@ -145,10 +149,13 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
         worker=_scatter(lanes, at, np.asarray(trace.worker)[gradients.arrival], 0),
         job=_scatter(lanes, at, np.asarray(trace.job)[gradients.arrival], 0),
         read_slot=_scatter(lanes, at, slot[gradients.read_version], slot[0]),
-        direction=_scatter(lanes, at, made.direction_slot[gradients.update], sizes.directions),
+        direction=_scatter(lanes, at, gradients.update % sizes.directions, sizes.directions),
         weight=_scatter(lanes, at, weights, 0.0),
         starts=starts,
-        update_direction=_scatter(updates, turn, made.direction_slot, sizes.directions),
+        turns=np.bincount(waves.update_wave, minlength=sizes.waves).astype(np.int32),
+        update_direction=_scatter(
+            updates, turn, np.arange(made.n_updates) % sizes.directions, sizes.directions
+        ),
         made=_scatter(updates, turn, np.ones(made.n_updates, bool), False),
         write_slot=_scatter(updates, turn, slot[1:], sizes.slots),
         oldest_slot=_scatter(updates, turn, slot[made.oldest], sizes.slots),
@@ -165,10 +172,20 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
 
 
 def stack(plans: Sequence[Plan]) -> Program:
-    """One program with a leading axis over plans; sizes hold them all."""
+    """One program for several plans: every array has a leading axis over plans, but for the bounds of the loops.
+
+    The bounds, ``n_waves`` and ``turns``, are the largest of the plans, so that under vmap a loop stays one loop; what is
+    padding for a plan is masked. `stacked_axes` gives the axes for vmap.
+    """
     sizes = sizes_of(plans)
     programs = [assemble(made, sizes) for made in plans]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *programs)
+    joined = jax.tree.map(lambda *leaves: np.stack(leaves), *programs)
+    return replace(joined, n_waves=joined.n_waves.max(), turns=joined.turns.max(axis=0))
+
+
+def stacked_axes(program: Program) -> Program:
+    """The ``in_axes`` of a stacked program: 0 everywhere, None for the bounds."""
+    return replace(jax.tree.map(lambda _: 0, program), n_waves=None, turns=None)
 
 
 def _scatter(

@@ -3,7 +3,6 @@
 A plan holds no values, so it is made once a trace; step sizes share it, and seeds with traces of their own are stacked.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
 from asyncjax.simulation.plan import plan_alike
-from asyncjax.simulation.program import Program, sizes_of, stack
+from asyncjax.simulation.program import Program, assemble, sizes_of, stack, stacked_axes
 from asyncjax.simulation.replay import Same, check_workers, costs_of, records_of
 from asyncjax.traces import EventTrace
 
@@ -77,9 +76,8 @@ def sweep(
         check_workers(problem, made.trace)
     stated = memory(problem.params, sizes_of(plans))
     check_memory(stated, len(keys) * len(steps), memory_limit)
-    params, opt_state, measured = _grid(
-        problem, stack(plans), Same(optimizer), steps, keys, len(plans) > 1
-    )
+    program = stack(plans) if len(plans) > 1 else assemble(plans[0], sizes_of(plans))
+    params, opt_state, measured = _grid(problem, program, Same(optimizer), steps, keys)
     rows = [records_of(made, measured) for made in plans]
     return Run(
         params,
@@ -89,28 +87,20 @@ def sweep(
     )
 
 
-@partial(jax.jit, static_argnames=("optimizer", "several"))
+@partial(jax.jit, static_argnames="optimizer")
 def _grid(
     problem: Problem,
-    programs: Program,
+    program: Program,
     optimizer: Same,
     steps: jax.Array,
     keys: jax.Array,
-    several: bool,
 ) -> tuple[Any, Any, Measured]:
     def one(program: Program, key: jax.Array, step: jax.Array) -> tuple[Any, Any, Measured]:
         return run_waves(problem, program, optimizer.value(step), key)
 
-    # All seeds stop together, so that the number of waves stays one scalar and the loop one loop.
-    last = jnp.max(programs.n_waves)
-    first = jax.tree.map(lambda leaf: leaf[0], programs)
     over_steps = jax.vmap(one, in_axes=(None, None, 0))
-    if not several:
-        return jax.vmap(over_steps, in_axes=(None, 0, None))(first, keys, steps)
-    axes = dataclasses.replace(jax.tree.map(lambda _: 0, programs), n_waves=None)
-    return jax.vmap(over_steps, in_axes=(axes, 0, None))(
-        dataclasses.replace(programs, n_waves=last), keys, steps
-    )
+    axes = stacked_axes(program) if program.sizes.masked else None
+    return jax.vmap(over_steps, in_axes=(axes, 0, None))(program, keys, steps)
 
 
 def _joined(rows: list[Records], measured: Measured) -> Records:

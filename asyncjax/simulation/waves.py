@@ -2,8 +2,8 @@
 
 A gradient may be computed at any moment between the creation of the version it reads and the update that takes it. So the
 used arrivals of a trace are packed, earliest deadline first, into waves of at most ``width`` lanes; after each wave the
-server makes every update whose gradients are all there, at most ``updates_per_wave`` of them, which creates the versions
-that later waves may read. The result is the asynchronous algorithm itself: only the moment of computing changes.
+server makes every update whose gradients are all there, which creates the versions that later waves may read. The result
+is the asynchronous algorithm itself: only the moment of computing changes.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Waves(NamedTuple):
     update_wave: np.ndarray  # int64[T], the wave after which the update is made
     n_waves: int
     width: int
-    updates_per_wave: int
+    lookahead: int  # only gradients of the next so many updates are computed
 
 
 def used_gradients(trace: EventTrace) -> Gradients:
@@ -68,39 +68,40 @@ def unbounded_waves(gradients: Gradients) -> np.ndarray:
     return np.array(sizes, np.int64)
 
 
-_GRID = [1] + [m * 2**p for p in range(31) for m in (2, 3)]  # 1, 2, 3, 4, 6, 8, 12, ...
-
-
-def floor_to_grid(value: float) -> int:
-    """Largest of 1, 2, 3, 4, 6, 8, 12, 16, ... that is at most ``value``."""
-    return int(max(size for size in _GRID if size <= max(value, 1)))
-
-
 def ceil_to_grid(value: float) -> int:
-    """Smallest of 1, 2, 3, 4, 6, 8, 12, 16, ... that is at least ``value``."""
-    return int(min(size for size in _GRID if size >= value))
+    """Smallest of 1, 2, 3, 5, 10, 20, 40, ... that is at least ``value``.
+
+    Sizes on a coarse grid let plans of one law share a compilation; powers of two lie inside its steps, not at their ends,
+    because counts of versions crowd just above the number of workers.
+    """
+    grid = [1, 2, 3, *(5 * 2**power for power in range(29))]
+    return next(size for size in grid if size >= value)
 
 
 def default_width(gradients: Gradients) -> int:
     """Lanes that are nearly always full, equal for traces drawn from the same law.
 
     The common size where unbounded waves all have it (equal speeds, synchronous rounds), else their mean rounded down to
-    1, 2, 3, 4, 6, 8, 12, ...: narrower waves are fuller, and near means share a compilation.
+    1, 2, 3, 5, 8, 13, ...: a coarse grid lets plans of one law share a compilation, and narrow waves are full.
     """
     sizes = unbounded_waves(gradients)
     typical = int(np.median(sizes))
-    if np.mean(sizes[:-1] == typical) > 0.95 if len(sizes) > 1 else True:
+    if len(sizes) == 1 or np.mean(sizes[:-1] == typical) > 0.95:
         return typical
-    return floor_to_grid(float(np.mean(sizes)))
+    width, wider = 1, 2
+    while wider <= np.mean(sizes):
+        width, wider = wider, width + wider
+    return width
 
 
-def pack(gradients: Gradients, width: int, updates_per_wave: int) -> Waves:
+def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
     """Packs gradients into waves, earliest deadline first.
 
     Args:
         gradients: What is to be computed.
         width: Lanes of a wave, at least 1.
-        updates_per_wave: Most updates the server makes after one wave, at least 1.
+        lookahead: Only gradients of the next so many updates are computed, at least 1; this bounds the number of unfinished
+            directions.
 
     Returns:
         The packing. Cost O(G log G) on the host.
@@ -116,18 +117,19 @@ def pack(gradients: Gradients, width: int, updates_per_wave: int) -> Waves:
     update_wave = np.empty(n_updates, np.int64)
     served = wave = 0
     while served < n_updates:
-        lanes = [heappop(ready) for _ in range(min(width, len(ready)))]
+        lanes, limit = [], served + lookahead
+        while ready and len(lanes) < width and update_of[ready[0]] < limit:
+            lanes.append(heappop(ready))
         gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(len(lanes))
         for g in lanes:
             missing[update_of[g]] -= 1
-        limit = min(n_updates, served + updates_per_wave)
-        while served < limit and not missing[served]:
+        while served < n_updates and not missing[served]:
             update_wave[served] = wave
             served += 1
             for g in by_version[served]:
                 heappush(ready, g)
         wave += 1
-    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, updates_per_wave)
+    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
 
 
 def live_peak(first: Sequence[int] | np.ndarray, last: np.ndarray) -> int:

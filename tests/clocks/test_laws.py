@@ -1,5 +1,7 @@
 """Every law against its definition: moments, distribution functions, gradients in the parameters."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,8 @@ LAWS = {
 def law(request):
     factory, parameters, reference = LAWS[request.param]
     clock = factory(**parameters)
-    rows = [dict(zip(parameters, values, strict=True)) for values in zip(*parameters.values())]
+    table = zip(*parameters.values(), strict=True)
+    rows = [dict(zip(parameters, values, strict=True)) for values in table]
     laws = [reference(**row) for row in rows]
     draws = np.asarray(clock.durations(jax.random.key(1), N_JOBS), np.float64)
     return clock, laws, draws
@@ -66,7 +69,7 @@ def test_samples_follow_the_distribution_function(law):
 
 
 def test_jobs_and_workers_are_uncorrelated(law):
-    _, laws, draws = law
+    _, _, draws = law
     ranks = stats.rankdata(draws, axis=1)
     table = np.corrcoef(np.concatenate([ranks[:, :-1], ranks[:, 1:]]))
     assert np.abs(table - np.eye(len(table))).max() < 5 / np.sqrt(N_JOBS)
@@ -77,51 +80,45 @@ def test_gradient_in_every_parameter_is_that_of_the_draw(name, float64):
     factory, parameters, _ = LAWS[name]
     key = jax.random.key(2)
 
-    def total(parameters):
-        return (factory(**parameters).durations(key, 5) ** 2).sum()
+    @jax.jit
+    @partial(jax.grad, has_aux=True)
+    def slopes_and_squares(parameters):
+        squares = (factory(**parameters).durations(key, 5) ** 2).sum(1)
+        return squares.sum(), squares
 
     point = {name: jnp.asarray(value) for name, value in parameters.items()}
-    slopes = jax.grad(total)(point)
-    step = 1e-6
+    slopes, _ = slopes_and_squares(point)
     for parameter, value in point.items():
-        for worker in range(3):
-            move = jnp.zeros(3).at[worker].set(step * value[worker] + step * 1e-3)
-            up = total({**point, parameter: value + move})
-            down = total({**point, parameter: value - move})
-            expected = (up - down) / (2 * move[worker])
-            np.testing.assert_allclose(slopes[parameter][worker], expected, rtol=1e-5)
+        move = 1e-6 * value + 1e-9
+        _, up = slopes_and_squares({**point, parameter: value + move})
+        _, down = slopes_and_squares({**point, parameter: value - move})
+        np.testing.assert_allclose(slopes[parameter], (up - down) / (2 * move), rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [0.5, 1.0, 6.0])
-def test_gradient_of_gamma_in_mean_and_shape(shape, float64):
-    key, n_jobs, mean = jax.random.key(3), 20_000, 2.0
+def test_gradient_of_gamma_in_mean_and_shape():
+    shape, mean = jnp.array([0.5, 1.0, 6.0, 0.01]), jnp.full(4, 2.0)
 
-    def moments(shape, mean):
-        draws = clocks.gamma(shape, mean).durations(key, n_jobs)
-        return jnp.stack([draws.mean(), (draws**2).mean()])
+    def squares(shape, mean):
+        draws = clocks.gamma(shape, mean).durations(jax.random.key(3), N_JOBS)
+        return (draws**2).mean(1).sum(), draws
 
-    in_shape, in_mean = jax.jacobian(moments, (0, 1))(shape, mean)
-    np.testing.assert_allclose(in_mean[0], moments(shape, mean)[0] / mean, rtol=1e-10)
-    # E T = mean and E T^2 = mean^2 (1 + 1/shape): slopes 0 and -mean^2/shape^2.
-    assert abs(in_shape[0]) < 0.1 / shape
-    np.testing.assert_allclose(in_shape[1], -(mean**2) / shape**2, rtol=0.15)
+    slopes, draws = jax.jit(jax.grad(squares, (0, 1), has_aux=True))(shape, mean)
+    in_shape, in_mean = (slope[:3] for slope in slopes)
+    shape, mean = shape[:3], mean[:3]
+    # E T^2 = mean^2 (1 + 1/shape); the slopes' own spread allows a few per cent.
+    np.testing.assert_allclose(in_shape, -(mean**2) / shape**2, rtol=0.1)
+    np.testing.assert_allclose(in_mean, 2 * mean * (1 + 1 / shape), rtol=0.1)
+    # The last shape is so small that most draws are zero in single precision, but for the clip.
+    assert float(draws.min()) == np.finfo(np.float32).tiny
+    assert np.isfinite(slopes).all()
 
 
 def test_gradient_of_one_gamma_draw_is_implicit(float64):
     shape, step = 2.5, 1e-5
-    unit, slope = jax.value_and_grad(lambda a: unit_gamma(jax.random.key(4), a))(shape)
+    unit, slope = jax.value_and_grad(lambda a: unit_gamma(jax.random.key(4), a))(jnp.asarray(shape))
     in_shape = stats.gamma.cdf(unit, shape + step) - stats.gamma.cdf(unit, shape - step)
     expected = -in_shape / (2 * step) / stats.gamma.pdf(unit, shape)
     np.testing.assert_allclose(slope, expected, rtol=1e-5)
-
-
-def test_tiny_gamma_shapes_stay_positive_and_differentiable():
-    def mean(shape):
-        return clocks.gamma(shape, 1.0).durations(jax.random.key(5), 400).mean()
-
-    draws = clocks.gamma(0.01, 1.0).durations(jax.random.key(5), 400)
-    assert bool((draws > 0).all())
-    assert bool(jnp.isfinite(jax.grad(mean)(0.01)))
 
 
 def test_unknown_values_end_in_nan_and_not_in_a_loop():
@@ -137,8 +134,7 @@ def test_smallest_and_largest_uniforms_give_positive_finite_times(monkeypatch):
 
     monkeypatch.setattr(jax.random, "uniform", grid)
     for clock in (clocks.exponential(3e-38), clocks.exponential(1e38), clocks.pareto(1.0, 1.01)):
-        draws = np.asarray(clock.durations(jax.random.key(6), 37))
+        draws = np.asarray(clock.durations(jax.random.key(6), 37))  # 37: compiled here alone
         assert (draws >= np.finfo(np.float32).tiny).all()
         assert np.isfinite(draws).all()
         assert len(np.unique(draws)) == 2
-    jax.clear_caches()

@@ -66,12 +66,12 @@ def test_recorded_times_form_a_table(value):
 
 
 def test_recorded_times_are_positive():
-    with pytest.raises(ValueError, match="durations must be .* got -3.0 at index 1, 0"):
+    with pytest.raises(ValueError, match=r"durations must be .* got -3\.0 at index 1, 0"):
         clocks.recorded([[1.0, 2.0], [-3.0, 1.0]])
 
 
 def test_parameters_must_fit_together():
-    with pytest.raises(ValueError, match="agree on the number .* shape with 2 and mean with 3"):
+    with pytest.raises(ValueError, match=r"agree on the number .* shape with 2 and mean with 3"):
         clocks.gamma([1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"mean must be a number .* shape \(2, 2\)"):
         clocks.exponential(np.ones((2, 2)))
@@ -87,9 +87,9 @@ def test_parameters_must_be_numbers(value):
 
 def test_links_must_fit_and_be_clocks():
     two, three = clocks.constant([1.0, 2.0]), clocks.constant([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="clock must have 1 or 3 workers .* got 2"):
+    with pytest.raises(ValueError, match=r"clock must have 1 or 3 workers .* got 2"):
         clocks.communicating(two, upload=three)
-    with pytest.raises(ValueError, match="upload must have 1 or 3 workers .* got 2"):
+    with pytest.raises(ValueError, match=r"upload must have 1 or 3 workers .* got 2"):
         clocks.communicating(clocks.constant(1.0), download=three, upload=two)
     with pytest.raises(TypeError, match=r"upload must be a clock, got 1\.0"):
         clocks.communicating(two, upload=1.0)
@@ -127,7 +127,7 @@ def test_blocks_must_make_sense():
 def test_random_clocks_need_a_key_that_keeps_their_contract():
     clock = clocks.exponential(1.0)
     for draw in (clock.durations, clock.times):
-        with pytest.raises(ValueError, match="key must be a jax.random.key .* got None"):
+        with pytest.raises(ValueError, match=r"key must be a jax\.random\.key .* got None"):
             draw(None, 1)
     with pytest.raises(ValueError, match="key must be a threefry key"):
         clock.durations(jax.random.key(0, impl="rbg"), 1)

@@ -70,7 +70,7 @@ def test_one_open_job_and_shuffled_dispatch_is_random_reshuffling(float64):
     assert all(sorted(epoch) == list(range(6)) for epoch in epochs.tolist())
     x = np.ones(3)
     for worker in epochs.ravel():
-        x = x - 0.05 * quadratic_gradient(curvature, linear, x, worker)
+        x = x - 0.05 * quadratic_gradient(curvature, linear, worker, x)
     run = simulation.replay(problems.quadratic(curvature, linear), trace, optax.sgd(0.05))
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
 

@@ -41,7 +41,8 @@ def trace_of(rule, *, n_updates=60, seed=0, clock=None):
 
 def columns(trace):
     """A trace as the plain loop wants it, with exact weights."""
-    weight = np.where(trace.weight > 0, 1 / np.round(1 / np.maximum(trace.weight, 1e-9)), 0.0)
+    count = np.round(1 / np.maximum(trace.weight.astype(np.float64), 1e-9))
+    weight = np.where(trace.weight > 0, 1 / count, 0.0)
     names = ("time", "worker", "job", "read_version", "version", "used", "steps")
     return events.Arrivals({**{name: getattr(trace, name) for name in names}, "weight": weight})
 
@@ -50,4 +51,4 @@ def quadratic():
     """The quadratic of the golden rows and its gradient in plain NumPy."""
     curvature, linear = quadratic_data(N, 3)
     problem = problems.quadratic(curvature, linear)
-    return problem, lambda x, worker, job: quadratic_gradient(curvature, linear, x, worker)
+    return problem, lambda x, worker, job: quadratic_gradient(curvature, linear, worker, x)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from asyncjax import clocks, simulation, traces
 from asyncjax.simulation.program import exact_weights
 from asyncjax.simulation.slots import allocate
+from asyncjax.simulation.waves import unbounded_waves
 from tests.simulation.shared import RULES, trace_of
 
 
@@ -95,14 +96,12 @@ def test_equal_speeds_fill_every_lane(n):
 
 
 @pytest.mark.parametrize(
-    ("speeds", "mean_wave", "fill"), [("sqrt", 14.5, 0.94), ("linear", 4.7, 0.85)]
+    ("speeds", "mean_wave", "fill"), [("sqrt", 14.5, 0.99), ("linear", 4.7, 0.98)]
 )
 def test_waves_are_as_large_as_measured_for_uneven_speeds(speeds, mean_wave, fill):
     i = 1.0 + np.arange(64)
     clock = clocks.constant(np.sqrt(i) if speeds == "sqrt" else i)
     made = simulation.plan(traces.asynchronous(clock, n_updates=4096))
-    from asyncjax.simulation.waves import unbounded_waves
-
     assert np.mean(unbounded_waves(made.gradients)) == pytest.approx(mean_wave, abs=0.1)
     assert made.fill >= fill
     assert made.n_slots <= 65
