@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.layout import blank, layout_of, read, repeat, write
 from asyncjax.simulation.loop import Measured, measure, update_once
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Sizes, exact_weights
@@ -79,29 +79,41 @@ def run_events(
     """Replays events one at a time; pure and traceable; arguments and results as in `loop.run_waves`."""
     optimizer = optax.with_extra_args_support(optimizer)
     params = jax.tree.map(jnp.asarray, problem.params)
-    flat, unravel = ravel_pytree(params)
+    layout = layout_of(params)
+    row = layout.pack(params)
 
-    def event(carry, e):
+    def event(carry: tuple[Any, ...], e: Events) -> tuple[tuple[Any, ...], jax.Array]:
         params, opt_state, versions, direction, recorded = carry
         job_key = jax.random.fold_in(jax.random.fold_in(key, e.worker), e.job)
-        loss, grads = problem.gradient(unravel(versions[e.read_slot]), e.worker, e.job, job_key)
-        direction = direction + e.weight.astype(flat.dtype) * ravel_pytree(grads)[0]
-        turn = (0, None, e.write_slot, e.oldest_slot, e.delay, e.last_worker, e.time)
-        step = partial(update_once, optimizer, unravel, direction[None], turn=turn)
+        model = layout.unpack(read(versions, e.read_slot))
+        loss, grads = problem.gradient(model, e.worker, e.job, job_key)
+        weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
+        if not sizes.single:
+            weighted = jax.tree.map(jnp.add, direction, weighted)
+        extras = {"delay": e.delay, "worker": e.last_worker, "time": e.time}
+        slots = (e.oldest_slot, e.write_slot)
+        step = partial(update_once, optimizer, layout, weighted, slots, extras)
         before = (params, opt_state, versions)
         if sizes.single:
             params, opt_state, versions = step(before)
         else:
             params, opt_state, versions = jax.lax.cond(e.steps, step, lambda same: same, before)
-        recorded = recorded.at[e.record].set(ravel_pytree(params)[0])
-        return (params, opt_state, versions, jnp.where(e.steps, 0.0, direction), recorded), loss
+            direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
+        is_record = e.steps & (e.record < sizes.records)
+        recorded = jax.lax.cond(
+            is_record,
+            lambda kept: write(kept, e.record, layout.pack(params)),
+            lambda kept: kept,
+            recorded,
+        )
+        return (params, opt_state, versions, direction, recorded), loss
 
     carry = (
         params,
         jax.tree.map(jnp.asarray, optimizer.init(params)),
-        jnp.broadcast_to(flat, (sizes.slots + 1, flat.size)),
-        jnp.zeros_like(flat),
-        jnp.zeros((sizes.records + 1, flat.size), flat.dtype),
+        repeat(row, sizes.slots + 1),
+        jax.tree.map(jnp.zeros_like, params),
+        blank(row, sizes.records + 1),
     )
     columns = events._replace(record_events=None, record_weights=None)
     (params, opt_state, _, _, recorded), losses = jax.lax.scan(event, carry, columns)

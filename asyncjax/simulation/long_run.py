@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure
+from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure_state
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Program, Sizes, assemble
 from asyncjax.storage import load_arrays, save_arrays
@@ -73,9 +73,7 @@ def run_in_pieces(
         ):
             _save(path, mark, wave, state)
             saved = time.monotonic()
-    measured = jax.jit(measure)(
-        problem, program.record_lanes, program.record_weights, state.recorded, state.losses
-    )
+    measured = jax.jit(measure_state)(problem, program, state)
     if path is not None:
         path.unlink(missing_ok=True)
     return state.params, state.opt_state, measured

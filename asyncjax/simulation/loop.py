@@ -1,33 +1,32 @@
 """The compiled loop over waves.
 
     for each wave:   gradients   G_l = grad f_{i_l}(x_{r_l}; job_l)       all lanes in one vmapped call
-                     directions  D_u += w_l G_l                           a slot per unfinished update
-                     updates     x_{v+1} = x_v + optimizer(D_v)           a scan, in the order of the trace
+                     directions  D_u += w_l G_l                           a row per unfinished update
+                     updates     x_{v+1} = x_v + optimizer(D_v)           one by one, in the order of the trace
 
-Models and gradients lie in flat buffers, one row a slot; the optimizer sees the caller's own pytree.
+Models and gradients lie in buffers, a row each; the optimizer sees the caller's own pytree.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.layout import Layout, blank, layout_of, read, repeat, write
 from asyncjax.simulation.program import Program
 
 
 class LoopState(NamedTuple):
-    """What the loop over waves carries; P parameters in all."""
+    """What the loop over waves carries."""
 
     params: Any  # the current model
     opt_state: Any
-    versions: jax.Array  # float[S + 1, P], models still to be read; the last row is scratch
-    directions: jax.Array  # float[Q + 1, P], unfinished directions; the last row is scratch
-    recorded: jax.Array  # float[R + 1, P], models to be judged; the last row is scratch
+    versions: Any  # S + 1 rows: models still to be read; the last row is scratch
+    directions: Any  # Q + 1 rows: unfinished directions; the last row is scratch
+    recorded: Any  # R + 1 rows: models to be judged; the last row is scratch
     losses: jax.Array  # float[W, L], loss of each gradient's job
 
 
@@ -36,7 +35,7 @@ class Measured(NamedTuple):
 
     loss: (
         jax.Array
-    )  # float[R], the objective; without one, the weighted mean loss of the step's jobs
+    )  # float[R], objective, or weighted mean loss of the step's jobs where there is none
     metrics: dict[str, jax.Array]  # float[R] each
     finite: jax.Array  # bool[R], every parameter is finite
 
@@ -57,27 +56,21 @@ def run_waves(
     """
     state = begin(problem, program, optimizer)
     state = advance(problem, program, optimizer, key, state, 0, program.n_waves)
-    return (
-        state.params,
-        state.opt_state,
-        measure(
-            problem, program.record_lanes, program.record_weights, state.recorded, state.losses
-        ),
-    )
+    return state.params, state.opt_state, measure_state(problem, program, state)
 
 
 def begin(problem: Problem, program: Program, optimizer: optax.GradientTransformation) -> LoopState:
-    """The state before the first wave: every slot holds version 0."""
+    """The state before the first wave: every row holds version 0."""
     sizes = program.sizes
-    flat, _ = ravel_pytree(problem.params)
     params = jax.tree.map(jnp.asarray, problem.params)
+    row = layout_of(params).pack(params)
     loss, _ = jax.eval_shape(problem.gradient, params, 0, 0, jax.random.key(0))
     return LoopState(
         params,
         jax.tree.map(jnp.asarray, optimizer.init(params)),
-        jnp.broadcast_to(flat, (sizes.slots + 1, flat.size)),
-        jnp.zeros((sizes.directions + 1, flat.size), flat.dtype),
-        jnp.zeros((sizes.records + 1, flat.size), flat.dtype),
+        repeat(row, sizes.slots + 1),
+        blank(row, sizes.directions + 1),
+        blank(row, sizes.records + 1),
         jnp.zeros((sizes.waves, sizes.width), loss.dtype),
     )
 
@@ -92,114 +85,152 @@ def advance(
     last: int | jax.Array,
 ) -> LoopState:
     """Runs waves ``first`` .. ``last - 1``; a long run may be cut anywhere without changing a bit."""
-    _, unravel = ravel_pytree(problem.params)
-    body = _wave(problem, program, optax.with_extra_args_support(optimizer), unravel, key)
-    return jax.lax.fori_loop(first, last, body, state)
-
-
-def _wave(
-    problem: Problem,
-    program: Program,
-    optimizer: optax.GradientTransformationExtraArgs,
-    unravel: Callable[[jax.Array], Any],
-    key: jax.Array,
-) -> Callable[[jax.Array, LoopState], LoopState]:
+    layout = layout_of(problem.params)
+    optimizer = optax.with_extra_args_support(optimizer)
     gather = _gather_single if program.sizes.single else _gather_groups
 
-    def gradient(flat: jax.Array, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, jax.Array]:
-        job_key = jax.random.fold_in(jax.random.fold_in(key, worker), job)
-        loss, grads = problem.gradient(unravel(flat), worker, job, job_key)
-        return loss, ravel_pytree(grads)[0].astype(flat.dtype)
-
-    def body(wave: jax.Array, state: LoopState) -> LoopState:
-        lanes = state.versions[program.read_slot[wave]]
-        loss, grads = jax.vmap(gradient)(lanes, program.worker[wave], program.job[wave])
-        directions = gather(program, wave, state.directions, grads)
-
-        def update(
-            turn: jax.Array, carry: tuple[Any, Any, jax.Array]
-        ) -> tuple[Any, Any, jax.Array]:
-            at = (wave, turn)
-            row, write, oldest = (
-                program.update_direction[at],
-                program.write_slot[at],
-                program.oldest_slot[at],
-            )
-            delay, worker, time = program.delay[at], program.last_worker[at], program.time[at]
-            made = program.made[at] if program.sizes.masked else None
-            one = (row, made, write, oldest, delay, worker, time)
-            return update_once(optimizer, unravel, directions, carry, one)
-
-        carry = (state.params, state.opt_state, state.versions)
-        params, opt_state, versions = jax.lax.fori_loop(0, program.turns[wave], update, carry)
-        copied = versions[program.copy_slot[wave]]
-        return LoopState(
-            params,
-            opt_state,
-            versions,
-            directions,
-            state.recorded.at[program.copy_record[wave]].set(copied),
-            state.losses.at[wave].set(loss),
+    def wave(number: jax.Array, state: LoopState) -> LoopState:
+        loss, grads = _gradients(problem, program, layout, key, number, state.versions)
+        directions = gather(program, number, state.directions, grads)
+        params, opt_state, versions = _updates(
+            program, optimizer, layout, number, state, directions
         )
 
-    return body
+        def copy(turn: jax.Array, recorded: Any) -> Any:
+            model = read(versions, program.copy_slot[number, turn])
+            return write(recorded, program.copy_record[number, turn], model)
+
+        recorded = jax.lax.fori_loop(0, program.copies[number], copy, state.recorded)
+        losses = state.losses.at[number].set(loss)
+        return LoopState(params, opt_state, versions, directions, recorded, losses)
+
+    return jax.lax.fori_loop(first, last, wave, state)
 
 
-def _gather_single(
-    program: Program, wave: jax.Array, directions: jax.Array, grads: jax.Array
-) -> jax.Array:
-    """Each lane's gradient is a direction of its own."""
-    weighted = grads * program.weight[wave].astype(grads.dtype)[:, None]
-    return directions.at[program.direction[wave]].set(weighted)
+def _gradients(
+    problem: Problem,
+    program: Program,
+    layout: Layout,
+    key: jax.Array,
+    wave: jax.Array,
+    versions: Any,
+) -> tuple[jax.Array, Any]:
+    """Losses [L] and gradients (L rows) of a wave's lanes."""
+
+    def gradient(row: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
+        job_key = jax.random.fold_in(jax.random.fold_in(key, worker), job)
+        loss, grads = problem.gradient(layout.unpack(row), worker, job, job_key)
+        return loss, layout.pack(grads)
+
+    models = read(versions, program.read_slot[wave])
+    return jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
 
 
-def _gather_groups(
-    program: Program, wave: jax.Array, directions: jax.Array, grads: jax.Array
-) -> jax.Array:
-    """Adds each lane's gradient to its direction; a product, since scattered sums have no order on a GPU."""
-    rows = jnp.arange(program.sizes.directions + 1)
-    is_lane = program.direction[wave] < program.sizes.directions
-    share = jnp.where(rows[:, None] == program.direction[wave], program.weight[wave], 0.0)
-    added = jnp.dot(
-        share.astype(grads.dtype),
-        jnp.where(is_lane[:, None], grads, 0.0),
-        precision=jax.lax.Precision.HIGHEST,
-    )
-    begins = jnp.append(program.starts[wave], True)
-    return jnp.where(begins[:, None], 0.0, directions) + added
+def _updates(
+    program: Program,
+    optimizer: optax.GradientTransformationExtraArgs,
+    layout: Layout,
+    wave: jax.Array,
+    state: LoopState,
+    directions: Any,
+) -> tuple[Any, Any, Any]:
+    """Makes a wave's updates one by one; returns params, optimizer state and versions."""
+
+    def update(turn: jax.Array, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        at = (wave, turn)
+        extras = {
+            "delay": program.delay[at],
+            "worker": program.last_worker[at],
+            "time": program.time[at],
+        }
+        direction = layout.unpack(read(directions, program.update_direction[at]))
+        slots = (program.oldest_slot[at], program.write_slot[at])
+        made = program.made[at] if program.sizes.masked else None
+        return update_once(optimizer, layout, direction, slots, extras, carry, made)
+
+    carry = (state.params, state.opt_state, state.versions)
+    return jax.lax.fori_loop(0, program.turns[wave], update, carry)
 
 
 def update_once(
     optimizer: optax.GradientTransformationExtraArgs,
-    unravel: Callable[[jax.Array], Any],
-    directions: jax.Array,
-    carry: tuple[Any, Any, jax.Array],
-    turn: tuple[Any, ...],
-) -> tuple[Any, Any, jax.Array]:
-    """One server update; where ``made`` is given and False, everything stays as it was."""
+    layout: Layout,
+    direction: Any,
+    slots: tuple[jax.Array, jax.Array],
+    extras: dict[str, jax.Array],
+    carry: tuple[Any, Any, Any],
+    made: jax.Array | None = None,
+) -> tuple[Any, Any, Any]:
+    """One server update.
+
+    Args:
+        optimizer: Takes extras.
+        layout: Of the rows of ``versions``.
+        direction: The step's direction, like params.
+        slots: Where the oldest model that was read is, and where the new version goes.
+        extras: Handed to the optimizer, beside ``read_params``.
+        carry: params, optimizer state, versions.
+        made: False leaves params and state as they were; None stands for True.
+
+    Returns:
+        The carry after the update.
+    """
     params, opt_state, versions = carry
-    row, made, write_slot, oldest_slot, delay, worker, time = turn
+    oldest, target = slots
+    read_params = layout.unpack(read(versions, oldest))
     updates, new_state = optimizer.update(
-        unravel(directions[row]),
-        opt_state,
-        params,
-        delay=delay,
-        worker=worker,
-        time=time,
-        read_params=unravel(versions[oldest_slot]),
+        direction, opt_state, params, read_params=read_params, **extras
     )
     moved = optax.apply_updates(params, updates)
     if made is not None:
         keep = partial(jax.tree.map, lambda new, old: jnp.where(made, new, old))
         moved, new_state = keep(moved, params), keep(new_state, opt_state)
-    return moved, new_state, versions.at[write_slot].set(ravel_pytree(moved)[0])
+    return moved, new_state, write(versions, target, layout.pack(moved))
+
+
+def _gather_single(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:
+    """Each lane's gradient is a direction of its own."""
+    weight = program.weight[wave]
+
+    def weighted(grad: jax.Array) -> jax.Array:
+        return grad * weight.astype(grad.dtype).reshape(-1, *[1] * (grad.ndim - 1))
+
+    return write(directions, program.direction[wave], jax.tree.map(weighted, grads))
+
+
+def _gather_groups(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:
+    """Adds each lane's gradient to its direction; a product, since scattered sums have no order on a GPU."""
+    rows = jnp.arange(program.sizes.directions + 1)
+    is_lane = program.direction[wave] < program.sizes.directions
+    share = jnp.where(rows[:, None] == program.direction[wave], program.weight[wave], 0.0)
+    begins = jnp.append(program.starts[wave], True)
+
+    def add(direction: jax.Array, grad: jax.Array) -> jax.Array:
+        def along(mask: jax.Array) -> jax.Array:
+            return mask.reshape(-1, *[1] * (grad.ndim - 1))
+
+        precise = jnp.promote_types(grad.dtype, jnp.float32)
+        lanes = jnp.where(along(is_lane), grad, 0).astype(precise)
+        added = jnp.tensordot(
+            share.astype(precise), lanes, axes=1, precision=jax.lax.Precision.HIGHEST
+        )
+        return (jnp.where(along(begins), 0, direction) + added).astype(direction.dtype)
+
+    return jax.tree.map(add, directions, grads)
+
+
+def measure_state(problem: Problem, program: Program, state: LoopState) -> Measured:
+    """Judges the recorded models of a finished loop."""
+    return measure(
+        problem, program.record_lanes, program.record_weights, state.recorded, state.losses
+    )
 
 
 def measure(
     problem: Problem,
     record_lanes: jax.Array,
     record_weights: jax.Array,
-    recorded: jax.Array,
+    recorded: Any,
     losses: jax.Array,
 ) -> Measured:
     """Judges recorded models, one after the other.
@@ -208,21 +239,23 @@ def measure(
         problem: Objective and metrics.
         record_lanes: int32[R, B], places in ``losses`` (flattened) of the jobs behind each record.
         record_weights: float[R, B], their weights; 0: padding.
-        recorded: float[R + 1, P], flat models; the last row is scratch.
+        recorded: R + 1 rows of models; the last row is scratch.
         losses: float[...], losses of jobs.
 
     Returns:
         The records' values.
     """
     objective = problem.objective
-    _, unravel = ravel_pytree(problem.params)
+    layout = layout_of(problem.params)
 
-    def judge(flat: jax.Array) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
-        params = unravel(flat)
+    def judge(row: Any) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
+        params = layout.unpack(row)
         loss = jnp.zeros((), losses.dtype) if objective is None else objective(params)
-        return loss, problem.metrics(params), jnp.all(jnp.isfinite(flat))
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(row)]
+        return loss, problem.metrics(params), jnp.all(jnp.array(finite))
 
-    loss, metrics, finite = jax.lax.map(judge, recorded[:-1])
+    rows = jax.tree.map(lambda leaf: leaf[:-1], recorded)
+    loss, metrics, finite = jax.lax.map(judge, rows)
     if objective is None:
         behind = losses.reshape(-1)[record_lanes]
         weights = record_weights.astype(behind.dtype)

@@ -51,6 +51,7 @@ class Sizes:
         "delay",
         "last_worker",
         "time",
+        "copies",
         "copy_slot",
         "copy_record",
         "record_lanes",
@@ -78,6 +79,7 @@ class Program:
     delay: Array  # int32[W, M], largest of the update's gradients
     last_worker: Array  # int32[W, M], worker of the arrival that made the update
     time: Array  # float[W, M], of that arrival
+    copies: Array  # int32[W], versions recorded after each wave
     copy_slot: Array  # int32[W, C], versions to be recorded
     copy_record: Array  # int32[W, C], record they become; R: none
     record_lanes: (
@@ -162,6 +164,7 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
         delay=_scatter(updates, turn, made.delay, 0),
         last_worker=_scatter(updates, turn, np.asarray(trace.worker)[enders], 0),
         time=_scatter(updates, turn, np.asarray(trace.time)[enders], 0.0),
+        copies=np.bincount(record_wave, minlength=sizes.waves).astype(np.int32),
         copy_slot=_scatter(copies[1], copies[0], slot[made.records], sizes.slots),
         copy_record=_scatter(copies[1], copies[0], np.arange(len(made.records)), sizes.records),
         record_lanes=record_lanes,
@@ -174,18 +177,23 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
 def stack(plans: Sequence[Plan]) -> Program:
     """One program for several plans: every array has a leading axis over plans, but for the bounds of the loops.
 
-    The bounds, ``n_waves`` and ``turns``, are the largest of the plans, so that under vmap a loop stays one loop; what is
+    The bounds, ``n_waves``, ``turns`` and ``copies``, are the largest of the plans, so that under vmap a loop stays one loop; what is
     padding for a plan is masked. `stacked_axes` gives the axes for vmap.
     """
     sizes = sizes_of(plans)
     programs = [assemble(made, sizes) for made in plans]
     joined = jax.tree.map(lambda *leaves: np.stack(leaves), *programs)
-    return replace(joined, n_waves=joined.n_waves.max(), turns=joined.turns.max(axis=0))
+    return replace(
+        joined,
+        n_waves=joined.n_waves.max(),
+        turns=joined.turns.max(axis=0),
+        copies=joined.copies.max(axis=0),
+    )
 
 
 def stacked_axes(program: Program) -> Program:
     """The ``in_axes`` of a stacked program: 0 everywhere, None for the bounds."""
-    return replace(jax.tree.map(lambda _: 0, program), n_waves=None, turns=None)
+    return replace(jax.tree.map(lambda _: 0, program), n_waves=None, turns=None, copies=None)
 
 
 def _scatter(

@@ -1,0 +1,180 @@
+"""How fast a trace is replayed, beside five rivals that do the same arithmetic.
+
+    ours  simulation.replay, waves
+    (a)   a Python heap loop around a jitted gradient and a jitted update
+    (b)   a plain NumPy loop on the given trace
+    (c)   one lax.scan, one event at a time (simulation.replay with waves=False)
+    (d)   synchronous rounds of the same number of gradients, vmapped: the upper bound, another algorithm
+
+Run ``python -m benchmarks.replay``; it prints a Markdown table of ratios of time, rival over ours (for (d) ours over (d)).
+"""
+
+import argparse
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+
+from asyncjax import clocks, problems, simulation, traces
+from benchmarks.timing import ratio, seconds, setting
+
+N = 64
+SPEEDS = {
+    "equal": np.ones(N),
+    "sqrt": np.sqrt(1.0 + np.arange(N)),
+    "linear": 1.0 + np.arange(N),
+}
+
+
+class Size(NamedTuple):
+    inputs: int
+    hidden: int
+    classes: int
+    batch: int
+    updates: int
+
+
+SIZES = {
+    "54-8-2, batch 8": Size(54, 8, 2, 8, 4096),
+    "64-32-10, batch 16": Size(64, 32, 10, 16, 4096),
+    "784-128-10, batch 32": Size(784, 128, 10, 32, 512),
+}
+STEP = 0.05
+
+
+def data_of(size: Size) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows, 4 batches a worker, float32[rows, inputs] and int[rows]."""
+    rng = np.random.default_rng(0)
+    rows = N * 4 * size.batch
+    features = rng.normal(size=(rows, size.inputs)).astype(np.float32)
+    return features, rng.integers(0, size.classes, rows)
+
+
+def problem_of(size: Size) -> problems.Problem:
+    """A tanh network on the random rows; a job's rows follow from its number alone."""
+    model = problems.MLP(hidden=(size.hidden,), classes=size.classes, activation=nn.tanh)
+    return problems.classification(
+        model,
+        *data_of(size),
+        n_workers=N,
+        batch=problems.cyclic(size.batch),
+        key=jax.random.key(0),
+    )
+
+
+def numpy_loop(
+    size: Size, problem: problems.Problem, trace: traces.EventTrace
+) -> Callable[[], Any]:
+    """Rival (b)."""
+    features, labels = data_of(size)
+    features = features.reshape(N, -1, size.inputs)
+    labels = labels.reshape(N, -1)
+    start = jax.tree.map(np.asarray, problem.params)
+    layers = [
+        start["Dense_0"]["kernel"],
+        start["Dense_0"]["bias"],
+        start["Dense_1"]["kernel"],
+        start["Dense_1"]["bias"],
+    ]
+    identity = np.eye(size.classes, dtype=np.float32)
+    columns = list(
+        zip(trace.worker.tolist(), trace.job.tolist(), trace.read_version.tolist(), strict=True)
+    )
+    last_reader = {version: e for e, (_, _, version) in enumerate(columns)}
+
+    def run() -> list[np.ndarray]:
+        x, versions = layers, {0: layers}
+        for e, (worker, job, read) in enumerate(columns):
+            w1, b1, w2, b2 = versions[read]
+            at = (job % 4) * size.batch
+            rows = features[worker, at : at + size.batch]
+            hidden = np.tanh(rows @ w1 + b1)
+            scores = hidden @ w2 + b2
+            scores -= scores.max(1, keepdims=True)
+            odds = np.exp(scores)
+            slope = odds / odds.sum(1, keepdims=True)
+            slope -= identity[labels[worker, at : at + size.batch]]
+            slope /= np.float32(size.batch)
+            back = (slope @ w2.T) * (1 - hidden * hidden)
+            grads = (rows.T @ back, back.sum(0), hidden.T @ slope, slope.sum(0))
+            x = [value - np.float32(STEP) * grad for value, grad in zip(x, grads, strict=True)]
+            if e + 1 in last_reader:
+                versions[e + 1] = x
+            if last_reader[read] == e:
+                del versions[read]
+        return x
+
+    return run
+
+
+def heap_loop(problem: problems.Problem, speeds: np.ndarray, updates: int) -> Callable[[], Any]:
+    """Rival (a)."""
+    optimizer = optax.sgd(STEP)
+    gradient = jax.jit(
+        lambda params, worker, job: problem.gradient(params, worker, job, jax.random.key(0))[1]
+    )
+
+    @jax.jit
+    def step(params: Any, state: Any, grads: Any) -> tuple[Any, Any]:
+        update, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, update), state
+
+    def run() -> Any:
+        params, state = problem.params, optimizer.init(problem.params)
+        heap = [(speeds[i], i, 0, params) for i in range(N)]
+        for _ in range(updates):
+            now, worker, job, read = heappop(heap)
+            params, state = step(params, state, gradient(read, worker, job))
+            heappush(heap, (now + speeds[worker], worker, job + 1, params))
+        return params
+
+    return run
+
+
+def contest(name: str, speeds: str, repeats: int) -> str:
+    """One row of the table."""
+    size = SIZES[name]
+    problem, optimizer = problem_of(size), optax.sgd(STEP)
+    trace = traces.asynchronous(clocks.constant(SPEEDS[speeds]), n_updates=size.updates)
+    rounds = traces.synchronous(clocks.constant(np.ones(N)), k=N, n_updates=size.updates // N)
+    plans = [simulation.plan(made, record_every=size.updates) for made in (trace, rounds)]
+    taken = seconds(
+        {
+            "ours": lambda: simulation.replay(problem, plans[0], optimizer).params,
+            "a": heap_loop(problem, SPEEDS[speeds], size.updates),
+            "b": numpy_loop(size, problem, trace),
+            "c": lambda: simulation.replay(problem, plans[0], optimizer, waves=False).params,
+            "d": lambda: simulation.replay(problem, plans[1], optimizer).params,
+        },
+        repeats,
+    )
+    ours = taken["ours"]
+    rate = np.median(ours) / size.updates * 1e6
+    cells = [ratio(taken[rival], ours) for rival in "abc"] + [ratio(ours, taken["d"])]
+    return f"| {name} | {speeds} | {plans[0].width} | {' | '.join(cells)} | {rate:.1f} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument(
+        "--sizes", type=int, default=len(SIZES), help="only the first so many models"
+    )
+    arguments = parser.parse_args()
+    print(f"{setting()}; {arguments.repeats} rounds, median (quartiles) of ratios of time\n")
+    print(
+        "| model | speeds | width | (a) / ours | (b) / ours | (c) / ours | ours / (d) | us an update |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name in list(SIZES)[: arguments.sizes]:
+        for speeds in SPEEDS:
+            print(contest(name, speeds, arguments.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()
