@@ -129,7 +129,9 @@ def _spread(values: Any, smaller: bool = True) -> results.Spread:
 
 
 def _at_horizon(settings: "Settings", outcome: "Outcome", values: np.ndarray) -> np.ndarray:
-    return results.resample(outcome.time, values, [settings.horizon], stepwise=True)[:, 0]
+    """The last value within the horizon, float[S]; NaN where the run had diverged."""
+    last = np.sum(outcome.time <= settings.horizon, axis=1) - 1
+    return values[np.arange(len(values)), last]
 
 
 def _panels(

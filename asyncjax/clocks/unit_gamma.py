@@ -4,8 +4,9 @@ Marsaglia and Tsang: with `d = a - 1/3`, `c = 1 / (3 sqrt(d))`, `Z` normal and `
 `d V`, `V = (1 + c Z)^3`, if `V > 0` and `log U < Z^2 / 2 + d (1 - V + log V)`. At least 95 % of
 attempts are accepted for `a >= 1`; a shape below 1 is drawn as `Gamma(a + 1) * U^(1/a)`.
 
-Attempt `r = 1, 2, ...` uses `fold_in(key, r)` alone and the power `U^(1/a)` the key itself, so a draw does not depend on the draws beside it. Unlike
-`jax.random.gamma`, which runs one draw after another on a CPU, all draws attempt at once.
+Attempt `r = 1, 2, ...` uses `fold_in(key, r)` alone, and the power `U^(1/a)` the key itself, so a
+draw does not depend on the draws beside it. Unlike `jax.random.gamma`, which on a CPU makes one draw
+after another, all draws attempt at once.
 """
 
 import math

@@ -177,8 +177,8 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
 def stack(plans: Sequence[Plan]) -> Program:
     """One program for several plans: every array has a leading axis over plans, but for the bounds of the loops.
 
-    The bounds, ``n_waves``, ``turns`` and ``copies``, are the largest of the plans, so that under vmap a loop stays one loop; what is
-    padding for a plan is masked. `stacked_axes` gives the axes for vmap.
+    The bounds, ``n_waves``, ``turns`` and ``copies``, are the largest of the plans, so that under vmap a loop stays one
+    loop; what is padding for a plan is masked. `stacked_axes` gives the axes for vmap.
     """
     sizes = sizes_of(plans)
     programs = [assemble(made, sizes) for made in plans]

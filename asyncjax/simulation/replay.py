@@ -16,6 +16,7 @@ import optax
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.events import events_of, run_events
+from asyncjax.simulation.layout import FLAT_BELOW
 from asyncjax.simulation.long_run import Progress, run_in_pieces
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
@@ -66,7 +67,8 @@ def replay(
         record_every: Record every so many versions, and the last; None: about a hundred records. A record holds a model
             until the end of the run.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None: ``jax.random.key(0)``.
-        waves: False: one event at a time, the same result.
+        waves: False: one event at a time, the same result. True: in waves; but where neither a plan nor a width is given,
+            a model of 8192 parameters or more on a CPU still goes one event at a time, which is measured to be faster.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         memory_limit: Bytes; a run whose buffers exceed it is refused before anything compiles.
         progress: Called on the host a few times a second with how far the run is; needs concrete arguments.
@@ -96,9 +98,12 @@ def replay(
     key = jax.random.key(0) if key is None else key
     sizes = sizes_of([made])
     check_memory(memory(problem.params, sizes), 1, memory_limit)
-    if not waves:
+    alone = progress is None and checkpoint is None
+    if not waves or (
+        alone and width is None and not isinstance(trace, Plan) and _one_by_one(problem)
+    ):
         done = _events(problem, events_of(made), sizes, Same(optimizer), key)
-    elif progress is None and checkpoint is None:
+    elif alone:
         done = _waves(problem, assemble(made, sizes), Same(optimizer), key)
     else:
         done = run_in_pieces(problem, made, sizes, optimizer, key, progress, checkpoint)
@@ -106,6 +111,12 @@ def replay(
     return Run(
         params, opt_state, records_of(made, measured), Source((made.trace,), (costs_of(made),))
     )
+
+
+def _one_by_one(problem: Problem) -> bool:
+    """Whether batching over models loses: XLA's batched products are slow on a CPU for all but small models."""
+    size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
+    return jax.default_backend() == "cpu" and size >= FLAT_BELOW
 
 
 @partial(jax.jit, static_argnames="optimizer")
