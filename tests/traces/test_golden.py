@@ -121,7 +121,9 @@ def test_golden_row(name):
     trace = make(n_updates, **arguments)
     shown = [
         f"{t:g}/{w}/{r}" + ("" if used else "*")
-        for t, w, r, used in zip(trace.time, trace.worker, trace.read_version, trace.used, strict=True)
+        for t, w, r, used in zip(
+            trace.time, trace.worker, trace.read_version, trace.used, strict=True
+        )
     ]
     assert shown[: len(first.split())] == first.split()
     assert (len(trace.time), trace.time[-1]) == (arrivals, last)
@@ -142,7 +144,14 @@ def test_fresher_than_five_throws_the_first_stale_gradient_away():
 
 def test_pure_counts_are_the_whole_jobs_that_fit():
     trace = make(120)
-    assert np.bincount(trace.worker).tolist() == [50, 25, 16, 12, 9, 8]  # floor(50 / s), the last instant is cut
+    assert np.bincount(trace.worker).tolist() == [
+        50,
+        25,
+        16,
+        12,
+        9,
+        8,
+    ]  # floor(50 / s), the last instant is cut
 
 
 def test_equal_speeds_give_delay_n_minus_one():

@@ -29,7 +29,10 @@ def compare(trace, twin):
     for name in ("time", "worker", "job", "read_version", "version", "used", "steps", "start"):
         np.testing.assert_array_equal(getattr(trace, name), twin[name], err_msg=name)
     np.testing.assert_allclose(trace.weight, twin.weight, rtol=1e-6)
-    assert list(zip(trace.open_jobs.worker, trace.open_jobs.read_version, strict=True)) == twin.open_jobs
+    assert (
+        list(zip(trace.open_jobs.worker, trace.open_jobs.read_version, strict=True))
+        == twin.open_jobs
+    )
     assert list(zip(*trace.cancelled, strict=True)) == twin.cancelled
 
 
@@ -54,7 +57,9 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, concurrency, lead, gri
     reaches_all = not pure or open_jobs >= n
     if collect == "wait_for":
         b = min(b, open_jobs)
-    if (not reaches_all and collect == "per_worker") or not (pure and reaches_all or lead == np.inf):
+    if (not reaches_all and collect == "per_worker") or not (
+        pure and reaches_all or lead == np.inf
+    ):
         return  # a worker that is not asked would be waited for, for ever
     rule, extra = COLLECTIONS[collect](b)
     twin = events.simulate(
@@ -88,9 +93,13 @@ def test_random_dispatch_equals_the_loop_on_its_own_sequence(dispatch):
     trace = traces.asynchronous(clock, n_updates=60, dispatch=dispatch(), key=key)
     # With immediate steps version v >= 1 was created by the arrival that handed out the job reading it.
     worker_of = dict(zip(trace.read_version.tolist(), trace.worker.tolist(), strict=True))
-    worker_of |= dict(zip(trace.open_jobs.read_version.tolist(), trace.open_jobs.worker.tolist(), strict=True))
+    worker_of |= dict(
+        zip(trace.open_jobs.read_version.tolist(), trace.open_jobs.worker.tolist(), strict=True)
+    )
     sequence = [worker_of[v] for v in range(1, 61)]
-    twin = events.simulate(lambda i, j: [1.0, 2.0, 3.5, 5.0][i], 4, 60, dispatch="listed", sequence=sequence)
+    twin = events.simulate(
+        lambda i, j: [1.0, 2.0, 3.5, 5.0][i], 4, 60, dispatch="listed", sequence=sequence
+    )
     compare(trace, twin)
 
 
