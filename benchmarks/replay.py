@@ -31,6 +31,8 @@ SPEEDS = {
 
 
 class Size(NamedTuple):
+    """A network, its batch, and how long it is trained."""
+
     inputs: int
     hidden: int
     classes: int

@@ -254,9 +254,10 @@ def _sections(
             "Setting and limits",
             f"- Network: one hidden layer of {settings.hidden} units; batches of {settings.batch} rows drawn by each worker"
             " from its own shard.\n"
-            f"- Shards: labels divided by a Dirichlet law with concentration {settings.concentration:g}, regardless of speed.\n"
-            f"- Times: gamma law with shape 4, means from 1 to {settings.slowest:g} in geometric steps; a gradient of 16 rows"
-            " takes as long on every job of one worker in the mean. Communication is free.\n"
+            f"- Shards: labels divided by a Dirichlet law with concentration {settings.concentration:g},"
+            " regardless of speed.\n"
+            f"- Times: gamma law with shape 4, means from 1 to {settings.slowest:g} in geometric steps; communication is"
+            " free.\n"
             "- One data set, one network, one law of speeds: the order of the methods is an observation, not a theorem."
             " Times are simulated and say nothing about any machine.",
         ),

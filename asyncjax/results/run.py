@@ -92,7 +92,7 @@ class Run:
         return _only(self.source.costs, "costs")
 
     @property
-    def delay_overflows(self) -> Array:
+    def delay_overflows(self) -> Any:
         """Steps that a delay-adaptive rule left out because the delay exceeded its history, int32; 0 for other rules."""
         found = optax.tree.get_all_with_path(self.opt_state, "delay_overflows")
         return sum((value for _, value in found), np.int32(0))

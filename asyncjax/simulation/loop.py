@@ -81,8 +81,8 @@ def advance(
     optimizer: optax.GradientTransformation,
     key: jax.Array,
     state: LoopState,
-    first: int | jax.Array,
-    last: int | jax.Array,
+    first: Any,
+    last: Any,
 ) -> LoopState:
     """Runs waves ``first`` .. ``last - 1``; a long run may be cut anywhere without changing a bit."""
     layout = layout_of(problem.params)
@@ -156,10 +156,10 @@ def update_once(
     optimizer: optax.GradientTransformationExtraArgs,
     layout: Layout,
     direction: Any,
-    slots: tuple[jax.Array, jax.Array],
-    extras: dict[str, jax.Array],
+    slots: tuple[Any, Any],
+    extras: dict[str, Any],
     carry: tuple[Any, Any, Any],
-    made: jax.Array | None = None,
+    made: Any = None,
 ) -> tuple[Any, Any, Any]:
     """One server update.
 
@@ -228,8 +228,8 @@ def measure_state(problem: Problem, program: Program, state: LoopState) -> Measu
 
 def measure(
     problem: Problem,
-    record_lanes: jax.Array,
-    record_weights: jax.Array,
+    record_lanes: Any,
+    record_weights: Any,
     recorded: Any,
     losses: jax.Array,
 ) -> Measured:

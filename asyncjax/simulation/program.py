@@ -15,6 +15,7 @@ from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.waves import ceil_to_grid
 
 Array = jax.Array | np.ndarray
+Scalar = Array | np.integer
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Sizes:
 class Program:
     """A plan as arrays; index S, Q or R stands for 'nowhere'."""
 
-    n_waves: Array  # int32, waves that run
+    n_waves: Scalar  # int32, waves that run
     worker: Array  # int32[W, L]
     job: Array  # int32[W, L]
     read_slot: Array  # int32[W, L], where the lane's model is
@@ -86,7 +87,7 @@ class Program:
         Array  # int32[R, B], flat lanes (wave * L + lane) of the gradients behind each record
     )
     record_weights: Array  # float[R, B], their weights; 0: padding
-    first_slot: Array  # int32, where version 0 is kept
+    first_slot: Scalar  # int32, where version 0 is kept
     sizes: Sizes
 
 

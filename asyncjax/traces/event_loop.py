@@ -6,10 +6,11 @@ next. An arrival costs O(log n): only the workers named in the reaction, and tho
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.dispatch import Answer
@@ -193,6 +194,6 @@ class EventLoop:
         )
 
 
-def _columns(rows: Sequence[tuple], dtypes: Sequence[Callable]) -> list[np.ndarray]:
+def _columns(rows: Sequence[tuple], dtypes: Sequence[DTypeLike]) -> list[np.ndarray]:
     columns = list(zip(*rows, strict=True)) or [()] * len(dtypes)
     return [np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)]

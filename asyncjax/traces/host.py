@@ -7,10 +7,12 @@ iterator of durations per worker, drawn in blocks.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from asyncjax.clocks import Clock
 
@@ -34,7 +36,7 @@ def on_host(key: jax.Array | None) -> Iterator[jax.Array]:
             yield jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(key))
 
 
-def check_key(key: object, needed_by: str | None) -> None:
+def check_key(key: Any, needed_by: str | None) -> None:
     """Refuses a missing key where something is random, and anything that is not one typed key.
 
     Raises:
@@ -47,7 +49,7 @@ def check_key(key: object, needed_by: str | None) -> None:
                 f"key must be given: {needed_by} is random; pass key=jax.random.key(seed)"
             )
         return
-    if isinstance(key, jax.core.Tracer):
+    if isinstance(key, Tracer):
         raise TypeError(
             "key must be a concrete key: a trace is made on the host, outside jit and vmap"
         )

@@ -11,7 +11,7 @@ import pytest
 from asyncjax import clocks, problems, simulation, steps, traces
 from tests.oracles import events
 from tests.oracles.problems import logistic_data, logistic_gradient, logistic_rows
-from tests.simulation.shared import N, RULES, columns, quadratic, trace_of
+from tests.simulation.shared import RULES, N, columns, quadratic, trace_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 EVERY_RULE = [*RULES, "synchronous 4"]

@@ -116,7 +116,6 @@ def test_memory_is_stated_and_refused():
     simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total)
     with pytest.raises(MemoryError, match=r"memory_limit is .* but 1 run\(s\) keep .*versions"):
         simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total - 1)
+    keys, limit = jax.random.split(jax.random.key(0), 2), 5 * stated.total
     with pytest.raises(MemoryError, match=r"6 run\(s\)"):
-        keys = jax.random.split(jax.random.key(0), 2)
-        limit = 5 * stated.total
         simulation.sweep(problem, trace, optax.sgd, STEPS, keys=keys, memory_limit=limit)

@@ -58,7 +58,7 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, concurrency, lead, gri
     if collect == "wait_for":
         b = min(b, open_jobs)
     if (not reaches_all and collect == "per_worker") or not (
-        pure and reaches_all or lead == np.inf
+        (pure and reaches_all) or lead == np.inf
     ):
         return  # a worker that is not asked would be waited for, for ever
     rule, extra = COLLECTIONS[collect](b)

@@ -58,7 +58,7 @@ class Trace(Protocol):
         ...
 
     @property
-    def n_workers(self) -> int:
+    def n_workers(self) -> int | None:
         """How many workers there are."""
         ...
 
@@ -97,7 +97,11 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
     """
     if not (np.isfinite(until) and until > 0):
         raise ValueError(f"until is {until}; it must be a positive finite time.")
-    n_workers = int(trace.n_workers)
+    if trace.start is None:
+        raise ValueError(
+            "trace does not record when jobs start (start is None), so no job can be drawn."
+        )
+    n_workers = trace.n_workers or int(np.max(trace.worker)) + 1
     with drawing():
         figure = new_figure(9.0, min(max(1.6 + 0.17 * n_workers, 2.6), 12.0))
         axes = figure.subplots()

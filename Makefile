@@ -1,0 +1,35 @@
+# One environment in .venv; every target installs what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test check bench clean
+
+run: .venv/run  ## the main job: which way of training copes best with uneven workers?
+	$(BIN)/python -m experiments.compare
+
+test: .venv/test  ## all tests and doctests
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/test  ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+bench: .venv/run  ## side-by-side timings, as Markdown tables
+	$(BIN)/python -m benchmarks.replay
+	$(BIN)/python -m benchmarks.traces
+
+clean:
+	rm -rf .venv output
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/run: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[experiments]"
+	@touch $@
+
+.venv/test: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[test]"
+	@touch $@ .venv/run
