@@ -4,13 +4,14 @@ Device values (params, optimizer state, losses, metrics) are pytree leaves and c
 alone decides (times, versions, delays, costs) is known on the host.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
+from jax.core import Tracer
 
 from asyncjax.traces import EventTrace
 
@@ -57,7 +58,7 @@ class Source:
     data_fields=["params", "opt_state", "records"],
     meta_fields=["source"],
 )
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """Outcome of a simulation.
 
@@ -71,7 +72,17 @@ class Run:
     params: Any
     opt_state: Any
     records: Records
-    source: Source = field(repr=False)
+    source: Source
+
+    def __repr__(self) -> str:
+        """One line: how far, how long, from which loss to which."""
+        records, shape = self.records, np.shape(self.records.loss)
+        runs = f"{int(np.prod(shape[:-1]))} runs of " if len(shape) > 1 else ""
+        version, time = np.asarray(records.version), np.asarray(records.time)
+        text = f"{runs}{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units, {shape[-1]} records"
+        if len(shape) == 1 and not isinstance(records.loss, Tracer):
+            text += f", loss {float(records.loss[0]):.4g} -> {float(records.loss[-1]):.4g}"
+        return f"Run({text})"
 
     @property
     def trace(self) -> EventTrace:

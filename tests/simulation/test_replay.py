@@ -240,3 +240,11 @@ def test_a_whole_run_comes_out_of_vmap():
     )
     assert run.records.loss.shape == (2, 2)
     assert run.trace is trace
+    assert repr(run).startswith("Run(2 runs of 60 updates in ")
+
+
+def test_a_run_prints_as_one_line():
+    problem, _ = quadratic()
+    run = simulation.replay(problem, trace_of("pure"), optax.sgd(0.05), record_every=20)
+    assert repr(run).startswith("Run(60 updates in ")
+    assert "3 records, loss" in repr(run)
