@@ -76,7 +76,7 @@ class Run:
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
-        records, shape = self.records, np.shape(self.records.loss)
+        records, shape = self.records, tuple(self.records.loss.shape)
         runs = f"{int(np.prod(shape[:-1]))} runs of " if len(shape) > 1 else ""
         version, time = np.asarray(records.version), np.asarray(records.time)
         text = f"{runs}{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units, {shape[-1]} records"
