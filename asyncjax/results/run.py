@@ -76,11 +76,12 @@ class Run:
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
-        records, shape = self.records, tuple(self.records.loss.shape)
-        runs = f"{int(np.prod(shape[:-1]))} runs of " if len(shape) > 1 else ""
+        records = self.records
+        *several, count = self.records.loss.shape
+        runs = f"{int(np.prod(several))} runs of " if several else ""
         version, time = np.asarray(records.version), np.asarray(records.time)
-        text = f"{runs}{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units, {shape[-1]} records"
-        if len(shape) == 1 and not isinstance(records.loss, Tracer):
+        text = f"{runs}{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units, {count} records"
+        if not several and not isinstance(records.loss, Tracer):
             text += f", loss {float(records.loss[0]):.4g} -> {float(records.loss[-1]):.4g}"
         return f"Run({text})"
 
