@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-# Tags of the link streams ("down" and "up" in ASCII), far above any number of workers.
+# Tags of the link streams ("down" and "uplo" in ASCII), far above any number of workers.
 DOWNLOAD_STREAM = 0x646F776E
-UPLOAD_STREAM = 0x00007570
+UPLOAD_STREAM = 0x75706C6F
 
 
 def check_key(key: Array | None) -> None:

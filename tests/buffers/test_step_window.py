@@ -25,7 +25,7 @@ def windows(steps, delays):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.floats(0, 1, width=32), min_size=LENGTH, max_size=LENGTH),
+    st.lists(st.floats(0, 1, width=32, allow_subnormal=False), min_size=LENGTH, max_size=LENGTH),
     st.lists(st.integers(-2, 15), min_size=LENGTH, max_size=LENGTH),
 )
 def test_window_is_the_sum_of_the_last_steps(steps, delays):
