@@ -15,10 +15,10 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.layout import blank, layout_of, read, repeat, write
 from asyncjax.simulation.loop import Measured, measure, update_once
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Sizes, exact_weights
+from asyncjax.simulation.rows import blank, read, repeat, write
 
 
 class Events(NamedTuple):
@@ -79,20 +79,18 @@ def run_events(
     """Replays events one at a time; pure and traceable; arguments and results as in `loop.run_waves`."""
     optimizer = optax.with_extra_args_support(optimizer)
     params = jax.tree.map(jnp.asarray, problem.params)
-    layout = layout_of(params)
-    row = layout.pack(params)
 
     def event(carry: tuple[Any, ...], e: Events) -> tuple[tuple[Any, ...], jax.Array]:
         params, opt_state, versions, direction, recorded = carry
         job_key = jax.random.fold_in(jax.random.fold_in(key, e.worker), e.job)
-        model = layout.unpack(read(versions, e.read_slot))
+        model = read(versions, e.read_slot)
         loss, grads = problem.gradient(model, e.worker, e.job, job_key)
         weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
         if not sizes.single:
             weighted = jax.tree.map(jnp.add, direction, weighted)
         extras = {"delay": e.delay, "worker": e.last_worker, "time": e.time}
         slots = (e.oldest_slot, e.write_slot)
-        step = partial(update_once, optimizer, layout, weighted, slots, extras)
+        step = partial(update_once, optimizer, weighted, slots, extras)
         before = (params, opt_state, versions)
         if sizes.single:
             params, opt_state, versions = step(before)
@@ -102,7 +100,7 @@ def run_events(
         is_record = e.steps & (e.record < sizes.records)
         recorded = jax.lax.cond(
             is_record,
-            lambda kept: write(kept, e.record, layout.pack(params)),
+            lambda kept: write(kept, e.record, params),
             lambda kept: kept,
             recorded,
         )
@@ -111,9 +109,9 @@ def run_events(
     carry = (
         params,
         jax.tree.map(jnp.asarray, optimizer.init(params)),
-        repeat(row, sizes.slots + 1),
+        repeat(params, sizes.slots + 1),
         jax.tree.map(jnp.zeros_like, params),
-        blank(row, sizes.records + 1),
+        blank(params, sizes.records + 1),
     )
     columns = events._replace(record_events=None, record_weights=None)
     (params, opt_state, _, _, recorded), losses = jax.lax.scan(event, carry, columns)

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.layout import Layout, blank, layout_of, read, repeat, write
 from asyncjax.simulation.program import Program
+from asyncjax.simulation.rows import blank, read, repeat, write
 
 
 class LoopState(NamedTuple):
@@ -63,14 +63,13 @@ def begin(problem: Problem, program: Program, optimizer: optax.GradientTransform
     """The state before the first wave: every row holds version 0."""
     sizes = program.sizes
     params = jax.tree.map(jnp.asarray, problem.params)
-    row = layout_of(params).pack(params)
     loss, _ = jax.eval_shape(problem.gradient, params, 0, 0, jax.random.key(0))
     return LoopState(
         params,
         jax.tree.map(jnp.asarray, optimizer.init(params)),
-        repeat(row, sizes.slots + 1),
-        blank(row, sizes.directions + 1),
-        blank(row, sizes.records + 1),
+        repeat(params, sizes.slots + 1),
+        blank(params, sizes.directions + 1),
+        blank(params, sizes.records + 1),
         jnp.zeros((sizes.waves, sizes.width), loss.dtype),
     )
 
@@ -85,16 +84,13 @@ def advance(
     last: Any,
 ) -> LoopState:
     """Runs waves ``first`` .. ``last - 1``; a long run may be cut anywhere without changing a bit."""
-    layout = layout_of(problem.params)
     optimizer = optax.with_extra_args_support(optimizer)
     gather = _gather_single if program.sizes.single else _gather_groups
 
     def wave(number: jax.Array, state: LoopState) -> LoopState:
-        loss, grads = _gradients(problem, program, layout, key, number, state.versions)
+        loss, grads = _gradients(problem, program, key, number, state.versions)
         directions = gather(program, number, state.directions, grads)
-        params, opt_state, versions = _updates(
-            program, optimizer, layout, number, state, directions
-        )
+        params, opt_state, versions = _updates(program, optimizer, number, state, directions)
 
         def copy(turn: jax.Array, recorded: Any) -> Any:
             model = read(versions, program.copy_slot[number, turn])
@@ -110,17 +106,15 @@ def advance(
 def _gradients(
     problem: Problem,
     program: Program,
-    layout: Layout,
     key: jax.Array,
     wave: jax.Array,
     versions: Any,
 ) -> tuple[jax.Array, Any]:
     """Losses [L] and gradients (L rows) of a wave's lanes."""
 
-    def gradient(row: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
+    def gradient(model: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
         job_key = jax.random.fold_in(jax.random.fold_in(key, worker), job)
-        loss, grads = problem.gradient(layout.unpack(row), worker, job, job_key)
-        return loss, layout.pack(grads)
+        return problem.gradient(model, worker, job, job_key)
 
     models = read(versions, program.read_slot[wave])
     return jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
@@ -129,7 +123,6 @@ def _gradients(
 def _updates(
     program: Program,
     optimizer: optax.GradientTransformationExtraArgs,
-    layout: Layout,
     wave: jax.Array,
     state: LoopState,
     directions: Any,
@@ -143,10 +136,10 @@ def _updates(
             "worker": program.last_worker[at],
             "time": program.time[at],
         }
-        direction = layout.unpack(read(directions, program.update_direction[at]))
+        direction = read(directions, program.update_direction[at])
         slots = (program.oldest_slot[at], program.write_slot[at])
         made = program.made[at] if program.sizes.masked else None
-        return update_once(optimizer, layout, direction, slots, extras, carry, made)
+        return update_once(optimizer, direction, slots, extras, carry, made)
 
     carry = (state.params, state.opt_state, state.versions)
     return jax.lax.fori_loop(0, program.turns[wave], update, carry)
@@ -154,7 +147,6 @@ def _updates(
 
 def update_once(
     optimizer: optax.GradientTransformationExtraArgs,
-    layout: Layout,
     direction: Any,
     slots: tuple[Any, Any],
     extras: dict[str, Any],
@@ -165,7 +157,6 @@ def update_once(
 
     Args:
         optimizer: Takes extras.
-        layout: Of the rows of ``versions``.
         direction: The step's direction, like params.
         slots: Where the oldest model that was read is, and where the new version goes.
         extras: Handed to the optimizer, beside ``read_params``.
@@ -177,7 +168,7 @@ def update_once(
     """
     params, opt_state, versions = carry
     oldest, target = slots
-    read_params = layout.unpack(read(versions, oldest))
+    read_params = read(versions, oldest)
     updates, new_state = optimizer.update(
         direction, opt_state, params, read_params=read_params, **extras
     )
@@ -185,7 +176,7 @@ def update_once(
     if made is not None:
         keep = partial(jax.tree.map, lambda new, old: jnp.where(made, new, old))
         moved, new_state = keep(moved, params), keep(new_state, opt_state)
-    return moved, new_state, write(versions, target, layout.pack(moved))
+    return moved, new_state, write(versions, target, moved)
 
 
 def _gather_single(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:
@@ -246,12 +237,10 @@ def measure(
         The records' values.
     """
     objective = problem.objective
-    layout = layout_of(problem.params)
 
-    def judge(row: Any) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
-        params = layout.unpack(row)
+    def judge(params: Any) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
         loss = jnp.zeros((), losses.dtype) if objective is None else objective(params)
-        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(row)]
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
         return loss, problem.metrics(params), jnp.all(jnp.array(finite))
 
     rows = jax.tree.map(lambda leaf: leaf[:-1], recorded)

@@ -16,13 +16,14 @@ import optax
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.events import events_of, run_events
-from asyncjax.simulation.layout import FLAT_BELOW
 from asyncjax.simulation.long_run import Progress, run_in_pieces
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
 from asyncjax.simulation.plan import Plan, plan
 from asyncjax.simulation.program import Sizes, assemble, sizes_of
 from asyncjax.traces import EventTrace, summarize, worker_count
+
+_LARGE = 8192  # parameters
 
 
 class Same:
@@ -116,7 +117,7 @@ def replay(
 def _one_by_one(problem: Problem) -> bool:
     """Whether batching over models loses: XLA's batched products are slow on a CPU for all but small models."""
     size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
-    return jax.default_backend() == "cpu" and size >= FLAT_BELOW
+    return jax.default_backend() == "cpu" and size >= _LARGE
 
 
 @partial(jax.jit, static_argnames="optimizer")

@@ -248,3 +248,15 @@ def test_a_run_prints_as_one_line():
     run = simulation.replay(problem, trace_of("pure"), optax.sgd(0.05), record_every=20)
     assert repr(run).startswith("Run(60 updates in ")
     assert "3 records, loss" in repr(run)
+
+
+def test_a_large_model_goes_one_by_one_to_the_same_end():
+    def gradient(params, worker, job, key):
+        return jnp.sum(params), params * (1.0 + 0.1 * worker) - 1.0
+
+    problem = problems.from_gradient(jnp.ones(9000), gradient)
+    trace = trace_of("buffered 3")
+    alone = simulation.replay(problem, trace, optax.sgd(0.05))
+    waves = simulation.replay(problem, trace, optax.sgd(0.05), width=4)
+    np.testing.assert_allclose(alone.params, waves.params, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(alone.records.loss, waves.records.loss, rtol=1e-12)
