@@ -34,10 +34,10 @@ class Settings:
     hidden: int = 32  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
     target: float = 0.90  # test accuracy whose time and cost are reported
-    records: int = 50  # points of a curve
+    records: int = 40  # points of a curve
     seed: int = 0
     step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-6, 3))
+        default_factory=lambda: tuple(2.0**power for power in range(-6, 2))
     )
 
 

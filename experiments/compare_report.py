@@ -55,7 +55,8 @@ def table(settings: "Settings", outcomes: Sequence["Outcome"]) -> results.Table:
         columns,
         tuple(rows),
         caption=f"Median (quartiles) over {settings.seeds} seeds after {settings.horizon:g} units of"
-        " simulated time; 'thrown away' is the share of started gradients that never entered a step.",
+        " simulated time; 'thrown away' is the share of delivered or cancelled gradients that never entered a step. Times are"
+        f" read off at the records, about {settings.horizon / settings.records:.2g} units apart.",
     )
 
 

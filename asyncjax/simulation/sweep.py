@@ -14,6 +14,7 @@ import optax
 
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
+from asyncjax.simulation.flat import flattened
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
 from asyncjax.simulation.plan import plan_alike
@@ -96,7 +97,9 @@ def _grid(
     keys: jax.Array,
 ) -> tuple[Any, Any, Measured]:
     def one(program: Program, key: jax.Array, step: jax.Array) -> tuple[Any, Any, Measured]:
-        return run_waves(problem, program, optimizer.value(step), key)
+        flat_problem, rule, restored = flattened(problem, optimizer.value(step))
+        params, opt_state, measured = run_waves(flat_problem, program, rule, key)
+        return restored(params), opt_state, measured
 
     over_steps = jax.vmap(one, in_axes=(None, None, 0))
     axes = stacked_axes(program) if program.sizes.masked else None

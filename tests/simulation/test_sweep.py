@@ -119,3 +119,26 @@ def test_memory_is_stated_and_refused():
     keys, limit = jax.random.split(jax.random.key(0), 2), 5 * stated.total
     with pytest.raises(MemoryError, match=r"6 run\(s\)"):
         simulation.sweep(problem, trace, optax.sgd, STEPS, keys=keys, memory_limit=limit)
+
+
+@pytest.mark.parametrize("size", [3, 9000])
+def test_the_optimizer_of_a_sweep_sees_the_callers_pytree(size):
+    start = {"w": jnp.ones((size, 2)), "b": jnp.zeros(2)}
+
+    def gradient(params, worker, job, key):
+        return jnp.sum(params["b"]), jax.tree.map(lambda leaf: 0.5 * leaf + worker, params)
+
+    problem = problems.from_gradient(start, gradient, objective=lambda p: jnp.sum(p["w"] ** 2))
+
+    def rule(step):
+        decay = optax.add_decayed_weights(0.1, mask={"w": True, "b": False})
+        return optax.chain(decay, optax.adam(step))
+
+    trace = trace_of("pure", n_updates=20)
+    keys = jax.random.split(jax.random.key(0), 1)
+    run = simulation.sweep(problem, trace, rule, [0.01, 0.1], keys=keys)
+    alone = simulation.replay(problem, trace, rule(0.1), key=keys[0], width=3)
+    for a, b in zip(jax.tree.leaves(run.params), jax.tree.leaves(alone.params), strict=True):
+        np.testing.assert_allclose(a[0, 1], b, rtol=1e-5, atol=1e-6)
+    states = zip(jax.tree.leaves(run.opt_state), jax.tree.leaves(alone.opt_state), strict=True)
+    assert all(a[0, 1].shape == b.shape for a, b in states)
