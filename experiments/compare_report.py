@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax import clocks, problems, results
+from asyncjax import clocks, problems, results, storage
 from asyncjax.results import plots, report
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def table(settings: "Settings", outcomes: Sequence["Outcome"]) -> results.Table:
         columns,
         tuple(rows),
         caption=f"Median (quartiles) over {settings.seeds} seeds after {settings.horizon:g} units of"
-        " simulated time; 'thrown away' is the share of delivered or cancelled gradients that never entered a step. Times are"
-        f" read off at the records, about {settings.horizon / settings.records:.2g} units apart.",
+        " simulated time; 'thrown away' is the share of delivered or cancelled gradients that never entered a step."
+        f" Times are read off at the records, about {settings.horizon / settings.records:.2g} units apart.",
     )
 
 
@@ -114,7 +114,7 @@ def write(
     }
     for name, figure in {**figures, **{f"timeline {k}": v for k, v in timelines.items()}}.items():
         path = settings.output / f"{name.replace(' ', '_')}.png"
-        path.write_bytes(plots.png_bytes(figure))
+        storage.write_atomically(path, plots.png_bytes(figure))
     document = report.render(
         "Which way of training copes best with uneven workers?",
         _summary(settings, outcomes),
