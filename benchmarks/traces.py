@@ -53,7 +53,7 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arrivals", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args()
     print(
         f"{setting()}; {arguments.arrivals} arrivals, exponential times, median of {arguments.repeats}\n"
