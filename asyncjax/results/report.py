@@ -9,7 +9,7 @@ import base64
 import html
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Union
 
 from asyncjax.results.plots.style import png_bytes
@@ -39,9 +39,8 @@ nav ol { margin: 0; padding-left: 1.4rem; }
 figure { margin: 1.75rem 0; }
 figure img { display: block; max-width: 100%; height: auto; background: #ffffff;
   border-radius: 6px; padding: 6px; }
-figcaption, caption { color: var(--soft); font-size: .9rem; text-align: left; }
-figcaption { max-width: 44rem; margin-top: .5rem; }
-caption { padding: 0 0 .4rem; }
+figcaption, .note { color: var(--soft); font-size: .9rem; text-align: left; }
+figcaption, .note { max-width: 44rem; margin-top: .5rem; }
 .scroll { overflow-x: auto; margin: 1.5rem 0; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .8rem; border-bottom: 1px solid var(--line); text-align: left;
@@ -155,10 +154,16 @@ def _section(index: int, section: Section) -> str:
         f"<h2>{html.escape(section.title)}</h2>",
         _paragraphs(section.text),
         *(_figure(illustration) for illustration in section.figures),
-        *(f'<div class="scroll">\n{as_html(table)}\n</div>' for table in section.tables),
+        *(_table(table) for table in section.tables),
         "</section>",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _table(table: Table) -> str:
+    """A table that scrolls sideways where it is wide, its caption above, which does not."""
+    note = f'<p class="note">{html.escape(table.caption)}</p>\n' if table.caption else ""
+    return f'{note}<div class="scroll">\n{as_html(replace(table, caption=""))}\n</div>'
 
 
 def _paragraphs(text: str) -> str:
