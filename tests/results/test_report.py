@@ -70,7 +70,7 @@ def test_it_is_well_formed(reader: Reader) -> None:
     assert tags.count("h2") == 2
     assert tags.count("figure") == tags.count("img") == tags.count("figcaption") == 2
     assert tags.count("table") == 1
-    assert tags.count("p") == 3  # the summary and two paragraphs; the list is none
+    assert tags.count("p") == 4  # the summary, two paragraphs, the caption of the table
     assert tags.count("li") == 4  # two entries of contents, two of the list
 
 
