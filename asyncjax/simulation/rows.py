@@ -1,7 +1,7 @@
 """Buffers of models: every leaf has a leading axis of rows, and a row is a model.
 
-Leaf by leaf, since for a single run moving models through one flat vector was measured to be slower at every size; for
-sweeps of small models see `flat`.
+Leaf by leaf, since single asynchronous runs took longer with one flat vector at the sizes tried; for sweeps of small
+models see `flat`.
 """
 
 from typing import Any

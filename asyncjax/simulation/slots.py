@@ -5,7 +5,7 @@ update that takes a gradient read from it (so that the model it was read from ca
 slot is free. The peak is the number of distinct live versions, never more than the open jobs and the current model.
 """
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -29,7 +29,6 @@ def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
     slots, count = np.full(len(first), -1, np.int64), 0
     free: list[int] = []
     busy: list[tuple[int, int]] = []  # (last moment, slot)
-    heapify(free)
     for k, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
         if begin < 0:
             continue

@@ -6,7 +6,6 @@ server makes every update whose gradients are all there, which creates the versi
 is the asynchronous algorithm itself: only the moment of computing changes.
 """
 
-from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -130,18 +129,3 @@ def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
                 heappush(ready, g)
         wave += 1
     return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
-
-
-def live_peak(first: Sequence[int] | np.ndarray, last: np.ndarray) -> int:
-    """Largest number of intervals first..last, ends included, that share a point.
-
-    Args:
-        first: int[K].
-        last: int[K], not smaller than ``first``.
-    """
-    if not len(last):
-        return 0
-    change = np.zeros(int(np.max(last)) + 2, np.int64)
-    np.add.at(change, np.asarray(first), 1)
-    np.add.at(change, last + 1, -1)
-    return int(np.max(np.cumsum(change)))
