@@ -7,6 +7,7 @@ from asyncjax.problems.least_squares import least_squares
 from asyncjax.problems.logistic import logistic
 from asyncjax.problems.networks import MLP, SmallCNN
 from asyncjax.problems.problem import Problem, from_gradient
+from asyncjax.problems.pseudo_gradients import local_steps
 from asyncjax.problems.quadratic import quadratic, quadratic_optimum
 from asyncjax.problems.shards import Shards, by_label, contiguous, dirichlet, iid, label_counts
 
@@ -31,6 +32,7 @@ __all__ = [
     "iid",
     "label_counts",
     "least_squares",
+    "local_steps",
     "logistic",
     "quadratic",
     "quadratic_optimum",

@@ -54,6 +54,11 @@ from asyncjax.steps.registry import TRANSFORMS
 from asyncjax.steps.regularizers import box, l1, l2
 from asyncjax.steps.staleness import scale_by_staleness
 from asyncjax.steps.table_age import OldestDelayState, oldest_delay, table_delays
+from asyncjax.steps.worker_scaling import (
+    MeasuredTimeState,
+    scale_by_measured_time,
+    scale_by_worker_time,
+)
 
 __all__ = [
     "TRANSFORMS",
@@ -63,6 +68,7 @@ __all__ = [
     "DelayGradientsState",
     "DropStaleState",
     "FixedStepState",
+    "MeasuredTimeState",
     "OldestDelayState",
     "Prox",
     "ProximalState",
@@ -82,7 +88,9 @@ __all__ = [
     "scale_by_adaptive_1",
     "scale_by_adaptive_2",
     "scale_by_concurrency_bound",
+    "scale_by_measured_time",
     "scale_by_staleness",
+    "scale_by_worker_time",
     "sun",
     "table_delays",
     "worst_case",

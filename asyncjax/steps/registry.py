@@ -21,6 +21,7 @@ from asyncjax.steps.proximal import proximal
 from asyncjax.steps.regularizers import l2
 from asyncjax.steps.staleness import scale_by_staleness
 from asyncjax.steps.table_age import oldest_delay
+from asyncjax.steps.worker_scaling import scale_by_measured_time, scale_by_worker_time
 
 TRANSFORMS: dict[str, Callable[[], optax.GradientTransformationExtraArgs]] = {
     "scale_by_adaptive_1": lambda: scale_by_adaptive_1(0.9, max_delay=16),
@@ -40,6 +41,8 @@ TRANSFORMS: dict[str, Callable[[], optax.GradientTransformationExtraArgs]] = {
     ),
     "worst_case": lambda: worst_case(0.9, max_delay=4),
     "sun": lambda: sun(0.9, max_delay=4),
+    "scale_by_worker_time": lambda: scale_by_worker_time((1.0, 2.0, 3.0)),
+    "scale_by_measured_time": lambda: scale_by_measured_time(3),
     "drop_stale": lambda: drop_stale(2),
     "drop_stale_wrapper": lambda: drop_stale(2, optax.adam(0.05)),
     "compensate_delay": lambda: compensate_delay(0.04),

@@ -34,6 +34,7 @@ def asynchronous(
     read: str = "assignment",
     concurrency: int | None = None,
     gate: Gate | None = None,
+    load: float = 1.0,
     key: jax.Array | None = None,
 ) -> EventTrace:
     """Makes the trace of an asynchronous server.
@@ -51,6 +52,7 @@ def asynchronous(
         concurrency: Number of jobs handed out at time 0 by the dispatch rule; may exceed n. None: one to every worker,
             and the dispatch rule begins with the first reaction.
         gate: A start gate, `lead_at_most`.
+        load: Factor on the compute part of every duration, more than 0; H for jobs of H local steps.
         key: Typed key, needed where the clock or the dispatch rule is random.
 
     Returns:
@@ -76,6 +78,7 @@ def asynchronous(
     dispatch = to_deliverer() if dispatch is None else dispatch
     collect = immediately() if collect is None else collect
     _check(clock, n_updates, dispatch, collect, read, concurrency)
+    check_load(load)
     random_parts = [
         what
         for what, is_random in (("clock", clock.is_random), ("dispatch", dispatch.is_random))
@@ -85,7 +88,7 @@ def asynchronous(
     n, open_jobs = clock.n_workers, clock.n_workers if concurrency is None else concurrency
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
-    blocks = DurationBlocks(clock, duration_key)
+    blocks = DurationBlocks(clock, duration_key, load)
     if (
         dispatch.answers_deliverer
         and collect.period is not None
@@ -136,6 +139,16 @@ def _check(
             f"collect waits for {collect.period} gradients but only {open_jobs} jobs are open (concurrency): it would wait"
             " for ever; wait for fewer or raise concurrency"
         )
+
+
+def check_load(load: float) -> None:
+    """Refuses a factor on compute times that is not positive and finite.
+
+    Raises:
+        ValueError: Names the value.
+    """
+    if not 0 < load < float("inf"):
+        raise ValueError(f"load must be a positive number, got {load}")
 
 
 def check_count(name: str, value: object) -> None:

@@ -105,11 +105,13 @@ def buffered(b: int) -> Collection:
     return Collection(f"buffered {b}", _every(b), _share(b), period=b)
 
 
-def fresh(b: int) -> Collection:
+def fresh(b: int, *, cancel: bool = False) -> Collection:
     """Rennala: only gradients at the current model are collected, b to a step; late ones are thrown away.
 
     Args:
         b: Gradients in a step, at least 1.
+        cancel: After each step also stop every other running job and restart its worker at the new model (k-batch-sync);
+            then nothing is ever thrown away.
 
     Raises:
         ValueError: ``b`` is not a positive integer.
@@ -121,7 +123,7 @@ def fresh(b: int) -> Collection:
         array([ True,  True,  True, False,  True])
 
     Reference:
-        Tyurin, Richtárik, 2023 (arXiv 2305.12387), Rennala SGD.
+        Tyurin, Richtárik, 2023 (arXiv 2305.12387), Rennala SGD; with ``cancel``, Dutta et al., 2018, k-batch-sync SGD.
     """
     b = _positive("b", b)
 
@@ -137,7 +139,8 @@ def fresh(b: int) -> Collection:
 
         return receive
 
-    return Collection(f"fresh {b}", start, _share(b))
+    name = f"fresh {b}" + (", cancelling" if cancel else "")
+    return Collection(name, start, _share(b), cancel_from=1 if cancel else None)
 
 
 def fresher_than(threshold: float, *, cancel: bool = False) -> Collection:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from asyncjax.clocks import Clock
-from asyncjax.traces.asynchronous import check_count
+from asyncjax.traces.asynchronous import check_count, check_load
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks, check_key, on_host
 
@@ -53,8 +53,7 @@ def synchronous(
     n = clock.n_workers
     if k > n:
         raise ValueError(f"k must be at most the number of workers, {n}, got {k}")
-    if not load > 0 or not np.isfinite(load):
-        raise ValueError(f"load must be a positive number, got {load}")
+    check_load(load)
     check_key(key, "clock" if clock.is_random else None)
     with on_host(key) as host_key:
         duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`

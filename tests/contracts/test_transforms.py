@@ -22,6 +22,8 @@ CASES = {
     "scale_by_concurrency_bound": (["delay"], DESCENT),
     "worst_case": ([], DESCENT),
     "sun": ([], DESCENT),
+    "scale_by_worker_time": (["worker"], SMALL),
+    "scale_by_measured_time": (["worker", "time"], SMALL),
     "drop_stale": (["delay"], SMALL),
     "drop_stale_wrapper": (["delay"], None),
     "compensate_delay": (["read_params"], SMALL),
@@ -37,7 +39,7 @@ CASES = {
 def extras(params, step):
     """Three workers in turn, the delay of each third gradient above the threshold of drop_stale."""
     read = jax.tree.map(lambda leaf: leaf * jnp.asarray(0.9, leaf.dtype), params)
-    return {"delay": step % 3, "worker": step % 3, "read_params": read}
+    return {"delay": step % 3, "worker": step % 3, "time": 1.0 + step, "read_params": read}
 
 
 def test_every_transform_has_a_case():

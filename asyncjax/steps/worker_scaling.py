@@ -1,0 +1,151 @@
+"""Steps in proportion to a worker's own time, so that fast workers do not count more.
+
+    update -> t_w / mean_i(t_i) * update,     t_i = time of one job of worker i
+
+Under pure asynchronous dispatch worker i delivers at rate 1 / t_i, so every worker contributes the same
+total step a unit of time, and a small constant step solves min (1/n) sum_i f_i instead of the
+speed-weighted problem. Rescaled ASGD (2026, arXiv 2605.13434), as its abstract describes it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax.buffers import static_count
+from asyncjax.steps.arguments import check_count
+from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+
+def scale_by_worker_time(times: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by their worker's time over the mean time of all workers.
+
+    Every `update` needs the extra `worker`. It is meant for steps that take one gradient each, under
+    pure dispatch (whoever delivers gets the next job); rules that ask all workers equally often are
+    not biased and need no such factor.
+
+    Args:
+      times: [n], mean time of one job of each worker, in any unit; positive and finite.
+
+    Returns:
+      A transformation without state.
+
+    Raises:
+      TypeError: in `update`, if `worker` is missing.
+      ValueError: if `times` is not one positive number a worker.
+
+    Note:
+      The largest factor is max(times) / mean(times): the largest stable step shrinks by it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule = scale_by_worker_time([1.0, 3.0])
+      >>> state = rule.init(jnp.float32(0.0))
+      >>> [float(rule.update(jnp.float32(1.0), state, worker=i)[0]) for i in (0, 1)]
+      [0.5, 1.5]
+
+    Reference:
+      Rescaled asynchronous SGD, 2026, arXiv 2605.13434 (abstract).
+    """
+    known = times if isinstance(times, jax.Array) else np.asarray(times, np.float64)
+    if known.ndim != 1 or not known.size:
+        raise ValueError(f"times must be one number a worker, got shape {known.shape}.")
+    if isinstance(known, np.ndarray) and not np.all((known > 0) & np.isfinite(known)):
+        raise ValueError(f"times must be positive and finite, got {known.tolist()}.")
+
+    def init(params: optax.Params) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: optax.Updates,
+        state: optax.EmptyState,
+        params: optax.Params | None = None,
+        *,
+        worker: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, optax.EmptyState]:
+        del params, extra
+        own = jnp.asarray(known, wide_dtype(updates))
+        return scale_tree(updates, own[jnp.asarray(worker)] / jnp.mean(own)), state
+
+    return transformation(init, update)
+
+
+class MeasuredTimeState(NamedTuple):
+    """State of `scale_by_measured_time`."""
+
+    last_delivery: (
+        jax.Array
+    )  # float[n], time of each worker's last delivery, time units; 0: none yet
+    deliveries: jax.Array  # int32[n], how many each worker has made
+
+
+def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraArgs:
+    """As `scale_by_worker_time`, with the times measured while training.
+
+    Every `update` needs the extras `worker` and `time`. A worker that is never idle has taken, on
+    average, (time of its last delivery) / (number of its deliveries) a job; one that has delivered
+    nothing yet has taken at least until now, and that is what counts for it.
+
+    Args:
+      n_workers: number of workers n, at least 1.
+
+    Returns:
+      A transformation whose state has the fields `last_delivery` and `deliveries`.
+
+    Raises:
+      TypeError: in `update`, if `worker` or `time` is missing; if `n_workers` is not an integer.
+      ValueError: if `n_workers` is below 1.
+
+    Note:
+      Only for pure dispatch, where workers are never idle, with time counted from the start. In
+      float32, times above 2^24 units lose their fraction.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule = scale_by_measured_time(2)
+      >>> state = rule.init(jnp.float32(0.0))
+      >>> for worker, time in ((0, 1.0), (0, 2.0), (0, 3.0), (1, 3.0)):
+      ...     update, state = rule.update(jnp.float32(1.0), state, worker=worker, time=time)
+      ...     print(f"{update:.3f}")
+      1.000
+      0.667
+      0.500
+      1.500
+
+    Reference:
+      Rescaled asynchronous SGD, 2026, arXiv 2605.13434 (abstract); the estimate is this library's.
+    """
+    check_count(n_workers, "n_workers")
+
+    def init(params: optax.Params) -> MeasuredTimeState:
+        count = static_count(n_workers, "n_workers")
+        return MeasuredTimeState(
+            last_delivery=jnp.zeros((count,), wide_dtype(params)),
+            deliveries=jnp.zeros((count,), jnp.int32),
+        )
+
+    def update(
+        updates: optax.Updates,
+        state: MeasuredTimeState,
+        params: optax.Params | None = None,
+        *,
+        worker: jax.typing.ArrayLike,
+        time: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, MeasuredTimeState]:
+        del params, extra
+        worker = jnp.asarray(worker)
+        now = jnp.asarray(time).astype(state.last_delivery.dtype)
+        last = state.last_delivery.at[worker].set(now)
+        count = state.deliveries.at[worker].add(1)
+        own = jnp.where(count > 0, last / jnp.maximum(1, count), now)
+        mean = jnp.mean(own)
+        factor = jnp.where(mean > 0, own[worker] / jnp.where(mean > 0, mean, 1), 1)
+        return scale_tree(updates, factor), MeasuredTimeState(last, count)
+
+    return transformation(init, update)
