@@ -6,6 +6,7 @@ from asyncjax.traces.collection import (
     buffered,
     fresh,
     fresher_than,
+    fresher_than_quantile,
     immediately,
     per_worker,
     wait_for,
@@ -18,11 +19,18 @@ from asyncjax.traces.dispatch import (
     to_deliverer,
     uniformly,
 )
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, worker_count
+from asyncjax.traces.event_trace import (
+    CancelledJobs,
+    EventTrace,
+    OpenJobs,
+    Reuse,
+    worker_count,
+)
 from asyncjax.traces.gate import Gate, lead_at_most
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, busy_time, summarize
 from asyncjax.traces.synchronous import synchronous
+from asyncjax.traces.tables import ringleader, table
 from asyncjax.traces.validation import validate
 
 __all__ = [
@@ -32,22 +40,26 @@ __all__ = [
     "EventTrace",
     "Gate",
     "OpenJobs",
+    "Reuse",
     "Summary",
     "asynchronous",
     "buffered",
     "busy_time",
     "fresh",
     "fresher_than",
+    "fresher_than_quantile",
     "given",
     "immediately",
     "lead_at_most",
     "load",
     "per_worker",
+    "ringleader",
     "save",
     "shuffled",
     "shuffled_once",
     "summarize",
     "synchronous",
+    "table",
     "to_deliverer",
     "uniformly",
     "validate",

@@ -133,6 +133,10 @@ def _check(
         check_count("concurrency", concurrency)
     if read not in _READS:
         raise ValueError(f"read must be one of {', '.join(map(repr, _READS))}, got {read!r}")
+    if read == "start" and collect.keeps_model:
+        raise ValueError(
+            f"read must be 'assignment' for '{collect.name}', whose workers keep their model, got 'start'"
+        )
     open_jobs = clock.n_workers if concurrency is None else concurrency
     if collect.holds_back and collect.period is not None and collect.period > open_jobs:
         raise ValueError(

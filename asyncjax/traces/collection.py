@@ -9,15 +9,21 @@ version read, d = v - r:
     buffered(b)     x <- x - mean of b gradients, each deliverer is answered at once
     fresh(b)        as buffered, but only d = 0 is used
     fresher_than(R) x <- x - g                                   if d < R, else thrown away
+    fresher_than_quantile(q)  as fresher_than, R following the delays seen so far
     per_worker(S)   x <- x - mean over workers of (mean of this worker's fresh gradients), once all are heard often enough
+
+Rules that keep a table, so that a gradient serves in several steps, are in `tables`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from asyncjax.traces.event_trace import Reuse
 
 Receive = Callable[[int, int], tuple[bool, bool]]
 
@@ -32,21 +38,31 @@ class Collection:
     Attributes:
         name: The rule in words, for messages and tables.
         start: ``(n_workers) -> receive``, one run; ``receive(worker, delay)`` returns ``(used, steps)``.
-        weigh: ``(worker[E], used[E], steps[E], n_workers) -> float32[E]``, the weights, known when the trace is made.
+        weigh: ``(worker[E], used[E], steps[E], n_workers) -> float32[E]``, the weights, known when the trace is made; or
+            ``reuse``.
         period: Set where every gradient is used and every ``period``-th steps.
         holds_back: Jobs are handed out only with the step, to as many workers as gradients were collected.
         cancel_from: Set where, after a step, every other running job of at least this staleness is cancelled and its worker
             answered.
+        keeps_model: A gradient that makes no step is answered with a job at the model it was itself taken at; the worker
+            gets a new model only after a step of its own.
+        reuse: Set where gradients serve in several steps: ``(worker[E], steps[E], n_workers) -> Reuse``; then ``used`` and
+            ``weight`` follow from it.
     """
 
     name: str
     start: Callable[[int], Receive]
-    weigh: Callable[
-        [NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_], int], NDArray[np.float32]
-    ]
+    weigh: (
+        Callable[
+            [NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_], int], NDArray[np.float32]
+        ]
+        | None
+    ) = None
     period: int | None = None
     holds_back: bool = False
     cancel_from: float | None = None
+    keeps_model: bool = False
+    reuse: Callable[[NDArray[np.int32], NDArray[np.bool_], int], Reuse] | None = None
 
 
 def immediately() -> Collection:
@@ -172,6 +188,60 @@ def fresher_than(threshold: float, *, cancel: bool = False) -> Collection:
     return Collection(name, start, _share(1), cancel_from=threshold if cancel else None)
 
 
+def fresher_than_quantile(quantile: float) -> Collection:
+    """Ringmaster without a parameter in units of delay: the threshold is a quantile of the delays seen so far.
+
+    With m arrivals so far, this one included, a gradient of delay d is used iff fewer than ``quantile * m`` of them had a
+    smaller delay. So the stalest share of about 1 - ``quantile`` is thrown away, whatever the number of workers and their
+    speeds; the threshold follows them when they change.
+
+    Args:
+        quantile: In (0, 1]; 1 uses every gradient.
+
+    Raises:
+        ValueError: ``quantile`` is out of range.
+
+    Note:
+        The theory's threshold is ceil(noise variance / accuracy), which is rarely known. This rule is this library's own,
+        in the spirit of Attia, Gaash and Koren, 2025 (arXiv 2408.07503), whose guarantees depend on a quantile of the
+        delays instead of their mean.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, traces
+        >>> rule = traces.fresher_than_quantile(0.8)
+        >>> clock, key = clocks.exponential([1.0, 2.0, 20.0]), jax.random.key(0)
+        >>> trace = traces.asynchronous(clock, n_updates=400, collect=rule, key=key)
+        >>> bool(0.75 < trace.used.mean() < 0.95)
+        True
+    """
+    if not 0 < quantile <= 1:
+        raise ValueError(f"quantile must be in (0, 1], got {quantile}")
+
+    def start(n_workers: int) -> Receive:
+        seen: list[int] = [0]  # arrivals by delay
+        total = below = threshold = 0  # below: arrivals with a delay smaller than the threshold
+
+        def receive(worker: int, delay: int) -> tuple[bool, bool]:
+            nonlocal total, below, threshold
+            if delay >= len(seen):
+                seen.extend([0] * (delay + 1 - len(seen)))
+            seen[delay] += 1
+            total += 1
+            below += delay < threshold
+            while below >= quantile * total:
+                threshold -= 1
+                below -= seen[threshold]
+            while threshold + 1 < len(seen) and below + seen[threshold] < quantile * total:
+                below += seen[threshold]
+                threshold += 1
+            return _STEP if delay <= threshold else _DROP
+
+        return receive
+
+    return Collection(f"fresher than quantile {quantile:g}", start, _share(1))
+
+
 def per_worker(minimum: float) -> Collection:
     """Malenia: fresh gradients are averaged by worker, then over workers, once every worker has been heard often enough.
 
@@ -214,6 +284,35 @@ def per_worker(minimum: float) -> Collection:
         return receive
 
     return Collection(f"per worker {minimum:g}", start, _mean_of_means)
+
+
+def settled(
+    rule: Collection,
+    worker: NDArray[np.int32],
+    used: NDArray[np.bool_],
+    steps: NDArray[np.bool_],
+    n_workers: int,
+) -> dict[str, Any]:
+    """The columns of a trace that are known only when it is made.
+
+    Args:
+        rule: The collection rule.
+        worker: int32[E].
+        used: bool[E], what ``receive`` said.
+        steps: bool[E].
+        n_workers: n.
+
+    Returns:
+        ``used``, ``weight`` and ``reuse``, for `EventTrace`.
+    """
+    if rule.reuse is None:
+        assert rule.weigh is not None
+        return {"used": used, "weight": rule.weigh(worker, used, steps, n_workers), "reuse": None}
+    reuse = rule.reuse(worker, steps, n_workers)
+    served, place = np.unique(reuse.arrival, return_index=True)
+    weight, serves = np.zeros(len(worker), np.float32), np.zeros(len(worker), bool)
+    weight[served], serves[served] = reuse.weight[place], True
+    return {"used": serves, "weight": weight, "reuse": reuse}
 
 
 def _every(b: int) -> Callable[[int], Receive]:

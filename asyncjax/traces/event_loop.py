@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import DTypeLike
 
-from asyncjax.traces.collection import Collection
+from asyncjax.traces.collection import Collection, settled
 from asyncjax.traces.dispatch import Answer
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.gate import Gate
@@ -74,6 +74,7 @@ class EventLoop:
         heap, serials, queues, columns = self.heap, self.serial, self.queues, self.columns
         receive, answer, start = self.collect.start(self.n_workers), self.answer, self._start
         holds_back, cancel_from = self.collect.holds_back, self.collect.cancel_from
+        keeps_model = self.collect.keeps_model
         held: list[int] = []
         count, patience = 0, _PATIENCE + 1_000 * self.n_workers
         limit = patience
@@ -104,9 +105,9 @@ class EventLoop:
                 if cancel_from is not None:
                     answered += self._cancel(cancel_from, now)
             if answered:
-                handed = answer(answered)
+                handed, model = answer(answered), version if steps or not keeps_model else read
                 for other in handed:
-                    queues[other].append(version)
+                    queues[other].append(model)
                 touched = {*handed, *answered, *touched}
             start(touched, now)
         return self._trace()
@@ -184,13 +185,12 @@ class EventLoop:
             job=np.array(job, np.int32),
             read_version=np.array(read, np.int32),
             version=np.array(version, np.int32),
-            used=is_used,
             steps=is_step,
-            weight=self.collect.weigh(workers, is_used, is_step, self.n_workers),
             start=np.array(start, np.float64),
             n_workers=self.n_workers,
             open_jobs=self._open_jobs(),
             cancelled=CancelledJobs(*_columns(self.cancelled, (np.int32, np.float64, np.float64))),
+            **settled(self.collect, workers, is_used, is_step, self.n_workers),
         )
 
 

@@ -9,7 +9,8 @@ server at ``time[e]`` while the server holds version ``version[e]``. Versions co
 
     delay[e] = version[e] - read_version[e],      version[e] = number of True in steps[:e].
 
-The direction of a step is the sum of ``weight * gradient`` over the used arrivals since the step before it.
+The direction of a step is the sum of ``weight * gradient`` over the used arrivals since the step before it; rules that keep
+a table, where a gradient serves in several steps, say so in ``reuse``.
 """
 
 from typing import NamedTuple
@@ -37,11 +38,25 @@ class CancelledJobs(NamedTuple):
     time: Float64  # float64[K], time units: the moment of the cancellation
 
 
+class Reuse(NamedTuple):
+    """Gradients that serve in several steps.
+
+    The direction of step u = 0, 1, ... is the sum of ``weight * gradient`` over all rows with ``first <= u <= last``. Rows
+    are ordered by arrival, then by ``first``.
+    """
+
+    arrival: Int32  # int32[K], index of the arrival that brought the gradient
+    first: Int32  # int32[K], at least the arrival's version
+    last: Int32  # int32[K], at least first
+    weight: NDArray[np.float32]  # float32[K]
+
+
 class EventTrace(NamedTuple):
     """Arrivals at the server in the order in which it served them.
 
-    The last four fields describe the making of the trace (timeline, utilisation, open and cancelled jobs); a trace that
-    was recorded elsewhere may leave them out.
+    The fields from ``start`` to ``cancelled`` describe the making of the trace (timeline, utilisation, open and cancelled
+    jobs); a trace that was recorded elsewhere may leave them out. ``reuse`` is there only where a gradient serves in
+    several steps; ``weight`` is then the factor in the first of them.
 
     Example:
         >>> import numpy as np
@@ -65,6 +80,7 @@ class EventTrace(NamedTuple):
     n_workers: int | None = None  # number of workers, also those never heard
     open_jobs: OpenJobs | None = None
     cancelled: CancelledJobs | None = None
+    reuse: Reuse | None = None
 
     @property
     def delay(self) -> Int32:

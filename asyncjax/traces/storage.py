@@ -5,9 +5,9 @@ import os
 import numpy as np
 
 from asyncjax.storage import load_arrays, save_arrays
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, Reuse
 
-_PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs}
+_PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
 
 
 def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
     for name in EventTrace._fields:
         if name in _PARTS:
             part = _PARTS[name]
-            if f"{name}.worker" in arrays:
+            if f"{name}.{part._fields[0]}" in arrays:
                 fields[name] = part(*(arrays[f"{name}.{field}"] for field in part._fields))
         elif name in arrays:
             fields[name] = int(arrays[name]) if name == "n_workers" else arrays[name]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.event_trace import EventTrace, Reuse
 
 _ARRIVAL_FIELDS = ("time", "worker", "job", "read_version", "version", "used", "steps", "weight")
 
@@ -20,7 +20,8 @@ def validate(trace: EventTrace) -> EventTrace:
         ValueError: Names the field and the first bad arrival: lengths differ; no arrivals; time is not finite or decreases;
             read_version is negative or larger than version (it reads the future); version is not the number of steps
             before; worker is negative or not below n_workers; jobs of one worker do not rise; a step has no used arrival;
-            an unused arrival has a weight, or a weight is not finite.
+            an unused arrival has a weight, or a weight is not finite; a row of ``reuse`` serves before its gradient is
+            there or after the last step, overlaps the row before it, or names an arrival that is not used.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -39,6 +40,8 @@ def validate(trace: EventTrace) -> EventTrace:
     _check_versions(fields)
     _check_workers(fields, trace.n_workers)
     _check_weights(fields)
+    if trace.reuse is not None:
+        _check_reuse(trace.reuse, fields)
     return trace
 
 
@@ -140,3 +143,26 @@ def _check_weights(fields: dict[str, np.ndarray]) -> None:
         "weight of arrival {e} is {weight} but the gradient is not used: it must be 0",
         weight=weight,
     )
+
+
+def _check_reuse(reuse: Reuse, fields: dict[str, np.ndarray]) -> None:
+    arrival, first, last, weight = (np.asarray(column) for column in reuse)
+    n_updates, used = int(np.count_nonzero(fields["steps"])), fields["used"]
+    if len({len(column) for column in (arrival, first, last, weight)}) != 1:
+        raise ValueError("reuse must have columns of one length")
+    outside = (arrival < 0) | (arrival >= len(used))
+    _refuse(outside, "reuse row {e} names arrival {arrival}, which is not there", arrival=arrival)
+    _refuse(
+        ~np.isfinite(weight),
+        "reuse row {e} has weight {weight}; weights must be finite",
+        weight=weight,
+    )
+    wrong = (first < fields["version"][arrival]) | (last < first) | (last >= n_updates)
+    text = f"reuse row {{e}} serves in steps {{first}}..{{last}}; allowed: its arrival's version to {n_updates - 1}"
+    _refuse(wrong, text, first=first, last=last)
+    meets = np.zeros(len(arrival), bool)
+    meets[1:] = (np.diff(arrival) < 0) | ((np.diff(arrival) == 0) & (first[1:] <= last[:-1]))
+    _refuse(meets, "reuse row {e} is out of order or overlaps the row before it")
+    serves = np.zeros(len(used), bool)
+    serves[arrival] = True
+    _refuse(serves != used, "used of arrival {e} is {used} but reuse says otherwise", used=used)
