@@ -3,7 +3,8 @@
     for each used arrival e:   D += w_e grad f_{i_e}(x_{r_e}; job_e)
                                if e steps:  x <- x + optimizer(D),  D <- 0
 
-The same slots as in the loop over waves, but no batching: each gradient is computed when it arrives.
+The same slots as in the loop over waves, but no batching: each gradient is computed when it arrives. Where gradients serve
+in several updates, D has several rows (see `blends`).
 """
 
 from functools import partial
@@ -15,9 +16,10 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.blends import Runs, blend, empty_runs, place_rows
 from asyncjax.simulation.loop import Measured, measure, update_once
-from asyncjax.simulation.plan import Plan
-from asyncjax.simulation.program import Sizes, exact_weights
+from asyncjax.simulation.plan import Plan, exact_weights
+from asyncjax.simulation.program import Sizes
 from asyncjax.simulation.rows import blank, read, repeat, write
 
 
@@ -39,34 +41,53 @@ class Events(NamedTuple):
         np.ndarray
     )  # int32[R, B], places in the columns of the gradients behind each record
     record_weights: np.ndarray  # float64[R, B], their weights; 0: padding
+    row: np.ndarray | None  # int32[G], where the gradient is summed; None: one direction
+    begins: np.ndarray | None  # bool[G], it is the first there
+    runs: Runs | None  # [G, K], when that row serves
+    number: np.ndarray | None  # int32[G], the update that is made, if one is
+    buffer: np.ndarray | None  # bool[Q], as many as there are rows
 
 
 def events_of(made: Plan) -> Events:
     """Lays the used arrivals of a plan out as columns."""
-    gradients, trace = made.gradients, made.trace
-    update = gradients.update
+    trace, order = made.trace, np.argsort(made.gradients.arrival, kind="stable")
+    arrival, read = made.gradients.arrival[order], made.gradients.read_version[order]
     slot = np.where(made.version_slot < 0, made.n_slots, made.version_slot)
-    last = np.append(
-        update[1:] != update[:-1], True
-    )  # thrown-away arrivals may lie between it and the step
     enders = np.flatnonzero(np.asarray(trace.steps))
+    # An update is made right after the last used arrival up to its step; thrown-away ones may lie between.
+    maker = np.searchsorted(arrival, enders, side="right") - 1
+    makes = np.zeros(len(arrival), bool)
+    makes[maker] = True
+    update = np.minimum(np.searchsorted(maker, np.arange(len(arrival))), made.n_updates - 1)
     record = np.full(made.n_updates + 1, len(made.records))
     record[made.records] = np.arange(len(made.records))
     columns = (
-        np.asarray(trace.worker)[gradients.arrival],
-        np.asarray(trace.job)[gradients.arrival],
-        slot[gradients.read_version],
-        exact_weights(np.asarray(trace.weight))[gradients.arrival],
-        last,
+        np.asarray(trace.worker)[arrival],
+        np.asarray(trace.job)[arrival],
+        slot[read],
+        exact_weights(np.asarray(trace.weight))[arrival],
+        makes,
         slot[update + 1],
         slot[made.oldest[update]],
         made.delay[update],
         np.asarray(trace.worker)[enders[update]],
         np.asarray(trace.time)[enders[update]],
         record[update + 1],
-        *_groups(made),
+        *_groups(made, order),
     )
-    return Events(*(c.astype(np.int32) if c.dtype.kind == "i" else c for c in columns))
+    narrow = [c.astype(np.int32) if c.dtype.kind == "i" else c for c in columns]
+    if made.blends is None:
+        return Events(*narrow, row=None, begins=None, runs=None, number=None, buffer=None)
+    blends = made.blends._replace(group=made.blends.group[order])
+    row, begin, n_rows = place_rows(blends, np.arange(len(arrival)), maker)
+    return Events(
+        *narrow,
+        row=row[blends.group].astype(np.int32),
+        begins=begin[blends.group] == np.arange(len(arrival)),
+        runs=Runs(*(column[blends.group] for column in blends.runs)),
+        number=update.astype(np.int32),
+        buffer=np.zeros(n_rows, bool),
+    )
 
 
 def run_events(
@@ -79,24 +100,30 @@ def run_events(
     """Replays events one at a time; pure and traceable; arguments and results as in `loop.run_waves`."""
     optimizer = optax.with_extra_args_support(optimizer)
     params = jax.tree.map(jnp.asarray, problem.params)
+    rows = 0 if events.buffer is None else len(events.buffer)
 
     def event(carry: tuple[Any, ...], e: Events) -> tuple[tuple[Any, ...], jax.Array]:
-        params, opt_state, versions, direction, recorded = carry
+        params, opt_state, versions, direction, recorded, runs = carry
         job_key = jax.random.fold_in(jax.random.fold_in(key, e.worker), e.job)
         model = read(versions, e.read_slot)
         loss, grads = problem.gradient(model, e.worker, e.job, job_key)
-        weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
-        if not sizes.single:
-            weighted = jax.tree.map(jnp.add, direction, weighted)
+        if runs is None:
+            weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
+            if not sizes.single:
+                weighted = jax.tree.map(jnp.add, direction, weighted)
+        else:
+            direction, runs = _summed(direction, runs, grads, e)
+            weighted = jax.tree.map(lambda leaf: blend(leaf, runs, e.number), direction)
         extras = {"delay": e.delay, "worker": e.last_worker, "time": e.time}
         slots = (e.oldest_slot, e.write_slot)
         step = partial(update_once, optimizer, weighted, slots, extras)
         before = (params, opt_state, versions)
-        if sizes.single:
+        if sizes.single and runs is None:
             params, opt_state, versions = step(before)
         else:
             params, opt_state, versions = jax.lax.cond(e.steps, step, lambda same: same, before)
-            direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
+            if runs is None:
+                direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
         is_record = e.steps & (e.record < sizes.records)
         recorded = jax.lax.cond(
             is_record,
@@ -104,28 +131,43 @@ def run_events(
             lambda kept: kept,
             recorded,
         )
-        return (params, opt_state, versions, direction, recorded), loss
+        return (params, opt_state, versions, direction, recorded, runs), loss
 
     carry = (
         params,
         jax.tree.map(jnp.asarray, optimizer.init(params)),
         repeat(params, sizes.slots + 1),
-        jax.tree.map(jnp.zeros_like, params),
+        blank(params, rows) if rows else jax.tree.map(jnp.zeros_like, params),
         blank(params, sizes.records + 1),
+        empty_runs(rows, sizes.runs, jnp.result_type(events.runs.weight)) if events.runs else None,
     )
-    columns = events._replace(record_events=None, record_weights=None)
-    (params, opt_state, _, _, recorded), losses = jax.lax.scan(event, carry, columns)
+    columns = events._replace(record_events=None, record_weights=None, buffer=None)
+    (params, opt_state, _, _, recorded, _), losses = jax.lax.scan(event, carry, columns)
     measured = measure(problem, events.record_events, events.record_weights, recorded, losses)
     return params, opt_state, measured
 
 
-def _groups(made: Plan) -> tuple[np.ndarray, np.ndarray]:
+def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Runs]:
+    """The rows with one gradient more, and when they serve."""
+    assert e.runs is not None
+
+    def add(rows: jax.Array, grad: jax.Array) -> jax.Array:
+        return rows.at[e.row].set(jnp.where(e.begins, grad, rows[e.row] + grad))
+
+    noted = [
+        kept.at[e.row].set(new.astype(kept.dtype)) for kept, new in zip(runs, e.runs, strict=True)
+    ]
+    return jax.tree.map(add, direction, grads), Runs(*noted)
+
+
+def _groups(made: Plan, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     gradients = made.gradients
-    weights = exact_weights(np.asarray(made.trace.weight))[gradients.arrival]
+    update = gradients.update[order]
+    weights = exact_weights(np.asarray(made.trace.weight))[gradients.arrival[order]]
     size = int(gradients.group_size[made.records - 1].max())
     places = np.zeros((len(made.records), size), int)
     shares = np.zeros(places.shape)
-    for r, update in enumerate(made.records - 1):
-        own = np.flatnonzero(gradients.update == update)
+    for r, record in enumerate(made.records - 1):
+        own = np.flatnonzero(update == record)
         places[r, : len(own)], shares[r, : len(own)] = own, weights[own]
     return places, shares

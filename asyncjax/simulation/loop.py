@@ -1,7 +1,7 @@
 """The compiled loop over waves.
 
     for each wave:   gradients   G_l = grad f_{i_l}(x_{r_l}; job_l)       all lanes in one vmapped call
-                     directions  D_u += w_l G_l                           a row per unfinished update
+                     directions  D_u += w_l G_l                           a row per unfinished update (or see `blends`)
                      updates     x_{v+1} = x_v + optimizer(D_v)           one by one, in the order of the trace
 
 Models and gradients lie in buffers, a row each; the optimizer sees the caller's own pytree.
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.blends import Runs, blend, empty_runs
 from asyncjax.simulation.program import Program
 from asyncjax.simulation.rows import blank, read, repeat, write
 
@@ -28,6 +29,9 @@ class LoopState(NamedTuple):
     directions: Any  # Q + 1 rows: unfinished directions; the last row is scratch
     recorded: Any  # R + 1 rows: models to be judged; the last row is scratch
     losses: jax.Array  # float[W, L], loss of each gradient's job
+    runs: (
+        Runs | None
+    )  # [Q + 1, K], when each row of directions serves; None where each is one update's
 
 
 class Measured(NamedTuple):
@@ -71,6 +75,11 @@ def begin(problem: Problem, program: Program, optimizer: optax.GradientTransform
         blank(params, sizes.directions + 1),
         blank(params, sizes.records + 1),
         jnp.zeros((sizes.waves, sizes.width), loss.dtype),
+        None
+        if program.lane_runs is None
+        else empty_runs(
+            sizes.directions + 1, sizes.runs, jnp.result_type(program.lane_runs.weight)
+        ),
     )
 
 
@@ -90,7 +99,9 @@ def advance(
     def wave(number: jax.Array, state: LoopState) -> LoopState:
         loss, grads = _gradients(problem, program, key, number, state.versions)
         directions = gather(program, number, state.directions, grads)
-        params, opt_state, versions = _updates(program, optimizer, number, state, directions)
+        runs = _runs(program, number, state.runs)
+        state = state._replace(directions=directions, runs=runs)
+        params, opt_state, versions = _updates(program, optimizer, number, state)
 
         def copy(turn: jax.Array, recorded: Any) -> Any:
             model = read(versions, program.copy_slot[number, turn])
@@ -98,7 +109,7 @@ def advance(
 
         recorded = jax.lax.fori_loop(0, program.copies[number], copy, state.recorded)
         losses = state.losses.at[number].set(loss)
-        return LoopState(params, opt_state, versions, directions, recorded, losses)
+        return LoopState(params, opt_state, versions, directions, recorded, losses, runs)
 
     return jax.lax.fori_loop(first, last, wave, state)
 
@@ -125,7 +136,6 @@ def _updates(
     optimizer: optax.GradientTransformationExtraArgs,
     wave: jax.Array,
     state: LoopState,
-    directions: Any,
 ) -> tuple[Any, Any, Any]:
     """Makes a wave's updates one by one; returns params, optimizer state and versions."""
 
@@ -136,7 +146,11 @@ def _updates(
             "worker": program.last_worker[at],
             "time": program.time[at],
         }
-        direction = read(directions, program.update_direction[at])
+        if state.runs is None or program.update_number is None:
+            direction = read(state.directions, program.update_direction[at])
+        else:
+            number = program.update_number[at]
+            direction = jax.tree.map(lambda leaf: blend(leaf, state.runs, number), state.directions)
         slots = (program.oldest_slot[at], program.write_slot[at])
         made = program.made[at] if program.sizes.masked else None
         return update_once(optimizer, direction, slots, extras, carry, made)
@@ -177,6 +191,15 @@ def update_once(
         keep = partial(jax.tree.map, lambda new, old: jnp.where(made, new, old))
         moved, new_state = keep(moved, params), keep(new_state, opt_state)
     return moved, new_state, write(versions, target, moved)
+
+
+def _runs(program: Program, wave: jax.Array, runs: Runs | None) -> Runs | None:
+    """Writes down when the rows that this wave begins will serve."""
+    if runs is None or program.lane_runs is None:
+        return None
+    row = program.direction[wave]
+    lanes = jax.tree.map(lambda column: column[wave], program.lane_runs)
+    return jax.tree.map(lambda kept, new: kept.at[row].set(new.astype(kept.dtype)), runs, lanes)
 
 
 def _gather_single(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:

@@ -11,7 +11,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from asyncjax.simulation.plan import Plan
+from asyncjax.simulation.blends import Runs, place_rows
+from asyncjax.simulation.plan import Plan, exact_weights
 from asyncjax.simulation.waves import ceil_to_grid
 
 Array = jax.Array | np.ndarray
@@ -30,7 +31,8 @@ class Sizes:
     copies: int  # C, records copied after a wave
     records: int  # R
     group: int  # B, gradients in an update, at most
-    single: bool  # every update takes exactly one gradient
+    single: bool  # every direction, or row of a blend, takes exactly one gradient
+    runs: int  # K, times that a row of a blend serves, at most; 0: gradients serve in one update
     masked: bool  # several plans are stacked, so an update may be padding
 
 
@@ -58,6 +60,8 @@ class Sizes:
         "record_lanes",
         "record_weights",
         "first_slot",
+        "update_number",
+        "lane_runs",
     ],
     meta_fields=["sizes"],
 )
@@ -88,6 +92,8 @@ class Program:
     )
     record_weights: Array  # float[R, B], their weights; 0: padding
     first_slot: Scalar  # int32, where version 0 is kept
+    update_number: Array | None  # int32[W, M], which update is made; None without blends
+    lane_runs: Runs | None  # [W, L, K], when the row of each lane serves
     sizes: Sizes
 
 
@@ -99,30 +105,22 @@ def sizes_of(plans: Sequence[Plan]) -> Sizes:
 
     copies = [np.bincount(made.waves.update_wave[made.records - 1]).max() for made in plans]
     group = max(int(made.gradients.group_size[made.records - 1].max()) for made in plans)
+    blends = [made.blends for made in plans if made.blends is not None]
+    runs = max([each.runs.first.shape[1] for each in blends], default=0)
+    rows = [_rows_of(made)[2] for made in plans if made.blends is not None]
     return Sizes(
         waves=most([made.n_waves for made in plans]),
         width=plans[0].width,
         updates=most([int(np.bincount(made.waves.update_wave).max()) for made in plans]),
         slots=most([made.n_slots for made in plans]),
-        directions=plans[0].waves.lookahead,
+        directions=plans[0].waves.lookahead if runs == 0 else most(rows),
         copies=most([int(count) for count in copies]),
         records=len(plans[0].records),
         group=group if group == 1 else ceil_to_grid(group),
-        single=all(int(made.gradients.group_size.max()) == 1 for made in plans),
+        single=all(_largest_sum(made) == 1 for made in plans),
+        runs=runs,
         masked=len(plans) > 1,
     )
-
-
-def exact_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights in float64; a float32 that is the nearest to 1/m for a whole m is taken as 1/m.
-
-    Without this a mean of three gradients would be off by 1e-8 in a float64 run.
-    """
-    precise = weight.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = 1.0 / np.round(1.0 / precise)
-    is_share = (precise != 0) & (share.astype(np.float32) == weight.astype(np.float32))
-    return np.where(is_share, share, precise)
 
 
 def assemble(made: Plan, sizes: Sizes) -> Program:
@@ -130,7 +128,7 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
     waves, gradients, trace = made.waves, made.gradients, made.trace
     lanes = (sizes.waves, sizes.width)
     at = (waves.gradient_wave, waves.gradient_lane)
-    weights = exact_weights(np.asarray(trace.weight))[gradients.arrival]
+    weights = shares = exact_weights(np.asarray(trace.weight))[gradients.arrival]
     slot = np.where(made.version_slot < 0, sizes.slots, made.version_slot)
 
     updates = (sizes.waves, sizes.updates)
@@ -139,26 +137,34 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
     enders = np.flatnonzero(np.asarray(trace.steps))
 
     starts = np.zeros((sizes.waves, sizes.directions), bool)
-    first_wave = np.full(made.n_updates, sizes.waves)
-    np.minimum.at(first_wave, gradients.update, waves.gradient_wave)
-    starts[first_wave, np.arange(made.n_updates) % sizes.directions] = True
+    if made.blends is None:
+        row = np.arange(made.n_updates) % sizes.directions
+        first_wave = np.full(made.n_updates, sizes.waves)
+        np.minimum.at(first_wave, gradients.update, waves.gradient_wave)
+        update_row, lane_row, lane_runs, number = row, row[gradients.update], None, None
+        starts[first_wave, row] = True
+    else:
+        row, first_wave, _ = _rows_of(made)
+        update_row, lane_row = np.full(made.n_updates, sizes.directions), row[made.blends.group]
+        lane_runs = _lane_runs(made, lanes, sizes.runs)
+        number = _scatter(updates, turn, np.arange(made.n_updates), 0)
+        weights = np.ones_like(weights)  # the blend weighs
+        starts[first_wave, row] = True
 
     record_wave = waves.update_wave[made.records - 1]
     place = np.arange(len(made.records)) - np.searchsorted(record_wave, record_wave)
     copies = (record_wave, place), (sizes.waves, sizes.copies)
-    record_lanes, record_weights = _groups(made, sizes, weights)
+    record_lanes, record_weights = _groups(made, sizes, shares)
     return Program(
         n_waves=np.int32(made.n_waves),
         worker=_scatter(lanes, at, np.asarray(trace.worker)[gradients.arrival], 0),
         job=_scatter(lanes, at, np.asarray(trace.job)[gradients.arrival], 0),
         read_slot=_scatter(lanes, at, slot[gradients.read_version], slot[0]),
-        direction=_scatter(lanes, at, gradients.update % sizes.directions, sizes.directions),
+        direction=_scatter(lanes, at, lane_row, sizes.directions),
         weight=_scatter(lanes, at, weights, 0.0),
         starts=starts,
         turns=np.bincount(waves.update_wave, minlength=sizes.waves).astype(np.int32),
-        update_direction=_scatter(
-            updates, turn, np.arange(made.n_updates) % sizes.directions, sizes.directions
-        ),
+        update_direction=_scatter(updates, turn, update_row, sizes.directions),
         made=_scatter(updates, turn, np.ones(made.n_updates, bool), False),
         write_slot=_scatter(updates, turn, slot[1:], sizes.slots),
         oldest_slot=_scatter(updates, turn, slot[made.oldest], sizes.slots),
@@ -171,8 +177,34 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
         record_lanes=record_lanes,
         record_weights=record_weights,
         first_slot=np.int32(slot[0]),
+        update_number=number,
+        lane_runs=lane_runs,
         sizes=sizes,
     )
+
+
+def _largest_sum(made: Plan) -> int:
+    """Gradients summed in one direction or row, at most."""
+    if made.blends is None:
+        return int(made.gradients.group_size.max())
+    return int(np.bincount(made.blends.group).max())
+
+
+def _rows_of(made: Plan) -> tuple[np.ndarray, np.ndarray, int]:
+    assert made.blends is not None
+    return place_rows(made.blends, made.waves.gradient_wave, made.waves.update_wave)
+
+
+def _lane_runs(made: Plan, lanes: tuple[int, int], count: int) -> Runs:
+    """Runs of every lane's row, [W, L, K]; idle lanes serve nowhere."""
+    assert made.blends is not None
+    at = (made.waves.gradient_wave, made.waves.gradient_lane)
+    runs = Runs(*(column[made.blends.group] for column in made.blends.runs))
+    shape = (*lanes, count)
+    out = Runs(np.zeros(shape, np.int32), np.full(shape, -1, np.int32), np.zeros(shape))
+    for target, column in zip(out, runs, strict=True):
+        target[(*at, slice(column.shape[1]))] = column
+    return out
 
 
 def stack(plans: Sequence[Plan]) -> Program:

@@ -15,12 +15,12 @@ from asyncjax.traces import EventTrace
 
 
 class Gradients(NamedTuple):
-    """The gradients that enter some update, in order of arrival."""
+    """The gradients that enter some update, ordered by the first that they enter, then by arrival."""
 
     arrival: np.ndarray  # int64[G], index in the trace
     read_version: np.ndarray  # int64[G]
-    update: np.ndarray  # int64[G], the update that takes it: 0..T-1
-    group_size: np.ndarray  # int64[T], gradients in each update
+    update: np.ndarray  # int64[G], the first update that takes it: 0..T-1
+    group_size: np.ndarray  # int64[T], gradients that enter with each update
 
 
 class Waves(NamedTuple):
@@ -37,8 +37,14 @@ class Waves(NamedTuple):
 def used_gradients(trace: EventTrace) -> Gradients:
     """Picks the arrivals that enter an update; thrown-away ones need not be computed."""
     n_updates = trace.n_updates
-    arrival = np.flatnonzero(np.asarray(trace.used) & (np.asarray(trace.version) < n_updates))
-    update = np.asarray(trace.version, np.int64)[arrival]
+    if trace.reuse is None:
+        arrival = np.flatnonzero(np.asarray(trace.used) & (np.asarray(trace.version) < n_updates))
+        update = np.asarray(trace.version, np.int64)[arrival]
+    else:
+        arrival, row = np.unique(trace.reuse.arrival, return_index=True)
+        update = trace.reuse.first[row].astype(np.int64)
+        order = np.lexsort((arrival, update))
+        arrival, update = arrival[order].astype(np.int64), update[order]
     return Gradients(
         arrival,
         np.asarray(trace.read_version, np.int64)[arrival],
@@ -50,8 +56,8 @@ def used_gradients(trace: EventTrace) -> Gradients:
 def unbounded_waves(gradients: Gradients) -> np.ndarray:
     """Sizes of the waves that arise without a bound on lanes; these are the fewest waves.
 
-    A wave opens with the server at version v and takes, in order of arrival, all gradients up to the first that reads a
-    version later than v.
+    A wave opens with the server at version v and takes, in order, all gradients up to the first that reads a version later
+    than v.
 
     Returns:
         int64[waves].

@@ -158,6 +158,8 @@ def train(x, arrivals, gradient, step):
     gradient(x, worker, job) -> gradient; step(direction, update number, arrival rows) -> what is added to x.
     """
     versions, direction, rows = [np.array(x, float)], 0.0, []
+    if arrivals.get("reuse"):
+        return _train_with_reuse(versions, arrivals, gradient, step)
     for e in range(len(arrivals.time)):
         if arrivals.used[e]:
             g = gradient(versions[arrivals.read_version[e]], arrivals.worker[e], arrivals.job[e])
@@ -166,6 +168,19 @@ def train(x, arrivals, gradient, step):
         if arrivals.steps[e]:
             versions.append(versions[-1] + step(direction, len(versions) - 1, rows))
             direction, rows = 0.0, []
+    return np.array(versions)
+
+
+def _train_with_reuse(versions, arrivals, gradient, step):
+    """The same where a gradient enters several steps: arrivals.reuse lists (arrival, first, last, weight)."""
+    for u in range(int(np.sum(arrivals.steps))):
+        rows = [(e, weight) for e, first, last, weight in arrivals.reuse if first <= u <= last]
+        direction = sum(
+            weight
+            * gradient(versions[arrivals.read_version[e]], arrivals.worker[e], arrivals.job[e])
+            for e, weight in rows
+        )
+        versions.append(versions[-1] + step(direction, u, [e for e, _ in rows]))
     return np.array(versions)
 
 

@@ -26,6 +26,12 @@ RULES = {
     "fresher than 4": {"collect": traces.fresher_than(4)},
     "fresher than 4, cancel": {"collect": traces.fresher_than(4, cancel=True)},
     "per worker": {"collect": traces.per_worker(1.2)},
+    "fresh 3, cancel": {"collect": traces.fresh(3, cancel=True)},
+    "fresher than quantile 0.7": {"collect": traces.fresher_than_quantile(0.7)},
+    "table": {"collect": traces.table()},
+    "shuffled, table": {"dispatch": traces.shuffled(), "collect": traces.table()},
+    "ringleader": {"collect": traces.ringleader()},
+    "ringleader, refreshed": {"collect": traces.ringleader(refresh=True)},
     "gate": {"gate": traces.lead_at_most(1), "read": "start"},
 }
 
@@ -41,10 +47,19 @@ def trace_of(rule, *, n_updates=60, seed=0, clock=None):
 
 def columns(trace):
     """A trace as the plain loop wants it, with exact weights."""
-    count = np.round(1 / np.maximum(trace.weight.astype(np.float64), 1e-9))
-    weight = np.where(trace.weight > 0, 1 / count, 0.0)
     names = ("time", "worker", "job", "read_version", "version", "used", "steps")
-    return events.Arrivals({**{name: getattr(trace, name) for name in names}, "weight": weight})
+    reuse = trace.reuse
+    if reuse is not None:
+        reuse = list(zip(*reuse[:3], exact(reuse.weight), strict=True))
+    return events.Arrivals(
+        {name: getattr(trace, name) for name in names}, weight=exact(trace.weight), reuse=reuse
+    )
+
+
+def exact(weight):
+    """Shares 1/m in float64."""
+    count = np.round(1 / np.maximum(weight.astype(np.float64), 1e-9))
+    return np.where(weight > 0, 1 / count, 0.0)
 
 
 def quadratic():

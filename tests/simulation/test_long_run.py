@@ -27,11 +27,12 @@ def test_progress_is_reported_and_changes_no_bit():
     assert np.array_equal(run.records.loss, plain.records.loss)
 
 
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
+@pytest.mark.parametrize("rule", ["buffered 3", "ringleader"])
+def test_a_killed_run_resumes_to_the_same_bits(rule, tmp_path, monkeypatch):
     monkeypatch.setattr(long_run, "_CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr(long_run, "_PIECE_SECONDS", 0.0)  # one wave a piece
     problem, _ = quadratic()
-    trace = trace_of("buffered 3", n_updates=200)
+    trace = trace_of(rule, n_updates=200)
     optimizer = optax.chain(
         steps.scale_by_adaptive_1(0.2, max_delay=32),
         optax.add_noise(0.1, 0.5, jax.random.key(1)),

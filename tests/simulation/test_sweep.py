@@ -22,7 +22,7 @@ def noisy(counter=None):
     return problems.from_gradient(jnp.ones(3), gradient, objective=lambda x: jnp.sum(x**2))
 
 
-@pytest.mark.parametrize("rule", ["shuffled", "wait for 2"])
+@pytest.mark.parametrize("rule", ["shuffled", "wait for 2", "ringleader"])
 def test_seeds_with_traces_of_their_own(rule):
     problem = noisy()
     keys = jax.random.split(jax.random.key(0), 3)

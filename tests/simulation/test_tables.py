@@ -1,0 +1,146 @@
+"""Tables and Ringleader equal their definitions: arrivals, ages and models at once."""
+
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncjax import clocks, simulation, steps, traces
+from tests.oracles import tables
+from tests.simulation.shared import N, quadratic, trace_of
+
+RULES = {
+    "table": (traces.table, tables.incremental, {}),
+    "ringleader": (traces.ringleader, tables.ringleader, {}),
+    "ringleader, refreshed": (
+        lambda: traces.ringleader(refresh=True),
+        tables.ringleader,
+        {"refresh": True},
+    ),
+}
+
+
+def compare(rule, times, n_updates, waves=True):
+    n = len(times)
+    collect, definition, extra = RULES[rule]
+    problem, gradient = quadratic()
+    models, arrivals = definition(
+        lambda i, j: times[i, j % times.shape[1]],
+        n,
+        n_updates,
+        lambda x, i, j: gradient(x, i, j),
+        np.ones(3),
+        0.05,
+        **extra,
+    )
+    trace = traces.asynchronous(clocks.recorded(times), n_updates=n_updates, collect=collect())
+    traces.validate(trace)
+    names = ("time", "worker", "job", "read_version", "steps")
+    for name, column in zip(names, zip(*arrivals, strict=True), strict=False):
+        np.testing.assert_array_equal(getattr(trace, name), column, err_msg=name)
+    made = simulation.plan(trace)
+    assert made.delay.tolist() == [row[-1] for row in arrivals if row[-2]]
+    return trace, models, problem
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rule=st.sampled_from(sorted(RULES)),
+    n=st.integers(1, N),
+    n_updates=st.integers(1, 25),
+    ties=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_arrivals_and_ages_are_those_of_the_definition(rule, n, n_updates, ties, seed):
+    times = np.random.default_rng(seed).exponential(size=(n, 40)) + 0.01
+    times = np.ceil(times / 0.5) if ties else times
+    trace, _, _ = compare(rule, times, n_updates)
+    total = np.zeros(n_updates)
+    for _, first, last, weight in zip(*trace.reuse, strict=True):
+        total[first : last + 1] += weight
+    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
+    if rule != "table":
+        assert simulation.plan(trace).delay.max() <= max(0, 2 * n - 2)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_models_are_those_of_the_definition(rule, seed, float64):
+    times = np.random.default_rng(seed).gamma(0.5, size=(N, 50)) + 0.05
+    trace, models, problem = compare(rule, times, 60)
+    for waves in (True, False):
+        run = simulation.replay(problem, trace, optax.sgd(0.05), waves=waves, record_every=60)
+        np.testing.assert_allclose(run.params, models[-1], rtol=0, atol=1e-12)
+
+
+def test_a_table_of_the_trace_is_the_table_of_the_optimizer(float64):
+    """PIAG by the trace, and by `steps.average_workers` behind a plain trace: the same once all have been heard."""
+    problem, _ = quadratic()
+    trace = trace_of("table", n_updates=40)
+    run = simulation.replay(problem, trace, optax.sgd(0.05))
+    plain = trace_of("pure", n_updates=len(trace.time))
+    heard = int(np.argmax(trace.steps))  # arrivals before the first step
+    hold = optax.chain(
+        steps.average_workers(N),
+        optax.inject_hyperparams(optax.sgd)(
+            learning_rate=lambda count: 0.05 * (count >= heard).astype(float)
+        ),
+    )
+    other = simulation.replay(problem, plain, hold)
+    np.testing.assert_allclose(run.params, other.params, rtol=0, atol=1e-12)
+
+
+def test_one_worker_makes_ringleader_and_the_table_plain_descent():
+    pure = traces.asynchronous(clocks.constant([2.0]), n_updates=9)
+    for collect in (traces.table(), traces.ringleader(), traces.ringleader(refresh=True)):
+        trace = traces.asynchronous(clocks.constant([2.0]), n_updates=9, collect=collect)
+        np.testing.assert_array_equal(trace.time, pure.time)
+        assert trace.steps.all()
+        assert not trace.delay.any()
+
+
+def test_a_shorter_ringleader_trace_is_the_beginning_of_a_longer_one():
+    short, long = (trace_of("ringleader", n_updates=t) for t in (31, 90))
+    count = len(short.time)
+    for name in ("time", "worker", "job", "read_version", "version", "steps"):
+        np.testing.assert_array_equal(getattr(short, name), getattr(long, name)[:count])
+
+
+@pytest.mark.parametrize("rule", ["table", "ringleader"])
+def test_saved_and_loaded(rule, tmp_path):
+    trace = trace_of(rule)
+    traces.save(tmp_path / "trace.npz", trace)
+    loaded = traces.load(tmp_path / "trace.npz")
+    for saved, back in zip(trace.reuse, loaded.reuse, strict=True):
+        np.testing.assert_array_equal(saved, back)
+        assert saved.dtype == back.dtype
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r._replace(last=r.last + 1000), "serves in steps"),
+        (lambda r: r._replace(first=r.first - 3), "serves in steps"),
+        (lambda r: r._replace(arrival=r.arrival + 10_000), "names arrival"),
+        (lambda r: r._replace(weight=r.weight * np.nan), "weights must be finite"),
+        (lambda r: type(r)(*(column[::-1] for column in r)), "out of order"),
+        (lambda r: type(r)(*(c[r.arrival > r.arrival[0]] for c in r)), "but reuse says otherwise"),
+    ],
+)
+def test_a_wrong_reuse_is_refused(change, message):
+    trace = trace_of("ringleader")
+    with pytest.raises(ValueError, match=message):
+        traces.validate(trace._replace(reuse=change(trace.reuse)))
+
+
+def test_kinds_of_traces_do_not_mix():
+    with pytest.raises(ValueError, match="one kind"):
+        simulation.plan_alike([trace_of("pure"), trace_of("table")])
+
+
+def test_ringleader_needs_read_at_assignment():
+    with pytest.raises(ValueError, match="workers keep their model"):
+        traces.asynchronous(
+            clocks.constant([1.0, 2.0]), n_updates=3, collect=traces.ringleader(), read="start"
+        )
