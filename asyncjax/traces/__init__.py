@@ -27,6 +27,7 @@ from asyncjax.traces.event_trace import (
     worker_count,
 )
 from asyncjax.traces.gate import Gate, lead_at_most
+from asyncjax.traces.stalled import StalledError
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, busy_time, summarize
 from asyncjax.traces.synchronous import synchronous
@@ -41,6 +42,7 @@ __all__ = [
     "Gate",
     "OpenJobs",
     "Reuse",
+    "StalledError",
     "Summary",
     "asynchronous",
     "buffered",

@@ -19,7 +19,7 @@ from asyncjax.traces.dispatch import Dispatch, to_deliverer
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.gate import Gate
-from asyncjax.traces.host import DurationBlocks, check_key, duration_streams, on_host
+from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
 from asyncjax.traces.merge import merged
 
 _READS = ("assignment", "start")
@@ -35,6 +35,7 @@ def asynchronous(
     concurrency: int | None = None,
     gate: Gate | None = None,
     load: float = 1.0,
+    timeout: float | None = None,
     key: jax.Array | None = None,
 ) -> EventTrace:
     """Makes the trace of an asynchronous server.
@@ -53,6 +54,9 @@ def asynchronous(
             and the dispatch rule begins with the first reaction.
         gate: A start gate, `lead_at_most`.
         load: Factor on the compute part of every duration, more than 0; H for jobs of H local steps.
+        timeout: A job that is not back so long after its start is given up (and counted as cancelled): its worker is idle
+            again, and the dispatch rule hands out a job in its place, at the current model. None: the server waits for
+            ever. More than 0, time units.
         key: Typed key, needed where the clock or the dispatch rule is random.
 
     Returns:
@@ -61,8 +65,17 @@ def asynchronous(
 
     Raises:
         ValueError: An argument is out of range; ``wait_for(b)`` with b larger than the number of open jobs; a duration that
-            is not positive and finite; a missing key; or a run that cannot go on, with the arrival and the reason.
+            is not positive and finite; or a missing key.
+        StalledError: The run cannot go on; a ValueError that says after which arrival and why, and holds the trace so far.
         TypeError: ``key`` is not one typed key.
+
+    Note:
+        A job may never return (`clocks.losing`, `clocks.present`). Without a timeout its worker is then never heard again:
+        `to_deliverer` goes on with the other workers; `uniformly`, `shuffled`, `shuffled_once` and `given` keep queueing
+        jobs for it until all open jobs lie there (StalledError); `wait_for`, `table` before its first step, `per_worker`,
+        `ringleader` and a gate may wait for it for ever (StalledError), while `fresh`, `buffered` and `fresher_than` go
+        on; with ``cancel`` a lost job is stopped like any other late one. With a timeout, `to_deliverer` asks the same
+        worker again and the other rules ask the next; the jobs queued at a dead worker each take one timeout to leave it.
 
     Example:
         >>> import jax
@@ -79,6 +92,8 @@ def asynchronous(
     collect = immediately() if collect is None else collect
     _check(clock, n_updates, dispatch, collect, read, concurrency)
     check_load(load)
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 time units, or None, got {timeout}")
     random_parts = [
         what
         for what, is_random in (("clock", clock.is_random), ("dispatch", dispatch.is_random))
@@ -94,6 +109,8 @@ def asynchronous(
         and collect.period is not None
         and not collect.holds_back
         and gate is None
+        and timeout is None
+        and clock.is_plain
     ):
         return merged(
             clock,
@@ -107,8 +124,10 @@ def asynchronous(
     initial = (
         list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))
     )
-    streams = duration_streams(blocks, n, n_updates * (collect.period or 1) / n)
-    return EventLoop(streams, answer, collect, gate, read == "start").run(initial, n_updates)
+    done = finishes(blocks, n_updates * (collect.period or 1) / n)
+    patience = float("inf") if timeout is None else float(timeout)
+    loop = EventLoop(done, answer, collect, gate, read == "start", patience)
+    return loop.run(initial, n_updates)
 
 
 def _check(

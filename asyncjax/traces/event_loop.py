@@ -2,12 +2,14 @@
 
 At each arrival the server (1) takes the gradient, (2) hands out jobs, perhaps after stopping some, (3) lets idle workers
 start the head of their queue. Arrivals at one instant are served in order of worker index, each completely before the
-next. An arrival costs O(log n): only the workers named in the reaction, and those that a gate held back, are looked at.
+next; then jobs whose time is up, by worker index. An arrival costs O(log n): only the workers named in the reaction, and
+those that a gate held back, are looked at.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,9 +18,11 @@ from asyncjax.traces.collection import Collection, settled
 from asyncjax.traces.dispatch import Answer
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.gate import Gate
+from asyncjax.traces.host import Finish
+from asyncjax.traces.stalled import StalledError
 
 _PATIENCE = (
-    1_000_000  # arrivals without an update, and 1,000 more a worker, before a run is called stuck
+    1_000_000  # events without an update, and 1,000 more a worker, before a run is called stuck
 )
 _IDLE = -1
 
@@ -28,25 +32,29 @@ class EventLoop:
 
     Per worker it keeps the running job in plain lists (``serial`` is `_IDLE` when there is none) and the waiting jobs in a
     queue of read versions. An entry of the heap counts only while its serial is the worker's: stopped jobs stay behind.
+    Entries are (time, code, serial), where code is the worker whose job arrives, or n + the worker whose job is given up;
+    a job that never returns and is never given up has none.
     """
 
     def __init__(
         self,
-        durations: list[Iterator[float]],
+        finishes: list[Finish],
         answer: Answer,
         collect: Collection,
         gate: Gate | None,
         read_at_start: bool,
+        timeout: float,
     ) -> None:
-        n = len(durations)
+        n = len(finishes)
         self.n_workers, self.answer, self.collect = n, answer, collect
-        self.durations = [stream.__next__ for stream in durations]
+        self.finishes, self.timeout = finishes, timeout
         self.bound = None if gate is None or gate.bound == float("inf") else gate.bound
         self.read_at_start = read_at_start
         self.version, self.next_serial = 0, 0
         self.serial, self.job, self.read, self.start = [_IDLE] * n, [-1] * n, [0] * n, [0.0] * n
         self.queues: list[deque[int]] = [deque() for _ in range(n)]
-        self.heap: list[tuple[float, int, int]] = []  # (time of arrival, worker, serial)
+        self.heap: list[tuple[float, int, int]] = []
+        self.given_up = 0
         self.stalest: list[
             tuple[int, int, int]
         ] = []  # (read version, worker, serial), if rules cancel
@@ -66,7 +74,7 @@ class EventLoop:
             The trace.
 
         Raises:
-            ValueError: The run cannot go on; says after which arrival, when, and why.
+            StalledError: The run cannot go on; says after which arrival, when, and why.
         """
         for worker in initial:
             self.queues[worker].append(0)
@@ -79,9 +87,12 @@ class EventLoop:
         count, patience = 0, _PATIENCE + 1_000 * self.n_workers
         limit = patience
         while self.version < n_updates:
-            if not heap or count > limit:
-                raise ValueError(self._stuck(count))
+            if not heap or count + self.given_up > limit:
+                raise StalledError(self._stuck(count), self._trace_so_far())
             now, worker, serial = heappop(heap)
+            if worker >= self.n_workers:
+                self._give_up(worker - self.n_workers, serial, now)
+                continue
             if serial != serials[worker]:
                 continue  # stopped by the server
             version, read = self.version, self.read[worker]
@@ -101,7 +112,7 @@ class EventLoop:
                 answered, held = (held, []) if steps else ([], held)
             if steps:
                 version = self.version = version + 1
-                limit = count + patience
+                limit = count + self.given_up + patience
                 if cancel_from is not None:
                     answered += self._cancel(cancel_from, now)
             if answered:
@@ -128,9 +139,26 @@ class EventLoop:
             self.start[worker] = now
             serial = self.serial[worker] = self.next_serial
             self.next_serial += 1
-            heappush(self.heap, (now + self.durations[worker](), worker, serial))
+            finish, deadline = self.finishes[worker](now), now + self.timeout
+            if finish <= deadline and finish != inf:
+                heappush(self.heap, (finish, worker, serial))
+            elif deadline != inf:
+                heappush(self.heap, (deadline, self.n_workers + worker, serial))
             if self.collect.cancel_from is not None:
                 heappush(self.stalest, (self.read[worker], worker, serial))
+
+    def _give_up(self, worker: int, serial: int, now: float) -> None:
+        """Stops a job whose time is up and hands its gradient's job out again."""
+        if self.serial[worker] != serial:
+            return
+        self.given_up += 1
+        self.serial[worker] = _IDLE
+        self.cancelled.append((worker, self.start[worker], now))
+        model = self.read[worker] if self.collect.keeps_model else self.version
+        handed = self.answer([worker])
+        for other in handed:
+            self.queues[other].append(model)
+        self._start({worker, *handed}, now)
 
     def _count_delivery(self, worker: int) -> None:
         count = self.delivered[worker]
@@ -154,10 +182,15 @@ class EventLoop:
 
     def _stuck(self, count: int) -> str:
         now = self.columns[0][-1] if count else 0.0
+        lost = [worker for worker, serial in enumerate(self.serial) if serial != _IDLE]
         if self.heap:
             why = (
                 f"the rule '{self.collect.name}' has not let the server update for a very long time"
             )
+        elif lost:
+            shown = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            why = f"no job will return any more; jobs of {len(lost)} workers ({shown}) are lost"
+            why += f", and the gate holds back {len(self.blocked)}" if self.blocked else ""
         elif self.blocked:
             why = f"no job is running; the gate holds back {len(self.blocked)} workers for ever"
         else:
@@ -166,6 +199,15 @@ class EventLoop:
             f"the trace cannot go on after arrival {count} at time {now:g}, update {self.version}:"
             f" {why} ({sum(map(len, self.queues))} jobs wait in queues)"
         )
+
+    def _trace_so_far(self) -> EventTrace | None:
+        """The arrivals up to the last update, None if there was none."""
+        if not self.version:
+            return None
+        steps = self.columns[6]
+        end = len(steps) - steps[::-1].index(True)
+        self.columns = tuple(column[:end] for column in self.columns)
+        return self._trace()
 
     def _open_jobs(self) -> OpenJobs:
         jobs: list[tuple[int, int, float]] = []

@@ -1,12 +1,12 @@
 """Random draws for traces: on the CPU, in float64, whatever the caller's precision and accelerator.
 
 A trace is decided by comparing times, so its draws must not depend on where or in which precision the model is trained.
-`on_host` opens that setting and carries the caller's key into it; `duration_streams` turns a clock into one endless
-iterator of durations per worker, drawn in blocks.
+`on_host` opens that setting and carries the caller's key into it; `finishes` turns a clock into one function per worker
+that says when its next job is done, durations being drawn in blocks.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.clocks import Clock
+from asyncjax.clocks import Clock, Times, timelines
+
+Finish = Callable[[float], float]
 
 _BLOCK = 64  # jobs of one lane
 _FEW, _MANY = 16, 256  # lanes of one call: two compiled shapes a clock
@@ -66,6 +68,14 @@ def _lanes(
     return jax.vmap(lambda i, j: clock.job_times(key, i, j, _BLOCK, load).total)(worker, first)
 
 
+@jax.jit
+def _part_lanes(
+    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float
+) -> Times:
+    """The parts of the same durations."""
+    return jax.vmap(lambda i, j: clock.job_times(key, i, j, _BLOCK, load))(worker, first)
+
+
 class DurationBlocks:
     """Durations of any jobs of any workers, drawn in blocks of 64 consecutive jobs.
 
@@ -73,7 +83,7 @@ class DurationBlocks:
     """
 
     def __init__(self, clock: Clock, key: jax.Array | None, load: float = 1.0) -> None:
-        self._clock, self._key, self._load = clock, key, load
+        self.clock, self.key, self._load = clock, key, load
 
     def draw(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
         """Blocks number ``block[l]`` of workers ``worker[l]``.
@@ -83,53 +93,98 @@ class DurationBlocks:
             block: int[l], job numbers divided by 64.
 
         Returns:
-            float64[l, 64], time units.
+            float64[l, 64], time units; inf for a job that never returns, if the clock may lose jobs.
 
         Raises:
             ValueError: A duration is not positive and finite.
         """
+        durations = self._drawn(_lanes, worker, block)
+        self._check(durations, worker, block)
+        return durations
+
+    def draw_parts(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
+        """As `draw`, the parts apart: float64[l, 64, 3], download, compute and upload."""
+        parts = self._drawn(_part_lanes, worker, block)
+        self._check(parts.sum(axis=-1), worker, block)
+        return parts
+
+    def _drawn(self, draw: Callable[..., Any], worker: np.ndarray, block: np.ndarray) -> np.ndarray:
         width = _FEW if len(worker) <= 4 * _FEW else _MANY
         pieces = []
-        with on_host(self._key) as key:
+        with on_host(self.key) as key:
             for at in range(0, len(worker), width):
                 lane = np.minimum(np.arange(at, at + width), len(worker) - 1)
                 first = (block[lane] * _BLOCK).astype(np.int32)
-                drawn = _lanes(self._clock, key, worker[lane].astype(np.int32), first, self._load)
-                pieces.append(np.asarray(drawn)[: len(worker) - at])
-        durations = np.concatenate(pieces).astype(np.float64)
-        bad = np.argwhere(~((durations > 0.0) & np.isfinite(durations)))
+                drawn = draw(self.clock, key, worker[lane].astype(np.int32), first, self._load)
+                columns = np.stack([np.asarray(part) for part in jax.tree.leaves(drawn)], axis=-1)
+                pieces.append(columns[: len(worker) - at])
+        drawn = np.concatenate(pieces).astype(np.float64)
+        return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
+
+    def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
+        fine = np.isfinite(durations) | (self.clock.loss is not None)
+        bad = np.argwhere(~((durations > 0.0) & fine))
         if len(bad):
             lane, job = bad[0]
             raise ValueError(
                 f"clock gives worker {worker[lane]} a duration of {durations[lane, job]} for its job"
                 f" {block[lane] * _BLOCK + job}; durations must be positive and finite"
             )
-        return durations
 
 
-def duration_streams(
-    blocks: DurationBlocks, n_workers: int, jobs_expected: float
-) -> list[Iterator[float]]:
-    """One endless iterator of durations per worker.
+def finishes(blocks: DurationBlocks, jobs_expected: float) -> list[Finish]:
+    """Per worker, when its next job is done.
 
     Args:
         blocks: Where durations come from.
-        n_workers: Number of workers n.
         jobs_expected: Jobs that a worker is likely to do, at least; the first draw covers so many, within limits.
 
     Returns:
-        n iterators over Python floats, time units.
+        n functions of the time at which the worker's next job starts (each call is one job more); inf if it never returns.
     """
+    clock = blocks.clock
+    if clock.is_plain:
+        streams = _streams(blocks.draw, clock.n_workers, jobs_expected)
+        return [lambda now, draw=stream.__next__: now + draw() for stream in streams]
+    streams = _streams(blocks.draw_parts, clock.n_workers, jobs_expected)
+    with on_host(blocks.key) as key:
+        lines = timelines(clock, key, draw=_draw_on_host)
+
+    def finish_of(worker: int) -> Finish:
+        parts, line = streams[worker], lines[worker]
+
+        def finish(now: float) -> float:
+            download, compute, upload = next(parts)
+            return line.finish(now + download, compute) + upload
+
+        return finish
+
+    return [finish_of(worker) for worker in range(clock.n_workers)]
+
+
+def _draw_on_host(
+    clock: Clock, key: jax.Array | None, worker: int, first: int, count: int
+) -> np.ndarray:
+    with on_host(key) as host_key:
+        times = clock.job_times(host_key, np.int32(worker), np.int32(first), count)
+        return np.asarray(times.total, np.float64)
+
+
+def _streams(
+    draw: Callable[[np.ndarray, np.ndarray], np.ndarray], n_workers: int, jobs_expected: float
+) -> list[Iterator[Any]]:
+    """One endless iterator per worker over what ``draw`` gives for each of its jobs, as Python floats."""
     first = int(np.clip(jobs_expected // _BLOCK, 1, 16))
     lanes = np.repeat(np.arange(n_workers), first), np.tile(np.arange(first), n_workers)
-    begun = blocks.draw(*lanes).reshape(n_workers, -1)
+    drawn = draw(*lanes)
+    begun = drawn.reshape(n_workers, first * _BLOCK, *drawn.shape[2:])
 
-    def stream(worker: int) -> Iterator[float]:
+    def stream(worker: int) -> Iterator[Any]:
         yield from begun[worker].tolist()
         block, count = first, _FEW
         while True:
-            numbers = np.arange(block, block + count)
-            yield from blocks.draw(np.full(count, worker), numbers).ravel().tolist()
+            more = draw(np.full(count, worker), np.arange(block, block + count))
+            yield from more.reshape(-1, *more.shape[2:]).tolist()
             block, count = block + count, (_FEW if block < 4 * _FEW else _MANY)
 
     return [stream(worker) for worker in range(n_workers)]

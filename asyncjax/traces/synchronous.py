@@ -7,13 +7,17 @@ Round r begins at t_r with every worker reading version r. With the finish times
 k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync).
 """
 
+from collections.abc import Callable, Iterator
+from itertools import count
+
 import jax
 import numpy as np
 
 from asyncjax.clocks import Clock
 from asyncjax.traces.asynchronous import check_count, check_load
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
-from asyncjax.traces.host import DurationBlocks, check_key, on_host
+from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
+from asyncjax.traces.stalled import StalledError
 
 _BLOCK = 64
 
@@ -35,6 +39,7 @@ def synchronous(
 
     Raises:
         ValueError: An argument is out of range, a duration is not positive and finite, or the key is missing.
+        StalledError: A round ends never, since fewer than k jobs of it return; a ValueError that holds the trace so far.
         TypeError: ``key`` is not one typed key.
 
     Example:
@@ -57,7 +62,7 @@ def synchronous(
     check_key(key, "clock" if clock.is_random else None)
     with on_host(key) as host_key:
         duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`
-    blocks, workers = DurationBlocks(clock, duration_key, load), np.arange(n)
+    blocks = DurationBlocks(clock, duration_key, load)
 
     now = 0.0
     begins, served, finished = (
@@ -65,14 +70,33 @@ def synchronous(
         np.empty((n_updates, n), np.int32),
         np.empty((n_updates, k)),
     )
-    for first in range(0, n_updates, _BLOCK):
-        durations = blocks.draw(workers, np.full(n, first // _BLOCK))
-        for r in range(first, min(first + _BLOCK, n_updates)):
-            finish = now + durations[:, r - first]
-            order = np.argsort(finish, kind="stable")
-            begins[r], served[r], finished[r] = now, order, finish[order[:k]]
-            now = finished[r, -1]
+    for r, finish_from in zip(range(n_updates), _rounds(blocks), strict=False):
+        finish = finish_from(now)
+        order = np.argsort(finish, kind="stable")
+        begins[r], served[r], finished[r] = now, order, finish[order[:k]]
+        if np.isinf(finished[r, -1]):
+            returned = int(np.isfinite(finish).sum())
+            so_far = _trace(begins[:r], served[:r], finished[:r]) if r else None
+            raise StalledError(
+                f"the trace cannot go on after update {r} at time {now:g}: only {returned} of {n} jobs of the next round"
+                f" return, and the server waits for k = {k}",
+                so_far,
+            )
+        now = finished[r, -1]
     return _trace(begins, served, finished)
+
+
+def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
+    """Per round, the finish times float64[n] as a function of its start."""
+    n = blocks.clock.n_workers
+    if not blocks.clock.is_plain:
+        done = finishes(blocks, 0)
+        while True:
+            yield lambda now: np.array([finish(now) for finish in done])
+    for block in count():
+        durations = blocks.draw(np.arange(n), np.full(n, block))
+        for r in range(_BLOCK):
+            yield lambda now, r=r, durations=durations: now + durations[:, r]
 
 
 def _trace(begins: np.ndarray, served: np.ndarray, finished: np.ndarray) -> EventTrace:

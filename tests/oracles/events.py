@@ -23,22 +23,26 @@ def simulate(
     sequence=None,
     collect="immediately",
     parameter=1,
-    cancel=False,
+    cancel=None,
     read="assignment",
     concurrency=None,
     lead=math.inf,
+    finish=None,
+    timeout=math.inf,
 ):
-    """Arrivals of an asynchronous server.
+    """Arrivals of an asynchronous server; where nothing will ever happen again, what has arrived so far.
 
-    duration(i, j): time of worker i's j-th started job. dispatch "pure" or "listed" (next entries of `sequence`).
-    collect: immediately, wait_for, buffered, fresh, fresher_than, per_worker, with its one parameter.
+    duration(i, j): time of worker i's j-th started job; or finish(i, j, start): when it is done, inf for never.
+    dispatch "pure" or "listed" (next entries of `sequence`). collect: immediately, wait_for, buffered, fresh, fresher_than,
+    fresher_than_quantile, per_worker, with its one parameter. cancel: the staleness from which running jobs are stopped
+    after a step. timeout: jobs are given up so long after their start, and their worker is answered.
     """
     sequence = iter(() if sequence is None else sequence)
     now, version = 0.0, 0
     queue = [[] for _ in range(n)]
     busy = [None] * n  # (finish, read version, job number, start)
     started, delivered = [0] * n, [0] * n
-    group, waiting, cancelled = [], [], []
+    group, waiting, cancelled, ages = [], [], [], []
     columns = {
         name: []
         for name in (
@@ -59,7 +63,8 @@ def simulate(
             if busy[i] is None and queue[i] and delivered[i] - min(delivered) <= lead:
                 handed = queue[i].pop(0)
                 model = version if read == "start" else handed
-                busy[i] = (now + duration(i, started[i]), model, started[i], now)
+                done = finish(i, started[i], now) if finish else now + duration(i, started[i])
+                busy[i] = (done, model, started[i], now)
                 started[i] += 1
 
     def hand_out(answered):
@@ -73,15 +78,31 @@ def simulate(
         hand_out([i % n for i in range(concurrency)])
     begin()
     while version < n_updates:
-        due = [(job[0], i) for i, job in enumerate(busy) if job is not None]
-        now, i = min(due)
+        due = []
+        for i, job in enumerate(busy):
+            if job is not None:
+                is_late = job[0] > job[3] + timeout
+                due.append((job[3] + timeout if is_late else job[0], is_late, i))
+        if not due or math.isinf(min(due)[0]):
+            break
+        now, is_late, i = min(due)
         _, model, number, since = busy[i]
         busy[i] = None
+        if is_late:
+            cancelled.append((i, since, now))
+            hand_out([i])
+            begin()
+            continue
         delivered[i] += 1
         age = version - model
+        ages.append(age)
         used = not (
             (collect in ("fresh", "per_worker") and age > 0)
             or (collect == "fresher_than" and age >= parameter)
+            or (
+                collect == "fresher_than_quantile"
+                and sum(other < age for other in ages) >= parameter * len(ages)
+            )
         )
         row = len(columns["time"])
         for name, value in zip(
@@ -105,9 +126,9 @@ def simulate(
             version, group = version + 1, []
         if weights is not None or collect != "wait_for":
             answered, waiting = waiting, []
-        if weights is not None and cancel:
+        if weights is not None and cancel is not None:
             for other in range(n):
-                if busy[other] is not None and version - busy[other][1] >= parameter:
+                if busy[other] is not None and version - busy[other][1] >= cancel:
                     cancelled.append((other, busy[other][3], now))
                     busy[other] = None
                     answered.append(other)
@@ -125,7 +146,7 @@ def simulate(
 
 def _weights(collect, parameter, workers, n):
     """Weights of the gradients collected so far if they make a step now, else None."""
-    if collect in ("immediately", "fresher_than"):
+    if collect in ("immediately", "fresher_than", "fresher_than_quantile"):
         return [1.0]
     if collect in ("wait_for", "buffered", "fresh"):
         return [1.0 / parameter] * len(workers) if len(workers) == parameter else None

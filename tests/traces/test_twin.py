@@ -17,7 +17,12 @@ COLLECTIONS = {
     "fresher_than": lambda b: (traces.fresher_than(b), {"parameter": b}),
     "fresher_than, cancel": lambda b: (
         traces.fresher_than(b, cancel=True),
-        {"parameter": b, "cancel": True},
+        {"parameter": b, "cancel": b},
+    ),
+    "fresh, cancel": lambda b: (traces.fresh(b, cancel=True), {"parameter": b, "cancel": 1}),
+    "fresher_than_quantile": lambda b: (
+        traces.fresher_than_quantile(0.3 + 0.15 * b),
+        {"parameter": 0.3 + 0.15 * b},
     ),
     "per_worker": lambda b: (traces.per_worker(1 + 0.1 * b), {"parameter": 1 + 0.1 * b}),
 }
