@@ -12,6 +12,17 @@ from tests.oracles import clocks as oracle
 KEY = jax.random.key(7)
 NAMES = sorted(EXAMPLES)
 RANDOM = [name for name in NAMES if EXAMPLES[name]().is_random]
+# A parameter that makes jobs longer, where it is not the mean.
+SLOWER = {
+    "constant": "compute",
+    "recorded": "durations",
+    "markov": "fast",
+    "weibull": "scale",
+    "uniform": "low",
+    "folded_normal": "shift",
+    "poisson": "least",
+    "powered": "compute",
+}
 
 
 def bits(array):
@@ -25,7 +36,7 @@ def test_blocks_agree_bitwise_however_they_are_drawn(name):
     assert whole.shape == (3, 41)
     assert whole.dtype == np.float32
     assert (whole > 0).all()
-    assert np.isfinite(whole).all()
+    assert clock.loss is not None or np.isfinite(whole).all()
 
     def step(job, _):
         one = clock.durations(KEY, 1, first=job, load=1.7)[:, 0]
@@ -142,11 +153,10 @@ def test_a_second_clock_of_the_law_does_not_recompile(name):
     assert first.law == second.law
 
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
-    parameter = {"recorded": "durations", "markov": "fast", "constant": "compute"}.get(name, "mean")
-    assert float(found.parameters[parameter][0].sum()) > 0
+    assert float(found.parameters[SLOWER.get(name, "mean")][0].sum()) > 0
 
 
-@pytest.mark.parametrize("name", ["gamma", "markov", "communicating"])
+@pytest.mark.parametrize("name", ["gamma", "markov", "losing"])
 def test_clocks_and_keys_map(name):
     clock = EXAMPLES[name]()
     keys = jax.random.split(KEY, 2)

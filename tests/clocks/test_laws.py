@@ -29,7 +29,23 @@ LAWS = {
         oracle.lognormal,
     ),
     "pareto": (clocks.pareto, {"mean": (1.0, 2.0, 30.0), "tail": (1.5, 5.0, 9.0)}, oracle.pareto),
+    "weibull": (
+        clocks.weibull,
+        {"shape": (0.7, 1.0, 9.0), "mean": (1.0, 2.0, 30.0)},
+        oracle.weibull,
+    ),
+    "uniform": (
+        clocks.uniform,
+        {"low": (0.0, 1.0, 30.0), "high": (1.0, 4.0, 31.0)},
+        oracle.uniform,
+    ),
+    "folded_normal": (
+        clocks.folded_normal,
+        {"location": (0.0, -3.0, 30.0), "scale": (1.0, 2.0, 0.5), "shift": (0.0, 1.0, 2.0)},
+        oracle.folded_normal,
+    ),
 }
+SMOOTH = sorted(set(LAWS) - {"gamma"})
 
 
 @pytest.fixture(scope="module", params=sorted(LAWS))
@@ -75,7 +91,7 @@ def test_jobs_and_workers_are_uncorrelated(law):
     assert np.abs(table - np.eye(len(table))).max() < 5 / np.sqrt(N_JOBS)
 
 
-@pytest.mark.parametrize("name", ["exponential", "shifted_exponential", "lognormal", "pareto"])
+@pytest.mark.parametrize("name", SMOOTH)
 def test_gradient_in_every_parameter_is_that_of_the_draw(name, float64):
     factory, parameters, _ = LAWS[name]
     key = jax.random.key(2)
@@ -138,3 +154,24 @@ def test_smallest_and_largest_uniforms_give_positive_finite_times(monkeypatch):
         assert (draws >= np.finfo(np.float32).tiny).all()
         assert np.isfinite(draws).all()
         assert len(np.unique(draws)) == 2
+
+
+def test_variances_of_nearly_constant_times_do_not_cancel():
+    shape = np.array([19.999999, 20.000001, 1e4, 1e8])
+    relative = clocks.weibull(shape, 3.0).variance / 9.0
+    np.testing.assert_allclose(relative[0], relative[1], rtol=2e-7)
+    # pi^2 / (6 shape^2) (1 - 1.2 ... / shape + ...)
+    np.testing.assert_allclose(relative[2:] * shape[2:] ** 2, np.pi**2 / 6, rtol=5e-4)
+    np.testing.assert_allclose(relative[3] * 1e16, np.pi**2 / 6, rtol=1e-7)
+    far = clocks.folded_normal(1e8, [0.5, 2.0])
+    np.testing.assert_array_equal(far.variance, [0.25, 4.0])
+    np.testing.assert_array_equal(far.mean, [1e8, 1e8])
+
+
+@pytest.mark.parametrize("name", ["weibull", "uniform", "folded_normal"])
+def test_moments_of_traced_parameters_are_the_same(name, float64):
+    factory, parameters, _ = LAWS[name]
+    clock = factory(**{name: jnp.asarray(value) for name, value in parameters.items()})
+    mean, variance = jax.jit(lambda clock: (clock.mean, clock.variance))(clock)
+    np.testing.assert_allclose(mean, factory(**parameters).mean, rtol=1e-12)
+    np.testing.assert_allclose(variance, factory(**parameters).variance, rtol=1e-11)

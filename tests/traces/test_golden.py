@@ -106,6 +106,23 @@ ROWS = {
         "",
         (100, 60, [60, 30, 10, 0, 0, 0], 4),
     ),
+    "table": (
+        {"collect": traces.table()},
+        100,
+        "",
+        (
+            113,
+            48,
+            [48, 23, 15, 11, 9, 7],
+            ANY,
+        ),  # 14 in the source, where every arrival is a version
+    ),
+    "buffered 2": (
+        {"collect": traces.buffered(2)},
+        40,
+        "1/0/0 2/0/0 2/1/0 3/0/1 3/2/0 4/0/2 4/1/1 4/3/0",
+        (80, 34, [34, 16, 11, 8, 6, 5], 7),
+    ),
     "gate": (
         {"gate": traces.lead_at_most(1), "read": "start"},
         60,
@@ -140,6 +157,11 @@ def test_the_generator_of_the_golden_rows():
 def test_fresher_than_five_throws_the_first_stale_gradient_away():
     trace = make(100, collect=traces.fresher_than(5))
     assert [trace.worker[7], trace.read_version[7], trace.used[7]] == [3, 0, False]
+
+
+def test_a_table_first_steps_when_the_slowest_has_been_heard():
+    trace = make(100, collect=traces.table())
+    assert int(np.argmax(trace.steps)) + 1 == 14
 
 
 def test_pure_counts_are_the_whole_jobs_that_fit():

@@ -1,0 +1,113 @@
+"""Reading measured durations: tiny tables, every refusal, and the real files where they are."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks
+
+REAL = Path(__file__).parents[3] / "shared" / "traces"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(*lines):
+        path = tmp_path / "times.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_rows_become_a_table_of_workers_and_jobs(write):
+    path = write(
+        ",worker,gpu,time,batch_time_norm",
+        "0,10,25,2,7",
+        "1,9,25,30,1.5",
+        "2,10,25,1,5",
+        "3,9,25,4,2",
+        "",
+        "4,10,25,3,6",
+    )
+    durations = clocks.read_durations(path)
+    np.testing.assert_array_equal(durations, [[2.0, 1.5], [5.0, 7.0]])
+    assert durations.dtype == np.float64
+    replayed = clocks.recorded(durations).durations(None, 3)
+    np.testing.assert_array_equal(replayed, [[2.0, 1.5, 2.0], [5.0, 7.0, 5.0]])
+
+
+def test_columns_may_have_other_names_and_labels_be_text(write):
+    path = write("node;x", "b,1,2.5,0", "a,1,0.5,0", "c10,1,1,0", "c9,1,3,0").read_text()
+    path = write("node,step,seconds,rest", *path.splitlines()[1:])
+    durations = clocks.read_durations(path, worker="node", order="step", duration="seconds")
+    np.testing.assert_array_equal(durations, [[0.5], [2.5], [1.0], [3.0]])
+
+
+def test_rows_at_the_same_place_stay_in_the_order_of_the_file(write):
+    path = write("worker,time,batch_time_norm", "a,1,3", "a,1,2", "a,0,9", "a,1,1")
+    np.testing.assert_array_equal(clocks.read_durations(str(path)), [[9.0, 3.0, 2.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["worker,time,t", "a,1,2"], "duration must name a column of .*'batch_time_norm'; found"),
+        (["time,batch_time_norm"], r"worker must name .*found \['time', 'batch_time_norm'\]"),
+        (["worker,batch_time_norm"], "order must name a column .* got 'time'"),
+        ([""], r"worker must name a column .* found \[\]"),
+        (["worker,time,batch_time_norm"], "path must be a table with rows, got none"),
+        (["worker,time,batch_time_norm", "a,1,2", "a,2,fast"], "got 'fast' in line 3 of"),
+        (
+            ["worker,time,batch_time_norm", "a,1,nan"],
+            "must be a finite number, got 'nan' in line 2",
+        ),
+        (
+            ["worker,time,batch_time_norm", "a,1,inf"],
+            "must be a finite number, got 'inf' in line 2",
+        ),
+        (
+            ["worker,time,batch_time_norm", "a,?,1"],
+            "time must be a finite number, got '[?]' in line 2",
+        ),
+        (["worker,time,batch_time_norm", "a,1,0"], "must be positive, got '0' in line 2"),
+        (["worker,time,batch_time_norm", "a,1,-2"], "must be positive, got '-2' in line 2"),
+        (["worker,time,batch_time_norm", "a,1"], "must be a finite number, got None in line 2"),
+        (["worker,time,batch_time_norm", ",1,2"], "worker must be the label .* in line 2"),
+    ],
+)
+def test_tables_that_cannot_be_read(write, lines, message):
+    path = write(*lines)
+    with pytest.raises(ValueError, match=message) as refused:
+        clocks.read_durations(path)
+    assert re.search(re.escape(str(path)), str(refused.value))
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        clocks.read_durations(tmp_path / "none.csv")
+
+
+def test_the_real_mini_batch_times():
+    files = sorted(REAL.glob("pai_minibatch_job*.csv"))
+    if not files:
+        pytest.skip("the mini-batch times of cluster-trace-gpu-v2020 are not beside the repository")
+    shapes = []
+    for path in files:
+        durations = clocks.read_durations(path)
+        shapes.append(durations.shape)
+        assert durations.min() > 0
+        assert durations.max() <= 1000
+        # Jobs of one worker are alike, and its row begins with its first rows in the file.
+        assert (np.median(durations, 1) > 100).all()
+        rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+        first = min((row for row in rows if row[1] == "3"), key=lambda row: float(row[3]))
+        assert durations[3, 0] == float(first[4])
+        clock = clocks.recorded(durations)
+        np.testing.assert_allclose(clock.mean, durations.mean(1))
+        assert clock.n_workers == 10
+    assert shapes == [(10, 300), (10, 239), (10, 248)]
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(clock.durations(None, 248), durations)
