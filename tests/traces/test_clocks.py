@@ -1,0 +1,60 @@
+"""Every rule on every clock: traces equal the plain loop that is given the same durations."""
+
+import jax
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncjax import clocks, traces
+from asyncjax.traces.host import DurationBlocks, on_host
+from tests.oracles import events
+from tests.traces.test_twin import COLLECTIONS, compare
+
+N_UPDATES = 20
+PLAIN = sorted(name for name, make in clocks.EXAMPLES.items() if make().is_plain)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    clock=st.sampled_from(PLAIN),
+    collect=st.sampled_from(sorted(COLLECTIONS)),
+    b=st.integers(1, 3),
+    pure=st.booleans(),
+    concurrency=st.sampled_from([None, 3, 5]),
+    seed=st.integers(0, 5),
+)
+def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
+    made, key = clocks.EXAMPLES[clock](), jax.random.key(seed)
+    n = made.n_workers
+    rng = np.random.default_rng(seed)
+    sequence = rng.integers(0, n, 2000).tolist()
+    with on_host(key) as host_key:
+        duration_key, _ = jax.random.split(host_key)
+    drawn = {}
+
+    def duration(i, j):
+        if (i, j // 64) not in drawn:
+            blocks = DurationBlocks(made, duration_key)
+            drawn[i, j // 64] = blocks.draw(np.array([i]), np.array([j // 64]))[0]
+        return drawn[i, j // 64][j % 64]
+
+    rule, extra = COLLECTIONS[collect](b)
+    twin = events.simulate(
+        duration,
+        n,
+        N_UPDATES,
+        dispatch="pure" if pure else "listed",
+        sequence=sequence,
+        collect=collect.split(",")[0],
+        concurrency=concurrency,
+        **extra,
+    )
+    trace = traces.asynchronous(
+        made,
+        n_updates=N_UPDATES,
+        dispatch=traces.to_deliverer() if pure else traces.given(sequence),
+        collect=rule,
+        concurrency=concurrency,
+        key=key,
+    )
+    compare(trace, twin)
