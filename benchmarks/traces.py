@@ -1,4 +1,4 @@
-"""How fast traces are made, and how that grows with the number of workers.
+"""How fast traces are made, for every rule, and how that grows with the number of workers.
 
 Run ``python -m benchmarks.traces``; it prints a Markdown table of microseconds an arrival. Absolute times belong to the
 machine they were taken on; what counts is the growth along a row.
@@ -14,64 +14,104 @@ import numpy as np
 from asyncjax import clocks, traces
 from benchmarks.timing import seconds, setting
 
-WORKERS = (10, 64, 1000)
+WORKERS = (10, 100, 1000)
 KEY = jax.random.key(0)
+Make = Callable[[clocks.Clock, int], traces.EventTrace]
 
 
-def server(**rules: Any) -> Callable[[clocks.Clock, int], traces.EventTrace]:
+def server(**rules: Any) -> Make:
     """An asynchronous server with the given rules."""
-
-    def make(clock: clocks.Clock, n_arrivals: int) -> traces.EventTrace:
-        collect = rules.get("collect")
-        per_update = collect.period if isinstance(collect, traces.Collection) else 1
-        return traces.asynchronous(
-            clock, n_updates=n_arrivals // (per_update or 1), key=KEY, **rules
-        )
-
-    return make
+    return lambda clock, n_updates: traces.asynchronous(
+        clock, n_updates=n_updates, key=KEY, **rules
+    )
 
 
-def rounds(clock: clocks.Clock, n_arrivals: int) -> traces.EventTrace:
-    """Synchronous rounds that wait for all."""
-    n_updates = max(1, n_arrivals // clock.n_workers)
-    return traces.synchronous(clock, k=clock.n_workers, n_updates=n_updates, key=KEY)
+def rounds(share: float) -> Make:
+    """Synchronous rounds that wait for a share of the workers."""
+    return lambda clock, n_updates: traces.synchronous(
+        clock, k=max(1, round(share * clock.n_workers)), n_updates=n_updates, key=KEY
+    )
 
 
-RULES = {
+def failing(make: Make) -> Make:
+    """The same on workers that pause now and then and lose one job in a hundred."""
+
+    def on(clock: clocks.Clock, n_updates: int) -> traces.EventTrace:
+        pausing = clocks.on_off(clock, up=clocks.exponential(200.0), down=clocks.exponential(20.0))
+        return make(clocks.losing(pausing, 0.01), n_updates)
+
+    return on
+
+
+RULES: dict[str, Make] = {
     "pure": server(),
-    "pure, buffered 8": server(collect=traces.buffered(8)),
-    "pure, wait for 8": server(collect=traces.wait_for(8)),
-    "pure, fresher than 50": server(collect=traces.fresher_than(50)),
     "random": server(dispatch=traces.uniformly()),
     "shuffled": server(dispatch=traces.shuffled()),
     "shuffled once": server(dispatch=traces.shuffled_once()),
-    "synchronous": rounds,
+    "shuffled, read at start": server(dispatch=traces.shuffled(), read="start"),
+    "pure, wait for 8": server(collect=traces.wait_for(8)),
+    "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
+    "buffered 8 (FedBuff)": server(collect=traces.buffered(8)),
+    "fresh 8 (Rennala)": server(collect=traces.fresh(8)),
+    "fresh 8, cancelling (k-batch-sync)": server(collect=traces.fresh(8, cancel=True)),
+    "fresher than n (Ringmaster)": lambda clock, n_updates: server(
+        collect=traces.fresher_than(clock.n_workers)
+    )(clock, n_updates),
+    "the same, cancelling": lambda clock, n_updates: server(
+        collect=traces.fresher_than(clock.n_workers, cancel=True)
+    )(clock, n_updates),
+    "fresher than quantile 0.9": server(collect=traces.fresher_than_quantile(0.9)),
+    "per worker 1 (Malenia)": server(collect=traces.per_worker(1)),
+    "table (IAG)": server(collect=traces.table()),
+    "ringleader": server(collect=traces.ringleader()),
+    "lead at most 4 (SSP)": server(gate=traces.lead_at_most(4), read="start"),
+    "synchronous": rounds(1.0),
+    "fastest half": rounds(0.5),
+    "shuffled, outages and losses": failing(server(dispatch=traces.shuffled(), timeout=100.0)),
 }
+
+
+def updates_for(make: Make, clock: clocks.Clock, n_arrivals: int) -> int:
+    """Updates after which a rule has served at least so many arrivals, up to a third more."""
+    n_updates = 1
+    while True:
+        arrivals = len(make(clock, n_updates).time)
+        if arrivals >= n_arrivals:
+            return n_updates
+        n_updates = int(np.ceil(n_updates * min(8.0, 1.1 * n_arrivals / arrivals)))
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arrivals", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--arrivals", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     print(
-        f"{setting()}; {arguments.arrivals} arrivals, exponential times, median of {arguments.repeats}\n"
+        f"{setting()}; at least {arguments.arrivals} arrivals, exponential times of mean sqrt(i), median of"
+        f" {arguments.repeats}; microseconds an arrival\n"
     )
-    print("| rule | " + " | ".join(f"n = {n}" for n in WORKERS) + " | seconds at n = 64 |")
-    print("|---|" + "---|" * (len(WORKERS) + 1))
+    heads = " | ".join(f"n = {n}" for n in WORKERS)
+    print(f"| rule | {heads} | growth 10 to 1000 | seconds at n = 1000 |")
+    print("|---|" + "---|" * (len(WORKERS) + 2))
     for name, make in RULES.items():
-        clocks_by_n = {n: clocks.exponential(np.sqrt(1.0 + np.arange(n))) for n in WORKERS}
+        by_n = {n: clocks.exponential(np.sqrt(1.0 + np.arange(n))) for n in WORKERS}
+        updates = {n: updates_for(make, clock, arguments.arrivals) for n, clock in by_n.items()}
+        served = {n: len(make(clock, updates[n]).time) for n, clock in by_n.items()}
         taken = seconds(
             {
-                str(n): lambda clock=clock, make=make: make(clock, arguments.arrivals).time
-                for n, clock in clocks_by_n.items()
+                str(n): lambda n=n, clock=clock, make=make, updates=updates: (
+                    make(clock, updates[n]).time
+                )
+                for n, clock in by_n.items()
             },
             arguments.repeats,
         )
         medians = {n: float(np.median(taken[str(n)])) for n in WORKERS}
-        cells = [f"{medians[n] / arguments.arrivals * 1e6:.2f}" for n in WORKERS]
-        print(f"| {name} | {' | '.join(cells)} | {medians[64]:.1f} |", flush=True)
+        each = {n: medians[n] / served[n] * 1e6 for n in WORKERS}
+        cells = " | ".join(f"{each[n]:.2f}" for n in WORKERS)
+        growth = each[WORKERS[-1]] / each[WORKERS[0]]
+        print(f"| {name} | {cells} | {growth:.1f} | {medians[WORKERS[-1]]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

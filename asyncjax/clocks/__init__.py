@@ -4,11 +4,15 @@ A factory makes a `Clock`; `clock.durations(key, n_jobs)` draws. The time of job
 is a function of `(key, i, j)` alone, so all rules compared under one key face the same workers.
 """
 
+from asyncjax.clocks.availability import on_off, present
 from asyncjax.clocks.clock import Clock, Law, Times
 from asyncjax.clocks.examples import EXAMPLES
 from asyncjax.clocks.fixed import constant, recorded
+from asyncjax.clocks.folded_normal_law import folded_normal
 from asyncjax.clocks.links import communicating
+from asyncjax.clocks.loss import losing
 from asyncjax.clocks.markov_chain import markov
+from asyncjax.clocks.measured import read_durations
 from asyncjax.clocks.memoryless import (
     exponential,
     gamma,
@@ -16,19 +20,36 @@ from asyncjax.clocks.memoryless import (
     pareto,
     shifted_exponential,
 )
+from asyncjax.clocks.poisson_law import poisson
+from asyncjax.clocks.power import Power, powered
+from asyncjax.clocks.timeline import Timeline, timelines
+from asyncjax.clocks.uniform_law import uniform
+from asyncjax.clocks.weibull_law import weibull
 
 __all__ = [
     "EXAMPLES",
     "Clock",
     "Law",
+    "Power",
+    "Timeline",
     "Times",
     "communicating",
     "constant",
     "exponential",
+    "folded_normal",
     "gamma",
     "lognormal",
+    "losing",
     "markov",
+    "on_off",
     "pareto",
+    "poisson",
+    "powered",
+    "present",
+    "read_durations",
     "recorded",
     "shifted_exponential",
+    "timelines",
+    "uniform",
+    "weibull",
 ]

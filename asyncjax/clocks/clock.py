@@ -4,13 +4,16 @@ A job of worker `i` lasts `download + load * compute + upload`; `compute` follow
 and each link is a clock of its own (no link, no time). The time of job `j` is a function of
 `(key, i, j)` alone. Used by all papers of this library; the parts follow Egger, Kas Hanna and
 Bitar (2023), who separate the time of computing, which grows with the load, from the uplink.
+
+A clock may also lose jobs (their compute time is inf) and change the power of its workers over time.
+Draws do not know when a job starts, so they are made at power 1; `timelines` does the rest.
 """
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +22,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.clocks.parameters import Parameter, check_load, spread
-from asyncjax.clocks.streams import DOWNLOAD_STREAM, UPLOAD_STREAM, check_key
+from asyncjax.clocks.streams import (
+    DOWNLOAD_STREAM,
+    LOSS_STREAM,
+    UPLOAD_STREAM,
+    check_key,
+    job_keys,
+)
+
+if TYPE_CHECKING:
+    from asyncjax.clocks.power import Power
 
 Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
 
@@ -29,12 +41,13 @@ class Times(NamedTuple):
 
     Attributes:
         download: float[...], time units: the model travels to the worker.
-        compute: float[...], time units: the gradient is computed, load included.
+        compute: float[...], time units: the gradient is computed at power 1, load included; inf for
+            a job that never returns.
         upload: float[...], time units: the gradient travels to the server.
     """
 
     download: Array  # float[...], time units
-    compute: Array  # float[...], time units, already multiplied by the load
+    compute: Array  # float[...], time units, already multiplied by the load; inf if lost
     upload: Array  # float[...], time units
 
     @property
@@ -78,6 +91,8 @@ class Clock:
         law: distribution of one compute time (static).
         download: clock of the link to the worker, None for no time.
         upload: clock of the link to the server, None for no time.
+        loss: float[n], probability that a job never returns, None for no loss.
+        powers: how much work a worker does in a time unit, over time; several multiply.
 
     Example:
         >>> import jax
@@ -94,6 +109,8 @@ class Clock:
     law: Law = field(metadata={"static": True})
     download: "Clock | None" = None  # a clock with the same n
     upload: "Clock | None" = None  # a clock with the same n
+    loss: Parameter | None = None  # float[n], probabilities in [0, 1)
+    powers: "tuple[Power, ...]" = ()  # with the same n
 
     @property
     def n_workers(self) -> int:
@@ -102,13 +119,19 @@ class Clock:
 
     @property
     def is_random(self) -> bool:
-        """Whether any part of a job's time is drawn; if not, the key may be None."""
-        links = (self.download, self.upload)
-        return self.law.is_random or any(link is not None and link.is_random for link in links)
+        """Whether anything of a job is drawn; if not, the key may be None."""
+        parts = [link for link in (self.download, self.upload) if link is not None]
+        is_drawn = self.law.is_random or self.loss is not None
+        return is_drawn or any(part.is_random for part in (*parts, *self.powers))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every job returns and takes its drawn time whenever it starts."""
+        return self.loss is None and not self.powers
 
     @property
     def mean(self) -> Parameter:
-        """Long-run mean of a job's total duration at load 1, float[n], time units."""
+        """Long-run mean duration, float[n], time units: of jobs that return, load 1, power 1."""
         total = self.law.mean(self.parameters)
         for link in (self.download, self.upload):
             total = total if link is None else total + link.mean
@@ -116,7 +139,7 @@ class Clock:
 
     @property
     def variance(self) -> Parameter:
-        """Long-run variance of a job's total duration at load 1, float[n], inf where infinite."""
+        """Long-run variance of the durations that `mean` is of, float[n], inf where infinite."""
         total = self.law.variance(self.parameters)
         for link in (self.download, self.upload):
             total = total if link is None else total + link.variance
@@ -130,7 +153,7 @@ class Clock:
         first: Index = 0,
         load: ArrayLike = 1.0,
     ) -> Times:
-        """Draws the parts of the times of a block of jobs of every worker.
+        """Draws the parts of the times, at power 1, of a block of jobs of every worker.
 
         Args:
             key: random key; None is allowed if nothing is random.
@@ -148,7 +171,7 @@ class Clock:
                 a wrong shape.
         """
         count = _checked(self, key, n_jobs, "n_jobs", first, load, (self.n_workers,))
-        return _all_times(self, key, _int32(first), load, count)
+        return _all_times(_at_power_1(self), key, _int32(first), load, count)
 
     def durations(
         self,
@@ -158,7 +181,7 @@ class Clock:
         first: Index = 0,
         load: ArrayLike = 1.0,
     ) -> Array:
-        """Draws the durations of a block of jobs of every worker, all parts together.
+        """Draws the durations, at power 1, of a block of jobs of every worker, parts together.
 
         Args:
             key: random key; None is allowed if nothing is random.
@@ -167,7 +190,7 @@ class Clock:
             load: factor of the compute part, as in `times`.
 
         Returns:
-            float[n, n_jobs], time units.
+            float[n, n_jobs], time units, inf for jobs that never return.
 
         Raises:
             ValueError: as `times`.
@@ -182,7 +205,7 @@ class Clock:
         count: int,
         load: ArrayLike = 1.0,
     ) -> Times:
-        """Draws the parts of the times of a block of jobs of one worker.
+        """Draws the parts of the times, at power 1, of a block of jobs of one worker.
 
         Args:
             key: random key; None is allowed if nothing is random.
@@ -200,7 +223,7 @@ class Clock:
         if not isinstance(worker, jax.Array) and not 0 <= worker < self.n_workers:
             raise ValueError(f"worker must be in 0 .. {self.n_workers - 1}, got {worker}.")
         count = _checked(self, key, count, "count", first, load, ())
-        return _one_times(self, key, _int32(worker), _int32(first), load, count)
+        return _one_times(_at_power_1(self), key, _int32(worker), _int32(first), load, count)
 
     def broadcast(self, n_workers: int) -> "Clock":
         """Gives every one of `n_workers` workers the law of a one-worker clock.
@@ -228,6 +251,8 @@ class Clock:
             self.law,
             None if self.download is None else self.download.broadcast(n_workers),
             None if self.upload is None else self.upload.broadcast(n_workers),
+            None if self.loss is None else spread(self.loss, n_workers),
+            tuple(power.broadcast(n_workers) for power in self.powers),
         )
 
 
@@ -261,6 +286,11 @@ def _checked(
     return count
 
 
+def _at_power_1(clock: Clock) -> Clock:
+    """Takes the powers away, of which draws know nothing: one compiled program with or without."""
+    return replace(clock, powers=()) if clock.powers else clock
+
+
 def _int32(index: Index) -> Array | np.integer:
     """Gives indices one type, so that host and traced ones share a compiled program."""
     return index.astype(jnp.int32) if isinstance(index, jax.Array) else np.int32(index)
@@ -275,6 +305,14 @@ def _finite(times: Array) -> Array:
     return jnp.clip(times, limits.tiny, limits.max)
 
 
+def _lost(probability: Parameter, key: Array, worker: Array, first: Array, count: int) -> Array:
+    """Draws which jobs of one worker never return, bool[count]."""
+    probability = jax.lax.stop_gradient(jnp.asarray(probability))
+    keys = job_keys(jax.random.fold_in(key, worker), first, count)
+    uniforms = jax.vmap(lambda key: jax.random.uniform(key, (), probability.dtype))(keys)
+    return uniforms < probability
+
+
 def _row_times(
     row: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
 ) -> Times:
@@ -285,6 +323,10 @@ def _row_times(
         worker_key = jax.random.fold_in(key, worker)
     drawn = row.law.draw(jax.tree.map(jnp.asarray, row.parameters), worker_key, first, count)
     compute = _finite(load * _finite(drawn))
+    if row.loss is not None:
+        assert key is not None  # checked by the callers
+        is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)
+        compute = jnp.where(is_lost, jnp.inf, compute)
 
     def link_times(link: Clock | None, stream: int) -> Array:
         if link is None:

@@ -5,9 +5,12 @@ Contract tests go through it; a new law adds its line here.
 
 from collections.abc import Callable
 
+from asyncjax.clocks.availability import on_off, present
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import constant, recorded
+from asyncjax.clocks.folded_normal_law import folded_normal
 from asyncjax.clocks.links import communicating
+from asyncjax.clocks.loss import losing
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.memoryless import (
     exponential,
@@ -16,6 +19,10 @@ from asyncjax.clocks.memoryless import (
     pareto,
     shifted_exponential,
 )
+from asyncjax.clocks.poisson_law import poisson
+from asyncjax.clocks.power import powered
+from asyncjax.clocks.uniform_law import uniform
+from asyncjax.clocks.weibull_law import weibull
 
 _MEANS = (1.0, 2.0, 4.0)
 
@@ -26,11 +33,21 @@ EXAMPLES: dict[str, Callable[[], Clock]] = {
     "gamma": lambda: gamma(shape=(0.5, 2.0, 9.0), mean=_MEANS),
     "lognormal": lambda: lognormal(mean=_MEANS, sigma=(0.25, 0.5, 1.0)),
     "pareto": lambda: pareto(mean=_MEANS, tail=(3.0, 5.0, 9.0)),
+    "weibull": lambda: weibull(shape=(0.7, 1.5, 6.0), mean=_MEANS),
+    "uniform": lambda: uniform(low=(0.0, 0.5, 1.0), high=_MEANS),
+    "folded_normal": lambda: folded_normal(location=_MEANS, scale=_MEANS, shift=1.0),
+    "poisson": lambda: poisson(rate=(1.0, 2.0, 40.0)),
     "markov": lambda: markov(
         fast=1.0, slow=(2.0, 5.0, 9.0), to_slow=(0.1, 0.5, 0.9), to_fast=(0.3, 0.5, 0.8)
     ),
     "recorded": lambda: recorded([[1.0, 2.0, 1.5], [2.0, 2.0, 3.0], [5.0, 4.0, 7.0]]),
     "communicating": lambda: communicating(
         lognormal(mean=_MEANS, sigma=0.5), download=constant(0.25), upload=exponential(_MEANS)
+    ),
+    "losing": lambda: losing(exponential(_MEANS), probability=(0.0, 0.25, 0.5)),
+    "powered": lambda: powered(constant(_MEANS), lengths=[5.0, 3.0], rates=[1.0, 0.5]),
+    "on_off": lambda: on_off(exponential(_MEANS), up=exponential(20.0), down=uniform(1.0, 9.0)),
+    "present": lambda: present(
+        exponential(_MEANS), join=(0.0, 0.0, 30.0), leave=(float("inf"), 50.0, float("inf"))
     ),
 }

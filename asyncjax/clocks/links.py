@@ -8,6 +8,7 @@ same key. The separation follows Egger, Kas Hanna and Bitar (2023).
 
 from dataclasses import replace
 
+from asyncjax.clocks.agreement import agreed
 from asyncjax.clocks.clock import Clock
 
 
@@ -29,7 +30,8 @@ def communicating(
 
     Raises:
         TypeError: if an argument is not a clock.
-        ValueError: if the numbers of workers disagree, or `clock` has this link already.
+        ValueError: if the numbers of workers disagree, `clock` has this link already, or a link
+            has losses or powers (those of `clock` stay: they are about its compute times).
 
     Example:
         >>> from asyncjax import clocks
@@ -40,22 +42,12 @@ def communicating(
     Reference:
         Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: computation and communication times.
     """
-    given: dict[str, Clock] = {"clock": clock}
-    for name, link in (("download", download), ("upload", upload)):
-        if link is None:
-            continue
-        if isinstance(clock, Clock) and getattr(clock, name) is not None:
+    links = {"download": download, "upload": upload}
+    given = {name: link for name, link in links.items() if link is not None}
+    wide = agreed(clock=clock, **given)
+    for name, link in given.items():
+        if getattr(clock, name) is not None:
             raise ValueError(f"{name} must be None for a clock that has one already, got {link!r}.")
-        given[name] = link
-    for name, part in given.items():
-        if not isinstance(part, Clock):
-            raise TypeError(f"{name} must be a clock, got {part!r}.")
-    n_workers = max(part.n_workers for part in given.values())
-    for name, part in given.items():
-        if part.n_workers not in (1, n_workers):
-            raise ValueError(
-                f"{name} must have 1 or {n_workers} workers as the other clocks, got "
-                f"{part.n_workers}."
-            )
-    wide = {name: part.broadcast(n_workers) for name, part in given.items()}
+        if not link.is_plain:
+            raise ValueError(f"{name} must be a clock without losses and powers, got {link!r}.")
     return replace(wide.pop("clock"), **wide)

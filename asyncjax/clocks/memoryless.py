@@ -37,9 +37,7 @@ Parameters = dict[str, Parameter]
 Row = dict[str, Array]
 
 
-def _unit_exponential(
-    worker_key: Array | None, first: Array, count: int, dtype: DTypeLike
-) -> Array:
+def unit_exponential(worker_key: Array | None, first: Array, count: int, dtype: DTypeLike) -> Array:
     """Draws `-log(1 - U)`, U in the open interval (0, 1): never 0."""
     assert worker_key is not None
     keys = job_keys(worker_key, first, count)
@@ -48,7 +46,7 @@ def _unit_exponential(
 
 def _draw_exponential(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     mean = row["mean"]
-    return mean * _unit_exponential(worker_key, first, count, mean.dtype)
+    return mean * unit_exponential(worker_key, first, count, mean.dtype)
 
 
 def _mean_exponential(parameters: Parameters) -> Parameter:
@@ -61,7 +59,7 @@ def _variance_exponential(parameters: Parameters) -> Parameter:
 
 def _draw_shifted(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
     dtype = jnp.result_type(row["shift"], row["mean"])
-    return row["shift"] + rounded(row["mean"] * _unit_exponential(worker_key, first, count, dtype))
+    return row["shift"] + rounded(row["mean"] * unit_exponential(worker_key, first, count, dtype))
 
 
 def _mean_shifted(parameters: Parameters) -> Parameter:
@@ -98,7 +96,7 @@ def _draw_pareto(row: Row, worker_key: Array | None, first: Array, count: int) -
     mean, tail = row["mean"], row["tail"]
     dtype = jnp.result_type(mean, tail)
     inverse = 1 / tail  # a compiler divides an array by a number in more than one way
-    units = _unit_exponential(worker_key, first, count, dtype)
+    units = unit_exponential(worker_key, first, count, dtype)
     return mean * (tail - 1) * inverse * jnp.exp(units * inverse)
 
 

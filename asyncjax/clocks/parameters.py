@@ -81,6 +81,22 @@ def probability(name: str, value: Any) -> Parameter:
     return _require(name, array, (array >= 0) & (array <= 1), "a probability in [0, 1]")
 
 
+def below_one(name: str, value: Any) -> Parameter:
+    """Reads a probability that must be less than 1 (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, (array >= 0) & (array < 1), "a probability in [0, 1)")
+
+
+def finite(name: str, value: Any) -> Parameter:
+    """Reads a parameter that must be finite (ValueError otherwise)."""
+    array = as_floats(name, value)
+    if isinstance(array, jax.Array):
+        return array
+    return _require(name, array, np.isfinite(array), "finite")
+
+
 def check_load(load: ArrayLike) -> None:
     """Refuses a load on the host that is not positive and finite; traced loads pass.
 

@@ -5,8 +5,9 @@ The time of job `j` of worker `i` is a function of `(key, i, j)` alone:
     worker_key = fold_in(stream_key, i)        job_key = fold_in(worker_key, j)
 
 The compute part uses the caller's key as its stream key; each link folds its own tag into the key
-first. So blocks of any size and offset agree, a longer run begins like a shorter one, and adding
-links to a clock leaves its compute times as they were.
+first, as do the losses and each power (then also the numbers of the power and of its clock). So
+blocks of any size and offset agree, a longer run begins like a shorter one, and adding links, losses
+or powers to a clock leaves its compute times as they were.
 """
 
 import jax
@@ -14,9 +15,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-# Tags of the link streams ("down" and "uplo" in ASCII), far above any number of workers.
+# Tags of the further streams ("down", "uplo", "loss" and "powe" in ASCII), far above any number of
+# workers.
 DOWNLOAD_STREAM = 0x646F776E
 UPLOAD_STREAM = 0x75706C6F
+LOSS_STREAM = 0x6C6F7373
+POWER_STREAM = 0x706F7765
 
 
 def check_key(key: Array | None) -> None:

@@ -6,7 +6,9 @@ that says when its next job is done, durations being drawn in blocks.
 """
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import Any
 
 import jax
@@ -173,18 +175,36 @@ def _draw_on_host(
 def _streams(
     draw: Callable[[np.ndarray, np.ndarray], np.ndarray], n_workers: int, jobs_expected: float
 ) -> list[Iterator[Any]]:
-    """One endless iterator per worker over what ``draw`` gives for each of its jobs, as Python floats."""
+    """One endless iterator per worker over what ``draw`` gives for each of its jobs, as Python floats.
+
+    A worker that runs out draws along with all others that soon will, since a call costs about the same for one as for many.
+    """
     first = int(np.clip(jobs_expected // _BLOCK, 1, 16))
-    lanes = np.repeat(np.arange(n_workers), first), np.tile(np.arange(first), n_workers)
-    drawn = draw(*lanes)
-    begun = drawn.reshape(n_workers, first * _BLOCK, *drawn.shape[2:])
+    queued: list[deque[list[Any]]] = [deque() for _ in range(n_workers)]
+    current: list[Iterator[Any]] = [iter(()) for _ in range(n_workers)]
+    drawn = [0] * n_workers  # blocks
+
+    def refill(workers: list[int], count: int) -> None:
+        lanes = np.repeat(workers, count)
+        numbers = np.concatenate([drawn[worker] + np.arange(count) for worker in workers])
+        blocks = draw(lanes, numbers)
+        for worker, own in zip(
+            workers, blocks.reshape(len(workers), count, *blocks.shape[1:]), strict=True
+        ):
+            queued[worker].extend(own.tolist())
+            drawn[worker] += count
 
     def stream(worker: int) -> Iterator[Any]:
-        yield from begun[worker].tolist()
-        block, count = first, _FEW
         while True:
-            more = draw(np.full(count, worker), np.arange(block, block + count))
-            yield from more.reshape(-1, *more.shape[2:]).tolist()
-            block, count = block + count, (_FEW if block < 4 * _FEW else _MANY)
+            if not queued[worker]:
+                low = [
+                    other
+                    for other in range(n_workers)
+                    if not queued[other] and length_hint(current[other]) < _BLOCK // 2
+                ]
+                refill(low, max(1, _FEW // len(low)))
+            current[worker] = iter(queued[worker].popleft())
+            yield from current[worker]
 
+    refill(list(range(n_workers)), first)
     return [stream(worker) for worker in range(n_workers)]

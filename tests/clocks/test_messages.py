@@ -8,6 +8,7 @@ import pytest
 from asyncjax import clocks
 
 KEY = jax.random.key(0)
+ONE = clocks.constant(1.0)
 BAD = (0.0, -1.5, float("nan"), float("inf"))
 
 
@@ -24,12 +25,19 @@ BAD = (0.0, -1.5, float("nan"), float("inf"))
         ("mean", lambda mean: clocks.pareto(mean, 2.0)),
         ("fast", lambda fast: clocks.markov(fast, 2.0, 0.5, 0.5)),
         ("slow", lambda slow: clocks.markov(1.0, slow, 0.5, 0.5)),
+        ("shape", lambda shape: clocks.weibull(shape, 1.0)),
+        ("mean", lambda mean: clocks.weibull(1.0, mean)),
+        ("scale", lambda scale: clocks.folded_normal(1.0, scale)),
+        ("high", lambda high: clocks.uniform(0.0, high)),
+        ("rate", clocks.poisson),
+        ("least", lambda least: clocks.poisson(1.0, least)),
+        ("lengths", lambda length: clocks.powered(ONE, length, [1.0, 1.0, 1.0])),
     ],
 )
 def test_times_and_shapes_must_be_positive_and_finite(name, make, value):
     with pytest.raises(ValueError, match=f"{name} must be positive and finite, got {value}"):
         make(value)
-    with pytest.raises(ValueError, match=f"{name} must be .*, got {value} at index 1"):
+    with pytest.raises(ValueError, match=rf"{name} must be .*, got {value} at index 1"):
         make([1.0, value, 2.0])
 
 
@@ -39,6 +47,14 @@ def test_shift_and_sigma_must_not_be_negative(value):
         clocks.shifted_exponential(value, 1.0)
     with pytest.raises(ValueError, match=f"sigma must be at least 0 and finite, got {value}"):
         clocks.lognormal(1.0, value)
+    with pytest.raises(ValueError, match=f"low must be at least 0 and finite, got {value}"):
+        clocks.uniform(value, 1.0)
+    with pytest.raises(ValueError, match=f"shift must be at least 0 and finite, got {value}"):
+        clocks.folded_normal(1.0, 1.0, value)
+    with pytest.raises(ValueError, match=f"rates must be at least 0 and finite, got {value}"):
+        clocks.powered(ONE, [1.0, 1.0], [1.0, value])
+    with pytest.raises(ValueError, match=f"join must be at least 0 and finite, got {value}"):
+        clocks.present(ONE, join=value)
 
 
 @pytest.mark.parametrize("value", [1.0, 0.5, float("nan"), float("inf")])
@@ -57,6 +73,66 @@ def test_probabilities_lie_between_0_and_1(value):
         ValueError, match=rf"to_fast must be a probability in \[0, 1\], got {value}"
     ):
         clocks.markov(1.0, 2.0, 0.5, value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
+def test_some_jobs_must_return(value):
+    with pytest.raises(
+        ValueError, match=rf"probability must be a probability in \[0, 1\), got {value}"
+    ):
+        clocks.losing(ONE, value)
+
+
+def test_bounds_must_be_in_order():
+    with pytest.raises(ValueError, match=r"high must be larger than low, got 2\.0 for low 2\.0"):
+        clocks.uniform([1.0, 2.0], 2.0)
+    for leave in (1.0, 0.5, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=rf"leave must be larger than join, got {leave} for"):
+            clocks.present(ONE, join=1.0, leave=leave)
+    with pytest.raises(ValueError, match="location must be finite, got nan"):
+        clocks.folded_normal(float("nan"), 1.0)
+
+
+def test_tables_of_power_must_fit():
+    with pytest.raises(ValueError, match=r"lengths must have one entry .* got 2 for 3"):
+        clocks.powered(ONE, [1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"lengths must have one entry .* got 1 for 3"):
+        clocks.powered(ONE, [1.0], [1.0, 2.0, 3.0], repeats=False)
+    with pytest.raises(ValueError, match=r"rates must be a non-empty array .* shape \(\)"):
+        clocks.powered(ONE, [1.0], 1.0)
+    with pytest.raises(ValueError, match=r"lengths must be a non-empty array .* shape \(0,\)"):
+        clocks.powered(ONE, [], [1.0])
+    with pytest.raises(ValueError, match=r"lengths and rates must agree .* got 2 and 3"):
+        clocks.powered(ONE, np.ones((2, 1)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match=r"rates must be positive .* got only 0 for worker 1"):
+        clocks.powered(ONE, [1.0, 1.0], [[0.0, 1.0], [0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"lengths must have 1 or 3 workers .* got 2"):
+        clocks.powered(clocks.constant([1.0, 2.0, 3.0]), [1.0], [[1.0], [2.0]])
+
+
+def test_outages_losses_and_presence_must_fit():
+    two, three = clocks.constant([1.0, 2.0]), clocks.constant([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"down must have 1 or 3 workers .* got 2"):
+        clocks.on_off(three, up=ONE, down=two)
+    with pytest.raises(TypeError, match=r"up must be a clock, got 1\.0"):
+        clocks.on_off(ONE, up=1.0, down=ONE)
+    with pytest.raises(ValueError, match="up must be a clock without powers"):
+        clocks.on_off(ONE, up=clocks.present(ONE, leave=1.0), down=ONE)
+    with pytest.raises(ValueError, match=r"probability must be .* clock's 3 workers, got 2 values"):
+        clocks.losing(three, [0.1, 0.2])
+    with pytest.raises(ValueError, match=r"join and leave must be .* 3 workers, got 2 values"):
+        clocks.present(three, join=[0.0, 1.0])
+    for make in (clocks.losing, lambda clock, _: clocks.present(clock)):
+        with pytest.raises(TypeError, match="clock must be a clock, got 3"):
+            make(3, 0.5)
+    with pytest.raises(TypeError, match="clock must be a clock, got None"):
+        clocks.powered(None, [1.0], [1.0])
+
+
+def test_links_have_neither_losses_nor_powers():
+    for link in (clocks.losing(ONE, 0.5), clocks.present(ONE, leave=1.0)):
+        with pytest.raises(ValueError, match="upload must be a clock without losses and powers"):
+            clocks.communicating(ONE, upload=link)
 
 
 @pytest.mark.parametrize("value", [[1.0, 2.0], 1.0, np.ones((2, 0)), np.ones((1, 1, 1))])

@@ -1,0 +1,48 @@
+"""Jobs that never return: a worker crashes, or the server never hears of it.
+
+    T = inf with probability p, else the time of the clock
+
+independently for every job, from a stream of its own: the jobs that return take exactly the times
+they would take without losses.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from asyncjax.clocks.agreement import widened
+from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.parameters import below_one
+
+
+def losing(clock: Clock, probability: Any) -> Clock:
+    """Lets jobs get lost, each independently of all others.
+
+    Formula: `compute = inf` with the given probability. Losses of a clock that loses jobs already
+    add up to `1 - (1 - p) (1 - q)`.
+
+    Args:
+        clock: any clock; may have links, powers and losses.
+        probability: chance that a job never returns, in [0, 1); a number or `[n]`.
+
+    Returns:
+        A clock with the times of `clock`, inf for lost jobs. Its mean and variance are those of
+        the jobs that return.
+
+    Raises:
+        TypeError: if `clock` is not a clock, or `probability` not made of real numbers.
+        ValueError: if a probability is outside [0, 1), or the numbers of workers disagree.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks
+        >>> clock = clocks.losing(clocks.constant([1.0, 2.0]), probability=[0.0, 0.5])
+        >>> clock.durations(jax.random.key(1), 4).tolist()
+        [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, inf, inf]]
+        >>> clock.mean.tolist()
+        [1.0, 2.0]
+    """
+    wide, rows = widened(clock, probability=below_one("probability", probability))
+    loss = rows["probability"]
+    if wide.loss is not None:
+        loss = wide.loss + loss - wide.loss * loss
+    return replace(wide, loss=loss)

@@ -1,0 +1,174 @@
+"""Power over time: the universal computation model.
+
+A worker has a power `v_i(t) >= 0`. A job that starts at `s` and whose compute time, at power 1, is
+`c` is done at the first `t` with
+
+    integral of v_i from s to t = c
+
+Here `v_i` is piecewise constant, its pieces as long as further clocks say, and several powers of one
+clock multiply. The model is that of Tyurin, "Tight time complexities in parallel stochastic
+optimization with arbitrary computation dynamics" (2024), arXiv 2408.04929.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from asyncjax.clocks.agreement import agreed
+from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.fixed import recorded
+from asyncjax.clocks.parameters import Parameter, namespace, non_negative, positive, spread
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Power:
+    """A piecewise constant power of every worker.
+
+    A pytree. Piece `m = 0, 1, ...` of worker `i` lasts job `m // C` of clock `lengths[m % C]`, with
+    `C = len(lengths)`, and has the rate `rates[i, m % K]`.
+
+    Attributes:
+        lengths: `C` clocks of `n` workers: how long the pieces last. A length of inf is the last.
+        rates: float[n, K], work a time unit, at least 0.
+        repeats: if False, piece `K - 1` lasts for ever (static).
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import clocks
+        >>> half = clocks.Power((clocks.constant(2.0),), np.array([[1.0, 0.5]]), repeats=False)
+        >>> half.n_workers
+        1
+    """
+
+    lengths: tuple[Clock, ...]  # C clocks with n workers
+    rates: Parameter  # float[n, K], work a time unit
+    repeats: bool = field(default=True, metadata={"static": True})
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers `n`."""
+        return self.rates.shape[0]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the length of a piece is drawn."""
+        return any(length.is_random for length in self.lengths)
+
+    def broadcast(self, n_workers: int) -> "Power":
+        """Gives every one of `n_workers` workers the law of a one-worker power.
+
+        Args:
+            n_workers: number of workers `n`; more than its own only if the power has one.
+
+        Returns:
+            A power with `n_workers` workers.
+        """
+        lengths = tuple(length.broadcast(n_workers) for length in self.lengths)
+        return Power(lengths, spread(self.rates, n_workers), self.repeats)
+
+
+def with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **lengths: Clock) -> Clock:
+    """Adds a power to a clock; one-worker clocks and rates are broadcast to the others.
+
+    Args:
+        clock: a clock.
+        rates: float[1 or n, K], work a time unit; multiplied with the powers that `clock` has.
+        repeats: whether the rates begin again after the last.
+        **lengths: the clocks of the lengths of the pieces, by argument name, for the messages.
+
+    Returns:
+        The clock with one more power.
+
+    Raises:
+        TypeError: if an argument is not a clock.
+        ValueError: if the numbers of workers disagree, or a clock of lengths has powers itself.
+    """
+    wide = agreed(clock=clock, **lengths)
+    for name, length in lengths.items():
+        if length.powers:
+            raise ValueError(f"{name} must be a clock without powers, got {length!r}.")
+    own = wide.pop("clock")
+    power = Power(tuple(wide.values()), spread(rates, own.n_workers), repeats)
+    return replace(own, powers=(*own.powers, power))
+
+
+def _table(name: str, value: Parameter) -> Parameter:
+    """Reads `[K]` or `[n, K]` as `[n, K]`."""
+    if value.ndim not in (1, 2) or value.size == 0:
+        raise ValueError(
+            f"{name} must be a non-empty array [pieces] or [workers, pieces], got an array of "
+            f"shape {value.shape}."
+        )
+    return value.reshape(-1, value.shape[-1])
+
+
+def powered(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> Clock:
+    """Gives the workers of a clock a power that follows a table.
+
+    Formula: `v_i(t) = rates[i, m]` during piece `m`, which lasts `lengths[i, m]`; after the last
+    piece the table begins again, or the last piece never ends. A job is done when the integral of
+    `v_i` since its start equals its compute time.
+
+    Note:
+        `durations`, `times`, `mean` and `variance` of the clock stay those at power 1; it is the
+        simulation, through `timelines`, that knows when a job starts.
+
+    Args:
+        clock: compute times at power 1; may have powers, which multiply, links, and losses.
+        lengths: lengths of the pieces, positive; `[K]` or `[n, K]`, time units. With
+            `repeats=False` the last one is of no effect and may be left out.
+        rates: power during the pieces, at least 0; `[K]` or `[n, K]`, work a time unit.
+        repeats: whether the table begins again after its last piece.
+
+    Returns:
+        A clock with the compute times of `clock` as work.
+
+    Raises:
+        TypeError: if `clock` is not a clock, or a table is not made of real numbers.
+        ValueError: if a length is not positive, a rate is negative, one is NaN or infinite, the
+            shapes disagree, or a worker of a repeating table has no power at all.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clock = clocks.powered(clocks.constant(3.0), lengths=[2.0, 2.0], rates=[1.0, 0.25])
+        >>> line, = clocks.timelines(clock, None)
+        >>> line.finish(0.0, 3.0), line.finish(3.0, 1.0)
+        (4.5, 4.75)
+
+    Reference:
+        Tyurin (2024), arXiv 2408.04929: universal computation model.
+    """
+    length_table = _table("lengths", positive("lengths", lengths))
+    rate_table = _table("rates", non_negative("rates", rates))
+    missing = rate_table.shape[1] - length_table.shape[1]
+    if missing == 1 and not repeats:
+        numpy = namespace(length_table)
+        length_table = numpy.concatenate(
+            [length_table, numpy.ones_like(length_table[:, :1])], axis=1
+        )
+    elif missing:
+        raise ValueError(
+            "lengths must have one entry for each entry of rates, got "
+            f"{length_table.shape[1]} for {rate_table.shape[1]}."
+        )
+    counts = {len(length_table), len(rate_table)} - {1}
+    if len(counts) > 1:
+        raise ValueError(
+            "lengths and rates must agree on the number of workers, got "
+            f"{len(length_table)} and {len(rate_table)}."
+        )
+    if (
+        repeats
+        and isinstance(rate_table, np.ndarray)
+        and not (idle := rate_table.any(axis=1)).all()
+    ):
+        raise ValueError(
+            "rates must be positive in one piece at least if they repeat, got only 0 for worker "
+            f"{int(np.argmin(idle))}."
+        )
+    n_workers = max(len(length_table), len(rate_table))
+    pieces = recorded(spread(length_table, n_workers))
+    return with_power(clock, rate_table, repeats=repeats, lengths=pieces)
