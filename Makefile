@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test check bench clean
+.PHONY: run test check experiments bench clean
 
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
@@ -15,6 +15,9 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+experiments: .venv/run  ## the asynchronous family in four parts (about ten minutes)
+	$(BIN)/python -m experiments.asynchronous
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
