@@ -41,10 +41,10 @@ class Events(NamedTuple):
         np.ndarray
     )  # int32[R, B], places in the columns of the gradients behind each record
     record_weights: np.ndarray  # float64[R, B], their weights; 0: padding
-    row: np.ndarray | None  # int32[G], where the gradient is summed; None: one direction
-    begins: np.ndarray | None  # bool[G], it is the first there
+    row: Any  # int32[G], where the gradient is summed; None: one direction
+    begins: Any  # bool[G], it is the first there
     runs: Runs | None  # [G, K], when that row serves
-    number: np.ndarray | None  # int32[G], the update that is made, if one is
+    number: Any  # int32[G], the update that is made, if one is
     buffer: np.ndarray | None  # bool[Q], as many as there are rows
 
 
@@ -154,10 +154,10 @@ def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Run
     def add(rows: jax.Array, grad: jax.Array) -> jax.Array:
         return rows.at[e.row].set(jnp.where(e.begins, grad, rows[e.row] + grad))
 
-    noted = [
-        kept.at[e.row].set(new.astype(kept.dtype)) for kept, new in zip(runs, e.runs, strict=True)
-    ]
-    return jax.tree.map(add, direction, grads), Runs(*noted)
+    def note(kept: jax.Array, new: jax.Array) -> jax.Array:
+        return kept.at[e.row].set(new.astype(kept.dtype))
+
+    return jax.tree.map(add, direction, grads), jax.tree.map(note, runs, e.runs)
 
 
 def _groups(made: Plan, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -146,11 +146,12 @@ def _updates(
             "worker": program.last_worker[at],
             "time": program.time[at],
         }
-        if state.runs is None or program.update_number is None:
+        runs = state.runs
+        if runs is None or program.update_number is None:
             direction = read(state.directions, program.update_direction[at])
         else:
             number = program.update_number[at]
-            direction = jax.tree.map(lambda leaf: blend(leaf, state.runs, number), state.directions)
+            direction = jax.tree.map(lambda leaf: blend(leaf, runs, number), state.directions)
         slots = (program.oldest_slot[at], program.write_slot[at])
         made = program.made[at] if program.sizes.masked else None
         return update_once(optimizer, direction, slots, extras, carry, made)

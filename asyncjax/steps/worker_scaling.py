@@ -7,6 +7,7 @@ total step a unit of time, and a small constant step solves min (1/n) sum_i f_i 
 speed-weighted problem. Rescaled ASGD (2026, arXiv 2605.13434), as its abstract describes it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,9 @@ from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
 
 
-def scale_by_worker_time(times: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
+def scale_by_worker_time(
+    times: jax.typing.ArrayLike | Sequence[float],
+) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by their worker's time over the mean time of all workers.
 
     Every `update` needs the extra `worker`. It is meant for steps that take one gradient each, under

@@ -7,6 +7,7 @@ A trace holds no values, so the table is not kept here: `Reuse` says which gradi
 and a replay sums accordingly. The delay of a step is the age of the oldest gradient in the table.
 """
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -138,9 +139,10 @@ def _rounds(worker: NDArray[np.int32], steps: NDArray[np.bool_], n_workers: int)
     before = 1.0 / (n_workers * np.maximum(collected, 1.0))
     alone = _rows(arrival, np.where(joins, never, begin), change - 1, before)
     joined = _rows(arrival, change, end, 1.0 / (n_workers * (collected + 1.0)))
-    both = [np.concatenate(pair) for pair in zip(alone, joined, strict=True)]
-    order = np.lexsort((both[1], both[0]))
-    return Reuse(*(column[order] for column in both))
+    order = np.lexsort(
+        (np.append(alone.first, joined.first), np.append(alone.arrival, joined.arrival))
+    )
+    return jax.tree.map(lambda one, other: np.append(one, other)[order], alone, joined)
 
 
 def _rows(arrival: np.ndarray, first: np.ndarray, last: np.ndarray, weight: np.ndarray) -> Reuse:

@@ -146,7 +146,8 @@ def _check_weights(fields: dict[str, np.ndarray]) -> None:
 
 
 def _check_reuse(reuse: Reuse, fields: dict[str, np.ndarray]) -> None:
-    arrival, first, last, weight = (np.asarray(column) for column in reuse)
+    arrival, first, last = map(np.asarray, (reuse.arrival, reuse.first, reuse.last))
+    weight = np.asarray(reuse.weight)
     n_updates, used = int(np.count_nonzero(fields["steps"])), fields["used"]
     if len({len(column) for column in (arrival, first, last, weight)}) != 1:
         raise ValueError("reuse must have columns of one length")

@@ -106,8 +106,7 @@ def finish(powers, start, work):
         has_left = any(rate == 0 and end is None for rate, end in pieces)
         if has_left or (rate == 0 and not ends):
             return math.inf
-        end = min(ends, default=None)
-        if rate > 0 and (end is None or left <= rate * (end - now)):
+        if rate > 0 and (not ends or left <= rate * (min(ends) - now)):
             return float(now + left / rate)
-        left -= rate * (end - now)
-        now = end
+        left -= rate * (min(ends) - now)
+        now = min(ends)
