@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asyncjax import results, storage
+from asyncjax import results
 from asyncjax.results import report
 from experiments import asgrad, bias, recorded_times, time_complexity
 from experiments.parts import Part
@@ -64,7 +64,6 @@ def run(settings: Settings) -> list[Part]:
         except FileNotFoundError as missing:
             print(f"left out: {missing}\n")
             continue
-        storage.save_json(settings.output / name / "numbers.json", part.numbers)
         for table in part.tables:
             print(f"\n{results.as_text(table)}")
         print(f"\n{name}: {time.perf_counter() - began:.0f} s\n", flush=True)

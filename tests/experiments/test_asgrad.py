@@ -1,14 +1,14 @@
 """The AsGrad experiment on a small size: its structure, its readings, and the bias that it must find."""
 
-from dataclasses import replace
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax import clocks, storage
+from asyncjax import clocks, storage, traces
 from experiments import asgrad, asgrad_methods
 from experiments.asgrad import Case, Settings
+from experiments.asgrad_methods import contenders
 from experiments.asgrad_report import crossing, unevenness
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
@@ -18,28 +18,32 @@ pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extr
 def settings(tmp_path_factory):
     return Settings(
         output=tmp_path_factory.mktemp("asgrad"),
-        n_updates=150,
+        n_updates=160,
         seeds=2,
         tuning_seeds=1,
-        records=50,
+        records=40,
+        batch=None,
         data=("breast cancer",),
-        delays=("fixed", "uniform"),
+        delays=("fixed",),
+        controls=(),
         crossover_data=("breast cancer",),
         slowest=(1.0, 4.0),
-        step_sizes=(1 / 32, 1 / 8, 1.0),
+        step_sizes=(1 / 32, 1 / 8),
     )
 
 
 @pytest.fixture(scope="module")
 def part(settings):
-    small = replace(settings, batch=4)
-    return asgrad.run(small)
+    """All rules, and Rescaled where it shares their compilation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asgrad, "combinations", lambda clock: contenders(clock)[2:3])
+        patch.setattr(asgrad, "contenders", lambda clock: contenders(clock)[:3])
+        return asgrad.run(settings)
 
 
 def test_everything_is_measured_and_written(settings, part):
     cases = part.numbers["cases"]
-    assert len(cases) == 5  # two delays, batches, two controls
-    assert sum("Rescaled" in group for group in cases.values()) == 1
+    assert [len(group) for group in cases.values()] == [4]
     for group in cases.values():
         for outcome in group.values():
             assert set(outcome["readings"]) == {"updates", "time", "long time"}
@@ -51,7 +55,7 @@ def test_everything_is_measured_and_written(settings, part):
         assert path.read_bytes()[:4] == b"\x89PNG"
         assert caption
     assert storage.load_json(settings.output / "asgrad.json")["cases"].keys() == cases.keys()
-    assert [len(table.rows) for table in part.tables] == [6, 9, 8, 4]
+    assert [len(table.rows) for table in part.tables] == [3, 0, 4, 4]
 
 
 def test_pure_is_biased_by_sorted_shards_and_busy(part):
@@ -66,26 +70,31 @@ def test_pure_is_biased_by_sorted_shards_and_busy(part):
     assert ends["pure"] < ends["shuffled"]
 
 
-def test_without_heterogeneity_pure_is_fastest(part):
-    group = part.numbers["cases"]["breast cancer, shared, whole shards, fixed"]
-    norms = {name: o["readings"]["time"]["norm"]["median"] for name, o in group.items()}
-    assert norms["pure"] < min(norms["random"], norms["shuffled"])
+def test_cases():
+    made = asgrad.cases(Settings())
+    assert len(made) == len(set(made)) == 13
+    assert [case.data for case in made if case.split == "shared"] == ["breast cancer"]
+
+
+def gradients(settings, split):
+    """Gradients of all workers at the start, float64[n, d]."""
+    problem = asgrad.problem_of(settings, Case("breast cancer", split=split))
+    norm = float(problem.metrics(problem.params)["norm"])
+    workers = jnp.arange(settings.n_workers)
+    of_worker = jax.vmap(lambda i: problem.gradient(problem.params, i, 0, jax.random.key(0))[1])
+    return np.asarray(of_worker(workers), np.float64), norm
 
 
 def test_the_metric_is_the_norm_of_the_full_gradient(settings):
-    problem = asgrad.problem_of(settings, Case("breast cancer"))
-    key = jax.random.key(0)
-    grads = [problem.gradient(problem.params, i, 0, key)[1] for i in range(settings.n_workers)]
-    mean = np.mean([np.asarray(grad, np.float64) for grad in grads], axis=0)
-    norm = float(problem.metrics(problem.params)["norm"])
-    assert norm == pytest.approx(np.linalg.norm(mean), rel=1e-4)
+    for split in ("sorted", "random"):
+        found, norm = gradients(settings, split)
+        assert norm == pytest.approx(np.linalg.norm(found.mean(0)), rel=1e-4)
+        assert np.ptp(found, axis=0).max() > 0.01
 
 
 def test_shared_rows_make_all_workers_equal(settings):
-    problem = asgrad.problem_of(settings, Case("breast cancer", split="shared"))
-    key = jax.random.key(0)
-    first, last = (problem.gradient(problem.params, worker, 0, key)[1] for worker in (0, 9))
-    np.testing.assert_array_equal(first, last)
+    found, _ = gradients(settings, "shared")
+    np.testing.assert_allclose(found[1:], np.broadcast_to(found[0], found[1:].shape), rtol=1e-5)
 
 
 def test_rows_are_sorted_by_label():
@@ -104,14 +113,17 @@ def test_a_step_function_is_averaged_over_the_last_part():
     assert np.isnan(read[0, 2])
 
 
-def test_rescaled_is_pure_with_other_weights(settings):
+def test_rescaled_as_steps_is_rescaled_as_weights():
     clock = clocks.constant([1.0, 3.0])
-    rule = {m.name: m for m in asgrad_methods.combinations(clock)}["Rescaled"]
+    rule = asgrad_methods.combinations(clock)[0]
+    assert asgrad_methods.combinations(clock)[0].optimizer is rule.optimizer
     optimizer = rule.optimizer(0.5)
     state = optimizer.init(np.float32(0.0))
     steps = [float(optimizer.update(np.float32(1.0), state, worker=w)[0]) for w in (0, 1)]
-    assert steps == pytest.approx([-0.25, -0.75])
-    assert asgrad_methods.combinations(clock)[0].optimizer is rule.optimizer
+    trace = asgrad_methods.weighted(clock, 8, None)
+    assert set(trace.worker.tolist()) == {0, 1}
+    np.testing.assert_allclose(-0.5 * trace.weight, np.array(steps)[trace.worker])
+    traces.validate(trace)
 
 
 def test_crossing():
