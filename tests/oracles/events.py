@@ -14,6 +14,10 @@ class Arrivals(dict):
     __getattr__ = dict.__getitem__
 
 
+class EndlessError(Exception):
+    """Thousands of events without an update."""
+
+
 def simulate(
     duration,
     n,
@@ -77,7 +81,11 @@ def simulate(
     else:
         hand_out([i % n for i in range(concurrency)])
     begin()
+    events = 0
     while version < n_updates:
+        events += 1
+        if events > 5000:
+            raise EndlessError
         due = []
         for i, job in enumerate(busy):
             if job is not None:
