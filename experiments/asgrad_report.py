@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncjax import results, storage
 from asyncjax.results import plots
 from experiments.parts import Part
@@ -33,7 +31,7 @@ def part(settings: "Settings", found: Found, crossover: Crossover) -> Part:
         The part; its figures lie in ``settings.output``.
     """
     styles = plots.assign_styles(
-        [name for group in (*_flat(crossover), *found.values()) for name in group]
+        [*RULES, *(name for group in (*_flat(crossover), *found.values()) for name in group)]
     )
     return Part(
         "asgrad",
@@ -64,11 +62,12 @@ def _figures(
             f"{data}, sorted shards, fixed delays: norm of the full gradient per update and per unit of time. In every panel"
             " the step is the one that is best at its right end.",
         )
-        combined = [name for name in group if name not in ("pure, Adaptive 1", "pure, n/delay")]
+        combined = [name for name in group if not name.startswith("pure, ")]
         yield saved(
             f"combinations {data}",
             _axes(group, combined, styles),
-            f"{data}, sorted shards, fixed delays: Rescaled, and shuffled dispatch with delay-adaptive steps.",
+            f"{data}, sorted shards, fixed delays: Rescaled and, on the first data set, shuffled dispatch with"
+            " delay-adaptive steps.",
         )
         patterns = {
             c.delays: v
@@ -160,20 +159,19 @@ def unevenness(settings: "Settings", slowest: float) -> float:
     return slowest * settings.n_workers / (settings.n_workers - 1 + slowest)
 
 
-def crossing(ratios: Any, first: Any, second: Any) -> float:
-    """Smallest ratio from which ``first`` is below ``second`` up to the end; infinity if it never is.
-
-    Read off on a straight line between the logarithms; 0 if it always is.
-    """
-    gap = np.log(np.asarray(first, float)) - np.log(np.asarray(second, float))
-    above = np.flatnonzero(gap >= 0)
-    if not above.size:
-        return 0.0
-    last = int(above[-1])
-    if last == len(gap) - 1:
-        return float("inf")
-    share = gap[last] / (gap[last] - gap[last + 1])
-    return float(ratios[last] + share * (ratios[last + 1] - ratios[last]))
+def beaten(
+    settings: "Settings", by_time: Mapping[float, Mapping[str, "Outcome"]], axis: str
+) -> dict[str, list[float]]:
+    """The measured max(s)/mean(s) at which another method has a smaller median norm than shuffled, by name."""
+    return {
+        name: [
+            unevenness(settings, slowest)
+            for slowest, group in by_time.items()
+            if group[name].readings[axis].norm.median < group["shuffled"].readings[axis].norm.median
+        ]
+        for name in next(iter(by_time.values()))
+        if name != "shuffled"
+    }
 
 
 def tables(settings: "Settings", found: Found, crossover: Crossover) -> tuple[results.Table, ...]:
@@ -262,18 +260,18 @@ def _crossover_table(settings: "Settings", crossover: Crossover) -> results.Tabl
     caption = (
         f"One slow worker among {settings.n_workers}: median norm at the time of so many updates of pure;"
         " the last worker is the slow one. * the best step lies at the end of the grid."
-        f" Shuffled dispatch is beaten from a ratio of: {_in_words(settings, crossover)}."
+        f" Ratios at which shuffled dispatch is beaten, by {_in_words(settings, crossover)}."
     )
     return results.Table(columns, tuple(rows), caption)
 
 
 def _in_words(settings: "Settings", crossover: Crossover) -> str:
-    def place(ratio: float) -> str:
-        return "never" if np.isinf(ratio) else "always" if ratio == 0.0 else f"{ratio:.2g}"
+    def places(ratios: list[float]) -> str:
+        return " ".join(f"{ratio:.2g}" for ratio in ratios) or "none"
 
     return "; ".join(
         f"{data}, {axis}: "
-        + ", ".join(f"{n} {place(r)}" for n, r in crossings(settings, by_time, axis).items())
+        + ", ".join(f"{n} {places(r)}" for n, r in beaten(settings, by_time, axis).items())
         for data, by_time in crossover.items()
         for axis in ("time", "long time")
     )
@@ -318,26 +316,10 @@ def numbers(settings: "Settings", found: Found, crossover: Crossover) -> dict[st
             }
             for data, by_time in crossover.items()
         },
-        "crossings": {
-            data: {axis: crossings(settings, by_time, axis) for axis in ("time", "long time")}
+        "shuffled_beaten": {
+            data: {axis: beaten(settings, by_time, axis) for axis in ("time", "long time")}
             for data, by_time in crossover.items()
         },
-    }
-
-
-def crossings(
-    settings: "Settings", by_time: Mapping[float, Mapping[str, "Outcome"]], axis: str
-) -> dict[str, float]:
-    """The max(s)/mean(s) from which another method beats shuffled dispatch, by name."""
-    ratios = [unevenness(settings, slowest) for slowest in by_time]
-    norms = {
-        name: [float(group[name].readings[axis].norm.median) for group in by_time.values()]
-        for name in next(iter(by_time.values()))
-    }
-    return {
-        name: crossing(ratios, values, norms["shuffled"])
-        for name, values in norms.items()
-        if name != "shuffled"
     }
 
 

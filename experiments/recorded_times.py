@@ -270,11 +270,12 @@ def run_rule(
         keys=jnp.tile(keys, len(both)),
         record_every=max(1, made[0].n_updates // settings.records),
     ).records
+    records = jax.tree.map(np.asarray, records)  # waits for the device
     seconds = time.perf_counter() - began
     outcomes = []
     for place, workers in enumerate(both):
         own = slice(place * n_seeds, (place + 1) * n_seeds)
-        part = jax.tree.map(lambda values, own=own: np.asarray(values)[own], records)
+        part = jax.tree.map(lambda values, own=own: values[own], records)
         outcomes.append(outcome(settings, rule, workers, part, made[own], seconds / len(both)))
     return outcomes
 

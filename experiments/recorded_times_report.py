@@ -145,18 +145,25 @@ def figures(
         label = f"simulated time to {percent} (workers: {column})"
         figure = plots.bars(names, [to_target(settings, one) for one in outcomes], x_label=label)
         save(f"to_target_{place}", figure, f"Workers: {column}. Median and quartiles over seeds.")
-        horizon = compared[column].horizon
-        grid = np.linspace(horizon / 50, horizon, 150)
         series = [
-            results.series_over_seeds(one.method.name, one.time, one.loss, grid)
-            for one in outcomes
-            if one.method.name in CURVES
+            curve(one, compared[column].horizon) for one in outcomes if one.method.name in CURVES
         ]
         if series:
             label = f"simulated time (workers: {column})"
             figure = plots.curves(series, x_label=label, y_label="training loss", log_y=True)
-            save(f"loss_{place}", figure, f"Workers: {column}. Training loss of some rules.")
+            save(
+                f"loss_{place}",
+                figure,
+                f"Workers: {column}. Training loss of some rules, median and quartiles.",
+            )
     return drawn
+
+
+def curve(outcome: "Outcome", horizon: float) -> results.Series:
+    """The training loss of a rule over time, up to the last record that every seed has."""
+    last = np.max(np.where(outcome.time <= horizon, outcome.time, 0.0), axis=1).min()
+    grid = np.linspace(outcome.time[:, 0].max(), last, 150)
+    return results.series_over_seeds(outcome.method.name, outcome.time, outcome.loss, grid)
 
 
 def numbers(
