@@ -16,7 +16,7 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/run  ## the asynchronous family in four parts (about ten minutes)
+experiments: .venv/run  ## the asynchronous family in four parts (a quarter of an hour)
 	$(BIN)/python -m experiments.asynchronous
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
