@@ -15,7 +15,6 @@ and Rescaled (pure dispatch, steps in proportion to the worker's time). Crossove
 Source: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), whose public code names the four laws.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,7 +30,7 @@ from experiments import asgrad_report
 from experiments.asgrad_methods import HISTORY, RULES, combinations, contenders
 from experiments.compare import traces_until
 from experiments.methods import Method
-from experiments.parts import Part
+from experiments.parts import Part, run_alone
 
 AXES = ("updates", "time", "long time")
 MOMENTS = 20  # points over which a value at a place of an axis is averaged
@@ -391,16 +390,8 @@ def run(settings: Settings) -> Part:
 
 
 def main() -> None:
-    """Reads the settings from the command line, runs, prints the tables and where the pictures are."""
-    import tyro
-
-    began = time.perf_counter()
-    part = run(tyro.cli(Settings, description=__doc__))
-    for table in part.tables:
-        print(f"{results.as_text(table)}\n")
-    for path, caption in part.figures:
-        print(f"{path}  {caption}")
-    print(f"done in {time.perf_counter() - began:.0f} s")
+    """Reads the settings from the command line and runs the part."""
+    run_alone(run, Settings, __doc__)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Source of the methods: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.204
 """
 
 import itertools
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from experiments import bias_report
 from experiments.asgrad import seed_keys
 from experiments.asgrad_methods import PURE, RULES, rescaled
 from experiments.methods import Method, plain, rounds_of, server_with
-from experiments.parts import Part
+from experiments.parts import Part, run_alone
 
 DIVERGED = 100.0  # distance
 NEVER = 1e12  # time
@@ -279,16 +278,8 @@ def run(settings: Settings) -> Part:
 
 
 def main() -> None:
-    """Reads the settings from the command line, runs, prints the tables and where the pictures are."""
-    import tyro
-
-    began = time.perf_counter()
-    part = run(tyro.cli(Settings, description=__doc__))
-    for table in part.tables:
-        print(f"{results.as_text(table)}\n")
-    for path, caption in part.figures:
-        print(f"{path}  {caption}")
-    print(f"done in {time.perf_counter() - began:.0f} s")
+    """Reads the settings from the command line and runs the part."""
+    run_alone(run, Settings, __doc__)
 
 
 if __name__ == "__main__":

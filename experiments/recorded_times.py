@@ -25,7 +25,7 @@ from jax.flatten_util import ravel_pytree
 from asyncjax import clocks, problems, results, simulation, steps, storage, traces
 from experiments import compare, recorded_times_report
 from experiments.methods import MakeOptimizer, Method, adaptive_1, plain, rounds_of, server_with
-from experiments.parts import Part
+from experiments.parts import Part, run_alone
 
 LOCAL_STEPS = 4
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "traces"
@@ -367,16 +367,8 @@ def run(settings: Settings) -> Part:
 
 
 def main() -> None:
-    """Reads the settings from the command line, runs, prints the tables and where the pictures are."""
-    import tyro
-
-    began = time.perf_counter()
-    part = run(tyro.cli(Settings, description=__doc__))
-    for table in part.tables:
-        print(f"{results.as_text(table)}\n")
-    for path, caption in part.figures:
-        print(f"{path}  {caption}")
-    print(f"done in {time.perf_counter() - began:.0f} s")
+    """Reads the settings from the command line and runs the part."""
+    run_alone(run, Settings, __doc__)
 
 
 if __name__ == "__main__":

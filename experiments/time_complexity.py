@@ -25,7 +25,7 @@ import optax
 
 from asyncjax import clocks, problems, results, simulation, storage, traces
 from experiments import time_complexity_report
-from experiments.parts import Part
+from experiments.parts import Part, run_alone
 from experiments.time_complexity_report import CANDIDATES
 
 LONGER = 3  # factor by which a run is prolonged
@@ -327,16 +327,8 @@ def run(settings: Settings) -> Part:
 
 
 def main() -> None:
-    """Reads the settings from the command line, runs, prints the tables and where the pictures are."""
-    import tyro
-
-    began = time.perf_counter()
-    part = run(tyro.cli(Settings, description=__doc__))
-    for table in part.tables:
-        print(f"{results.as_text(table)}\n")
-    for path, caption in part.figures:
-        print(f"{path}  {caption}")
-    print(f"done in {time.perf_counter() - began:.0f} s")
+    """Reads the settings from the command line and runs the part."""
+    run_alone(run, Settings, __doc__)
 
 
 if __name__ == "__main__":

@@ -74,3 +74,13 @@ def piag(gradient, start, workers, *, n_workers, step_size, alpha, l1=0.0, full_
 def prox_on_grid(function, x, step_size, grid):
     """argmin_z step_size * R(z) + (z - x)^2 / 2 over a grid, for a scalar x."""
     return grid[np.argmin(step_size * function(grid) + (grid - x) ** 2 / 2)]
+
+
+def measured_factors(workers, times, n):
+    """Own mean time over the mean of all, one factor a delivery; who has not delivered has taken until now."""
+    last, count, factors = [0.0] * n, [0] * n, []
+    for worker, now in zip(workers, times, strict=True):
+        last[worker], count[worker] = now, count[worker] + 1
+        own = [last[i] / count[i] if count[i] else now for i in range(n)]
+        factors.append(own[worker] / (sum(own) / n))
+    return factors
