@@ -54,7 +54,7 @@ class EventLoop:
         self.serial, self.job, self.read, self.start = [_IDLE] * n, [-1] * n, [0] * n, [0.0] * n
         self.queues: list[deque[int]] = [deque() for _ in range(n)]
         self.heap: list[tuple[float, int, int]] = []
-        self.given_up = 0
+        self.given_up, self.patience = 0, _PATIENCE + 1_000 * n
         self.stalest: list[
             tuple[int, int, int]
         ] = []  # (read version, worker, serial), if rules cancel
@@ -84,10 +84,9 @@ class EventLoop:
         holds_back, cancel_from = self.collect.holds_back, self.collect.cancel_from
         keeps_model = self.collect.keeps_model
         held: list[int] = []
-        count, patience = 0, _PATIENCE + 1_000 * self.n_workers
-        limit = patience
+        count = waited_from = 0
         while self.version < n_updates:
-            if not heap or count + self.given_up > limit:
+            if not heap or count + self.given_up - waited_from > self.patience:
                 raise StalledError(self._stuck(count), self._trace_so_far())
             now, worker, serial = heappop(heap)
             if worker >= self.n_workers:
@@ -112,7 +111,7 @@ class EventLoop:
                 answered, held = (held, []) if steps else ([], held)
             if steps:
                 version = self.version = version + 1
-                limit = count + self.given_up + patience
+                waited_from = count + self.given_up
                 if cancel_from is not None:
                     answered += self._cancel(cancel_from, now)
             if answered:
@@ -144,6 +143,8 @@ class EventLoop:
                 heappush(self.heap, (finish, worker, serial))
             elif deadline != inf:
                 heappush(self.heap, (deadline, self.n_workers + worker, serial))
+            else:  # lost for good: a rule that needs this worker waits in vain
+                self.patience = _PATIENCE // 10 + 1_000 * self.n_workers
             if self.collect.cancel_from is not None:
                 heappush(self.stalest, (self.read[worker], worker, serial))
 
