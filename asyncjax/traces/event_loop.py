@@ -21,9 +21,8 @@ from asyncjax.traces.gate import Gate
 from asyncjax.traces.host import Finish
 from asyncjax.traces.stalled import StalledError
 
-_PATIENCE = (
-    1_000_000  # events without an update, and 1,000 more a worker, before a run is called stuck
-)
+# Events without an update, and 1,000 more a worker, before a run is called stuck; a tenth once a job is lost for good.
+_PATIENCE = 1_000_000
 _IDLE = -1
 
 
