@@ -202,7 +202,8 @@ def _streams(
                     for other in range(n_workers)
                     if not queued[other] and length_hint(current[other]) < _BLOCK // 2
                 ]
-                refill(low, max(1, _FEW // len(low)))
+                lanes = _FEW if drawn[worker] < 4 * _FEW else _MANY
+                refill(low, max(1, lanes // len(low)))
             current[worker] = iter(queued[worker].popleft())
             yield from current[worker]
 
