@@ -21,6 +21,7 @@ from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.gate import Gate
 from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
 from asyncjax.traces.merge import merged
+from asyncjax.traces.restarts import restarted
 
 _READS = ("assignment", "start")
 
@@ -60,8 +61,9 @@ def asynchronous(
         key: Typed key, needed where the clock or the dispatch rule is random.
 
     Returns:
-        The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered` is vectorised; all other
-        rules run an event loop, O(log n) an arrival.
+        The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered` is vectorised, with
+        ``fresh(b, cancel=True)`` a round is O(b n) in NumPy; all else runs an event loop, O(log n) an arrival and a cancelled
+        job.
 
     Raises:
         ValueError: An argument is out of range; ``wait_for(b)`` with b larger than the number of open jobs; a duration that
@@ -104,14 +106,10 @@ def asynchronous(
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
     blocks = DurationBlocks(clock, duration_key, load)
-    if (
-        dispatch.answers_deliverer
-        and collect.period is not None
-        and not collect.holds_back
-        and gate is None
-        and timeout is None
-        and clock.is_plain
-    ):
+    nobody_waits = (
+        dispatch.answers_deliverer and gate is None and timeout is None and clock.is_plain
+    )
+    if nobody_waits and collect.period is not None and not collect.holds_back:
         return merged(
             clock,
             blocks,
@@ -120,6 +118,8 @@ def asynchronous(
             concurrency=open_jobs,
             read_at_start=read == "start",
         )
+    if nobody_waits and collect.restarts is not None and concurrency is None:
+        return restarted(blocks, n_updates=n_updates, period=collect.restarts)
     answer = dispatch.start(n, dispatch_key)
     initial = (
         list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))

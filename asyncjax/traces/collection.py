@@ -44,6 +44,7 @@ class Collection:
         holds_back: Jobs are handed out only with the step, to as many workers as gradients were collected.
         cancel_from: Set where, after a step, every other running job of at least this staleness is cancelled and its worker
             answered.
+        restarts: Set where every step stops all running jobs, and every ``restarts``-th gradient steps.
         keeps_model: A gradient that makes no step is answered with a job at the model it was itself taken at; the worker
             gets a new model only after a step of its own.
         reuse: Set where gradients serve in several steps: ``(worker[E], steps[E], n_workers) -> Reuse``; then ``used`` and
@@ -61,6 +62,7 @@ class Collection:
     period: int | None = None
     holds_back: bool = False
     cancel_from: float | None = None
+    restarts: int | None = None
     keeps_model: bool = False
     reuse: Callable[[NDArray[np.int32], NDArray[np.bool_], int], Reuse] | None = None
 
@@ -156,7 +158,9 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
         return receive
 
     name = f"fresh {b}" + (", cancelling" if cancel else "")
-    return Collection(name, start, _share(b), cancel_from=1 if cancel else None)
+    if cancel:
+        return Collection(name, start, _share(b), cancel_from=1, restarts=b)
+    return Collection(name, start, _share(b))
 
 
 def fresher_than(threshold: float, *, cancel: bool = False) -> Collection:

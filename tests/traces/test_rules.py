@@ -242,3 +242,18 @@ def test_a_million_arrivals_of_very_uneven_workers_fit_in_memory():
     trace = traces.asynchronous(clock, n_updates=100_000)
     assert len(trace.time) == 100_000
     assert np.all(np.diff(trace.time) >= 0)
+
+
+@pytest.mark.parametrize("b", [1, 3, 8])
+@pytest.mark.parametrize("ties", [False, True])
+def test_restarted_and_looped_traces_agree(b, ties):
+    """A timeout that never comes sends the same rule through the event loop."""
+    times = np.random.default_rng(b).exponential(size=(5, 200)) + 0.01
+    clock = clocks.recorded(np.ceil(times / 0.5) if ties else times)
+    rule = traces.fresh(b, cancel=True)
+    fast = traces.asynchronous(clock, n_updates=90, collect=rule)
+    looped = traces.asynchronous(clock, n_updates=90, collect=rule, timeout=1e9)
+    for name, value in fast._asdict().items():
+        other = getattr(looped, name)
+        for one, two in zip(jax.tree.leaves(value), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(one, two, err_msg=name)
