@@ -62,8 +62,8 @@ def asynchronous(
 
     Returns:
         The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered` is vectorised, with
-        ``fresh(b, cancel=True)`` a round is O(b n) in NumPy; all else runs an event loop, O(log n) an arrival and a cancelled
-        job.
+        ``fresh(b, cancel=True)`` a round is O(b n) in NumPy; all else runs an event loop, O(log n) an arrival or a
+        cancelled job.
 
     Raises:
         ValueError: An argument is out of range; ``wait_for(b)`` with b larger than the number of open jobs; a duration that
