@@ -101,9 +101,11 @@ class EventLoop:
             count += 1
             serials[worker] = _IDLE
             touched: Iterable[int] = (worker,)
-            if self.bound is not None:
-                self._count_delivery(worker)
-                touched = {worker, *self.blocked}
+            if self.bound is not None and self._count_delivery(worker):
+                touched = {
+                    worker,
+                    *self.blocked,
+                }  # the gate opens only when the slowest has delivered
             answered = [worker]
             if holds_back:
                 held.append(worker)
@@ -160,7 +162,8 @@ class EventLoop:
             self.queues[other].append(model)
         self._start({worker, *handed}, now)
 
-    def _count_delivery(self, worker: int) -> None:
+    def _count_delivery(self, worker: int) -> bool:
+        """Counts a delivery; whether the slowest worker's count has risen."""
         count = self.delivered[worker]
         self.delivered[worker] = count + 1
         self.at_count[count] -= 1
@@ -168,6 +171,8 @@ class EventLoop:
         if count == self.slowest and not self.at_count[count]:
             del self.at_count[count]
             self.slowest += 1
+            return True
+        return False
 
     def _cancel(self, threshold: float, now: float) -> list[int]:
         """Stops running jobs at least this stale; returns their workers by index."""
