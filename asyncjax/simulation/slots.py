@@ -2,7 +2,8 @@
 
 Which versions are still to be read is known from the trace. A version lives from the update that creates it to the last
 update that takes a gradient read from it (so that the model it was read from can be handed to the optimizer); then its
-slot is free. The peak is the number of distinct live versions, never more than the open jobs and the current model.
+slot is free. The peak is the number of distinct live versions: never more than the open jobs and the current model where
+each gradient serves in one update; in tables also the oldest models of rows that still serve.
 """
 
 from heapq import heappop, heappush

@@ -8,7 +8,8 @@
 
 Conventions, each of which changes a trace: a worker does one job at a time and queues the others first in, first out;
 arrivals at one instant are served by worker index, each completely before the next; a gradient is handled before jobs are
-handed out, so these see the new model; finish = start + duration, in float64.
+handed out, so these see the new model; finish = start + duration, in float64, unless the clock has powers: then the job is
+done when the power since its start adds up to its compute time.
 """
 
 import jax

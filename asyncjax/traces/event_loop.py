@@ -2,8 +2,8 @@
 
 At each arrival the server (1) takes the gradient, (2) hands out jobs, perhaps after stopping some, (3) lets idle workers
 start the head of their queue. Arrivals at one instant are served in order of worker index, each completely before the
-next; then jobs whose time is up, by worker index. An arrival costs O(log n): only the workers named in the reaction, and
-those that a gate held back, are looked at.
+next; then jobs whose time is up, by worker index. An arrival costs O(log n): only the workers named in the reaction are
+looked at, and those that a gate held back when the slowest worker has delivered.
 """
 
 from collections import deque
