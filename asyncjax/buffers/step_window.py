@@ -113,7 +113,8 @@ def window_sum(state: StepWindowState, delay: jax.typing.ArrayLike) -> jax.Array
     """
     capacity = state.recent_steps.shape[0]
     delay = jnp.clip(jnp.asarray(delay).astype(jnp.int32), 0, state.steps_pushed)
-    # Age 0 is the last step.
-    age = (state.next_row - 1 - jnp.arange(capacity, dtype=jnp.int32)) % capacity
+    # Age 0 is the last step. A remainder would cost more than the sum.
+    age = state.next_row - 1 - jnp.arange(capacity, dtype=jnp.int32)
+    age = jnp.where(age < 0, age + capacity, age)
     total = jnp.sum(jnp.where(age < delay, state.recent_steps, 0))
     return jnp.where(delay <= capacity, total, jnp.inf).astype(state.recent_steps.dtype)

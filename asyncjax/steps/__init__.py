@@ -33,25 +33,73 @@ Example:
   ...     params, opt_state, versions = train_step(params, opt_state, versions, min(k, 3))
   >>> bool(loss(params) < 1e-4)
   True
+
+  The same with flax linen, adam and a whole loop in one scan; `delay_gradients` makes it stale and
+  tells the rule behind it by how much. Parameters that are sharded over a mesh stay so.
+
+  >>> from flax import linen
+  >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec
+  >>> network = linen.Dense(1)
+  >>> params = network.init(jax.random.key(0), inputs)
+  >>> mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
+  >>> params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+  >>> def linen_loss(params):
+  ...     return jnp.mean((network.apply(params, inputs) - targets) ** 2)
+  >>> late_adam = steps.delay_gradients(
+  ...     5, optax.chain(optax.scale_by_adam(), steps.delay_adaptive_sgd(0.05)), key=jax.random.key(1)
+  ... )
+  >>> def update(carry, _):
+  ...     params, state = carry
+  ...     loss, grads = jax.value_and_grad(linen_loss)(params)
+  ...     updates, state = late_adam.update(grads, state, params)
+  ...     return (optax.apply_updates(params, updates), state), loss
+  >>> @jax.jit
+  ... def train(params):
+  ...     return jax.lax.scan(update, (params, late_adam.init(params)), length=400)
+  >>> _, losses = train(params)
+  >>> bool(losses[-1] < 1e-3 * losses[0])
+  True
 """
 
+from asyncjax.steps.ada_delay import AdaDelayState, scale_by_ada_delay
 from asyncjax.steps.adaptive import AdaptiveState, scale_by_adaptive_1, scale_by_adaptive_2
-from asyncjax.steps.adaptive_schedules import (
-    AdaptiveSchedule,
-    adaptive_1_schedule,
-    adaptive_2_schedule,
-)
 from asyncjax.steps.aggregation import AverageWorkersState, average_workers
-from asyncjax.steps.compensation import compensate_delay
+from asyncjax.steps.blocks import BlockState, block_labels, draw_block, random_block, update_block
+from asyncjax.steps.clipping import clip_by_delay
+from asyncjax.steps.compensation import (
+    CompensateDelayState,
+    compensate_delay,
+    compensate_delay_adaptively,
+)
+from asyncjax.steps.composition import aggregated, descent
 from asyncjax.steps.concurrency_bound import scale_by_concurrency_bound
 from asyncjax.steps.delay_adaptive import delay_adaptive_sgd
+from asyncjax.steps.delay_functions import (
+    DelayWeight,
+    concurrency_delay,
+    hinge_delay,
+    inverse_delay,
+    polynomial_delay,
+    scale_by_delay,
+)
 from asyncjax.steps.delaying import DelayGradientsState, delay_gradients
-from asyncjax.steps.dropping import DropStaleState, drop_stale
-from asyncjax.steps.fixed_rules import FixedStepState, sun, worst_case
+from asyncjax.steps.dropping import DropStaleState, drop_distant, drop_stale
+from asyncjax.steps.fadas import FadasState, fadas
+from asyncjax.steps.fixed_rules import davis, sun, worst_case
+from asyncjax.steps.mixing import mix_models
 from asyncjax.steps.piag import piag
+from asyncjax.steps.prediction import PredictedSteps, predict_steps
 from asyncjax.steps.proximal import Prox, ProximalState, proximal
 from asyncjax.steps.registry import TRANSFORMS
-from asyncjax.steps.regularizers import box, l1, l2
+from asyncjax.steps.regularizers import box, elastic_net, group, l1, l2, simplex
+from asyncjax.steps.scaling import StepSizeState
+from asyncjax.steps.schedules import (
+    StepSchedule,
+    adaptive_1_schedule,
+    adaptive_2_schedule,
+    as_schedule,
+)
+from asyncjax.steps.stage_delay import StageDelayState, scale_by_stage_delay
 from asyncjax.steps.staleness import scale_by_staleness
 from asyncjax.steps.table_age import OldestDelayState, oldest_delay, table_delays
 from asyncjax.steps.worker_scaling import (
@@ -62,36 +110,67 @@ from asyncjax.steps.worker_scaling import (
 
 __all__ = [
     "TRANSFORMS",
-    "AdaptiveSchedule",
+    "AdaDelayState",
     "AdaptiveState",
     "AverageWorkersState",
+    "BlockState",
+    "CompensateDelayState",
     "DelayGradientsState",
+    "DelayWeight",
     "DropStaleState",
-    "FixedStepState",
+    "FadasState",
     "MeasuredTimeState",
     "OldestDelayState",
+    "PredictedSteps",
     "Prox",
     "ProximalState",
+    "StageDelayState",
+    "StepSchedule",
+    "StepSizeState",
     "adaptive_1_schedule",
     "adaptive_2_schedule",
+    "aggregated",
+    "as_schedule",
     "average_workers",
+    "block_labels",
     "box",
+    "clip_by_delay",
     "compensate_delay",
+    "compensate_delay_adaptively",
+    "concurrency_delay",
+    "davis",
     "delay_adaptive_sgd",
     "delay_gradients",
+    "descent",
+    "draw_block",
+    "drop_distant",
     "drop_stale",
+    "elastic_net",
+    "fadas",
+    "group",
+    "hinge_delay",
+    "inverse_delay",
     "l1",
     "l2",
+    "mix_models",
     "oldest_delay",
     "piag",
+    "polynomial_delay",
+    "predict_steps",
     "proximal",
+    "random_block",
+    "scale_by_ada_delay",
     "scale_by_adaptive_1",
     "scale_by_adaptive_2",
     "scale_by_concurrency_bound",
+    "scale_by_delay",
     "scale_by_measured_time",
+    "scale_by_stage_delay",
     "scale_by_staleness",
     "scale_by_worker_time",
+    "simplex",
     "sun",
     "table_delays",
+    "update_block",
     "worst_case",
 ]

@@ -1,12 +1,13 @@
 """Correcting a late gradient by a cheap guess of the curvature between then and now.
 
-    g + strength * g * g * (x - x_read)      (elementwise)
+    constant   g + strength * g * g * (x - x_read)                          (elementwise)
+    adaptive   the same with strength / sqrt(s + eps),  s <- decay s + (1 - decay) g * g
 
-The constant form of delay-compensated asynchronous SGD, Zheng et al. 2017 (DC-ASGD): g * g stands for
-the diagonal of the Hessian.
+The two forms of delay-compensated asynchronous SGD, Zheng et al. 2017 (DC-ASGD): g * g stands for the
+diagonal of the Hessian.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,16 +52,6 @@ def compensate_delay(
         del params
         return optax.EmptyState()
 
-    def correct(grad: Any, current: Any, read: Any) -> Any:
-        if isinstance(grad, optax.MaskedNode):
-            return grad
-        grad = jnp.asarray(grad)
-        wide = jnp.promote_types(grad.dtype, jnp.float32)
-        slope = grad.astype(wide)
-        drift = jnp.asarray(current).astype(wide) - jnp.asarray(read).astype(wide)
-        weight = jnp.asarray(strength).astype(wide)
-        return (slope + weight * slope * slope * drift).astype(grad.dtype)
-
     def update(
         updates: optax.Updates,
         state: optax.EmptyState,
@@ -72,13 +63,113 @@ def compensate_delay(
         del extra
         if params is None:
             raise ValueError("params must be given to the update of compensate_delay, got None.")
-        updates = jax.tree.map(
-            correct,
-            updates,
-            params,
-            read_params,
-            is_leaf=lambda node: isinstance(node, optax.MaskedNode),
-        )
-        return updates, state
+
+        def correct(grad: Any, current: Any, read: Any) -> Any:
+            if _is_masked(grad):
+                return grad
+            grad = jnp.asarray(grad)
+            weight = jnp.asarray(strength).astype(_wide(grad))
+            return _corrected(grad, current, read, weight)
+
+        return jax.tree.map(correct, updates, params, read_params, is_leaf=_is_masked), state
 
     return transformation(init, update)
+
+
+class CompensateDelayState(NamedTuple):
+    """State of `compensate_delay_adaptively`."""
+
+    mean_square: optax.Updates  # tree like the parameters, float32 or wider
+
+
+def compensate_delay_adaptively(
+    strength: jax.typing.ArrayLike = 2.0,
+    *,
+    decay: jax.typing.ArrayLike = 0.95,
+    epsilon: jax.typing.ArrayLike = 1e-7,
+) -> optax.GradientTransformationExtraArgs:
+    """As `compensate_delay`, with a strength that falls where gradients are usually large.
+
+    Adds strength / sqrt(s + epsilon) * g * g * (params - read_params) elementwise, where s is the moving
+    average of g * g, this gradient's included.
+
+    Args:
+      strength: weight of the correction, at least 0; 0 is the identity.
+      decay: of the moving average, in [0, 1).
+      epsilon: added to the average, positive.
+
+    Returns:
+      A transformation whose state has the field `mean_square`.
+
+    Raises:
+      TypeError: in `update`, if `read_params` is missing.
+      ValueError: if an argument is negative, or if `update` gets no `params`.
+
+    Example:
+      >>> rule = compensate_delay_adaptively(0.5, decay=0.0, epsilon=0.0)
+      >>> params, read = jnp.float32(3.0), jnp.float32(2.0)
+      >>> update, _ = rule.update(jnp.float32(4.0), rule.init(params), params, read_params=read)
+      >>> float(update)
+      6.0
+
+    Reference:
+      Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation" (DC-ASGD-a).
+    """
+    check_at_least(strength, "strength", 0)
+    check_at_least(decay, "decay", 0)
+    check_at_least(epsilon, "epsilon", 0)
+
+    def init(params: optax.Params) -> CompensateDelayState:
+        return CompensateDelayState(
+            jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), _wide(leaf)), params)
+        )
+
+    def update(
+        updates: optax.Updates,
+        state: CompensateDelayState,
+        params: optax.Params | None = None,
+        *,
+        read_params: optax.Params,
+        **extra: Any,
+    ) -> tuple[optax.Updates, CompensateDelayState]:
+        del extra
+        if params is None:
+            raise ValueError(
+                "params must be given to the update of compensate_delay_adaptively, got None."
+            )
+
+        def average(grad: Any, old: Any) -> Any:
+            if _is_masked(grad):
+                return grad
+            kept = jnp.asarray(decay).astype(old.dtype)
+            return kept * old + (1 - kept) * jnp.square(jnp.asarray(grad).astype(old.dtype))
+
+        def correct(grad: Any, square: Any, current: Any, read: Any) -> Any:
+            if _is_masked(grad):
+                return grad
+            small = jnp.asarray(epsilon).astype(square.dtype)
+            weight = jnp.asarray(strength).astype(square.dtype) / jnp.sqrt(square + small)
+            # A gradient that has always been 0 needs no correction, even with epsilon 0.
+            weight = jnp.where(square + small > 0, weight, 0)
+            return _corrected(jnp.asarray(grad), current, read, weight)
+
+        squares = jax.tree.map(average, updates, state.mean_square, is_leaf=_is_masked)
+        updates = jax.tree.map(correct, updates, squares, params, read_params, is_leaf=_is_masked)
+        return updates, CompensateDelayState(squares)
+
+    return transformation(init, update)
+
+
+def _corrected(grad: jax.Array, current: Any, read: Any, weight: jax.Array) -> jax.Array:
+    wide = _wide(grad)
+    slope = grad.astype(wide)
+    drift = jnp.asarray(current).astype(wide) - jnp.asarray(read).astype(wide)
+    return (slope + weight * slope * slope * drift).astype(grad.dtype)
+
+
+def _wide(leaf: Any) -> Any:
+    return jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, optax.MaskedNode)

@@ -7,16 +7,12 @@ A rule in the line of Koloskova, Stich and Jaggi 2022 (arXiv 2206.08307): the nu
 flight, not the longest delay, decides how large the step may be.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.steps.arguments import check_at_least, scalar_delay
-from asyncjax.steps.fixed_rules import FixedStepState
-from asyncjax.steps.scaling import scale_tree, wide_dtype
-from asyncjax.steps.transformation import transformation
+from asyncjax.steps.arguments import check_at_least
+from asyncjax.steps.delay_functions import scale_by_delay
 
 
 def scale_by_concurrency_bound(
@@ -57,24 +53,11 @@ def scale_by_concurrency_bound(
     check_at_least(concurrency, "concurrency", 0)
     check_at_least(smoothness, "smoothness", 0)
 
-    def init(params: optax.Params) -> FixedStepState:
-        return FixedStepState(last_step_size=jnp.zeros((), wide_dtype(params)))
-
-    def update(
-        updates: optax.Updates,
-        state: FixedStepState,
-        params: optax.Params | None = None,
-        *,
-        delay: jax.typing.ArrayLike,
-        **extra: Any,
-    ) -> tuple[optax.Updates, FixedStepState]:
-        del params, extra
-        dtype = state.last_step_size.dtype
-        late = jnp.maximum(0, scalar_delay(delay)).astype(dtype)
+    def step(delay: jax.Array) -> jax.Array:
+        dtype = delay.dtype
         full = jnp.asarray(step_size).astype(dtype)
         curvature = jnp.asarray(smoothness).astype(dtype)
-        bounded = jnp.minimum(full, 1 / (4 * curvature * jnp.maximum(1, late)))
-        step = jnp.where(late <= jnp.asarray(concurrency).astype(dtype), full, bounded)
-        return scale_tree(updates, step), FixedStepState(last_step_size=step)
+        bounded = jnp.minimum(full, 1 / (4 * curvature * jnp.maximum(1, delay)))
+        return jnp.where(delay <= jnp.asarray(concurrency).astype(dtype), full, bounded)
 
-    return transformation(init, update)
+    return scale_by_delay(step)

@@ -10,7 +10,8 @@ import jax
 import optax
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
-from asyncjax.steps.proximal import Prox, proximal
+from asyncjax.steps.composition import descent
+from asyncjax.steps.proximal import Prox
 
 
 def delay_adaptive_sgd(
@@ -22,7 +23,8 @@ def delay_adaptive_sgd(
 ) -> optax.GradientTransformationExtraArgs:
     """Gradient descent with the step sizes Adaptive 1, for gradients that come late.
 
-    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay`.
+    A complete optimizer: the sign is flipped. Every `update` needs the extra `delay`. For other rules
+    see `descent`.
 
     Args:
       step_size: gamma', as for `scale_by_adaptive_1`.
@@ -49,5 +51,4 @@ def delay_adaptive_sgd(
     Reference:
       Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    step = optax.chain(scale_by_adaptive_1(step_size, alpha, max_delay), optax.scale(-1.0))
-    return step if prox is None else proximal(step, prox)
+    return descent(scale_by_adaptive_1(step_size, alpha, max_delay), prox=prox)

@@ -1,47 +1,70 @@
 """Making any training loop stale: a queue of gradients.
 
-    update k returns the gradient given at update k - delay, and zeros for k < delay
+    update k returns the gradient given at update k - delay
 
-In front of an optimizer it turns an ordinary loop into one with a constant delay.
+In front of an optimizer it turns an ordinary loop into one with a constant delay, with a delay a leaf as
+in a pipeline, or with a delay drawn anew for every update.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from asyncjax.buffers import static_count
-from asyncjax.steps.arguments import check_count
+from asyncjax.steps.arguments import check_count, is_plain
+from asyncjax.steps.stage_delay import leaf_delays
 from asyncjax.steps.transformation import transformation
 
 
 class DelayGradientsState(NamedTuple):
     """State of `delay_gradients`."""
 
-    queued_gradients: optax.Updates  # tree of [delay, ...], dtype of the parameters
-    queue_row: jax.Array  # int32[], row of the oldest gradient, the next to leave
+    queued_gradients: optax.Updates  # tree of [longest delay + 1, ...], dtype of the parameters
+    queue_row: jax.Array  # int32[], row of the next gradient
+    gradients_given: jax.Array  # int32[], saturating
+    delay_key: jax.Array | None  # typed key[], for the next draw; None without `key`
+    delayed_inner_state: optax.OptState  # of the inner transformation
 
 
-def delay_gradients(delay: int) -> optax.GradientTransformationExtraArgs:
+def delay_gradients(
+    delay: Any,
+    inner: optax.GradientTransformation | None = None,
+    *,
+    key: jax.Array | None = None,
+    probabilities: jax.typing.ArrayLike | None = None,
+) -> optax.GradientTransformationExtraArgs:
     """Returns every gradient `delay` updates after it was given.
 
-    The first `delay` updates are zeros: nothing has arrived yet. That is not the same as repeating
-    the first gradient, and adam behind it counts the zeros in its bias correction. `delay=0` is the
-    identity. No extra is needed; an extra `delay` is ignored.
+    Constant: the first `delay` updates are zeros, since nothing has arrived yet. That is not the same as
+    repeating the first gradient, and adam behind it counts the zeros in its bias correction. `delay=0`
+    is the identity. By leaf: the same with a delay for each leaf. Drawn (with `key`): update k returns
+    the gradient of update k - d, d drawn from 0 .. min(delay, k): some gradients come twice, some
+    never, and none is a zero.
+
+    Alone it is a transformation for a chain that needs no extra and ignores one named `delay`. With
+    `inner` it is a wrapper that also tells `inner` the delay of the gradient (of the latest leaf), so
+    that a loop with delay-adaptive steps is one line.
 
     Args:
-      delay: constant delay in updates, at least 0.
+      delay: delay in updates, at least 0: an integer; or a tree of integers that is a prefix of the
+        parameters; with `key`, an integer, the longest delay.
+      inner: optimizer that gets the late gradients and their `delay`.
+      key: typed key; the delay is then drawn for every update.
+      probabilities: [delay + 1], chances of the delays 0 .. delay, in any unit; None: all equal. In
+        the first updates what is too long for k counts as k.
 
     Returns:
-      A transformation; gradients wait in the dtypes of the parameters.
+      A transformation; the longest delay + 1 gradients wait, in the dtypes of the parameters.
 
     Raises:
-      TypeError: if `delay` is not an integer.
-      ValueError: if `delay` is negative.
+      TypeError: if a delay is not an integer.
+      ValueError: if a delay is negative, delays by leaf do not fit the parameters or come with a key,
+        or `probabilities` come without a key, in a wrong number or negative.
 
     Example:
-      >>> import jax.numpy as jnp
       >>> late = delay_gradients(2)
       >>> state = late.init(jnp.float32(0.0))
       >>> for grad in (1.0, 2.0, 3.0, 4.0):
@@ -51,18 +74,37 @@ def delay_gradients(delay: int) -> optax.GradientTransformationExtraArgs:
       0.0
       1.0
       2.0
+
+      Any loop with delays drawn from 0 .. 8, and steps that adapt to them:
+
+      >>> from asyncjax.steps import delay_adaptive_sgd
+      >>> optimizer = delay_gradients(8, delay_adaptive_sgd(0.5), key=jax.random.key(0))
+      >>> params = jnp.array([1.0, -2.0])
+      >>> state = optimizer.init(params)
+      >>> for _ in range(150):
+      ...     updates, state = optimizer.update(params, state, params)  # gradient of ||x||^2 / 2
+      ...     params = optax.apply_updates(params, updates)
+      >>> bool(jnp.abs(params).max() < 1e-3)
+      True
     """
-    check_count(delay, "delay", minimum=0)
+    _check(delay, key, probabilities)
+    wrapped = optax.with_extra_args_support(optax.identity() if inner is None else inner)
 
     def init(params: optax.Params) -> DelayGradientsState:
-        length = static_count(delay, "delay", minimum=0)
+        longest = max([static_count(one, "delay", minimum=0) for one in jax.tree.leaves(delay)])
+        leaf_delays(delay, params)
+        rows = longest + 1 if longest else 0
 
         def queue(leaf: jax.typing.ArrayLike) -> jax.Array:
             leaf = jnp.asarray(leaf)
-            return jnp.zeros((length, *leaf.shape), leaf.dtype)
+            return jnp.zeros((rows, *leaf.shape), leaf.dtype)
 
         return DelayGradientsState(
-            queued_gradients=jax.tree.map(queue, params), queue_row=jnp.zeros((), jnp.int32)
+            queued_gradients=jax.tree.map(queue, params),
+            queue_row=jnp.zeros((), jnp.int32),
+            gradients_given=jnp.zeros((), jnp.int32),
+            delay_key=None if key is None else jax.random.fold_in(key, 0),
+            delayed_inner_state=wrapped.init(params),
         )
 
     def update(
@@ -71,22 +113,79 @@ def delay_gradients(delay: int) -> optax.GradientTransformationExtraArgs:
         params: optax.Params | None = None,
         **extra: Any,
     ) -> tuple[optax.Updates, DelayGradientsState]:
-        del params, extra
-        queues = jax.tree.leaves(state.queued_gradients)
-        length = queues[0].shape[0] if queues else 0
-        if not length:
-            return updates, state
-        row = state.queue_row
-        leaving = jax.tree.map(
-            lambda queue, leaf: queue[row].astype(jnp.result_type(leaf)),
-            state.queued_gradients,
-            updates,
+        extra.pop("delay", None)
+        next_key, served = state.delay_key, delay
+        if next_key is not None:
+            next_key, draw_key = jax.random.split(next_key)
+            drawn = _draw(draw_key, delay, probabilities)
+            served = jnp.minimum(drawn, state.gradients_given)
+        longest = jnp.max(jnp.stack([jnp.asarray(one) for one in jax.tree.leaves(served)]))
+        arrived, queued, row = _pass_through(updates, state, served)
+        moved, inner_state = wrapped.update(
+            arrived,
+            state.delayed_inner_state,
+            params,
+            delay=jnp.minimum(longest, state.gradients_given).astype(jnp.int32),
+            **extra,
         )
-        queued = jax.tree.map(
-            lambda queue, leaf: queue.at[row].set(jnp.asarray(leaf).astype(queue.dtype)),
-            state.queued_gradients,
-            updates,
+        return moved, DelayGradientsState(
+            queued_gradients=queued,
+            queue_row=row,
+            gradients_given=jnp.asarray(optax.safe_increment(state.gradients_given)),
+            delay_key=next_key,
+            delayed_inner_state=inner_state,
         )
-        return leaving, DelayGradientsState(queued_gradients=queued, queue_row=(row + 1) % length)
 
     return transformation(init, update)
+
+
+def _pass_through(
+    updates: optax.Updates, state: DelayGradientsState, served: Any
+) -> tuple[optax.Updates, optax.Updates, jax.Array]:
+    """Puts the new gradients into the queue and takes the late ones out."""
+    queues = jax.tree.leaves(state.queued_gradients)
+    rows = queues[0].shape[0] if queues else 0
+    if not rows:
+        return updates, state.queued_gradients, state.queue_row
+    row = state.queue_row
+    queued = jax.tree.map(
+        lambda queue, leaf: queue.at[row].set(jnp.asarray(leaf).astype(queue.dtype)),
+        state.queued_gradients,
+        updates,
+    )
+
+    def take(queue: jax.Array, leaf: Any, late: Any) -> jax.Array:
+        oldest = queue[(row - jnp.asarray(late)) % rows].astype(jnp.result_type(leaf))
+        return jnp.where(late <= state.gradients_given, oldest, jnp.zeros_like(oldest))
+
+    arrived = jax.tree.map(take, queued, updates, leaf_delays(served, updates))
+    return arrived, queued, (row + 1) % rows
+
+
+def _draw(key: jax.Array, longest: Any, probabilities: Any) -> jax.Array:
+    if probabilities is None:
+        return jax.random.randint(key, (), 0, longest + 1, jnp.int32)
+    chances = jnp.asarray(probabilities, jnp.result_type(float))
+    return jax.random.categorical(key, jnp.log(chances)).astype(jnp.int32)
+
+
+def _check(delay: Any, key: Any, probabilities: Any) -> None:
+    leaves = jax.tree.leaves(delay)
+    if not leaves:
+        raise ValueError(f"delay must be an integer or a tree of integers, got {delay!r}.")
+    for one in leaves:
+        check_count(one, "delay", minimum=0)
+    by_leaf = not (is_plain(delay) or isinstance(delay, jax.Array))
+    if by_leaf and key is not None:
+        raise ValueError("delay must be one integer, the longest, when a key is given.")
+    if probabilities is None:
+        return
+    if key is None:
+        raise ValueError("probabilities need a key to draw delays with, got key None.")
+    if is_plain(probabilities) or isinstance(probabilities, list | tuple):
+        chances = np.asarray(probabilities, float)
+        if chances.shape != (delay + 1,) or not (chances >= 0).all() or not chances.sum() > 0:
+            raise ValueError(
+                f"probabilities must be {delay + 1} numbers, at least 0 and not all 0, "
+                f"got {probabilities}."
+            )

@@ -1,11 +1,13 @@
-"""Dropping gradients that are too old.
+"""Dropping gradients that are too old, or were taken too far away.
 
-    keep the update iff delay < threshold
+    drop_stale      keep the update iff delay < threshold
+    drop_distant    keep the update iff ||x - x_read|| <= radius
 
-The rule of Ringmaster asynchronous SGD (arXiv 2501.16168), as a filter in a chain or as a wrapper that
-leaves the inner optimizer as if the gradient had never come.
+The rules of Ringmaster asynchronous SGD (arXiv 2501.16168) and of Picky SGD, as a filter in a chain or as
+a wrapper that leaves the inner optimizer as if the gradient had never come.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +19,7 @@ from asyncjax.steps.transformation import transformation
 
 
 class DropStaleState(NamedTuple):
-    """State of `drop_stale`."""
+    """State of `drop_stale` and `drop_distant`."""
 
     dropped_gradients: jax.Array  # int32[], gradients dropped so far
     kept_state: optax.OptState  # of the inner transformation; empty for the filter
@@ -69,11 +71,6 @@ def drop_stale(
     check_at_least(threshold, "threshold", 1)
     wrapped = optax.with_extra_args_support(optax.identity() if inner is None else inner)
 
-    def init(params: optax.Params) -> DropStaleState:
-        return DropStaleState(
-            dropped_gradients=jnp.zeros((), jnp.int32), kept_state=wrapped.init(params)
-        )
-
     def update(
         updates: optax.Updates,
         state: DropStaleState,
@@ -83,14 +80,96 @@ def drop_stale(
         **extra: Any,
     ) -> tuple[optax.Updates, DropStaleState]:
         keep = scalar_delay(delay) < threshold
-        updates, kept_state = wrapped.update(
-            updates, state.kept_state, params, delay=delay, **extra
-        )
-        updates = jax.tree.map(lambda leaf: jnp.where(keep, leaf, jnp.zeros_like(leaf)), updates)
-        kept_state = jax.tree.map(
-            lambda new, old: jnp.where(keep, new, old), kept_state, state.kept_state
-        )
-        dropped = state.dropped_gradients + jnp.logical_not(keep).astype(jnp.int32)
-        return updates, DropStaleState(dropped_gradients=dropped, kept_state=kept_state)
+        return _kept(wrapped, keep, updates, state, params, delay=delay, **extra)
 
-    return transformation(init, update)
+    return transformation(_start(wrapped), update)
+
+
+def drop_distant(
+    radius: jax.typing.ArrayLike, inner: optax.GradientTransformation | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Drops every gradient that was taken farther than a radius from where the parameters are now.
+
+    A gradient may be late and still be good, if nothing has moved meanwhile. Alone a filter, with
+    `inner` a wrapper, as `drop_stale`. Every `update` needs `params` and the extra `read_params`.
+
+    Args:
+      radius: largest Euclidean distance over the whole tree that is kept, at least 0.
+      inner: transformation that sees only the gradients that are kept.
+
+    Returns:
+      A transformation whose state has the field `dropped_gradients`.
+
+    Raises:
+      TypeError: in `update`, if `read_params` is missing.
+      ValueError: if `radius` is negative, or `update` gets no `params`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule = drop_distant(1.0)
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = rule.init(params)
+      >>> for read in (0.9, 9.0):
+      ...     update, state = rule.update(params, state, params, read_params=params * read)
+      ...     print(update.tolist(), int(state.dropped_gradients))
+      [1.0, 2.0] 0
+      [0.0, 0.0] 1
+
+    Reference:
+      Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic optimization robust to
+      arbitrary delays" (Picky SGD).
+    """
+    check_at_least(radius, "radius", 0)
+    wrapped = optax.with_extra_args_support(optax.identity() if inner is None else inner)
+
+    def update(
+        updates: optax.Updates,
+        state: DropStaleState,
+        params: optax.Params | None = None,
+        *,
+        read_params: optax.Params,
+        **extra: Any,
+    ) -> tuple[optax.Updates, DropStaleState]:
+        if params is None:
+            raise ValueError("params must be given to the update of drop_distant, got None.")
+
+        def gap(leaf: Any, read: Any) -> Any:
+            if isinstance(leaf, optax.MaskedNode):
+                return jnp.zeros(())
+            wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+            return jnp.asarray(leaf).astype(wide) - jnp.asarray(read).astype(wide)
+
+        gaps = jax.tree.map(
+            gap, params, read_params, is_leaf=lambda node: isinstance(node, optax.MaskedNode)
+        )
+        keep = jnp.asarray(optax.tree.norm(gaps) <= radius)
+        return _kept(wrapped, keep, updates, state, params, read_params=read_params, **extra)
+
+    return transformation(_start(wrapped), update)
+
+
+def _start(wrapped: optax.GradientTransformationExtraArgs) -> Callable[[Any], DropStaleState]:
+    def init(params: optax.Params) -> DropStaleState:
+        return DropStaleState(
+            dropped_gradients=jnp.zeros((), jnp.int32), kept_state=wrapped.init(params)
+        )
+
+    return init
+
+
+def _kept(
+    wrapped: optax.GradientTransformationExtraArgs,
+    keep: jax.Array,
+    updates: optax.Updates,
+    state: DropStaleState,
+    params: optax.Params | None,
+    **extra: Any,
+) -> tuple[optax.Updates, DropStaleState]:
+    """The update of `wrapped`, or zeros and its old state."""
+    updates, kept_state = wrapped.update(updates, state.kept_state, params, **extra)
+    updates = jax.tree.map(lambda leaf: jnp.where(keep, leaf, jnp.zeros_like(leaf)), updates)
+    kept_state = jax.tree.map(
+        lambda new, old: jnp.where(keep, new, old), kept_state, state.kept_state
+    )
+    dropped = state.dropped_gradients + jnp.logical_not(keep).astype(jnp.int32)
+    return updates, DropStaleState(dropped_gradients=dropped, kept_state=kept_state)

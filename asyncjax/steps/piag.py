@@ -10,9 +10,8 @@ import jax
 import optax
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
-from asyncjax.steps.aggregation import average_workers
-from asyncjax.steps.proximal import Prox, proximal
-from asyncjax.steps.table_age import oldest_delay
+from asyncjax.steps.composition import aggregated
+from asyncjax.steps.proximal import Prox
 
 
 def piag(
@@ -28,8 +27,7 @@ def piag(
 
     A complete optimizer: the sign is flipped. Every `update` needs the extras `delay` and `worker` of
     the gradient that arrived; the age of the oldest row, which the step size depends on, is found
-    from them. The same with another rule, here Adaptive 2:
-    `oldest_delay(optax.chain(average_workers(n), scale_by_adaptive_2(s), optax.scale(-1.0)), n)`.
+    from them. For other rules see `aggregated`.
 
     Args:
       step_size: gamma' = h / L with h in (0, 1) and L the root mean square of the workers' Lipschitz
@@ -71,9 +69,5 @@ def piag(
     Reference:
       Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    step = optax.chain(
-        average_workers(n_workers, initial),
-        scale_by_adaptive_1(step_size, alpha, max_delay),
-        optax.scale(-1.0),
-    )
-    return oldest_delay(step if prox is None else proximal(step, prox), n_workers)
+    rule = scale_by_adaptive_1(step_size, alpha, max_delay)
+    return aggregated(rule, n_workers, initial=initial, prox=prox)

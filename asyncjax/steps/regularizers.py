@@ -1,10 +1,14 @@
 """Proximal operators of simple regularizers, prox(x, t) = argmin_z t R(z) + ||z - x||^2 / 2.
 
-    l1    R = strength ||x||_1        sign(x) max(|x| - t strength, 0)
-    l2    R = strength ||x||^2 / 2    x / (1 + t strength)
-    box   R = 0 on [low, high]        clip(x, low, high)
+    l1            R = strength ||x||_1           sign(x) max(|x| - t strength, 0)
+    l2            R = strength ||x||^2 / 2       x / (1 + t strength)
+    elastic_net   R = both                       l1, then l2
+    group         R = strength sum_g ||x_g||     x_g max(1 - t strength / ||x_g||, 0)
+    box           R = 0 on [low, high]           clip(x, low, high)
+    simplex       R = 0 where x >= 0, sum x = s  Euclidean projection (optax)
 
-For t = 0 every operator leaves x alone.
+For t = 0 every operator leaves x alone. All but `simplex` act on entries or leaves, so they may follow
+steps on blocks of whole leaves; `l1`, `l2`, `elastic_net` and `box` may follow steps on any block.
 """
 
 from typing import Any
@@ -12,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from asyncjax.steps.arguments import check_at_least, is_plain
 from asyncjax.steps.proximal import Prox
@@ -65,6 +70,100 @@ def l2(strength: jax.typing.ArrayLike) -> Prox:
 
     def prox(tree: Any, step_size: jax.typing.ArrayLike) -> Any:
         return _each_leaf(lambda leaf: leaf / (1 + _product(step_size, strength, leaf)), tree)
+
+    return prox
+
+
+def elastic_net(l1_strength: jax.typing.ArrayLike, l2_strength: jax.typing.ArrayLike) -> Prox:
+    """Soft thresholding, then shrinking: the prox of l1_strength ||x||_1 + l2_strength ||x||^2 / 2.
+
+    Args:
+      l1_strength: weight of the sum of absolute values, at least 0.
+      l2_strength: weight of half the sum of squares, at least 0.
+
+    Returns:
+      A function of (tree, step size t); dtypes are kept, small entries become exactly 0.
+
+    Raises:
+      ValueError: if a strength is negative.
+
+    Example:
+      >>> elastic_net(2.0, 2.0)(jnp.array([-3.0, 0.5, 2.0]), 0.5).tolist()
+      [-1.0, 0.0, 0.5]
+
+    Reference:
+      Zou, Hastie 2005, "Regularization and variable selection via the elastic net".
+    """
+    check_at_least(l1_strength, "l1_strength", 0)
+    check_at_least(l2_strength, "l2_strength", 0)
+    threshold, shrink = l1(l1_strength), l2(l2_strength)
+    return lambda tree, step_size: shrink(threshold(tree, step_size), step_size)
+
+
+def group(strength: jax.typing.ArrayLike, axis: int | tuple[int, ...] | None = None) -> Prox:
+    """Shrinks groups of entries together: the prox of strength sum_g ||x_g||, the group lasso.
+
+    Args:
+      strength: weight of the regularizer, at least 0.
+      axis: the axes of a leaf that make up a group; None makes every leaf one group. With 0, the
+        weights into each unit of a dense layer [inputs, units] vanish together.
+
+    Returns:
+      A function of (tree, step size t); dtypes are kept, small groups become exactly 0.
+
+    Raises:
+      ValueError: if `strength` is negative.
+
+    Example:
+      >>> group(1.0, axis=0)(jnp.array([[3.0, 0.3], [4.0, 0.4]]), 2.5).tolist()
+      [[1.5, 0.0], [2.0, 0.0]]
+
+    Reference:
+      Yuan, Lin 2006, "Model selection and estimation in regression with grouped variables".
+    """
+    check_at_least(strength, "strength", 0)
+
+    def prox(tree: Any, step_size: jax.typing.ArrayLike) -> Any:
+        def shrink(leaf: jax.Array) -> jax.Array:
+            wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+            norm = jnp.sqrt(jnp.sum(jnp.square(wide), axis=axis, keepdims=True))
+            amount = _product(step_size, strength, wide)
+            factor = jnp.maximum(1 - amount / jnp.where(norm > 0, norm, 1), 0)
+            return (factor * wide).astype(leaf.dtype)
+
+        return _each_leaf(shrink, tree)
+
+    return prox
+
+
+def simplex(total: jax.typing.ArrayLike = 1.0) -> Prox:
+    """Projection of the whole tree onto {x >= 0, sum of all entries = total}.
+
+    Args:
+      total: the sum, positive.
+
+    Returns:
+      A function of (tree, step size t); dtypes are kept. The set does not depend on t, except that
+      t = 0 leaves the tree alone.
+
+    Raises:
+      ValueError: if `total` is not positive.
+
+    Example:
+      >>> simplex(1.0)(jnp.array([1.0, 0.5, -2.0]), 0.1).tolist()
+      [0.75, 0.25, 0.0]
+    """
+    if is_plain(total) and not np.all(np.asarray(total) > 0):
+        raise ValueError(f"total must be positive, got {total}.")
+
+    def prox(tree: Any, step_size: jax.typing.ArrayLike) -> Any:
+        projected = optax.projections.projection_simplex(tree, total)
+        moves = jnp.asarray(step_size) > 0
+        return jax.tree.map(
+            lambda new, old: jnp.where(moves, new, old).astype(jnp.result_type(old)),
+            projected,
+            tree,
+        )
 
     return prox
 

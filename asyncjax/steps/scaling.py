@@ -5,11 +5,17 @@
 Step sizes are kept in float32 or wider whatever the parameters are; only the product is cast back.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+
+
+class StepSizeState(NamedTuple):
+    """State of a rule that remembers nothing but the step size it used last."""
+
+    last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
 
 
 def wide_dtype(tree: Any) -> Any:

@@ -1,21 +1,24 @@
-"""Scaling an update by a function of its own delay.
+"""Scaling an update by a function of its own delay, in front of any optimizer.
 
-    inverse      1 / max(1, delay)
-    polynomial   (delay + 1)^-exponent                                  FedAsync, arXiv 1903.03934
-    hinge        1 if delay <= grace else 1 / (slope (delay - grace) + 1)          FedAsync
-    concurrency  n / max(n, delay)                      in the line of Mishchenko et al. 2022, 2206.07638
+    update -> weight(delay) * update
 
-These rules look at one delay only. No choice of constants makes such a rule safe for all sequences of
-delays: see `scale_by_adaptive_1` for rules that look at the steps taken meanwhile.
+The weights are those of `delay_functions`; here they are factors without a step size, for a chain in
+which another transformation sets the step.
 """
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
-from asyncjax.steps.arguments import check_at_least, check_count, scalar_delay
+from asyncjax.steps.delay_functions import (
+    DelayWeight,
+    concurrency_delay,
+    hinge_delay,
+    inverse_delay,
+    late,
+    polynomial_delay,
+)
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
 
@@ -35,7 +38,8 @@ def scale_by_staleness(
     The factors are "inverse": 1 / max(1, delay); "polynomial": (delay + 1)^-exponent; "hinge": 1 up
     to `grace`, then 1 / (slope (delay - grace) + 1); "concurrency": n / max(n, delay). Every `update`
     needs the extra `delay`. Goes before or after an optimizer that is linear in the gradient; behind
-    one that normalises (adam), after it.
+    one that normalises (adam), after it. For other functions, or for a step size that `proximal` can
+    read, see `scale_by_delay`.
 
     Args:
       kind: "inverse", "polynomial", "hinge" or "concurrency".
@@ -64,25 +68,16 @@ def scale_by_staleness(
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}.")
-    check_at_least(exponent, "exponent", 0)
-    check_at_least(slope, "slope", 0)
-    check_at_least(grace, "grace", 0)
     if kind == "concurrency" and n_workers is None:
         raise ValueError("n_workers must be given for kind 'concurrency', got None.")
+    weights: dict[str, DelayWeight] = {
+        "inverse": inverse_delay(),
+        "polynomial": polynomial_delay(exponent),
+        "hinge": hinge_delay(slope, grace),
+    }
     if n_workers is not None:
-        check_count(n_workers, "n_workers")
-
-    def factor(late: jax.Array) -> jax.Array:
-        dtype = late.dtype
-        if kind == "inverse":
-            return 1 / jnp.maximum(1, late)
-        if kind == "polynomial":
-            return (late + 1) ** -jnp.asarray(exponent, dtype)
-        if kind == "hinge":
-            excess = jnp.maximum(0, late - jnp.asarray(grace, dtype))
-            return 1 / (jnp.asarray(slope, dtype) * excess + 1)
-        workers = jnp.asarray(n_workers, dtype)
-        return workers / jnp.maximum(workers, late)
+        weights["concurrency"] = concurrency_delay(n_workers)
+    weight = weights[kind]
 
     def init(params: optax.Params) -> optax.EmptyState:
         del params
@@ -97,7 +92,6 @@ def scale_by_staleness(
         **extra: Any,
     ) -> tuple[optax.Updates, optax.EmptyState]:
         del params, extra
-        late = jnp.maximum(0, scalar_delay(delay)).astype(wide_dtype(updates))
-        return scale_tree(updates, factor(late)), state
+        return scale_tree(updates, weight(late(delay, wide_dtype(updates)))), state
 
     return transformation(init, update)

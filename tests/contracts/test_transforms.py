@@ -15,6 +15,16 @@ CASES = {
     "scale_by_adaptive_2": (["delay"], DESCENT),
     "adaptive_1_schedule": (["delay"], None),
     "adaptive_2_schedule": (["delay"], None),
+    "worst_case_schedule": ([], None),
+    "sun_schedule": ([], None),
+    "davis_schedule": ([], None),
+    "delay_schedule": (["delay"], None),
+    "concurrency_bound_schedule": (["delay"], None),
+    "ada_delay_schedule": (["delay"], None),
+    "scale_by_delay": (["delay"], DESCENT),
+    "scale_by_ada_delay": (["delay"], DESCENT),
+    "scale_by_stage_delay": ([], SMALL),
+    "clip_by_delay": (["delay"], SMALL),
     "scale_by_staleness_inverse": (["delay"], SMALL),
     "scale_by_staleness_polynomial": (["delay"], SMALL),
     "scale_by_staleness_hinge": (["delay"], SMALL),
@@ -22,14 +32,27 @@ CASES = {
     "scale_by_concurrency_bound": (["delay"], DESCENT),
     "worst_case": ([], DESCENT),
     "sun": ([], DESCENT),
+    "davis": ([], DESCENT),
     "scale_by_worker_time": (["worker"], SMALL),
     "scale_by_measured_time": (["worker", "time"], SMALL),
     "drop_stale": (["delay"], SMALL),
     "drop_stale_wrapper": (["delay"], None),
+    "drop_distant": (["read_params"], SMALL),
+    "drop_distant_wrapper": (["read_params"], None),
+    "compensate_delay_adaptively": (["read_params"], SMALL),
+    "mix_models": (["delay", "worker_params"], None),
+    "mix_models_from_gradients": (["delay", "read_params"], None),
+    "fadas": (["delay"], None),
+    "update_block": (["block"], None),
+    "random_block": (["key"], None),
     "compensate_delay": (["read_params"], SMALL),
     "delay_gradients": ([], SMALL),
+    "delay_gradients_drawn": ([], SMALL),
+    "delay_gradients_wrapper": ([], None),
     "average_workers": (["worker"], SMALL),
     "oldest_delay": (["delay", "worker"], None),
+    "descent": (["delay"], None),
+    "aggregated": (["delay", "worker"], None),
     "piag": (["delay", "worker"], None),
     "delay_adaptive_sgd": (["delay"], None),
     "proximal": (["delay"], None),
@@ -39,7 +62,15 @@ CASES = {
 def extras(params, step):
     """Three workers in turn, the delay of each third gradient above the threshold of drop_stale."""
     read = jax.tree.map(lambda leaf: leaf * jnp.asarray(0.9, leaf.dtype), params)
-    return {"delay": step % 3, "worker": step % 3, "time": 1.0 + step, "read_params": read}
+    return {
+        "delay": step % 3,
+        "worker": step % 3,
+        "block": step % 3,
+        "time": 1.0 + step,
+        "key": jax.random.fold_in(jax.random.key(0), step),
+        "read_params": read,
+        "worker_params": jax.tree.map(lambda leaf: (leaf + 1) / 2, params),
+    }
 
 
 def test_every_transform_has_a_case():

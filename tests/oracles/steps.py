@@ -84,3 +84,33 @@ def measured_factors(workers, times, n):
         own = [last[i] / count[i] if count[i] else now for i in range(n)]
         factors.append(own[worker] / (sum(own) / n))
     return factors
+
+
+def compensated_adaptively(gradients, x, reads, strength=2.0, decay=0.95, epsilon=1e-7):
+    """g + strength / sqrt(s + epsilon) g^2 (x - read), s the moving average of g^2."""
+    average, out = np.zeros_like(x), []
+    for gradient, read in zip(gradients, reads, strict=True):
+        average = decay * average + (1 - decay) * gradient**2
+        out.append(gradient + strength / np.sqrt(average + epsilon) * gradient**2 * (x - read))
+    return np.array(out)
+
+
+def fadas(gradients, delays, *, rate, threshold, b1, b2, epsilon):
+    """AMSGrad without bias correction; the rate is at most 1 / delay where the delay is long."""
+    first = second = largest = np.zeros_like(gradients[0])
+    moves = []
+    for gradient, delay in zip(gradients, delays, strict=True):
+        first = b1 * first + (1 - b1) * gradient
+        second = b2 * second + (1 - b2) * gradient**2
+        largest = np.maximum(largest, second)
+        step = rate if delay <= threshold else min(rate, 1 / delay)
+        moves.append(-step * first / (np.sqrt(largest) + epsilon))
+    return np.array(moves)
+
+
+def delayed(gradients, delays):
+    """The gradient given at update k - delays[k], zeros where that is before the first."""
+    zero = np.zeros_like(gradients[0])
+    return np.array(
+        [gradients[k - d] if d <= k else zero for k, d in enumerate(delays[: len(gradients)])]
+    )

@@ -173,6 +173,25 @@ def test_principle_holds_in_float32_over_a_long_run(rule):
     assert gamma.sum() > 100 * step_size
 
 
+@pytest.mark.parametrize("rule", [1, 2])
+def test_principle_holds_in_float32_over_a_million_steps_with_delays_to_ten_thousand(rule):
+    length, longest, step_size = 1_000_000, 10_000, 7.0
+    k = np.arange(length)
+    generator = np.random.default_rng(rule)
+    ramps = np.where((k // 50_000) % 2, k % longest, generator.integers(0, longest + 1, length))
+    delays = np.where((k // 100_000) % 3 == 2, generator.integers(0, 8, length), ramps)
+    delays = np.minimum(delays, k)
+    make = {1: steps.scale_by_adaptive_1, 2: steps.scale_by_adaptive_2}[rule]
+    predicted = steps.predict_steps(make(step_size, max_delay=longest), delays)
+    gamma = predicted.step_size
+    assert (gamma.dtype, delays.max(), predicted.overflows) == (np.float32, longest, 0)
+    sums = np.concatenate([[0], np.cumsum(gamma.astype(np.longdouble))])
+    room = np.maximum(0, step_size - (sums[k] - sums[k - delays]))
+    assert (gamma >= 0).all()
+    assert (gamma - room).max() <= 1e-6 * step_size
+    assert gamma.sum() > 10_000 * step_size
+
+
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("longest", [1, 7, 40])
 @pytest.mark.parametrize("seed", range(3))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy.optimize import minimize
 
 from asyncjax import steps
 from tests.oracles import steps as oracle
@@ -12,6 +13,7 @@ from tests.oracles import steps as oracle
 OPERATORS = {
     "l1": (steps.l1(0.7), lambda z: 0.7 * np.abs(z)),
     "l2": (steps.l2(0.7), lambda z: 0.35 * z**2),
+    "elastic net": (steps.elastic_net(0.7, 0.4), lambda z: 0.7 * np.abs(z) + 0.2 * z**2),
     "box": (steps.box(-0.5, 1.0), lambda z: np.where((z < -0.5) | (z > 1.0), np.inf, 0.0)),
 }
 
@@ -45,6 +47,55 @@ def test_operators_check_their_arguments():
         steps.l2(-0.5)
     with pytest.raises(ValueError, match="low must be at most high, got low 2 and high 1"):
         steps.box(2, 1)
+
+
+def best_of_many(function, x, step_size):
+    """argmin_z step_size * R(z) + ||z - x||^2 / 2 by a general solver, from several starts."""
+    starts = [x, np.zeros_like(x), 0.5 * x, np.full_like(x, 1 / x.size)]
+
+    def objective(z):
+        return step_size * function(z) + ((z - x) ** 2).sum() / 2
+
+    found = [minimize(objective, start, method="Nelder-Mead", options=EXACT).x for start in starts]
+    return min(found, key=objective)
+
+
+EXACT = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20_000, "maxfev": 20_000}
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("point", [[2.0, -1.0, 0.5], [0.3, -0.2, 0.1], [0.0, 0.0, 0.0]])
+def test_a_group_shrinks_as_a_whole(point):
+    point = np.array(point)
+    expected = best_of_many(lambda z: 0.9 * np.linalg.norm(z), point, 0.5)
+    np.testing.assert_allclose(steps.group(0.9)(jnp.asarray(point), 0.5), expected, atol=1e-5)
+    columns = steps.group(0.9, axis=0)(jnp.asarray(np.stack([point, 3 * point], axis=1)), 0.5)
+    np.testing.assert_allclose(columns[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(columns[:, 1], steps.group(0.9)(jnp.asarray(3 * point), 0.5))
+
+
+@pytest.mark.usefixtures("float64")
+def test_simplex_is_the_nearest_point_of_the_simplex():
+    generator = np.random.default_rng(0)
+    corners = generator.dirichlet(np.ones(4), size=4000) * 2.0
+    for point in generator.normal(size=(5, 4)):
+        tree = {"a": jnp.asarray(point[:3]), "b": jnp.asarray(point[3])}
+        projected = steps.simplex(2.0)(tree, 0.1)
+        flat = np.append(projected["a"], projected["b"])
+        assert flat.min() >= 0
+        assert flat.sum() == pytest.approx(2.0)
+        assert (((flat - point) ** 2).sum() <= ((corners - point) ** 2).sum(axis=1) + 1e-12).all()
+        same = steps.simplex(2.0)(tree, 0.0)
+        jax.tree.map(np.testing.assert_array_equal, same, tree)
+    with pytest.raises(ValueError, match="total must be positive, got 0"):
+        steps.simplex(0)
+
+
+@pytest.mark.parametrize("prox", [steps.group(0.5), steps.simplex(), steps.group(0.5, axis=0)])
+def test_group_and_simplex_keep_dtypes(prox):
+    tree = {"a": jnp.array([[-3.0, 0.1], [3.0, 1.0]], jnp.bfloat16)}
+    assert prox(tree, jnp.float32(0.5))["a"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(prox(tree, jnp.float32(0.0))["a"], tree["a"])
 
 
 def test_strength_may_be_swept_by_vmap():

@@ -1,0 +1,83 @@
+r"""AdaDelay: diminishing steps that count the delay as time.
+
+    gamma_t = 1 / (L + c sqrt(t + tau_t)),     t = 1, 2, ...  updates made, this one included
+
+Sra, Yu, Li and Smola 2015 (arXiv 1508.05003): a late gradient gets the step of a later iteration. For
+stochastic convex problems, where the steps must diminish anyway.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.steps.arguments import check_at_least
+from asyncjax.steps.delay_functions import late
+from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+
+class AdaDelayState(NamedTuple):
+    """State of `scale_by_ada_delay`."""
+
+    updates_made: jax.Array  # int32[], saturating
+    last_step_size: jax.Array  # float[], gamma_t of the last update
+
+
+def scale_by_ada_delay(
+    smoothness: jax.typing.ArrayLike, growth: jax.typing.ArrayLike
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by 1 / (L + c sqrt(t + delay)).
+
+    The sign is not flipped. Every `update` needs the extra `delay`.
+
+    Args:
+      smoothness: L, the Lipschitz constant of the gradient, at least 0; not both 0.
+      growth: c, at least 0: about (noise of a gradient) / (distance to the optimum).
+
+    Returns:
+      A transformation whose state has the field `last_step_size`.
+
+    Raises:
+      TypeError: in `update`, if `delay` is missing.
+      ValueError: if an argument is negative.
+
+    Note:
+      The scalar form. The paper's practical form has a c of its own for every coordinate.
+
+    Example:
+      >>> rule = scale_by_ada_delay(1.0, 1.0)
+      >>> state = rule.init(jnp.float32(0.0))
+      >>> for delay in (0, 7):
+      ...     update, state = rule.update(jnp.float32(1.0), state, delay=delay)
+      ...     print(f"{update:.2f}")
+      0.50
+      0.25
+
+    Reference:
+      Sra, Yu, Li, Smola 2015, "AdaDelay: delay adaptive distributed stochastic convex optimization",
+      arXiv 1508.05003.
+    """
+    check_at_least(smoothness, "smoothness", 0)
+    check_at_least(growth, "growth", 0)
+
+    def init(params: optax.Params) -> AdaDelayState:
+        return AdaDelayState(jnp.zeros((), jnp.int32), jnp.zeros((), wide_dtype(params)))
+
+    def update(
+        updates: optax.Updates,
+        state: AdaDelayState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, AdaDelayState]:
+        del params, extra
+        dtype = state.last_step_size.dtype
+        count = jnp.asarray(optax.safe_increment(state.updates_made))
+        root = jnp.sqrt(count.astype(dtype) + late(delay, dtype))
+        step = 1 / (jnp.asarray(smoothness, dtype) + jnp.asarray(growth, dtype) * root)
+        return scale_tree(updates, step), AdaDelayState(count, step)
+
+    return transformation(init, update)

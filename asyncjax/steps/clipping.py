@@ -1,0 +1,72 @@
+"""Clipping the norm of a gradient the harder the later it is.
+
+    ||update|| <= max_norm * weight(delay)
+
+A fresh gradient may be as long as usual, a stale one moves the parameters little however long it is. The
+norm is that of the whole tree, as in `optax.clip_by_global_norm`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.steps.arguments import check_at_least
+from asyncjax.steps.delay_functions import DelayWeight, late, polynomial_delay
+from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+
+def clip_by_delay(
+    max_norm: jax.typing.ArrayLike, weight: DelayWeight | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Scales updates down to a global norm of at most max_norm * weight(delay).
+
+    Every `update` needs the extra `delay`.
+
+    Args:
+      max_norm: largest norm for a delay of 0, at least 0.
+      weight: function of the delay, such as `inverse_delay()`; None: (delay + 1)^-1/2.
+
+    Returns:
+      A transformation without state.
+
+    Raises:
+      TypeError: in `update`, if `delay` is missing.
+      ValueError: if `max_norm` is negative.
+
+    Note:
+      This library's combination of two usual remedies; it is not taken from a paper.
+
+    Example:
+      >>> rule = clip_by_delay(10.0)
+      >>> grad = jnp.array([6.0, 8.0])
+      >>> for delay in (0, 3):
+      ...     print(rule.update(grad, rule.init(grad), delay=delay)[0].tolist())
+      [6.0, 8.0]
+      [3.0, 4.0]
+    """
+    check_at_least(max_norm, "max_norm", 0)
+    weight = polynomial_delay(0.5) if weight is None else weight
+
+    def init(params: optax.Params) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: optax.Updates,
+        state: optax.EmptyState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, optax.EmptyState]:
+        del params, extra
+        dtype = wide_dtype(updates)
+        bound = jnp.asarray(max_norm, dtype) * weight(late(delay, dtype))
+        norm = optax.tree.norm(jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), updates))
+        factor = jnp.where(norm > bound, bound / jnp.where(norm > 0, norm, 1), 1)
+        return scale_tree(updates, factor.astype(dtype)), state
+
+    return transformation(init, update)

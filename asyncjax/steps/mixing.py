@@ -1,0 +1,132 @@
+r"""Mixing a worker's model into the server's, the less the later it comes.
+
+    x <- (1 - a_t) x + a_t x_worker,     a_t = mixing * weight(delay)
+
+Asynchronous federated optimization (FedAsync: Xie, Koyejo and Gupta 2019, arXiv 1903.03934). It is no
+rescaled gradient: what the server did meanwhile is mixed away too.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.steps.arguments import check_at_least, check_fraction
+from asyncjax.steps.delay_functions import DelayWeight, late
+from asyncjax.steps.scaling import StepSizeState, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+
+def mix_models(
+    mixing: jax.typing.ArrayLike = 0.6,
+    weight: DelayWeight | None = None,
+    *,
+    local_scale: jax.typing.ArrayLike | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Moves the parameters towards the worker's: update = a (x_worker - x), a = mixing * weight(delay).
+
+    A complete optimizer. Every `update` needs `params` and the extra `delay`; and either the extra
+    `worker_params`, the model that the worker delivers, or `local_scale`, with which that model is
+    found from what the worker read: x_worker = read_params - local_scale * updates.
+
+    Args:
+      mixing: a, in (0, 1].
+      weight: function of the delay: `polynomial_delay(0.5)`, `hinge_delay(10.0, 4)`; None: constant.
+      local_scale: how far a pseudo-gradient moved its worker; for `problems.local_steps(...,
+        n_steps=H, step_size=s)` it is H s. Then `read_params` is needed, which
+        `simulation.replay` hands out, and `worker_params` is not.
+
+    Returns:
+      A transformation whose state has the field `last_step_size`, the a that was used.
+
+    Raises:
+      TypeError: in `update`, if an extra that is needed is missing.
+      ValueError: if `mixing` is outside (0, 1], `local_scale` is negative, or `update` gets no
+        `params`.
+
+    Example:
+      >>> from asyncjax.steps import polynomial_delay
+      >>> rule = mix_models(0.5, polynomial_delay(0.5))
+      >>> params = jnp.float32(4.0)
+      >>> state = rule.init(params)
+      >>> worker = jnp.float32(0.0)
+      >>> for delay in (0, 3):
+      ...     update, state = rule.update(params, state, params, delay=delay, worker_params=worker)
+      ...     print(float(params + update))
+      2.0
+      3.0
+
+    Reference:
+      Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
+    """
+    check_fraction(mixing, "mixing")
+    if local_scale is not None:
+        check_at_least(local_scale, "local_scale", 0)
+
+    def init(params: optax.Params) -> StepSizeState:
+        return StepSizeState(last_step_size=jnp.zeros((), wide_dtype(params)))
+
+    def mix(
+        params: optax.Params | None, delivered: Any, state: StepSizeState, delay: Any
+    ) -> tuple[optax.Updates, StepSizeState]:
+        if params is None:
+            raise ValueError("params must be given to the update of mix_models, got None.")
+        dtype = state.last_step_size.dtype
+        factor = 1 if weight is None else weight(late(delay, dtype))
+        share = (jnp.asarray(mixing).astype(dtype) * factor).astype(dtype)
+        updates = _map(partial(_towards, share), params, delivered)
+        return updates, StepSizeState(last_step_size=share)
+
+    def update_from_model(
+        updates: optax.Updates,
+        state: StepSizeState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        worker_params: optax.Params,
+        **extra: Any,
+    ) -> tuple[optax.Updates, StepSizeState]:
+        del updates, extra
+        return mix(params, worker_params, state, delay)
+
+    def update_from_gradient(
+        updates: optax.Updates,
+        state: StepSizeState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        read_params: optax.Params,
+        **extra: Any,
+    ) -> tuple[optax.Updates, StepSizeState]:
+        del extra
+
+        wide = state.last_step_size.dtype
+        scale = jnp.asarray(local_scale).astype(wide)
+        model = _map(partial(_moved, scale), updates, read_params)
+        return mix(params, model, state, delay)
+
+    return transformation(init, update_from_model if local_scale is None else update_from_gradient)
+
+
+def _towards(share: jax.Array, own: Any, theirs: Any) -> jax.Array:
+    own = jnp.asarray(own)
+    gap = jnp.asarray(theirs).astype(share.dtype) - own.astype(share.dtype)
+    return (share * gap).astype(own.dtype)
+
+
+def _moved(scale: jax.Array, grad: Any, read: Any) -> jax.Array:
+    return jnp.asarray(read).astype(scale.dtype) - scale * jnp.asarray(grad).astype(scale.dtype)
+
+
+def _map(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
+    """Maps over the leaves that a mask lets through; the other trees may be whole."""
+
+    def on_leaf(leaf: Any, *others: Any) -> Any:
+        return leaf if isinstance(leaf, optax.MaskedNode) else function(leaf, *others)
+
+    return jax.tree.map(
+        on_leaf, tree, *trees, is_leaf=lambda node: isinstance(node, optax.MaskedNode)
+    )

@@ -1,0 +1,118 @@
+r"""Step sizes for pipelines: every stage of a network has a delay of its own.
+
+    factor(leaf, k) = max(1, tau_leaf)^-(1 - min(k / K, 1))
+
+PipeMare (Yang, Zhang, Li, Ré, Aberger and De Sa 2019, arXiv 1910.05124): early in training a stage with
+delay tau takes steps tau times shorter; over K updates the factor grows to 1.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.steps.arguments import check_at_least, check_count
+from asyncjax.steps.scaling import scale_tree, wide_dtype
+from asyncjax.steps.transformation import transformation
+
+
+class StageDelayState(NamedTuple):
+    """State of `scale_by_stage_delay`."""
+
+    annealing_updates: jax.Array  # int32[], updates made, saturating
+
+
+def scale_by_stage_delay(
+    stage_delay: Any, anneal_updates: jax.typing.ArrayLike
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies every leaf by max(1, its delay)^-(1 - min(k / K, 1)).
+
+    The rescaling of PipeMare (its technique 1). No extra is needed; goes in front of or behind the
+    optimizer, as `scale_by_staleness`.
+
+    Args:
+      stage_delay: delays in updates, at least 0: one number, or a tree of numbers that is a prefix of
+        the tree of parameters.
+      anneal_updates: K, updates until the factor is 1, at least 1.
+
+    Returns:
+      A transformation whose state counts the updates.
+
+    Raises:
+      TypeError: if `anneal_updates` is not an integer.
+      ValueError: if a number is out of range, or `stage_delay` is not a prefix of the parameters.
+
+    Note:
+      PipeMare also predicts the weights of the backward pass, which needs a hook in front of the
+      gradient; a transformation cannot do that.
+
+    Example:
+      >>> rule = scale_by_stage_delay({"first": 4, "last": 0}, anneal_updates=2)
+      >>> grads = {"first": jnp.float32(8.0), "last": jnp.float32(8.0)}
+      >>> state = rule.init(grads)
+      >>> for _ in range(3):
+      ...     updates, state = rule.update(grads, state)
+      ...     print(float(updates["first"]), float(updates["last"]))
+      2.0 8.0
+      4.0 8.0
+      8.0 8.0
+
+    Reference:
+      Yang et al. 2019, "PipeMare: asynchronous pipeline parallel DNN training", arXiv 1910.05124.
+    """
+    for delay in jax.tree.leaves(stage_delay):
+        check_at_least(delay, "stage_delay", 0)
+    check_count(anneal_updates, "anneal_updates")
+
+    def init(params: optax.Params) -> StageDelayState:
+        leaf_delays(stage_delay, params)
+        return StageDelayState(annealing_updates=jnp.zeros((), jnp.int32))
+
+    def update(
+        updates: optax.Updates,
+        state: StageDelayState,
+        params: optax.Params | None = None,
+        **extra: Any,
+    ) -> tuple[optax.Updates, StageDelayState]:
+        del params, extra
+        dtype = wide_dtype(updates)
+        made = state.annealing_updates.astype(dtype)
+        power = 1 - jnp.minimum(made / jnp.asarray(anneal_updates).astype(dtype), 1)
+
+        def scaled(leaf: Any, delay: Any) -> Any:
+            return scale_tree(leaf, jnp.maximum(1, jnp.asarray(delay, dtype)) ** -power)
+
+        updates = jax.tree.map(scaled, updates, leaf_delays(stage_delay, updates))
+        count = jnp.asarray(optax.safe_increment(state.annealing_updates))
+        return updates, StageDelayState(annealing_updates=count)
+
+    return transformation(init, update)
+
+
+def leaf_delays(delay: Any, params: Any) -> Any:
+    """Gives every leaf of the parameters its delay.
+
+    Args:
+      delay: a number, or a tree of numbers that is a prefix of `params`.
+      params: tree of arrays.
+
+    Returns:
+      A tree like `params` of numbers.
+
+    Raises:
+      ValueError: if `delay` is not a prefix of `params`.
+
+    Example:
+      >>> leaf_delays({"a": 1, "b": 2}, {"a": {"w": 0.5, "v": 1.5}, "b": 2.5})
+      {'a': {'v': 1, 'w': 1}, 'b': 2}
+    """
+    if not jax.tree.leaves(params):  # optax.tree.map_params calls with a placeholder
+        return params
+    try:
+        return jax.tree.broadcast(delay, params)
+    except ValueError as error:
+        raise ValueError(
+            f"delays by leaf must be a prefix of the tree of parameters, "
+            f"{jax.tree.structure(params)}, got {jax.tree.structure(delay)}."
+        ) from error

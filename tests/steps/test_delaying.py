@@ -1,0 +1,136 @@
+"""`delay_gradients`: constant, by leaf, drawn, with an inner optimizer."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import steps
+from tests.oracles import steps as oracle
+
+GRADS = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+
+
+def scanned(transform, params=None):
+    """Updates and a record of the state's delays over all of GRADS."""
+    params = jnp.zeros(2) if params is None else params
+
+    def body(state, grad):
+        update, state = transform.update(grad, state, params)
+        return state, update
+
+    return jax.jit(lambda: jax.lax.scan(body, transform.init(params), jnp.asarray(GRADS)))()
+
+
+@pytest.mark.parametrize("delay", [0, 1, 5, 39, 60])
+def test_constant_delay(delay):
+    _, updates = scanned(steps.delay_gradients(delay))
+    np.testing.assert_array_equal(updates, oracle.delayed(GRADS, [delay] * 40))
+
+
+def test_every_leaf_has_its_delay():
+    grads = {"stage0": {"w": GRADS, "b": GRADS[:, 0]}, "stage1": GRADS[:, 1]}
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:]), grads)
+    late = steps.delay_gradients({"stage0": 4, "stage1": 1})
+
+    def body(state, grad):
+        update, state = late.update(grad, state)
+        return state, update
+
+    _, updates = jax.lax.scan(body, late.init(params), jax.tree.map(jnp.asarray, grads))
+    np.testing.assert_array_equal(updates["stage0"]["w"], oracle.delayed(GRADS, [4] * 40))
+    np.testing.assert_array_equal(updates["stage0"]["b"], oracle.delayed(GRADS[:, 0], [4] * 40))
+    np.testing.assert_array_equal(updates["stage1"], oracle.delayed(GRADS[:, 1], [1] * 40))
+    with pytest.raises(ValueError, match="prefix of the tree of parameters"):
+        steps.delay_gradients({"stage0": 4}).init(params)
+
+
+def which(updates):
+    """The number of the gradient that each update repeats."""
+    return np.array([int(np.flatnonzero((row == GRADS).all(axis=1))[0]) for row in updates])
+
+
+def test_drawn_delays_stay_within_bounds_and_follow_the_key():
+    late = steps.delay_gradients(6, key=jax.random.key(3))
+    _, updates = scanned(late)
+    delays = np.arange(40) - which(np.asarray(updates))
+    assert delays.min() >= 0
+    assert (delays <= np.minimum(6, np.arange(40))).all()
+    assert len(set(delays[6:].tolist())) >= 5
+    np.testing.assert_array_equal(scanned(late)[1], updates)
+    other = scanned(steps.delay_gradients(6, key=jax.random.key(4)))[1]
+    assert not np.array_equal(other, updates)
+
+
+def test_drawn_delays_follow_their_probabilities():
+    late = steps.delay_gradients(3, key=jax.random.key(0), probabilities=[0.0, 1.0, 0.0, 3.0])
+    state, counts = late.init(jnp.zeros(())), np.zeros(4)
+    update = jax.jit(late.update)
+    for k in range(400):
+        given, state = update(jnp.float32(k), state)
+        if k >= 3:
+            counts[k - int(given)] += 1
+    assert counts[0] == counts[2] == 0
+    np.testing.assert_allclose(counts[3] / counts.sum(), 0.75, atol=0.08)
+
+
+def test_the_inner_optimizer_is_told_the_delay():
+    inner = steps.scale_by_adaptive_1(1.0, max_delay=8)
+    _, updates = scanned(steps.delay_gradients(3, inner))
+    gamma = oracle.adaptive_1(np.minimum(np.arange(40), 3))
+    expected = gamma[:, None] * oracle.delayed(GRADS, [3] * 40)
+    np.testing.assert_allclose(updates, expected, atol=1e-6)
+    drawn = steps.delay_gradients(
+        3, steps.scale_by_delay(lambda delay: delay), key=jax.random.key(1)
+    )
+    _, scaled = scanned(drawn)
+    _, plain = scanned(steps.delay_gradients(3, key=jax.random.key(1)))
+    delays = np.arange(40) - which(np.asarray(plain))
+    np.testing.assert_allclose(scaled, delays[:, None] * np.asarray(plain), rtol=1e-6)
+
+
+def test_an_extra_delay_is_ignored_and_other_extras_pass():
+    seen = {}
+
+    def probe(updates, state, params=None, **extra):
+        seen.update(extra)
+        return updates, state
+
+    inner = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), probe)
+    late = steps.delay_gradients(2, inner)
+    late.update(jnp.zeros(2), late.init(jnp.zeros(2)), delay=77, worker=5)
+    assert int(seen["delay"]) == 0
+    assert seen["worker"] == 5
+
+
+def test_a_donated_state_leaves_the_key_usable():
+    key = jax.random.key(0)
+    late = steps.delay_gradients(2, key=key)
+    update = jax.jit(lambda state: late.update(jnp.zeros(2), state)[1], donate_argnums=0)
+    for _ in range(2):
+        update(update(late.init(jnp.zeros(2))))
+    assert key.shape == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"delay": -1}, "delay must be an integer of at least 0, got -1"),
+        ({"delay": 1.5}, "delay must be an integer of at least 0, got 1.5"),
+        ({"delay": {}}, "delay must be an integer or a tree of integers"),
+        ({"delay": {"a": 1}, "key": jax.random.key(0)}, "delay must be one integer"),
+        ({"delay": 1, "probabilities": [0.5, 0.5]}, "probabilities need a key"),
+        (
+            {"delay": 1, "key": jax.random.key(0), "probabilities": [1.0]},
+            "probabilities must be 2 numbers",
+        ),
+        (
+            {"delay": 1, "key": jax.random.key(0), "probabilities": [1.0, -1.0]},
+            "probabilities must be 2 numbers",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        steps.delay_gradients(**arguments)
