@@ -6,6 +6,8 @@ on an integer seed alone. Rows keep the order they have in the source, so contig
 those of the source.
 """
 
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -51,7 +53,7 @@ def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     """
     bunch = _scikit_learn().load_digits()
     features = np.asarray(bunch.data, np.float32) / np.float32(16.0)
-    return _split(features, bunch.target, test_share, seed)
+    return split_rows(features, bunch.target, test_share, seed)
 
 
 def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
@@ -81,7 +83,7 @@ def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
         UCI Machine Learning Repository, Breast Cancer Wisconsin (Diagnostic).
     """
     bunch = _scikit_learn().load_breast_cancer()
-    raw = _split(np.asarray(bunch.data, np.float64), bunch.target, test_share, seed)
+    raw = split_rows(np.asarray(bunch.data, np.float64), bunch.target, test_share, seed)
     mean, deviation = raw.train_features.mean(0), raw.train_features.std(0)
     return raw._replace(
         train_features=((raw.train_features - mean) / deviation).astype(np.float32),
@@ -100,14 +102,53 @@ def _scikit_learn() -> ModuleType:
     return sklearn.datasets
 
 
-def _split(features: np.ndarray, labels: Any, test_share: float, seed: int) -> Dataset:
-    """Returns a split made within each class, rows in their original order."""
+def package_folder(package: str) -> Path:
+    """Returns the folder of an installed package that carries data; nothing of it is imported.
+
+    Args:
+        package: the name by which it would be imported.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ImportError: if the package is not installed; it says what to install.
+    """
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ImportError(
+            f'This data set comes with the package {package}: pip install "asyncjax[corpora]".'
+        )
+    return Path(found.submodule_search_locations[0])
+
+
+def held_out_rows(labels: np.ndarray, test_share: float, seed: int) -> np.ndarray:
+    """Returns bool[rows]: which rows are for the test, drawn within each class.
+
+    Args:
+        labels: [rows].
+        test_share: share of each class that goes to the test rows, between 0 and 1.
+        seed: chooses which rows do.
+
+    Returns:
+        The mask.
+
+    Raises:
+        TypeError: if `seed` is no integer.
+        ValueError: if `test_share` is not between 0 and 1, or `seed` is negative.
+    """
     if not 0.0 < test_share < 1.0:
         raise ValueError(f"test_share must be between 0 and 1, got {test_share}.")
     generator = np.random.default_rng(checks.whole_number("seed", seed, 0))
-    labels = np.asarray(labels, np.int32)
     in_test = np.zeros(labels.size, bool)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         in_test[rows[: round(test_share * rows.size)]] = True
+    return in_test
+
+
+def split_rows(features: np.ndarray, labels: Any, test_share: float, seed: int) -> Dataset:
+    """Returns a split made within each class, rows in their original order."""
+    labels = np.asarray(labels, np.int32)
+    in_test = held_out_rows(labels, test_share, seed)
     return Dataset(features[~in_test], labels[~in_test], features[in_test], labels[in_test])

@@ -10,7 +10,7 @@ of the penalty P.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,24 @@ class Loss(Protocol):
 
     def penalty(self, params: PyTree) -> jax.Array | float:
         """Returns the scalar penalty of the model."""
+        ...
+
+
+@runtime_checkable
+class CurvedLoss(Loss, Protocol):
+    r"""A loss of one linear score a row, which says how curved it is; `smoothness` asks for it.
+
+    .. math:: \ell(x; a, b) = \varphi_b(a \cdot x), \qquad P(x) = \sum_j p(x_j)
+    """
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """The least and the largest value that the second derivative of phi_b can take."""
+        ...
+
+    @property
+    def penalty_curvature(self) -> tuple[float, float]:
+        """The least and the largest value that the second derivative of p can take."""
         ...
 
 
@@ -178,7 +196,7 @@ def finite_sum(
             targets=targets,
             rows=jnp.asarray(shards.rows),
             size=jnp.asarray(shards.size),
-            weight=jnp.asarray(_row_weights(shards, n_rows)).astype(features.dtype),
+            weight=jnp.asarray(row_weights(shards, n_rows)).astype(features.dtype),
         ),
         gradient_of=BatchGradient(loss, batch),
         objective_of=Objective(loss, l1, chunk),
@@ -186,7 +204,7 @@ def finite_sum(
     )
 
 
-def _row_weights(shards: Shards, n_rows: int) -> np.ndarray:
+def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
     """Returns what each row counts in f, so that no padded copy of the data is needed."""
     weight = np.zeros(n_rows)
     for rows, size in zip(shards.rows, shards.size, strict=True):

@@ -24,6 +24,16 @@ class SquaredLoss:
         """Returns (a_r x - b_r)^2 / 2."""
         return 0.5 * jnp.square(features @ params - targets)
 
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """The second derivative in the score, 1 everywhere."""
+        return 1.0, 1.0
+
+    @property
+    def penalty_curvature(self) -> tuple[float, float]:
+        """The range where there is no penalty."""
+        return 0.0, 0.0
+
     def penalty(self, params: jax.Array) -> float:
         """Returns nothing to add."""
         return 0.0

@@ -33,6 +33,16 @@ class LogisticLoss:
         """Returns log(1 + exp(-y_r a_r x)), without overflow."""
         return jax.nn.softplus(-targets * (features @ params))
 
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """The range of the second derivative s (1 - s), s the logistic function of the score."""
+        return 0.0, 0.25
+
+    @property
+    def penalty_curvature(self) -> tuple[float, float]:
+        """The range of l2 + nonconvex (2 - 6 x^2) / (1 + x^2)^3: from x = 1 to x = 0."""
+        return self.l2 - 0.5 * self.nonconvex, self.l2 + 2.0 * self.nonconvex
+
     def penalty(self, params: jax.Array) -> jax.Array | float:
         """Returns l2/2 ||x||^2 + nonconvex sum x^2 / (1 + x^2)."""
         squares = jnp.square(params)

@@ -91,6 +91,42 @@ def logistic_objective(
     return sum(logistic_loss(features[i], labels[i], x, nonconvex) for i in range(n)) / n
 
 
+def logistic_hessian(
+    features: np.ndarray, x: np.ndarray, nonconvex: float = 0.0, l2: float = 0.0
+) -> np.ndarray:
+    """Returns the dense Hessian of `logistic_loss`, a row at a time; the labels do not matter."""
+    total = np.zeros((x.size, x.size))
+    for row in features:
+        chance = 1 / (1 + math.exp(-float(row @ x)))
+        total += chance * (1 - chance) * np.outer(row, row)
+    for j, value in enumerate(x):
+        total[j, j] += len(features) * (l2 + nonconvex * (2 - 6 * value**2) / (1 + value**2) ** 3)
+    return total / len(features)
+
+
+def numerical_hessian(gradient, x: np.ndarray, step: float = 1e-5) -> np.ndarray:
+    """Returns central differences of a gradient, a column a coordinate."""
+    columns = []
+    for j in range(x.size):
+        shift = np.zeros_like(x)
+        shift[j] = step
+        columns.append((gradient(x + shift) - gradient(x - shift)) / (2 * step))
+    return np.stack(columns, axis=1)
+
+
+def tf_idf(documents: list[list[str]], words: list[str]) -> np.ndarray:
+    """Returns TF-IDF of lists of words, weights from the same documents, rows of length 1."""
+    result = np.zeros((len(documents), len(words)))
+    for r, document in enumerate(documents):
+        for j, word in enumerate(words):
+            holders = sum(1 for other in documents if word in other)
+            result[r, j] = document.count(word) * math.log(1 + len(documents) / holders)
+        length = math.sqrt(sum(value**2 for value in result[r]))
+        if length > 0:
+            result[r] /= length
+    return result
+
+
 def numerical_gradient(function, x: np.ndarray, step: float = 1e-5) -> np.ndarray:
     """Returns central differences of a scalar function of a vector."""
     result = np.zeros_like(x)

@@ -1,0 +1,175 @@
+"""Readers of original data files, for people who have them: LIBSVM text and IDX arrays.
+
+LIBSVM (rcv1, a9a, w8a, covtype and others): a row a line, `label index:value index:value ...`,
+indices from 1, what is not named being 0. IDX (MNIST, Fashion-MNIST): two zero bytes, a byte for
+the type, a byte for the number of axes, their lengths as big-endian 32-bit integers, the entries.
+
+Everything is read on the host into NumPy arrays; files ending in `.gz` or `.bz2` are unpacked on
+the way.
+"""
+
+import bz2
+import gzip
+import io
+import math
+import os
+import zlib
+from array import array
+from typing import Any
+
+import numpy as np
+
+from asyncjax.problems import checks
+
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def libsvm(
+    path: str | os.PathLike[str], *, n_features: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Returns the dense features and the labels of a file in LIBSVM's text format.
+
+    A line is `label index:value index:value ...` with indices from 1, in any order but none twice;
+    what follows a `#` is a comment, and empty lines are skipped.
+
+    Args:
+        path: the file; plain text, or packed if its name ends in `.gz` or `.bz2`.
+        n_features: columns, at least the largest index; None: the largest index in the file. Give
+            it for a test file, which may lack the last columns of its training file.
+
+    Returns:
+        Features float32[rows, n_features], which take 4 bytes an entry whether zero or not (rcv1's
+        20242 x 47236 would take 3.8 GB), and labels float32[rows], as they stand in the file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        TypeError: if `n_features` is no integer.
+        ValueError: if a line is not of this format, an index is not in 1..n_features or is given
+            twice, a number is not finite, or the file has no rows; it names the line.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import problems
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "tiny.txt"
+        ...     size = path.write_text("+1 1:0.5 3:2  # a comment\n-1 2:1\n")
+        ...     problems.libsvm(path)
+        (array([[0.5, 0. , 2. ], [0. , 1. , 0. ]], dtype=float32), array([ 1., -1.], dtype=float32))
+
+    Reference:
+        Chang, Lin, LIBSVM: a library for support vector machines.
+    """
+    if n_features is not None:
+        n_features = checks.whole_number("n_features", n_features, 1)
+    labels, rows, columns, values = array("d"), array("q"), array("q"), array("d")
+    text = _contents(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.split("\n"), 1):
+        parts = line.partition("#")[0].split()
+        if not parts:
+            continue
+        try:
+            label, pairs = _libsvm_row(parts, n_features)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        for column, value in pairs.items():
+            rows.append(len(labels))
+            columns.append(column - 1)
+            values.append(value)
+        labels.append(label)
+    if not labels:
+        raise ValueError(f"{path} must have at least one row, got none.")
+    width = n_features if n_features is not None else max(columns, default=0) + 1
+    features = np.zeros((len(labels), width), np.float32)
+    features[np.array(rows, np.int64), np.array(columns, np.int64)] = np.array(values)
+    return features, np.array(labels, np.float32)
+
+
+def idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """Returns the array of a file in IDX format, as MNIST and Fashion-MNIST are published.
+
+    Args:
+        path: the file; packed if its name ends in `.gz` or `.bz2`.
+
+    Returns:
+        The array, of the file's own shape and type (uint8, int8, int16, int32, float32 or
+        float64) in the machine's byte order; writable.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is not IDX, is cut off, or has bytes left over; it names the file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import problems
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "tiny-idx1-ubyte"
+        ...     size = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 6, 7]))
+        ...     problems.idx(path)
+        array([5, 6, 7], dtype=uint8)
+
+    Reference:
+        LeCun, Cortes, Burges, The MNIST database of handwritten digits.
+    """
+    data = _contents(path)
+    if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in _IDX_TYPES:
+        raise ValueError(
+            f"{path} must be an IDX file, which starts with two zero bytes and a type among "
+            f"{', '.join(f'0x{code:02x}' for code in _IDX_TYPES)}, got 0x{data[:4].hex()}."
+        )
+    dtype, start = np.dtype(_IDX_TYPES[data[2]]), 4 + 4 * data[3]
+    if data[3] == 0 or len(data) < start:
+        raise ValueError(
+            f"{path} must name the length of at least one axis, got {data[3]} axes in "
+            f"{len(data)} bytes."
+        )
+    shape = tuple(int(size) for size in np.frombuffer(data, ">u4", data[3], 4))
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        state = "is cut off" if len(data) < expected else "has bytes left over"
+        raise ValueError(
+            f"{path} must have {expected} bytes for shape {shape} of {dtype.name}, got "
+            f"{len(data)}: it {state}."
+        )
+    return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _contents(path: Any) -> bytes:
+    """Returns the bytes of a file, unpacked by the ending of its name."""
+    with open(path, "rb") as file:
+        data = file.read()
+    opener = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(os.fspath(path))[1])
+    if opener is None:
+        return data
+    try:
+        with opener(io.BytesIO(data), "rb") as packed:
+            return packed.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} must be a whole packed file, got: {error}") from error
+
+
+def _libsvm_row(parts: list[str], n_features: int | None) -> tuple[float, dict[int, float]]:
+    """Returns the label of a line and its values by index."""
+    label, pairs = _finite("label", parts[0]), {}
+    for part in parts[1:]:
+        before, colon, after = part.partition(":")
+        if not (colon and before.isascii() and before.isdigit()):
+            raise ValueError(f"an entry must be index:value with an index from 1, got {part!r}.")
+        index = int(before)
+        if index < 1 or (n_features is not None and index > n_features):
+            limit = "" if n_features is None else f"..{n_features}"
+            raise ValueError(f"an index must be in 1{limit or ' and above'}, got {index}.")
+        if index in pairs:
+            raise ValueError(f"an index must come only once in a line, got {index} again.")
+        pairs[index] = _finite("value", after)
+    return label, pairs
+
+
+def _finite(name: str, text: str) -> float:
+    """Returns a finite number, as float32 can hold it."""
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise ValueError(f"a {name} must be a number, got {text!r}.") from error
+    if not abs(number) <= float(np.finfo(np.float32).max):
+        raise ValueError(f"a {name} must be finite in float32, got {text!r}.")
+    return number

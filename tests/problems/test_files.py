@@ -1,0 +1,135 @@
+"""Readers of LIBSVM and IDX files, on tiny files written here."""
+
+import bz2
+import gzip
+
+import numpy as np
+import pytest
+
+from asyncjax import problems
+
+TEXT = "# a file\n+1 1:0.5 3:-2e-1   # comment 9:9\n\n-1 2:1\r\n0.5\n"
+
+
+@pytest.mark.parametrize("ending", ["", ".txt", ".gz", ".bz2"])
+def test_libsvm(tmp_path, ending):
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(ending, bytes)
+    path = tmp_path / f"data{ending}"
+    path.write_bytes(pack(TEXT.encode()))
+    features, labels = problems.libsvm(path)
+    assert features.dtype == labels.dtype == np.float32
+    expected = np.array([[0.5, 0, -0.2], [0, 1, 0], [0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(features, expected)
+    assert labels.tolist() == [1.0, -1.0, 0.5]
+    wide, _ = problems.libsvm(str(path), n_features=5)
+    np.testing.assert_array_equal(wide, np.pad(expected, ((0, 0), (0, 2))))
+
+
+def test_libsvm_data_make_a_problem(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("+1 1:1\n-1 2:1\n")
+    features, labels = problems.libsvm(path)
+    problem = problems.logistic(features, labels, n_workers=2)
+    np.testing.assert_allclose(problem.objective(problem.params), np.log(2.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("yes 1:1", "a label must be a number, got 'yes'"),
+        ("1 0:1", "an index must be in 1..4, got 0"),
+        ("1 5:1", "an index must be in 1..4, got 5"),
+        ("1 2", "an entry must be index:value with an index from 1, got '2'"),
+        ("1 -2:1", "an entry must be index:value"),
+        ("1 qid:1", "an entry must be index:value"),
+        ("1 2:one", "a value must be a number, got 'one'"),
+        ("1 2:nan", "a value must be finite in float32, got 'nan'"),
+        ("1e99 2:1", "a label must be finite in float32, got '1e99'"),
+        ("1 2:1 3:1 2:1", "an index must come only once in a line, got 2 again"),
+    ],
+)
+def test_libsvm_names_the_line(tmp_path, line, message):
+    path = tmp_path / "data.txt"
+    path.write_text(f"1 1:1\n\n{line}\n")
+    with pytest.raises(ValueError, match="line 3: ") as error:
+        problems.libsvm(path, n_features=4)
+    assert message in str(error.value)
+    assert "data.txt" in str(error.value)
+
+
+def test_libsvm_refuses(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text("# nothing\n")
+    with pytest.raises(ValueError, match="must have at least one row"):
+        problems.libsvm(path)
+    path.write_text("1 0:1\n")
+    with pytest.raises(ValueError, match="an index must be in 1 and above, got 0"):
+        problems.libsvm(path)
+    with pytest.raises(ValueError, match="n_features must be at least 1"):
+        problems.libsvm(path, n_features=0)
+    with pytest.raises(FileNotFoundError):
+        problems.libsvm(tmp_path / "missing")
+    packed = tmp_path / "data.gz"
+    for broken in (b"no gzip", gzip.compress(TEXT.encode())[:-12]):
+        packed.write_bytes(broken)
+        with pytest.raises(ValueError, match="must be a whole packed file"):
+            problems.libsvm(packed)
+    packed = tmp_path / "data.bz2"
+    packed.write_bytes(b"no bzip2")
+    with pytest.raises(ValueError, match="must be a whole packed file"):
+        problems.libsvm(packed)
+
+
+def idx_bytes(code, array):
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return bytes([0, 0, code, array.ndim]) + sizes + array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "stored", "native"),
+    [
+        (0x08, "u1", np.uint8),
+        (0x09, "i1", np.int8),
+        (0x0B, ">i2", np.int16),
+        (0x0C, ">i4", np.int32),
+        (0x0D, ">f4", np.float32),
+        (0x0E, ">f8", np.float64),
+    ],
+)
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (1, 2, 3), (0, 3)])
+def test_idx(tmp_path, code, stored, native, shape):
+    array = (np.arange(np.prod(shape)) * 21 - (0 if code == 0x08 else 50)).astype(stored)
+    array = array.reshape(shape)
+    plain, packed = tmp_path / "some-idx-ubyte", tmp_path / "some-idx-ubyte.gz"
+    plain.write_bytes(idx_bytes(code, array))
+    packed.write_bytes(gzip.compress(idx_bytes(code, array)))
+    for path in (plain, packed):
+        found = problems.idx(path)
+        assert found.dtype == native
+        assert found.dtype.isnative
+        assert found.flags.writeable
+        assert found.shape == shape
+        np.testing.assert_array_equal(found, array.astype(native))
+
+
+def test_idx_refuses(tmp_path):
+    good = idx_bytes(0x08, np.arange(6, dtype=np.uint8).reshape(2, 3))
+    path = tmp_path / "images"
+    cases = [
+        (b"", "must be an IDX file"),
+        (b"\x00\x00\x08", "must be an IDX file"),
+        (b"\x01" + good[1:], "must be an IDX file"),
+        (good[:2] + b"\x0a" + good[3:], "must be an IDX file"),
+        (good[:3] + b"\x00" + good[4:], "at least one axis, got 0 axes"),
+        (good[:9], "at least one axis, got 2 axes in 9 bytes"),
+        (good[:-1], "must have 18 bytes for shape (2, 3) of uint8, got 17: it is cut off"),
+        (good + b"\x00", "got 19: it has bytes left over"),
+        (b"\x00\x00\x0e\x04" + b"\xff" * 16, "it is cut off"),
+    ]
+    for data, message in cases:
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="images must") as error:
+            problems.idx(path)
+        assert message in str(error.value)
+    with pytest.raises(FileNotFoundError):
+        problems.idx(tmp_path / "missing")
