@@ -1,5 +1,7 @@
 """Simulation: a trace is planned and replayed against any problem and any optimizer."""
 
+from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
+from asyncjax.simulation.block_descent import replay_block_descent
 from asyncjax.simulation.long_run import Progress
 from asyncjax.simulation.memory import Memory, memory
 from asyncjax.simulation.plan import Plan, plan, plan_alike
@@ -14,10 +16,13 @@ __all__ = [
     "Progress",
     "Sizes",
     "assemble",
+    "first_gradients",
     "memory",
     "plan",
     "plan_alike",
     "replay",
+    "replay_block_descent",
+    "replay_piag",
     "sizes_of",
     "stack",
     "sweep",

@@ -17,7 +17,14 @@ import optax
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.blends import Runs, blend, empty_runs, place_rows
-from asyncjax.simulation.loop import Measured, measure, update_once
+from asyncjax.simulation.loop import (
+    Measured,
+    extras_of,
+    first_state,
+    job_key,
+    measure,
+    update_once,
+)
 from asyncjax.simulation.plan import Plan, exact_weights
 from asyncjax.simulation.program import Sizes
 from asyncjax.simulation.rows import blank, read, repeat, write
@@ -34,7 +41,8 @@ class Events(NamedTuple):
     write_slot: np.ndarray  # int32[G], S: nowhere
     oldest_slot: np.ndarray  # int32[G]
     delay: np.ndarray  # int32[G], of the update that takes it
-    last_worker: np.ndarray  # int32[G]
+    last_worker: np.ndarray  # int32[G], of the arrival that makes that update
+    last_job: np.ndarray  # int32[G], of the same
     time: np.ndarray  # float64[G], of that update
     record: np.ndarray  # int32[G], R: none
     record_events: (
@@ -71,6 +79,7 @@ def events_of(made: Plan) -> Events:
         slot[made.oldest[update]],
         made.delay[update],
         np.asarray(trace.worker)[enders[update]],
+        np.asarray(trace.job)[enders[update]],
         np.asarray(trace.time)[enders[update]],
         record[update + 1],
         *_groups(made, order),
@@ -96,6 +105,7 @@ def run_events(
     sizes: Sizes,
     optimizer: optax.GradientTransformation,
     key: jax.Array,
+    opt_state: Any = None,
 ) -> tuple[Any, Any, Measured]:
     """Replays events one at a time; pure and traceable; arguments and results as in `loop.run_waves`."""
     optimizer = optax.with_extra_args_support(optimizer)
@@ -104,9 +114,8 @@ def run_events(
 
     def event(carry: tuple[Any, ...], e: Events) -> tuple[tuple[Any, ...], jax.Array]:
         params, opt_state, versions, direction, recorded, runs = carry
-        job_key = jax.random.fold_in(jax.random.fold_in(key, e.worker), e.job)
         model = read(versions, e.read_slot)
-        loss, grads = problem.gradient(model, e.worker, e.job, job_key)
+        loss, grads = problem.gradient(model, e.worker, e.job, job_key(key, e.worker, e.job))
         if runs is None:
             weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
             if not sizes.single:
@@ -114,7 +123,7 @@ def run_events(
         else:
             direction, runs = _summed(direction, runs, grads, e)
             weighted = jax.tree.map(lambda leaf: blend(leaf, runs, e.number), direction)
-        extras = {"delay": e.delay, "worker": e.last_worker, "time": e.time}
+        extras = extras_of(key, e.delay, e.last_worker, e.last_job, e.time)
         slots = (e.oldest_slot, e.write_slot)
         step = partial(update_once, optimizer, weighted, slots, extras)
         before = (params, opt_state, versions)
@@ -135,7 +144,7 @@ def run_events(
 
     carry = (
         params,
-        jax.tree.map(jnp.asarray, optimizer.init(params)),
+        first_state(optimizer, params, opt_state),
         repeat(params, sizes.slots + 1),
         blank(params, rows) if rows else jax.tree.map(jnp.zeros_like, params),
         blank(params, sizes.records + 1),

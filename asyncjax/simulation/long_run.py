@@ -42,12 +42,14 @@ def run_in_pieces(
     key: jax.Array,
     progress: Callable[[Progress], None] | None,
     checkpoint: str | os.PathLike[str] | None,
+    opt_state: Any = None,
 ) -> tuple[Any, Any, Measured]:
     """Replays a plan in pieces; arguments as in `replay`, results as in `loop.run_waves`."""
     program = assemble(made, sizes)
-    state = jax.jit(lambda problem: begin(problem, program, optimizer))(problem)
+    start = jax.jit(lambda problem, given: begin(problem, program, optimizer, given))
+    state = start(problem, opt_state)
     path = None if checkpoint is None else Path(checkpoint)
-    mark = _fingerprint(problem, made, key) if path else ""
+    mark = _fingerprint(problem, made, key, opt_state) if path else ""
     wave = 0
     if path is not None and path.exists():
         wave, state = _restore(path, mark, state)
@@ -86,19 +88,19 @@ def _progress(made: Plan, wave: int) -> Progress:
     return Progress(updates, made.n_updates, now)
 
 
-def _fingerprint(problem: Problem, made: Plan, key: jax.Array) -> str:
+def _fingerprint(problem: Problem, made: Plan, key: jax.Array, opt_state: Any) -> str:
     """A digest of all that decides a run but the optimizer, whose state's shapes are compared instead."""
     digest = hashlib.sha256()
     leaves = jax.tree.leaves((problem.params, problem.data, made.trace, made.records))
-    for leaf in [*leaves, jax.random.key_data(key), made.width]:
-        array = np.asarray(leaf)
+    for leaf in [*leaves, jax.random.key_data(key), made.width, *jax.tree.leaves(opt_state)]:
+        array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
 def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
 
 
 def _save(path: Path, mark: str, wave: int, state: LoopState) -> None:

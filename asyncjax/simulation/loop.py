@@ -45,32 +45,42 @@ class Measured(NamedTuple):
 
 
 def run_waves(
-    problem: Problem, program: Program, optimizer: optax.GradientTransformation, key: jax.Array
+    problem: Problem,
+    program: Program,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    opt_state: Any = None,
 ) -> tuple[Any, Any, Measured]:
     """Replays a program; pure and traceable.
 
     Args:
         problem: What is optimised.
         program: The plan as arrays.
-        optimizer: Any optax optimizer; it is handed ``delay``, ``worker``, ``time`` and ``read_params``.
+        optimizer: Any optax optimizer; it is handed ``delay``, ``worker``, ``job``, ``time``, ``key`` and ``read_params``.
         key: Typed key; job j of worker i gets fold_in(fold_in(key, i), j).
+        opt_state: The optimizer's first state; None: ``optimizer.init(params)``.
 
     Returns:
         Final params, final optimizer state, and what was recorded.
     """
-    state = begin(problem, program, optimizer)
+    state = begin(problem, program, optimizer, opt_state)
     state = advance(problem, program, optimizer, key, state, 0, program.n_waves)
     return state.params, state.opt_state, measure_state(problem, program, state)
 
 
-def begin(problem: Problem, program: Program, optimizer: optax.GradientTransformation) -> LoopState:
+def begin(
+    problem: Problem,
+    program: Program,
+    optimizer: optax.GradientTransformation,
+    opt_state: Any = None,
+) -> LoopState:
     """The state before the first wave: every row holds version 0."""
     sizes = program.sizes
     params = jax.tree.map(jnp.asarray, problem.params)
     loss, _ = jax.eval_shape(problem.gradient, params, 0, 0, jax.random.key(0))
     return LoopState(
         params,
-        jax.tree.map(jnp.asarray, optimizer.init(params)),
+        first_state(optimizer, params, opt_state),
         repeat(params, sizes.slots + 1),
         blank(params, sizes.directions + 1),
         blank(params, sizes.records + 1),
@@ -81,6 +91,11 @@ def begin(problem: Problem, program: Program, optimizer: optax.GradientTransform
             sizes.directions + 1, sizes.runs, jnp.result_type(program.lane_runs.weight)
         ),
     )
+
+
+def first_state(optimizer: optax.GradientTransformation, params: Any, given: Any) -> Any:
+    """The optimizer's state before the first update: the one that is given, or its own."""
+    return jax.tree.map(jnp.asarray, optimizer.init(params) if given is None else given)
 
 
 def advance(
@@ -101,7 +116,7 @@ def advance(
         directions = gather(program, number, state.directions, grads)
         runs = _runs(program, number, state.runs)
         state = state._replace(directions=directions, runs=runs)
-        params, opt_state, versions = _updates(program, optimizer, number, state)
+        params, opt_state, versions = _updates(program, optimizer, key, number, state)
 
         def copy(turn: jax.Array, recorded: Any) -> Any:
             model = read(versions, program.copy_slot[number, turn])
@@ -124,8 +139,7 @@ def _gradients(
     """Losses [L] and gradients (L rows) of a wave's lanes."""
 
     def gradient(model: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
-        job_key = jax.random.fold_in(jax.random.fold_in(key, worker), job)
-        return problem.gradient(model, worker, job, job_key)
+        return problem.gradient(model, worker, job, job_key(key, worker, job))
 
     models = read(versions, program.read_slot[wave])
     return jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
@@ -134,6 +148,7 @@ def _gradients(
 def _updates(
     program: Program,
     optimizer: optax.GradientTransformationExtraArgs,
+    key: jax.Array,
     wave: jax.Array,
     state: LoopState,
 ) -> tuple[Any, Any, Any]:
@@ -141,11 +156,8 @@ def _updates(
 
     def update(turn: jax.Array, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         at = (wave, turn)
-        extras = {
-            "delay": program.delay[at],
-            "worker": program.last_worker[at],
-            "time": program.time[at],
-        }
+        made_by = (program.last_worker[at], program.last_job[at])
+        extras = extras_of(key, program.delay[at], *made_by, program.time[at])
         runs = state.runs
         if runs is None or program.update_number is None:
             direction = read(state.directions, program.update_direction[at])
@@ -158,6 +170,22 @@ def _updates(
 
     carry = (state.params, state.opt_state, state.versions)
     return jax.lax.fori_loop(0, program.turns[wave], update, carry)
+
+
+def job_key(key: jax.Array, worker: Any, job: Any) -> jax.Array:
+    """The key of a worker's job: fold_in(fold_in(key, worker), job)."""
+    return jax.random.fold_in(jax.random.fold_in(key, worker), job)
+
+
+def extras_of(key: jax.Array, delay: Any, worker: Any, job: Any, time: Any) -> dict[str, Any]:
+    """What every optimizer is handed beside ``read_params``; what it ignores costs nothing once compiled."""
+    return {
+        "delay": delay,
+        "worker": worker,
+        "job": job,
+        "time": time,
+        "key": job_key(key, worker, job),
+    }
 
 
 def update_once(

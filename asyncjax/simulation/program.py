@@ -53,6 +53,7 @@ class Sizes:
         "oldest_slot",
         "delay",
         "last_worker",
+        "last_job",
         "time",
         "copies",
         "copy_slot",
@@ -83,6 +84,7 @@ class Program:
     oldest_slot: Array  # int32[W, M], where the oldest model read is
     delay: Array  # int32[W, M], largest of the update's gradients
     last_worker: Array  # int32[W, M], worker of the arrival that made the update
+    last_job: Array  # int32[W, M], job of that arrival
     time: Array  # float[W, M], of that arrival
     copies: Array  # int32[W], versions recorded after each wave
     copy_slot: Array  # int32[W, C], versions to be recorded
@@ -170,6 +172,7 @@ def assemble(made: Plan, sizes: Sizes) -> Program:
         oldest_slot=_scatter(updates, turn, slot[made.oldest], sizes.slots),
         delay=_scatter(updates, turn, made.delay, 0),
         last_worker=_scatter(updates, turn, np.asarray(trace.worker)[enders], 0),
+        last_job=_scatter(updates, turn, np.asarray(trace.job)[enders], 0),
         time=_scatter(updates, turn, np.asarray(trace.time)[enders], 0.0),
         copies=np.bincount(record_wave, minlength=sizes.waves).astype(np.int32),
         copy_slot=_scatter(copies[1], copies[0], slot[made.records], sizes.slots),

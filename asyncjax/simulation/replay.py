@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -51,12 +52,13 @@ def replay(
     memory_limit: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | None = None,
+    opt_state: Any = None,
 ) -> Run:
     """Replays a trace.
 
-    The optimizer is handed ``delay`` (of the update: the largest of its gradients), ``worker`` (of the arrival that made
-    it), ``time`` (of that arrival) and ``read_params`` (the oldest model that entered). Gradients that the trace throws
-    away are not computed, only counted.
+    The optimizer is handed ``delay`` (of the update: the largest of its gradients), ``worker``, ``job`` and ``time`` (of
+    the arrival that made it), ``key`` (that job's typed key) and ``read_params`` (the oldest model that entered). Gradients
+    that the trace throws away are not computed, only counted.
 
     Pure in (problem, trace, optimizer, key), so it may be vmapped over step sizes, keys and initial models; the trace stays
     concrete. A second call with the same problem, optimizer and sizes compiles nothing.
@@ -75,12 +77,14 @@ def replay(
         progress: Called on the host a few times a second with how far the run is; needs concrete arguments.
         checkpoint: File in which the state of the run is kept while it runs; if it is there, the run goes on from it, to
             the same bits. Removed at the end. Needs concrete arguments.
+        opt_state: State that the optimizer begins with, such as that of an earlier run; None: ``optimizer.init(params)``.
 
     Returns:
         The run. Memory on the device: (live versions + unfinished directions + records + 2 * width) models.
 
     Raises:
-        ValueError: The trace is not valid, names more workers than the problem has shards, or an argument is out of range.
+        ValueError: The trace is not valid, names more workers than the problem has shards, an argument is out of range, or
+            ``opt_state`` is not a state of the optimizer.
         MemoryError: ``memory_limit`` would be exceeded.
 
     Example:
@@ -96,6 +100,7 @@ def replay(
     """
     made = trace if isinstance(trace, Plan) else plan(trace, width=width, record_every=record_every)
     check_workers(problem, made.trace)
+    _check_state(problem, optimizer, opt_state)
     key = jax.random.key(0) if key is None else key
     sizes = sizes_of([made])
     check_memory(memory(problem.params, sizes), 1, memory_limit)
@@ -103,11 +108,11 @@ def replay(
     if not waves or (
         alone and width is None and not isinstance(trace, Plan) and _one_by_one(problem)
     ):
-        done = _events(problem, events_of(made), sizes, Same(optimizer), key)
+        done = _events(problem, events_of(made), sizes, Same(optimizer), key, opt_state)
     elif alone:
-        done = _waves(problem, assemble(made, sizes), Same(optimizer), key)
+        done = _waves(problem, assemble(made, sizes), Same(optimizer), key, opt_state)
     else:
-        done = run_in_pieces(problem, made, sizes, optimizer, key, progress, checkpoint)
+        done = run_in_pieces(problem, made, sizes, optimizer, key, progress, checkpoint, opt_state)
     params, opt_state, measured = done
     return Run(
         params, opt_state, records_of(made, measured), Source((made.trace,), (costs_of(made),))
@@ -122,16 +127,16 @@ def _one_by_one(problem: Problem) -> bool:
 
 @partial(jax.jit, static_argnames="optimizer")
 def _waves(
-    problem: Problem, program: Any, optimizer: Same, key: jax.Array
+    problem: Problem, program: Any, optimizer: Same, key: jax.Array, opt_state: Any
 ) -> tuple[Any, Any, Measured]:
-    return run_waves(problem, program, optimizer.value, key)
+    return run_waves(problem, program, optimizer.value, key, opt_state)
 
 
 @partial(jax.jit, static_argnames=("optimizer", "sizes"))
 def _events(
-    problem: Problem, events: Any, sizes: Sizes, optimizer: Same, key: jax.Array
+    problem: Problem, events: Any, sizes: Sizes, optimizer: Same, key: jax.Array, opt_state: Any
 ) -> tuple[Any, Any, Measured]:
-    return run_events(problem, events, sizes, optimizer.value, key)
+    return run_events(problem, events, sizes, optimizer.value, key, opt_state)
 
 
 def check_workers(problem: Problem, trace: EventTrace) -> None:
@@ -144,6 +149,26 @@ def check_workers(problem: Problem, trace: EventTrace) -> None:
     if problem.n_workers is not None and workers > problem.n_workers:
         raise ValueError(
             f"trace has {workers} workers but problem has only {problem.n_workers} shards (n_workers)"
+        )
+
+
+def _check_state(problem: Problem, optimizer: optax.GradientTransformation, given: Any) -> None:
+    """Refuses a state that has another structure, shapes or dtypes than the optimizer's own."""
+    if given is None:
+        return
+
+    def form(state: Any) -> tuple[Any, list[Any]]:
+        leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, state))
+        return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+    own = jax.eval_shape(
+        lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), problem.params
+    )
+    leaves, structure = jax.tree.flatten(own)
+    if form(given) != (structure, [(leaf.shape, leaf.dtype) for leaf in leaves]):
+        raise ValueError(
+            "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is the state of another"
+            " optimizer or of another model"
         )
 
 

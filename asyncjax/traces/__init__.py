@@ -27,6 +27,7 @@ from asyncjax.traces.event_trace import (
     worker_count,
 )
 from asyncjax.traces.gate import Gate, lead_at_most
+from asyncjax.traces.logs import from_delays
 from asyncjax.traces.stalled import StalledError
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, busy_time, summarize
@@ -50,6 +51,7 @@ __all__ = [
     "fresh",
     "fresher_than",
     "fresher_than_quantile",
+    "from_delays",
     "given",
     "immediately",
     "lead_at_most",

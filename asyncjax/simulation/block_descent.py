@@ -1,0 +1,126 @@
+"""Asynchronous block-coordinate descent (Async-BCD), replayed as its paper defines it.
+
+Wu, Magnússon, Feyzmahdavian and Johansson 2022 (arXiv 2202.08550). Workers share a model of m blocks; each in turn
+
+    reads   xhat (perhaps torn, see `torn_reads`), with the write counter s as it is when the read begins;
+            draws a block j uniformly and takes grad_j f_i(xhat);
+    writes  x_j <- prox_{gamma_k R}(x_j - gamma_k grad_j f_i(xhat)),     gamma_k = rule(tau_0 .. tau_k),    tau_k = k - s.
+
+The block x_j that is stepped from is the current one; only the gradient is old.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from asyncjax.problems import Problem
+from asyncjax.results.run import Run, Source
+from asyncjax.simulation.plan import Plan, plan
+from asyncjax.simulation.replay import Same, check_workers, costs_of, records_of, replay
+from asyncjax.simulation.single_arrivals import check_single
+from asyncjax.simulation.torn_reads import block_versions, replay_reads
+from asyncjax.steps import Prox, descent, random_block
+from asyncjax.traces import EventTrace
+
+_OTHERWISE = "make it with collect=traces.immediately(), or replay the trace as it is with steps.random_block"
+
+
+def replay_block_descent(
+    problem: Problem,
+    trace: EventTrace | Plan,
+    rule: optax.GradientTransformation,
+    *,
+    n_blocks: int,
+    prox: Prox | None = None,
+    torn: float = 0.0,
+    record_every: int | None = None,
+    key: jax.Array | None = None,
+    waves: bool = True,
+) -> Run:
+    """Replays a trace as asynchronous block-coordinate descent.
+
+    The block of a write is drawn from the key of its job, independently of the trace. With p busy workers the long-run mean
+    delay is p - 1. In shared memory every worker sees all data: give a problem whose workers are alike (such as one shard
+    that ignores ``worker``) for that; with shards, a write uses the block gradient of the writer's own f_i.
+
+    Pure and jitted as `replay` is, so it may be vmapped over step sizes; calls with the same rule share a compilation.
+
+    Args:
+        problem: What is optimised.
+        trace: A trace in which every arrival makes an update, such as ``traces.asynchronous(clock, n_updates=...)``, or a
+            plan of it.
+        rule: Multiplies by gamma_k, sign not flipped: ``steps.scale_by_adaptive_1(step_size)``, ``scale_by_adaptive_2``,
+            ``sun``, ``worst_case``; with ``prox`` its state needs ``last_step_size``. ``step_size`` is h / L; for convex f,
+            L may be the largest norm of a diagonal block of the Hessian.
+        n_blocks: Number of contiguous blocks m, as in ``steps.block_labels``, 1 to the number of parameters.
+        prox: Proximal operator of R, such as ``steps.l1(1e-3)``; R a sum over entries.
+        torn: Share of a job's duration that its worker spends on reading blocks one after another, 0 to 1. Block i is read
+            at start + torn (i / m) (time - start) and sees all updates made up to then, at least those before
+            ``read_version``. The rule gets the same delays, so its steps are the same. 0: consistent reads.
+        record_every: As in `replay`.
+        key: As in `replay`.
+        waves: As in `replay`; torn reads go one event at a time in any case.
+
+    Returns:
+        The run; its optimizer state has ``last_block`` and the rule's own fields. The gradient of a job is computed in full
+        and cut to the block: a block alone is no cheaper by reverse mode. Memory is that of `replay`; with torn reads
+        (largest delay + 1 + records) models and a table int32[updates, m].
+
+    Raises:
+        ValueError: An arrival is thrown away, makes no update of its own, is weighed or serves twice; ``torn`` is outside
+            0..1, or above 0 for a trace without ``start``; ``n_blocks`` is out of range; or as in `replay`.
+        TypeError: ``n_blocks`` is not an integer.
+
+    Example:
+        >>> import jax, numpy as np
+        >>> from asyncjax import clocks, problems, simulation, steps, traces
+        >>> whole = problems.least_squares(np.eye(4), np.arange(4.0), n_workers=1)
+        >>> problem = problems.from_gradient(
+        ...     whole.params, lambda x, worker, job, key: whole.gradient(x, 0, job, key))
+        >>> trace = traces.asynchronous(clocks.exponential(np.ones(3)), n_updates=300, key=jax.random.key(0))
+        >>> rule = steps.scale_by_adaptive_1(0.99 * 4)
+        >>> for torn in (0.0, 0.5):
+        ...     run = simulation.replay_block_descent(problem, trace, rule, n_blocks=4, torn=torn)
+        ...     print(run.params.round(2))
+        [0. 1. 2. 3.]
+        [0. 1. 2. 3.]
+
+    Reference:
+        Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
+    """
+    arrivals = trace.trace if isinstance(trace, Plan) else trace
+    check_single(arrivals, "block descent", _OTHERWISE)
+    optimizer = _optimizer(Same(rule), n_blocks, Same(prox))
+    if not _share(torn):
+        return replay(problem, trace, optimizer, record_every=record_every, key=key, waves=waves)
+    if arrivals.start is None:
+        raise ValueError(
+            f"trace must have start, the moment at which each job began, for torn={torn}; without it use torn=0"
+        )
+    made = trace if isinstance(trace, Plan) else plan(trace, record_every=record_every)
+    check_workers(problem, arrivals)
+    key = jax.random.key(0) if key is None else key
+    versions = block_versions(arrivals, n_blocks, torn)
+    params, opt_state, measured = replay_reads(problem, made, versions, optimizer, key)
+    costs = costs_of(made)._replace(live_versions=int(arrivals.delay.max()) + 1)
+    source = Source((arrivals,), (costs,))
+    return Run(params, opt_state, records_of(made, measured), source)
+
+
+@lru_cache(maxsize=64)
+def _optimizer(rule: Same, n_blocks: int, prox: Same) -> optax.GradientTransformationExtraArgs:
+    """One optimizer for equal arguments, so that a second call compiles nothing."""
+    return random_block(descent(rule.value, prox=prox.value), n_blocks)
+
+
+def _share(torn: Any) -> float:
+    if (
+        isinstance(torn, bool)
+        or not isinstance(torn, int | float | np.number)
+        or not 0 <= torn <= 1
+    ):
+        raise ValueError(f"torn must be a number from 0 to 1, got {torn!r}")
+    return float(torn)
