@@ -9,15 +9,12 @@ Run all with ``make experiments`` or ``python -m experiments.asynchronous``, one
 was found is told in ``experiments/README.md``.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asyncjax import results
-from asyncjax.results import report
 from experiments import asgrad, bias, recorded_times, time_complexity
-from experiments.parts import Part
+from experiments.parts import Part, run_parts
 
 PARTS: dict[str, Any] = {
     "asgrad": asgrad,
@@ -37,10 +34,7 @@ class Settings:
 
 
 def run(settings: Settings) -> list[Part]:
-    """Runs parts, prints their tables, writes one report.
-
-    A part's numbers and pictures are written when it is finished. Where a part's data are missing, it says so and is left
-    out.
+    """Runs parts, prints their tables, writes one report; see `run_parts`.
 
     Args:
         settings: What is run.
@@ -51,29 +45,14 @@ def run(settings: Settings) -> list[Part]:
     Raises:
         ValueError: A name is not that of a part.
     """
-    unknown = [name for name in settings.parts if name not in PARTS]
-    if unknown:
-        raise ValueError(f"parts must be among {', '.join(PARTS)}, got {unknown[0]!r}")
-    done = []
-    for place, name in enumerate(settings.parts, start=1):
-        began = time.perf_counter()
-        print(f"[{place}/{len(settings.parts)}] {name}", flush=True)
-        module = PARTS[name]
-        try:
-            part = module.run(module.Settings(output=settings.output / name, seed=settings.seed))
-        except FileNotFoundError as missing:
-            print(f"left out: {missing}\n")
-            continue
-        for table in part.tables:
-            print(f"\n{results.as_text(table)}")
-        print(f"\n{name}: {time.perf_counter() - began:.0f} s\n", flush=True)
-        done.append(part)
-    path = settings.output / "report.html"
-    report.write(
-        path, report.render("The asynchronous family, measured", _SUMMARY, _sections(done))
+    return run_parts(
+        PARTS,
+        settings.parts,
+        output=settings.output,
+        seed=settings.seed,
+        title="The asynchronous family, measured",
+        summary=_SUMMARY,
     )
-    print(f"report  {path}")
-    return done
 
 
 _SUMMARY = (
@@ -81,20 +60,6 @@ _SUMMARY = (
     " same grid of step sizes, and are tuned on seeds that are not reported. Times are simulated: they say how methods"
     " compare under a law of durations, nothing about a machine."
 )
-
-
-def _sections(parts: list[Part]) -> list[report.Section]:
-    return [
-        report.Section(
-            part.title,
-            "",
-            figures=tuple(
-                report.Illustration(path.read_bytes(), caption) for path, caption in part.figures
-            ),
-            tables=part.tables,
-        )
-        for part in parts
-    ]
 
 
 def main() -> None:

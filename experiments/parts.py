@@ -1,12 +1,13 @@
 """A part of an experiment: what it measured, as tables, pictures and numbers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asyncjax import results
+from asyncjax.results import report
 
 
 @dataclass(frozen=True)
@@ -45,3 +46,68 @@ def run_alone(run: Callable[[Any], Part], settings: type, description: str | Non
     for path, caption in part.figures:
         print(f"{path}  {caption}")
     print(f"done in {time.perf_counter() - began:.0f} s")
+
+
+def run_parts(
+    modules: Mapping[str, Any],
+    chosen: Sequence[str],
+    *,
+    output: Path,
+    seed: int,
+    title: str,
+    summary: str,
+) -> list[Part]:
+    """Runs parts, prints their tables, writes one report.
+
+    A part's numbers and pictures are written when it is finished. Where a part's data are missing, it says so and is left
+    out.
+
+    Args:
+        modules: Parts by name; each has ``Settings`` with ``output`` and ``seed``, and ``run(settings) -> Part``.
+        chosen: Which are run, in which order.
+        output: Folder; a part writes into a folder of its own there.
+        seed: Of all parts.
+        title: Of the report.
+        summary: Its first paragraph.
+
+    Returns:
+        The parts that were run.
+
+    Raises:
+        ValueError: A name is not that of a part.
+    """
+    unknown = [name for name in chosen if name not in modules]
+    if unknown:
+        raise ValueError(f"parts must be among {', '.join(modules)}, got {unknown[0]!r}")
+    done = []
+    for place, name in enumerate(chosen, start=1):
+        began = time.perf_counter()
+        print(f"[{place}/{len(chosen)}] {name}", flush=True)
+        module = modules[name]
+        try:
+            part = module.run(module.Settings(output=output / name, seed=seed))
+        except FileNotFoundError as missing:
+            print(f"left out: {missing}\n")
+            continue
+        for table in part.tables:
+            print(f"\n{results.as_text(table)}")
+        print(f"\n{name}: {time.perf_counter() - began:.0f} s\n", flush=True)
+        done.append(part)
+    path = output / "report.html"
+    report.write(path, report.render(title, summary, _sections(done)))
+    print(f"report  {path}")
+    return done
+
+
+def _sections(parts: Sequence[Part]) -> list[report.Section]:
+    return [
+        report.Section(
+            part.title,
+            "",
+            figures=tuple(
+                report.Illustration(path.read_bytes(), caption) for path, caption in part.figures
+            ),
+            tables=part.tables,
+        )
+        for part in parts
+    ]
