@@ -16,12 +16,14 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/run  ## the asynchronous family in four parts (a quarter of an hour)
+experiments: .venv/experiments  ## the asynchronous family, and delay-adaptive steps (four parts each)
 	$(BIN)/python -m experiments.asynchronous
+	$(BIN)/python -m experiments.delay_adaptive
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.traces
+	$(BIN)/python -m benchmarks.steps
 
 clean:
 	rm -rf .venv output
@@ -33,6 +35,10 @@ clean:
 	$(PIP) --editable ".[experiments]"
 	@touch $@
 
+.venv/experiments: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[experiments,corpora]"
+	@touch $@ .venv/run
+
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"
-	@touch $@ .venv/run
+	@touch $@ .venv/run .venv/experiments

@@ -57,8 +57,8 @@ def run(settings: Settings) -> list[Part]:
 
 _SUMMARY = (
     "Adaptive 1 and 2 (Wu, Magnússon, Feyzmahdavian, Johansson 2022) choose each step from the delays that happen and the"
-    " steps taken meanwhile; no bound on the delays has to be known. What is claimed is safety without tuning, and to be ahead of"
-    " steps that are safe for the worst delay; not to beat a step that was tuned by hand, and the tables show both."
+    " steps taken meanwhile; no bound on the delays has to be known. What is claimed is safety without tuning, and to be"
+    " ahead of steps that are safe for the worst delay; not to beat a step tuned by hand. The tables show both."
 )
 
 

@@ -98,7 +98,8 @@ def run(settings: Settings) -> Part:
         (
             (
                 path,
-                f"The same replayed, T = {settings.periods[-2]}, c = {settings.constants[-1]:g}.",
+                f"The same replayed, T = {settings.periods[-2]}, c = {settings.constants[-1]:g}; Adaptive 1 lies under"
+                " Adaptive 2.",
             ),
         ),
         (table,),

@@ -69,12 +69,16 @@ class Curve:
     at_edge: bool = False  # of the grid
 
     def reached(self, ratio: float, *, axis: str = "update") -> np.ndarray:
-        """Updates (or time) until the gap is ``ratio`` times the first one, float[S]; infinity if never."""
-        below = self.gap <= ratio * self.gap[:, :1]
-        first = np.argmax(below, axis=1)
-        grid = np.broadcast_to(getattr(self, axis), below.shape)
-        found = np.take_along_axis(grid, first[:, None], axis=1)[:, 0].astype(float)
-        return np.where(below.any(axis=1), found, np.inf)
+        """Updates (or time) from which the gap stays within ``ratio`` times the first one, float[S]; infinity if never.
+
+        A step that is too long may pass a gap by chance and leave it again; that does not count.
+        """
+        above = ~(self.gap <= ratio * self.gap[:, :1])
+        last = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)  # the last record above
+        after = np.where(above.any(axis=1), np.minimum(last + 1, above.shape[1] - 1), 0)
+        grid = np.broadcast_to(getattr(self, axis), above.shape)
+        found = np.take_along_axis(grid, after[:, None], axis=1)[:, 0].astype(float)
+        return np.where(above[:, -1], np.inf, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +180,7 @@ def _curves(
 
 
 def _best(curves: list[Curve], ratio: float) -> Curve:
-    """The curve that reaches the gap first; where none does, the one that gets lowest."""
+    """The curve that comes to stay within the gap first; where none does, the one that gets lowest."""
     scores = np.array([np.median(curve.reached(ratio)) for curve in curves])
     lowest = np.array([np.median(curve.gap.min(axis=1)) for curve in curves])
     place = int(np.argmin(scores)) if np.isfinite(scores).any() else int(np.argmin(lowest))

@@ -13,7 +13,7 @@ from asyncjax.results.tables import format_number, format_spread
 from experiments.parts import Part
 from experiments.step_rules import ADAPTIVE, CONSTANT, Curve, Outcome
 
-RATIOS = (1e-1, 1e-2, 1e-3)  # gaps, as shares of the first
+RATIOS = (0.3, 0.1, 0.01, 0.001)  # gaps, as shares of the first
 
 
 def part(
@@ -48,13 +48,14 @@ def part(
         (
             "steps",
             _steps(_picture_case(outcomes), fixed),
-            "The delays that a run meets (above) and the steps that each rule makes of them (below).",
+            "The delays that a run meets (above) and the steps that each rule makes of them (below); steps of exactly 0 are"
+            " not drawn.",
         ),
         (
             "prediction",
             _prediction(outcomes, fixed),
             "Updates saved by Adaptive 1 against the ratio of the sums of the steps, which is known before the run."
-            " Arrows: the fixed rule did not reach the gap in time, so the point is a lower bound.",
+            " Hollow: the fixed rule did not reach the gap in time, so the point is a lower bound.",
         ),
     )
     saved = []
@@ -129,8 +130,8 @@ def _theory_table(outcomes: Sequence[Outcome], fixed: str) -> results.Table:
     return results.Table(
         columns,
         tuple(rows),
-        "Updates until the gap to the optimum is the given share of the first, each rule at its theory step, median over the"
-        f" seeds. '{fixed}' and the other fixed rules are told the longest delay of their own run. 'Predicted' is the ratio"
+        "Updates from which the gap to the optimum stays within the given share of the first, each rule at its theory step,"
+        f" median over the seeds. '{fixed}' and the other fixed rules are told the longest delay of their own run. 'Predicted' is the ratio"
         " of the sums of the steps, from the delays alone, before anything is trained. Time in mean jobs of a fast worker"
         " (for sequences of delays: updates).",
     )
@@ -159,7 +160,7 @@ def _tuned_table(outcomes: Sequence[Outcome]) -> results.Table:
             for place in range(len(RATIOS))
             if np.isfinite(reached["Adaptive 1"][place]) and np.isfinite(reached[CONSTANT][place])
         ]
-        place = min(1, both[-1]) if both else 0
+        place = min(RATIOS.index(0.01), both[-1]) if both else 0
         times = [
             float(np.median(tuned[rule].reached(RATIOS[place], axis="time")))
             for rule in ("Adaptive 1", CONSTANT)
@@ -267,41 +268,42 @@ def _steps(outcome: Outcome, fixed: str) -> Any:
 
 
 def _prediction(outcomes: Sequence[Outcome], fixed: str) -> Any:
-    groups = list(dict.fromkeys(outcome.case.data for outcome in outcomes))
-    styles = plots.assign_styles(groups)
-    markers = dict(zip(groups, "osD^v", strict=False))
+    data = list(dict.fromkeys(outcome.case.data for outcome in outcomes))
+    laws = list(dict.fromkeys(outcome.case.law for outcome in outcomes))
+    markers = dict(zip(data, "osD^v", strict=False))
+    styles = plots.assign_styles(laws)
     points = [
-        (outcome, predicted(outcome, fixed), *compared(outcome, fixed)) for outcome in outcomes
+        (outcome.case, predicted(outcome, fixed), compared(outcome, fixed)) for outcome in outcomes
     ]
-    points = [point for point in points if np.isfinite(point[3].median)]
-    values = [v for point in points for v in (point[1], float(point[3].median))]
+    points = [point for point in points if np.isfinite(point[2][1].median)]
+    values = [value for point in points for value in (point[1], float(point[2][1].median))]
     low, high = 0.8 * min(values), 1.4 * max(values)
     with drawing():
-        figure = new_figure(6.4, 4.8)
+        figure = new_figure(7.4, 4.6)
         axes = figure.subplots()
         axes.plot([low, high], [low, high], color="0.6", linewidth=1, zorder=0)
-        for outcome, expected, _, ahead, bound in points:
-            name, measured = outcome.case.data, float(ahead.median)
-            axes.plot(expected, measured, markers[name], color=styles[name].colour, markersize=6)
-            label = outcome.case.law + (" (at least)" if bound else "")
-            axes.annotate(
-                label,
-                (expected, measured),
-                xytext=(6, -3),
-                fontsize=7,
-                textcoords="offset points",
-                color="0.35",
+        for case, expected, (_, ahead, bound) in points:
+            colour = styles[case.law].colour
+            axes.plot(
+                expected,
+                float(ahead.median),
+                markers[case.data],
+                color=colour,
+                markerfacecolor="none" if bound else colour,
+                markersize=7,
             )
-        for name in groups:
-            axes.plot([], [], markers[name], color=styles[name].colour, label=name)
+        for law in laws:
+            axes.plot([], [], "s", color=styles[law].colour, label=law)
+        for name in data:
+            axes.plot([], [], markers[name], color="0.3", markerfacecolor="none", label=name)
         for axis in (axes.xaxis, axes.yaxis):
             set_log(axis, True)
-        axes.set_xlim(low, 1.6 * high)
+        axes.set_xlim(low, high)
         axes.set_ylim(low, high)
         axes.set_xlabel(f"sum of the steps of Adaptive 1 over that of {fixed}")
         axes.set_ylabel(f"updates of {fixed} over those of Adaptive 1")
         add_grid(axes)
-        axes.legend(loc="upper left")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 

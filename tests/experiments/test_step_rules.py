@@ -120,15 +120,18 @@ def test_the_optimum_is_a_minimum():
             assert objective(best + size * generator.normal(size=best.size)) > value
 
 
-def test_reached_reads_the_first_record_below():
+def test_reached_is_where_a_curve_comes_to_stay():
     curve = Curve(
         np.array([0, 10, 20, 30]),
         np.array([[0.0, 1.5, 2.5, 4.0]] * 2),
-        np.array([[1.0, 0.5, 0.1, 0.01], [1.0, 0.9, 0.8, 0.7]]),
+        np.array([[1.0, 0.5, 0.1, 0.01], [1.0, 0.05, 0.8, 0.7]]),
         1.0,
     )
     assert curve.reached(0.1).tolist() == [20.0, np.inf]
     assert curve.reached(0.1, axis="time").tolist() == [2.5, np.inf]
+    assert curve.reached(0.8).tolist() == [10.0, 10.0]
+    assert curve.reached(0.75).tolist() == [10.0, 30.0]
+    assert curve.reached(2.0).tolist() == [0.0, 0.0]
 
 
 def test_unknown_data_are_refused():
