@@ -40,7 +40,8 @@ class Settings:
     seeds: int = 2
     records: int = 600
     ratio: float = 1e-2  # gap, as a share of the first, that tuning aims at
-    multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    # steps tried, in units of gamma'
+    multiples: tuple[float, ...] = (0.0625, 0.25, 1.0, 4.0, 16.0, 64.0)
     multiples_large: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
 
 

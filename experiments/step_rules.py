@@ -1,8 +1,8 @@
 """Step-size rules on one problem and one law of delays: all steps of a grid, all seeds, in one compiled call a rule.
 
 A case says what is optimised, by which algorithm (aggregated gradients or block descent) and with which delays. Every rule
-is run at its theory step and at all multiples of it on one grid; a rule that is a constant step shares its runs with all
-other such rules.
+is run at its theory step and at all steps of one grid, the same for all: powers of two times gamma' = h / L. A rule that is
+a constant step shares its runs with all other such rules.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class Curve:
     update: np.ndarray  # int[R + 1]
     time: np.ndarray  # float[S, R + 1], time units
     gap: np.ndarray  # float[S, R + 1], P - P*
-    multiple: float  # of the theory step
+    multiple: float  # of gamma'
     at_edge: bool = False  # of the grid
 
     def reached(self, ratio: float, *, axis: str = "update") -> np.ndarray:
@@ -103,14 +103,14 @@ def run_case(
 
     Args:
         case: What is run.
-        multiples: Of the theory step; holds 1.
+        multiples: Steps of the grid in units of gamma', the theory step of the adaptive rules; holds 1.
         ratio: Gap that tuning aims at, as a share of the first.
         keys: Typed keys [S].
         records: Points of a curve.
 
     Returns:
-        Curves at the theory step and at the multiple that reaches the gap first (median over the seeds), and the sums of
-        the steps that the traces alone predict.
+        Curves at the theory step and at the step of the grid that reaches the gap first (median over the seeds), and the
+        sums of the steps that the traces alone predict.
     """
     grid = np.array(multiples)
     theory: dict[str, Curve] = {}
@@ -130,7 +130,7 @@ def run_constant(
 
     Args:
         case: What is run.
-        multiples: Of the first fixed rule's step, median over the seeds.
+        multiples: Of gamma'.
         ratio: Gap that tuning aims at, as a share of the first.
         keys: Typed keys [S].
         records: Points of a curve.
@@ -139,15 +139,15 @@ def run_constant(
         The fixed rules at their own steps, by name, and the best multiple.
     """
     grid = np.array(multiples)
-    base = float(np.median(next(iter(case.fixed.values()))))
     own = np.concatenate(list(case.fixed.values()))
-    every = np.concatenate([base * grid, own])
-    curves = _curves(case, constant, every, every / base, keys, records)
+    every = np.concatenate([case.step_size * grid, own])
+    curves = _curves(case, constant, every, every / case.step_size, keys, records)
     seeds, theory = len(case.traces), {}
     for place, name in enumerate(case.fixed):
         first = len(grid) + place * seeds
         gap = np.stack([curves[first + seed].gap[seed] for seed in range(seeds)])
-        theory[name] = Curve(curves[0].update, curves[0].time, gap, 1.0)
+        step = float(np.median(case.fixed[name]) / case.step_size)
+        theory[name] = Curve(curves[0].update, curves[0].time, gap, step)
     return theory, _best(curves[: len(grid)], ratio)
 
 

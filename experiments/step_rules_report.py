@@ -131,7 +131,8 @@ def _theory_table(outcomes: Sequence[Outcome], fixed: str) -> results.Table:
         columns,
         tuple(rows),
         "Updates from which the gap to the optimum stays within the given share of the first, each rule at its theory step,"
-        f" median over the seeds. '{fixed}' and the other fixed rules are told the longest delay of their own run. 'Predicted' is the ratio"
+        f" median over the seeds. '{fixed}' and the other fixed rules are told the longest delay of their own run."
+        " 'Predicted' is the ratio"
         " of the sums of the steps, from the delays alone, before anything is trained. Time in mean jobs of a fast worker"
         " (for sequences of delays: updates).",
     )
@@ -172,9 +173,9 @@ def _tuned_table(outcomes: Sequence[Outcome]) -> results.Table:
     return results.Table(
         columns,
         tuple(rows),
-        "The same with every rule at its best multiple (in brackets) of its theory step on one grid; the constant's"
-        " multiples are of 'sun'. Tuned on the runs that are shown: there is no noise but that of the delays. 'edge': the"
-        " best multiple is the last of the grid.",
+        "The same with every rule at the best step of one grid, the same for all (in brackets, in units of gamma'). Tuned on"
+        " the runs that are shown: there is no noise but that of the delays. 'edge': the best step is the first or last of"
+        " the grid.",
     )
 
 
@@ -317,7 +318,7 @@ def _ahead(ahead: results.Spread, bound: bool) -> str:
 def _with_multiple(reached: float, curve: Curve) -> str:
     edge = ", edge" if curve.at_edge else ""
     when = format_number(reached) if np.isfinite(reached) else "not reached"
-    return f"{when} ({curve.multiple:g}x{edge})"
+    return f"{when} ({curve.multiple:g}{edge})"
 
 
 def _share(value: float) -> str:

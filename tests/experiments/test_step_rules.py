@@ -18,7 +18,7 @@ def aggregated():
         laws=tuple(law for law in piag.WORKERS + piag.SEQUENCES if law != "outages"),
         n_updates=6000,
         seeds=1,
-        multiples=(1.0, 8.0),
+        multiples=(0.125, 1.0),
     )
     return {outcome.case.law: outcome for outcome in piag.outcomes(settings)}
 
@@ -58,7 +58,7 @@ def test_no_run_gets_below_the_independent_optimum(aggregated):
 
 def test_tuning_looks_at_the_same_multiples_for_all(aggregated):
     for outcome in aggregated.values():
-        assert {curve.multiple for curve in outcome.tuned.values()} <= {1.0, 8.0}
+        assert {curve.multiple for curve in outcome.tuned.values()} <= {0.125, 1.0}
         assert np.median(outcome.tuned["constant"].reached(1e-2)) <= np.median(
             outcome.theory["sun"].reached(1e-2)
         )
