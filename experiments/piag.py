@@ -22,7 +22,7 @@ from experiments import step_rules_report
 from experiments.asgrad import seed_keys
 from experiments.parts import Part, run_alone
 from experiments.regularized import SAFETY, Regularized, regularized
-from experiments.step_rules import Case, Curve, Outcome, Rule, run_case, run_constant
+from experiments.step_rules import CONSTANT, Case, Curve, Outcome, Rule, run_case
 
 SHAPE = (
     30.0  # of the gamma distribution of a job's time: its standard deviation is 18 % of its mean
@@ -190,9 +190,14 @@ def synchronous(settings: Settings, name: str, law: str) -> dict[str, Curve]:
         start=chosen.start,
         optimum=chosen.optimum,
     )
-    records = settings.n_rounds // 4
-    theory, tuned = run_constant(case, settings.multiples, settings.ratio, key[None], records)
-    return {"theory": theory["h / L"], "tuned": tuned}
+    found = run_case(
+        case,
+        multiples=settings.multiples,
+        ratio=settings.ratio,
+        keys=key[None],
+        records=settings.n_rounds // 4,
+    )
+    return {"theory": found.theory["h / L"], "tuned": found.tuned[CONSTANT]}
 
 
 def _synchronous_table(settings: Settings, found: list[Outcome]) -> results.Table:

@@ -1,8 +1,8 @@
 """Step-size rules on one problem and one law of delays: all steps of a grid, all seeds, in one compiled call a rule.
 
 A case says what is optimised, by which algorithm (aggregated gradients or block descent) and with which delays. Every rule
-is run at its theory step and at all steps of one grid, the same for all: powers of two times gamma' = h / L. A rule that is
-a constant step shares its runs with all other such rules.
+is run at its theory step and at all steps of one grid, the same for all: powers of two times gamma' = h / L. All runs
+of a case share one compilation.
 """
 
 from collections.abc import Callable
@@ -10,23 +10,56 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from asyncjax import problems, results, simulation, steps, traces
 
 Rule = optax.GradientTransformationExtraArgs
-ADAPTIVE: dict[str, Callable[[Any], Rule]] = {
-    "Adaptive 1": lambda step_size: steps.scale_by_adaptive_1(step_size, 0.9, max_delay=512),
-    "Adaptive 2": lambda step_size: steps.scale_by_adaptive_2(step_size, max_delay=512),
-    "c/(delay+1)": lambda step_size: steps.scale_by_delay(lambda late: 1 / (late + 1), step_size),
+MAX_DELAY = 512
+# The relative step of each rule from the room that the window leaves, and the delay.
+RELATIVE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "Adaptive 1": steps.adaptive_1_rule(0.9),
+    "Adaptive 2": steps.adaptive_2_rule(),
+    "c/(delay+1)": lambda room, delay: 1 / (delay + 1).astype(room.dtype),
+    "constant": lambda room, delay: jnp.ones_like(room),
 }
 CONSTANT = "constant"
+ADAPTIVE = tuple(name for name in RELATIVE if name != CONSTANT)
 
 
-def constant(step_size: Any) -> Rule:
-    """A constant step."""
-    return steps.worst_case(step_size, 0)
+def rule_of(name: str, step_size: Any) -> Rule:
+    """A rule of `RELATIVE` as a transformation."""
+    return steps.scale_by_window(RELATIVE[name], step_size, max_delay=MAX_DELAY)
+
+
+# Made once, so that a prediction compiles once.
+_PREDICTED = {name: rule_of(name, 1.0) for name in ("Adaptive 1", "Adaptive 2")}
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Rules with their steps by a number, so that one compiled sweep runs them all.
+
+    Attributes:
+        rule: Names, N of them.
+        step_size: One each.
+    """
+
+    rule: tuple[str, ...]
+    step_size: tuple[float, ...]
+
+    def __call__(self, number: Any) -> Rule:
+        """The rule of a number, which may be traced."""
+        place = jnp.round(number).astype(jnp.int32)
+        names = list(RELATIVE)
+        which = jnp.array([names.index(name) for name in self.rule], jnp.int32)[place]
+
+        def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
+            return jnp.stack([step(room, delay) for step in RELATIVE.values()])[which]
+
+        return steps.scale_by_window(relative, jnp.array(self.step_size)[place], MAX_DELAY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,70 +146,53 @@ def run_case(
         sums of the steps that the traces alone predict.
     """
     grid = np.array(multiples)
-    theory: dict[str, Curve] = {}
-    tuned: dict[str, Curve] = {}
-    for name, rule in ADAPTIVE.items():
-        curves = _curves(case, rule, case.step_size * grid, grid, keys, records)
-        theory[name] = curves[list(multiples).index(1.0)]
-        tuned[name] = _best(curves, ratio)
-    fixed, tuned[CONSTANT] = run_constant(case, multiples, ratio, keys, records)
-    return Outcome(case, theory | fixed, tuned, _predicted(case))
-
-
-def run_constant(
-    case: Case, multiples: tuple[float, ...], ratio: float, keys: jax.Array, records: int
-) -> tuple[dict[str, Curve], Curve]:
-    """Runs all constant steps of a case in one call.
-
-    Args:
-        case: What is run.
-        multiples: Of gamma'.
-        ratio: Gap that tuning aims at, as a share of the first.
-        keys: Typed keys [S].
-        records: Points of a curve.
-
-    Returns:
-        The fixed rules at their own steps, by name, and the best multiple.
-    """
-    grid = np.array(multiples)
-    own = np.concatenate(list(case.fixed.values()))
-    every = np.concatenate([case.step_size * grid, own])
-    curves = _curves(case, constant, every, every / case.step_size, keys, records)
-    seeds, theory = len(case.traces), {}
+    fixed = [(name, step) for name, own in case.fixed.items() for step in own]
+    chosen = [(name, step) for name in RELATIVE for step in case.step_size * grid]
+    chosen += [(CONSTANT, step) for _, step in fixed]
+    curves = _curves(case, chosen, keys, records)
+    theory, tuned = {}, {}
+    for place, name in enumerate(RELATIVE):
+        own = curves[place * len(grid) : (place + 1) * len(grid)]
+        tuned[name] = _best(own, ratio)
+        if name != CONSTANT:
+            theory[name] = own[list(multiples).index(1.0)]
+    # Each fixed rule has a step of its own for each seed.
+    of_seed = curves[len(RELATIVE) * len(grid) :]
     for place, name in enumerate(case.fixed):
-        first = len(grid) + place * seeds
-        gap = np.stack([curves[first + seed].gap[seed] for seed in range(seeds)])
+        own = of_seed[place * len(keys) : (place + 1) * len(keys)]
+        gap = np.stack([curve.gap[seed] for seed, curve in enumerate(own)])
         step = float(np.median(case.fixed[name]) / case.step_size)
-        theory[name] = Curve(curves[0].update, curves[0].time, gap, step)
-    return theory, _best(curves[: len(grid)], ratio)
+        theory[name] = Curve(own[0].update, own[0].time, gap, step)
+    return Outcome(case, theory, tuned, _predicted(case))
 
 
 def _curves(
-    case: Case,
-    rule: Callable[[Any], Rule],
-    step_sizes: np.ndarray,
-    multiples: np.ndarray,
-    keys: jax.Array,
-    records: int,
+    case: Case, chosen: list[tuple[str, float]], keys: jax.Array, records: int
 ) -> list[Curve]:
-    n_updates = case.traces[0].n_updates
+    """Curves of rules with their steps, all in one compiled call."""
+    longest = max(int(age.max()) for age in case.ages)
+    assert longest <= MAX_DELAY, f"delays reach {longest}"
+    rules = Numbered(tuple(name for name, _ in chosen), tuple(float(step) for _, step in chosen))
     run = simulation.sweep(
         case.problem,
         list(case.traces),
-        lambda step_size: case.optimizer(rule(step_size)),
-        step_sizes,
+        lambda number: case.optimizer(rules(number)),
+        np.arange(len(chosen)),
         keys=keys,
-        record_every=max(1, n_updates // records),
+        record_every=max(1, case.traces[0].n_updates // records),
     )
     seeds = len(keys)
-    gap = np.asarray(run.records.loss, np.float64) - case.optimum  # [S, G, R]
+    gap = np.asarray(run.records.loss, np.float64) - case.optimum  # [S, N, R]
     gap = np.where(np.isfinite(gap), gap, np.inf)
     gap = np.concatenate([np.full((*gap.shape[:2], 1), case.start - case.optimum), gap], axis=2)
     time = np.asarray(run.records.time).reshape(-1, gap.shape[2] - 1)
     time = np.pad(np.broadcast_to(time, (seeds, time.shape[1])), ((0, 0), (1, 0)))
     update = np.ravel(np.asarray(run.records.version))[: gap.shape[2] - 1]
     update = np.pad(update, (1, 0))
-    return [Curve(update, time, gap[:, g], float(m)) for g, m in enumerate(multiples)]
+    return [
+        Curve(update, time, gap[:, place], step / case.step_size)
+        for place, (_, step) in enumerate(chosen)
+    ]
 
 
 def _best(curves: list[Curve], ratio: float) -> Curve:
@@ -192,13 +208,9 @@ def _best(curves: list[Curve], ratio: float) -> Curve:
 def _predicted(case: Case) -> dict[str, np.ndarray]:
     """Sums of the steps, from the delays alone."""
     sums = {
-        name: np.array(
-            [
-                steps.predict_steps(ADAPTIVE[name](case.step_size), age).step_size.sum()
-                for age in case.ages
-            ]
-        )
-        for name in ("Adaptive 1", "Adaptive 2")
+        name: np.array([steps.predict_steps(rule, age).step_size.sum() for age in case.ages])
+        for name, rule in _PREDICTED.items()
     }
+    sums = {name: case.step_size * values for name, values in sums.items()}
     count = len(case.ages[0])
     return sums | {name: step * count for name, step in case.fixed.items()}

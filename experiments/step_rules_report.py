@@ -11,7 +11,7 @@ from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.tables import format_number, format_spread
 from experiments.parts import Part
-from experiments.step_rules import ADAPTIVE, CONSTANT, Curve, Outcome
+from experiments.step_rules import ADAPTIVE, CONSTANT, Curve, Outcome, rule_of
 
 RATIOS = (0.3, 0.1, 0.01, 0.001)  # gaps, as shares of the first
 
@@ -247,7 +247,7 @@ def _steps(outcome: Outcome, fixed: str) -> Any:
         above.set_ylabel("delay [updates]")
         above.set_title(f"{case.data}, {case.law}")
         for name in ("Adaptive 1", "Adaptive 2"):
-            found = predict_steps(ADAPTIVE[name](1.0), age).step_size[window]
+            found = predict_steps(rule_of(name, 1.0), age).step_size[window]
             below.plot(
                 window,
                 np.where(found > 0, found, np.nan),

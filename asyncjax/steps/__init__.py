@@ -62,7 +62,14 @@ Example:
 """
 
 from asyncjax.steps.ada_delay import AdaDelayState, scale_by_ada_delay
-from asyncjax.steps.adaptive import AdaptiveState, scale_by_adaptive_1, scale_by_adaptive_2
+from asyncjax.steps.adaptive import (
+    AdaptiveState,
+    adaptive_1_rule,
+    adaptive_2_rule,
+    scale_by_adaptive_1,
+    scale_by_adaptive_2,
+    scale_by_window,
+)
 from asyncjax.steps.aggregation import AverageWorkersState, average_workers
 from asyncjax.steps.blocks import BlockState, block_labels, draw_block, random_block, update_block
 from asyncjax.steps.clipping import clip_by_delay
@@ -127,7 +134,9 @@ __all__ = [
     "StageDelayState",
     "StepSchedule",
     "StepSizeState",
+    "adaptive_1_rule",
     "adaptive_1_schedule",
+    "adaptive_2_rule",
     "adaptive_2_schedule",
     "aggregated",
     "as_schedule",
@@ -167,6 +176,7 @@ __all__ = [
     "scale_by_measured_time",
     "scale_by_stage_delay",
     "scale_by_staleness",
+    "scale_by_window",
     "scale_by_worker_time",
     "simplex",
     "sun",

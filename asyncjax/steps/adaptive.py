@@ -184,10 +184,8 @@ def scale_by_adaptive_1(
     Reference:
       Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    check_at_least(step_size, "step_size", 0)
     check_fraction(alpha, "alpha")
-    check_count(max_delay, "max_delay")
-    return _scale_by_adaptive(step_size, max_delay, adaptive_1_rule(alpha))
+    return scale_by_window(adaptive_1_rule(alpha), step_size, max_delay)
 
 
 def scale_by_adaptive_2(
@@ -230,14 +228,48 @@ def scale_by_adaptive_2(
     Reference:
       Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
+    return scale_by_window(adaptive_2_rule(), step_size, max_delay)
+
+
+def scale_by_window(
+    rule: Rule, step_size: jax.typing.ArrayLike, max_delay: int = 4096
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by gamma' times any function of the room that the window leaves.
+
+    What Adaptive 1 and 2 have in common, for rules of one's own. A rule keeps the principle
+    0 <= gamma_k <= max(0, gamma' - window_k) if it returns at most the room. Every `update` needs
+    the extra `delay`.
+
+    Args:
+      rule: function of (room, delay), a float in [0, 1] and an int32 scalar, that returns the relative
+        step gamma_k / gamma'; `room` is max(0, 1 - window_k / gamma').
+      step_size: gamma', as for `scale_by_adaptive_1`.
+      max_delay: longest delay that is served, in updates.
+
+    Returns:
+      A transformation whose state has the fields `last_step_size` and `delay_overflows`.
+
+    Raises:
+      TypeError: in `update`, if `delay` is missing.
+      ValueError: if `step_size` is negative or `max_delay` below 1.
+
+    Example:
+      Half of the room, but never more than 1 / (delay + 1):
+
+      >>> cautious = scale_by_window(
+      ...     lambda room, delay: jnp.minimum(room / 2, 1 / (delay + 1)), 1.0, max_delay=8
+      ... )
+      >>> state = cautious.init(jnp.float32(0.0))
+      >>> for delay in (0, 1, 1):
+      ...     update, state = cautious.update(jnp.float32(1.0), state, delay=delay)
+      ...     print(float(update))
+      0.5
+      0.25
+      0.375
+    """
     check_at_least(step_size, "step_size", 0)
     check_count(max_delay, "max_delay")
-    return _scale_by_adaptive(step_size, max_delay, adaptive_2_rule())
 
-
-def _scale_by_adaptive(
-    step_size: jax.typing.ArrayLike, max_delay: int, rule: Rule
-) -> optax.GradientTransformationExtraArgs:
     def init(params: optax.Params) -> AdaptiveState:
         return start_adaptive(max_delay, wide_dtype(params))
 

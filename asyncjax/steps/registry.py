@@ -10,7 +10,7 @@ import jax
 import optax
 
 from asyncjax.steps.ada_delay import scale_by_ada_delay
-from asyncjax.steps.adaptive import scale_by_adaptive_1, scale_by_adaptive_2
+from asyncjax.steps.adaptive import scale_by_adaptive_1, scale_by_adaptive_2, scale_by_window
 from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.blocks import random_block, update_block
 from asyncjax.steps.clipping import clip_by_delay
@@ -41,6 +41,7 @@ def _sgd_with(schedule: Any) -> optax.GradientTransformationExtraArgs:
 TRANSFORMS: dict[str, Callable[[], optax.GradientTransformationExtraArgs]] = {
     "scale_by_adaptive_1": lambda: scale_by_adaptive_1(0.9, max_delay=16),
     "scale_by_adaptive_2": lambda: scale_by_adaptive_2(0.9, max_delay=16),
+    "scale_by_window": lambda: scale_by_window(lambda room, delay: room / 2, 0.9, max_delay=16),
     "adaptive_1_schedule": lambda: _sgd_with(
         adaptive_1_schedule(0.9, max_delay=16, dtype="float32")
     ),

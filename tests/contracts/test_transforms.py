@@ -13,6 +13,7 @@ SMALL = optax.scale(-0.2)
 CASES = {
     "scale_by_adaptive_1": (["delay"], DESCENT),
     "scale_by_adaptive_2": (["delay"], DESCENT),
+    "scale_by_window": (["delay"], DESCENT),
     "adaptive_1_schedule": (["delay"], None),
     "adaptive_2_schedule": (["delay"], None),
     "worst_case_schedule": ([], None),
