@@ -10,12 +10,22 @@ MAY_IMPORT = {
     "storage": set(),
     "clocks": set(),
     "buffers": set(),
+    "orders": set(),
     "problems": set(),
     "testing": set(),
     "steps": {"buffers"},
     "traces": {"clocks", "storage"},
     "results": {"traces", "storage"},
-    "simulation": {"clocks", "traces", "buffers", "steps", "problems", "results", "storage"},
+    "simulation": {
+        "clocks",
+        "traces",
+        "buffers",
+        "steps",
+        "orders",
+        "problems",
+        "results",
+        "storage",
+    },
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

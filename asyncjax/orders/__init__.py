@@ -1,0 +1,83 @@
+"""Example orders: which example comes next.
+
+Each factory returns an `Order`, a frozen dataclass of four pure functions; the state is a pytree with
+fixed shapes and dtypes that travels through `jax.jit`, `jax.vmap` and `jax.lax.scan`. This room imports
+no other.
+
+| factory | next epoch | vectors kept |
+|---|---|---|
+| `reshuffled(n, n_workers=None)` | a new random order | 0 |
+| `shuffled_once(n, n_workers=None)` | the same random order | 0 |
+| `flip_flop(n, n_workers=None)` | a random order, then its reverse | 0 |
+| `herded(vectors)` | the greedy order of known vectors | 0 |
+| `grab(n, dim)` | balances gradients less the stale mean | 3 |
+| `recursive(n, dim, depth=3)` | the same by a tree of balancers | 2^(depth+1) + 1 |
+| `pair_balanced(n, dim)` | balances differences of pairs | 2 |
+| `probabilistic(n, dim, c)` | the same by a self-balancing walk | 2 |
+| `kernel_halving(n, dim, epochs)` | the same by kernel halving | 2 |
+| `independent(n_workers, n, dim)` | `pair_balanced` in every worker | 2 m |
+| `coordinated(n_workers, n, dim)` | pairs of all workers against one sum | m + 1 |
+
+Kernels: `balance_signs`, `pair_signs`, `reorder`, `prefix_norms`.
+
+Example:
+  Prefix sums of fixed vectors, before and after five reorderings:
+
+  >>> import jax
+  >>> import jax.numpy as jnp
+  >>> from asyncjax import orders
+  >>> vectors = jax.random.normal(jax.random.key(0), (128, 8))
+  >>> order = orders.pair_balanced(128, 8)
+  >>> def epoch(state, _):
+  ...     visited = order.permutation(state)
+  ...     state = order.observe(state, jnp.arange(128), vectors[visited])
+  ...     return order.end_epoch(state), orders.prefix_norms(vectors, visited).l2
+  >>> _, norms = jax.lax.scan(epoch, order.init(jax.random.key(1)), length=6)
+  >>> bool(norms[-1] < norms[0] / 2)
+  True
+"""
+
+from asyncjax.orders.balancing import balance_signs, pair_signs
+from asyncjax.orders.coordinated import coordinated
+from asyncjax.orders.flip_flop import flip_flop
+from asyncjax.orders.grab import GrabState, grab
+from asyncjax.orders.herded import herded
+from asyncjax.orders.independent import independent
+from asyncjax.orders.kernel_halving import HalvingBalance, kernel_halving
+from asyncjax.orders.order import Order
+from asyncjax.orders.pair_balanced import pair_balanced
+from asyncjax.orders.pair_order import PairState
+from asyncjax.orders.prefixes import PrefixNorms, prefix_norms
+from asyncjax.orders.probabilistic import WalkBalance, probabilistic
+from asyncjax.orders.recursive import RecursiveState, recursive
+from asyncjax.orders.registry import ORDERS
+from asyncjax.orders.reordering import reorder
+from asyncjax.orders.reshuffled import ReshuffledState, reshuffled
+from asyncjax.orders.shuffled_once import shuffled_once
+
+__all__ = [
+    "ORDERS",
+    "GrabState",
+    "HalvingBalance",
+    "Order",
+    "PairState",
+    "PrefixNorms",
+    "RecursiveState",
+    "ReshuffledState",
+    "WalkBalance",
+    "balance_signs",
+    "coordinated",
+    "flip_flop",
+    "grab",
+    "herded",
+    "independent",
+    "kernel_halving",
+    "pair_balanced",
+    "pair_signs",
+    "prefix_norms",
+    "probabilistic",
+    "recursive",
+    "reorder",
+    "reshuffled",
+    "shuffled_once",
+]

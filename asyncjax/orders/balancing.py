@@ -1,0 +1,187 @@
+"""Signs that keep a sum of vectors short.
+
+    s = +1 if <r, z> <= 0 else -1          r <- r + s z
+
+Each vector is added or subtracted, whichever makes the running sum shorter: |r + z| <= |r - z| gives
++1. A tie, <r, z> exactly 0, gives +1. The greedy rule of Lu, Guo, De Sa 2022 (GraB, arXiv 2205.10733).
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.arguments import check_count, check_vectors
+
+
+def balance_signs(
+    vectors: jax.typing.ArrayLike, running_sum: jax.typing.ArrayLike, block: int = 1
+) -> tuple[jax.Array, jax.Array]:
+    """Chooses a sign for every vector, in sequence.
+
+    s_k = +1 if <r, z_k> <= 0 else -1, r <- r + s_k z_k.
+
+    Args:
+      vectors: float[K, d], the vectors z_k.
+      running_sum: float[d], the sum r so far.
+      block: vectors decided from one Gram matrix; 1 is a scan of dots. Every block size makes the
+        same decisions (up to rounding where <r, z> nearly vanishes); which is fastest depends on the
+        machine.
+
+    Returns:
+      Signs int8[K], and the running sum float[d] after all of them. Computed in float32, or in float64
+      if one argument is.
+
+    Raises:
+      TypeError: if an argument is not real, or `block` is not a static integer.
+      ValueError: if shapes do not fit, or `block` is below 1.
+
+    Example:
+      >>> vectors = jnp.array([[3.0], [1.0], [-2.0], [2.0], [0.0]])
+      >>> signs, running_sum = balance_signs(vectors, jnp.zeros(1))
+      >>> signs.tolist(), running_sum.tolist()
+      ([1, -1, 1, 1, 1], [2.0])
+
+    Reference:
+      Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random Reshuffling",
+      arXiv 2205.10733.
+    """
+    return _balance(vectors, running_sum, block, "vectors")
+
+
+def pair_signs(
+    differences: jax.typing.ArrayLike, running_sum: jax.typing.ArrayLike, block: int = 1
+) -> tuple[jax.Array, jax.Array]:
+    """Chooses opposite signs for the two examples of every pair.
+
+    The rule of `balance_signs` on the differences z_k = v_{2k} - v_{2k+1}: example 2k gets s_k and
+    example 2k+1 gets -s_k. `reorder` then puts pair k at places k and n - 1 - k.
+
+    Args:
+      differences: float[K, d].
+      running_sum: float[d], the sum r so far.
+      block: as in `balance_signs`.
+
+    Returns:
+      Signs int8[2K], one an example, and the running sum float[d]. For an odd last example append 0.
+
+    Raises:
+      TypeError: if an argument is not real, or `block` is not a static integer.
+      ValueError: if shapes do not fit, or `block` is below 1.
+
+    Example:
+      >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))
+      >>> signs.tolist()
+      [1, -1, -1, 1]
+
+    Reference:
+      Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated Training",
+      arXiv 2302.00845.
+    """
+    signs, running_sum = _balance(differences, running_sum, block, "differences")
+    return jnp.stack([signs, -signs], axis=1).reshape(-1), running_sum
+
+
+def add_signed(running_sum: jax.Array, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Adds or subtracts one vector: the sign rule itself.
+
+    Args:
+      running_sum: float[d].
+      vector: float[d], in the same dtype.
+
+    Returns:
+      The new running sum, and whether the vector was added, bool[].
+
+    Example:
+      >>> running_sum, is_plus = add_signed(jnp.array([2.0]), jnp.array([3.0]))
+      >>> running_sum.tolist(), bool(is_plus)
+      ([-1.0], False)
+    """
+    is_plus = inner_product(running_sum, vector) <= 0
+    return jnp.where(is_plus, running_sum + vector, running_sum - vector), is_plus
+
+
+def inner_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The inner product of two vectors at the highest precision that the device offers.
+
+    Lower precisions, which matrix units use by default, may turn a sign that is nearly a tie.
+
+    Args:
+      a: float[d].
+      b: float[d].
+
+    Returns:
+      float[].
+
+    Example:
+      >>> float(inner_product(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))
+      11.0
+    """
+    return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def as_signs(is_plus: jax.Array) -> jax.Array:
+    """Turns truth values into signs.
+
+    Args:
+      is_plus: bool of any shape.
+
+    Returns:
+      int8: +1 for True, -1 for False.
+
+    Example:
+      >>> as_signs(jnp.array([True, False])).tolist()
+      [1, -1]
+    """
+    return jnp.where(is_plus, jnp.int8(1), jnp.int8(-1))
+
+
+def _balance(
+    vectors: jax.typing.ArrayLike, running_sum: jax.typing.ArrayLike, block: int, name: str
+) -> tuple[jax.Array, jax.Array]:
+    block = check_count(block, "block")
+    vectors = check_vectors(vectors, name)
+    running_sum = check_vectors(jnp.asarray(running_sum)[None], "running_sum")[0]
+    if running_sum.shape[0] != vectors.shape[1]:
+        raise ValueError(
+            f"running_sum must have shape [d] = ({vectors.shape[1]},), got {running_sum.shape}."
+        )
+    dtype = jnp.promote_types(vectors.dtype, running_sum.dtype)
+    vectors, running_sum = vectors.astype(dtype), running_sum.astype(dtype)
+    if block == 1:
+        return _one_by_one(vectors, running_sum)
+    return _in_blocks(vectors, running_sum, min(block, max(vectors.shape[0], 1)))
+
+
+@jax.jit
+def _one_by_one(vectors: jax.Array, running_sum: jax.Array) -> tuple[jax.Array, jax.Array]:
+    running_sum, is_plus = jax.lax.scan(add_signed, running_sum, vectors)
+    return as_signs(is_plus), running_sum
+
+
+@partial(jax.jit, static_argnames="block")
+def _in_blocks(
+    vectors: jax.Array, running_sum: jax.Array, block: int
+) -> tuple[jax.Array, jax.Array]:
+    """The same decisions from the Gram matrix of each block; the tail is padded by rows of zeros."""
+    n_vectors, dim = vectors.shape
+    n_blocks = -(-n_vectors // block)
+    padded = jnp.pad(vectors, ((0, n_blocks * block - n_vectors), (0, 0)))
+    highest = jax.lax.Precision.HIGHEST
+
+    def decide(inner: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        k, gram_row = row
+        is_plus = inner[k] <= 0
+        return jnp.where(is_plus, inner + gram_row, inner - gram_row), is_plus
+
+    def step(running_sum: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        gram = jnp.matmul(rows, rows.T, precision=highest)
+        inner = jnp.matmul(rows, running_sum, precision=highest)
+        _, is_plus = jax.lax.scan(decide, inner, (jnp.arange(block), gram))
+        signs = as_signs(is_plus)
+        change = jnp.matmul(signs.astype(rows.dtype), rows, precision=highest)
+        return running_sum + change, signs
+
+    blocks = padded.reshape(n_blocks, block, dim)
+    running_sum, signs = jax.lax.scan(step, running_sum, blocks)
+    return signs.reshape(-1)[:n_vectors], running_sum

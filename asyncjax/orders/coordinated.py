@@ -1,0 +1,93 @@
+"""CD-GraB: m workers balance one common sum.
+
+    for k = 0 .. n/2 - 1:  for j = 0 .. m-1:
+        z = g^j_{2k} - g^j_{2k+1}      s = +1 if <r, z> <= 0 else -1      r <- r + s z
+        worker j: its pair k goes to places k and n - 1 - k of its own next order
+
+Only the sum over the workers has to be balanced, since the server steps with their mean (Cooper et
+al. 2023, arXiv 2302.00845). It is `pair_balanced` on one stream in which the workers' k-th pairs
+alternate. Examples never move between workers.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.arguments import check_count, check_observation, check_shards
+from asyncjax.orders.first_orders import random_orders
+from asyncjax.orders.order import Order
+from asyncjax.orders.pair_order import GREEDY, PairState, end_pairs, observe_pairs, start
+from asyncjax.orders.shards import spread, visits
+
+
+def coordinated(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
+    """Orders the examples of m workers by balancing one sum common to all.
+
+    Args:
+      n_workers: number of workers m.
+      n: examples of each worker; or m numbers, one a worker.
+      dim: length d of a gradient (ravelled).
+
+    Returns:
+      An `Order` with `permutation` int32[m, n] in local indices and gradients float[m, B, d] at steps
+      common to all workers; it keeps m + 1 vectors of length d. The first orders are random and
+      differ between workers.
+
+      Workers with unequal numbers of examples: an epoch has as many steps as the largest shard, and
+      smaller ones are spread evenly over it: worker j visits its i-th example at step
+      floor((2 i + 1) n / (2 n_j)). At the other steps it is idle: its entry of `permutation` is -1 and
+      its gradient is ignored, whatever it is. No example is dropped; an odd last example takes the
+      middle of its own worker's order. A pair is decided at the step of its second example.
+
+    Raises:
+      TypeError: if a number is not a static integer.
+      ValueError: if a number is below 1, or `n` has another length than m; in `observe` if shapes do
+        not fit.
+
+    Example:
+      >>> order = coordinated(2, (4, 3), 1)
+      >>> state = order.init(jax.random.key(0))
+      >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
+      >>> order.permutation(order.end_epoch(state)).shape
+      (2, 4)
+
+    Reference:
+      Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated Training",
+      arXiv 2302.00845.
+    """
+    counts, dim = check_shards(n, n_workers), check_count(dim, "dim")
+
+    def init(key: jax.Array) -> PairState:
+        return start(random_orders(key, counts), jnp.zeros(dim, float), dim)
+
+    def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
+        positions, gradients = check_observation(
+            positions, gradients, dim=dim, n_workers=len(counts)
+        )
+        return _observe(state, positions, gradients, counts)
+
+    return Order(
+        init,
+        lambda state: spread(state.order, counts),
+        observe,
+        lambda state: _end_epoch(state, counts),
+        n=max(counts),
+        n_workers=len(counts),
+        counts=counts,
+        dim=dim,
+    )
+
+
+@partial(jax.jit, static_argnums=3)
+def _observe(
+    state: PairState, positions: jax.Array, gradients: jax.Array, counts: tuple[int, ...]
+) -> PairState:
+    return observe_pairs(GREEDY, state, visits(positions, counts), gradients)
+
+
+@partial(jax.jit, static_argnums=1)
+def _end_epoch(state: PairState, counts: tuple[int, ...]) -> PairState:
+    return end_pairs(GREEDY, state, jnp.asarray(counts, jnp.int32))

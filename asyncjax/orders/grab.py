@@ -1,0 +1,131 @@
+"""GraB: balance each gradient, centred by the mean of the epoch before.
+
+    z_t = g_t - mu      s_t = +1 if <r, z_t> <= 0 else -1      r <- r + s_t z_t      r = 0 at each epoch start
+    mu <- mean of the raw g_t of this epoch, from the next epoch on (0 in the first)
+
+(Lu, Guo, De Sa 2022, arXiv 2205.10733.) The mean is stale by one epoch, which is what makes the rule
+run with three vectors instead of all gradients.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.arguments import check_count, check_observation
+from asyncjax.orders.balancing import add_signed, as_signs
+from asyncjax.orders.first_orders import random_order
+from asyncjax.orders.order import Order
+from asyncjax.orders.reordering import reorder
+
+
+class GrabState(NamedTuple):
+    """State of `grab`."""
+
+    order: jax.Array  # int32[n], the example of each step of this epoch
+    signs: jax.Array  # int8[n], by step; 0: not seen
+    running_sum: jax.Array  # float[d], the signed sum r of this epoch
+    mean_gradient: jax.Array  # float[d], mu, of the epoch before
+    gradient_sum: jax.Array  # float[d], of the raw gradients of this epoch
+
+
+def grab(n: int, dim: int) -> Order:
+    """Orders the next epoch by balancing the centred gradients of this one.
+
+    s_t = +1 if <r, g_t - mu> <= 0 else -1; `reorder` places the examples by their signs.
+
+    Args:
+      n: number of examples.
+      dim: length d of a gradient (ravelled).
+
+    Returns:
+      An `Order`; it keeps 3 vectors of length d, in float32 (float64 where JAX runs in double
+      precision). The first order is random. If an epoch ends early, the new mean is that of the
+      gradients seen, or the old one if there were none.
+
+    Raises:
+      TypeError: if a number is not a static integer.
+      ValueError: if a number is below 1; in `observe` if shapes do not fit.
+
+    Example:
+      >>> order = grab(4, 1)
+      >>> state = order.init(jax.random.key(0))
+      >>> first = order.permutation(state)
+      >>> gradients = jnp.array([[1.0], [2.0], [-3.0], [-1.0]])  # by step
+      >>> state = order.end_epoch(order.observe(state, jnp.arange(4), gradients))
+      >>> bool((order.permutation(state) == first[jnp.array([0, 3, 2, 1])]).all())
+      True
+      >>> state.mean_gradient.tolist()
+      [-0.25]
+
+    Reference:
+      Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random Reshuffling",
+      arXiv 2205.10733.
+    """
+    n, dim = check_count(n, "n"), check_count(dim, "dim")
+
+    def init(key: jax.Array) -> GrabState:
+        zeros = (jnp.zeros(dim, float) for _ in range(3))
+        return GrabState(random_order(key, n), jnp.zeros(n, jnp.int8), *zeros)
+
+    def observe(state: GrabState, positions: Any, gradients: Any) -> GrabState:
+        return _observe(state, *check_observation(positions, gradients, dim=dim))
+
+    return Order(init, lambda state: state.order, observe, _end_epoch, n=n, dim=dim)
+
+
+@jax.jit
+def _observe(state: GrabState, positions: jax.Array, gradients: jax.Array) -> GrabState:
+    n, dtype = state.signs.shape[0], state.running_sum.dtype
+    is_step = (positions >= 0) & (positions < n)
+
+    def step(
+        sums: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        (running_sum, gradient_sum), (gradient, is_step) = sums, row
+        gradient = jnp.where(is_step, gradient.astype(dtype), 0)
+        centred = jnp.where(is_step, gradient - state.mean_gradient, 0)
+        running_sum, is_plus = add_signed(running_sum, centred)
+        return (running_sum, gradient_sum + gradient), as_signs(is_plus)
+
+    sums, signs = jax.lax.scan(step, (state.running_sum, state.gradient_sum), (gradients, is_step))
+    return GrabState(
+        order=state.order,
+        signs=state.signs.at[jnp.where(is_step, positions, n)].set(signs, mode="drop"),
+        running_sum=sums[0],
+        mean_gradient=state.mean_gradient,
+        gradient_sum=sums[1],
+    )
+
+
+@jax.jit
+def _end_epoch(state: GrabState) -> GrabState:
+    return GrabState(
+        order=reorder(state.order, state.signs),
+        signs=jnp.zeros_like(state.signs),
+        running_sum=jnp.zeros_like(state.running_sum),
+        mean_gradient=mean_seen(
+            state.gradient_sum, jnp.sum(state.signs != 0, dtype=jnp.int32), state.mean_gradient
+        ),
+        gradient_sum=jnp.zeros_like(state.gradient_sum),
+    )
+
+
+def mean_seen(gradient_sum: jax.Array, n_seen: jax.Array, old_mean: jax.Array) -> jax.Array:
+    """Takes the mean of the gradients of an epoch, or the old one if there were none.
+
+    Args:
+      gradient_sum: float[d].
+      n_seen: int32[], number of gradients in the sum.
+      old_mean: float[d].
+
+    Returns:
+      float[d].
+
+    Example:
+      >>> mean_seen(jnp.array([6.0]), jnp.int32(3), jnp.array([9.0])).tolist()
+      [2.0]
+      >>> mean_seen(jnp.array([0.0]), jnp.int32(0), jnp.array([9.0])).tolist()
+      [9.0]
+    """
+    return jnp.where(n_seen > 0, gradient_sum / jnp.maximum(n_seen, 1), old_mean)

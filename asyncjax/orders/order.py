@@ -1,0 +1,69 @@
+"""An example order: which example is visited at which step of an epoch.
+
+    state = init(key)      o = permutation(state)      state = observe(state, steps, gradients)      state = end_epoch(state)
+
+Four pure functions. An order may look at the gradients of an epoch and choose the next one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+
+@dataclass(frozen=True)
+class Order:
+    """Pure functions of an example order, and what is known of it before it runs.
+
+    An epoch has n steps; a unit of data (an example or a microbatch) is visited at each.
+
+    * `init(key)` is the state before the first epoch; the key is typed (`jax.random.key`).
+    * `permutation(state)` is int32[n]: entry t is the example of step t. With m workers int32[m, n],
+      each row in local indices of its worker. It stays as it is within an epoch.
+    * `observe(state, positions, gradients)` tells the order the gradients float[B, d] (m workers:
+      [m, B, d]) of the steps int32[B] of this epoch. Steps come in increasing sequence without gaps,
+      in batches of any size; where the epoch is cut changes nothing. A row whose step lies outside
+      0 .. n-1 is padding: it is ignored, even if it is NaN.
+    * `end_epoch(state)` turns to the next epoch.
+
+    All leaves of a state are jax arrays with fixed shapes and dtypes, so that it goes through `jit`,
+    `scan`, `vmap` over keys and donation, and can be saved and restored at any step.
+
+    The orders of this room copy NumPy arrays before they look at them, so that a buffer may be used again
+    at once. In a `jit` of one's own the program may read the buffer until it has finished.
+
+    The first four fields make an order of one's own; the rest has defaults.
+
+    Attributes:
+      n: steps of an epoch: examples (of the worker that has most); None if not known.
+      n_workers: number of workers m; None for an order of one worker without the leading axis.
+      counts: with m workers, the examples of each. A worker with fewer than n is idle at n - counts[j]
+        steps of the epoch: there `permutation` is -1, and its gradients are ignored.
+      dim: length d of the gradients that `observe` takes; None if it ignores them.
+      needs_gradients: False if `observe` may be left out, or be given None for the gradients; a
+        training loop then has no need of one gradient per example.
+
+    Example:
+      Always backwards:
+
+      >>> import jax.numpy as jnp
+      >>> backwards = Order(
+      ...     init=lambda key: jnp.arange(4, dtype=jnp.int32)[::-1],
+      ...     permutation=lambda state: state,
+      ...     observe=lambda state, positions, gradients: state,
+      ...     end_epoch=lambda state: state,
+      ... )
+      >>> backwards.permutation(backwards.init(jax.random.key(0))).tolist()
+      [3, 2, 1, 0]
+    """
+
+    init: Callable[[jax.Array], Any]
+    permutation: Callable[[Any], jax.Array]
+    observe: Callable[[Any, Any, Any], Any]
+    end_epoch: Callable[[Any], Any]
+    n: int | None = None
+    n_workers: int | None = None
+    counts: tuple[int, ...] | None = None
+    dim: int | None = None
+    needs_gradients: bool = True

@@ -1,0 +1,265 @@
+"""What all orders by pairs have in common; they differ in the rule that chooses a sign.
+
+    z_k = g_{2k} - g_{2k+1}      sign s_k from z_k and a balance      pair k goes to places k and n - 1 - k
+
+s_k = +1 puts the first of the pair in front, -1 the second. The balance (a running sum, and what else
+a rule needs) is carried from pair to pair and begins anew in every epoch. With several workers and
+one balance, time is the outer loop and the workers the inner one: a pair is decided at the step of its
+second example.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.arguments import check_count, check_observation
+from asyncjax.orders.balancing import add_signed, as_signs
+from asyncjax.orders.first_orders import random_order
+from asyncjax.orders.order import Order
+from asyncjax.orders.pairing import Pairs, find_pairs
+from asyncjax.orders.reordering import reorder_shard
+
+
+class PairState(NamedTuple):
+    """State of an order by pairs; without the axis m for a single worker."""
+
+    order: jax.Array  # int32[m, n], the examples in their sequence; -1 behind the last of a worker
+    signs: jax.Array  # int8[m, n], by place in this sequence; 0: not seen or not paired
+    waiting_gradient: jax.Array  # float[m, d], of the even step that waits for its partner, else 0
+    waiting_step: jax.Array  # int32[m], that step; -1: none waits
+    balance: Any  # of the rule: its running sum float[d], and more if it needs more
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """How a sign is chosen.
+
+    Attributes:
+      init: from a key and the zero vector of a running sum to the first balance.
+      sign: from the balance, a difference float[d] and the number of the pair to the balance after it
+        and whether the sign is +1. A difference of zeros must leave the balance unchanged.
+      restart: from the balance at the end of an epoch to that of the next.
+    """
+
+    init: Callable[[jax.Array, jax.Array], Any]
+    sign: Callable[[Any, jax.Array, jax.Array], tuple[Any, jax.Array]]
+    restart: Callable[[Any], Any]
+
+
+def _greedy_sign(
+    running_sum: jax.Array, difference: jax.Array, pair: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return add_signed(running_sum, difference)
+
+
+# s = +1 if <r, z> <= 0 else -1, from r = 0 in every epoch.
+GREEDY = PairRule(
+    init=lambda key, zero: zero,
+    sign=_greedy_sign,
+    restart=jnp.zeros_like,
+)
+
+
+def pair_order(rule: PairRule, n: int, dim: int) -> Order:
+    """Makes the order of one worker from a rule.
+
+    Args:
+      rule: chooses the signs.
+      n: number of examples.
+      dim: length d of a gradient.
+
+    Returns:
+      An `Order` with shapes [n] and [B, d].
+
+    Raises:
+      TypeError: if a number is not a static integer.
+      ValueError: if a number is below 1.
+
+    Example:
+      >>> order = pair_order(GREEDY, 5, 2)
+      >>> order.permutation(order.init(jax.random.key(0))).shape
+      (5,)
+    """
+    n, dim = check_count(n, "n"), check_count(dim, "dim")
+
+    def init(key: jax.Array) -> PairState:
+        order_key, rule_key = jax.random.split(key)
+        balance = rule.init(rule_key, jnp.zeros(dim, float))
+        return start(random_order(order_key, n), balance, dim)
+
+    def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
+        positions, gradients = check_observation(positions, gradients, dim=dim)
+        return _observe_one(rule, state, positions, gradients)
+
+    def end_epoch(state: PairState) -> PairState:
+        return _end_one(rule, state)
+
+    return Order(init, lambda state: state.order, observe, end_epoch, n=n, dim=dim)
+
+
+def start(order: jax.Array, balance: Any, dim: int) -> PairState:
+    """Makes the state before the first epoch.
+
+    Args:
+      order: int32[n] or int32[m, n].
+      balance: of the rule.
+      dim: length d of a gradient.
+
+    Returns:
+      A state in which nothing was seen.
+
+    Example:
+      >>> start(jnp.arange(3), jnp.zeros(2), 2).signs.tolist()
+      [0, 0, 0]
+    """
+    return PairState(
+        order=order,
+        signs=jnp.zeros(order.shape, jnp.int8),
+        waiting_gradient=jnp.zeros((*order.shape[:-1], dim), float),
+        waiting_step=jnp.full(order.shape[:-1], -1, jnp.int32),
+        balance=balance,
+    )
+
+
+def observe_pairs(
+    rule: PairRule, state: PairState, visits: jax.Array, gradients: jax.Array
+) -> PairState:
+    """Chooses the signs of all pairs that a batch completes, with one balance for all workers.
+
+    Args:
+      rule: chooses the signs.
+      state: of m workers.
+      visits: int32[m, B], for each row the place in the sequence of its worker; outside
+        0 .. n-1: padding.
+      gradients: float[m, B, d].
+
+    Returns:
+      The state after the batch.
+
+    Example:
+      >>> state = start(jnp.array([[0, 1]]), jnp.zeros(1), 1)
+      >>> gradients = jnp.array([[[1.0], [3.0]]])
+      >>> observe_pairs(GREEDY, state, jnp.array([[0, 1]]), gradients).signs.tolist()
+      [[1, -1]]
+    """
+    n_workers, n = state.order.shape
+    pairs = jax.vmap(find_pairs, (0, 0, None))(visits, state.waiting_step, n)
+    balance, signs = _scan_pairs(rule, state, pairs, gradients)
+    workers = jnp.arange(n_workers, dtype=jnp.int32)
+    columns = jnp.concatenate([pairs.step, pairs.step + 1], axis=1)
+    signs = jnp.concatenate([signs, -signs], axis=1)
+    waits, none_seen = pairs.last_step % 2 == 0, pairs.last_step < 0
+    last = gradients[workers, pairs.last].astype(state.waiting_gradient.dtype)
+    waiting_gradient = jnp.where(waits[:, None], last, 0)
+    waiting_step = jnp.where(waits, pairs.last_step, jnp.int32(-1))
+    return PairState(
+        order=state.order,
+        signs=state.signs.at[workers[:, None], columns].set(signs, mode="drop"),
+        waiting_gradient=jnp.where(none_seen[:, None], state.waiting_gradient, waiting_gradient),
+        waiting_step=jnp.where(none_seen, state.waiting_step, waiting_step),
+        balance=balance,
+    )
+
+
+def end_pairs(rule: PairRule, state: PairState, counts: jax.Array) -> PairState:
+    """Turns to the next epoch.
+
+    Args:
+      rule: chooses the signs.
+      state: of m workers.
+      counts: int32[m], examples of each worker.
+
+    Returns:
+      The state at the start of the next epoch.
+
+    Example:
+      >>> state = start(jnp.array([[0, 1]]), jnp.ones(1), 1)
+      >>> state = state._replace(signs=jnp.array([[-1, 1]], jnp.int8))
+      >>> state = end_pairs(GREEDY, state, jnp.array([2]))
+      >>> state.order.tolist(), state.balance.tolist()
+      ([[1, 0]], [0.0])
+    """
+    return PairState(
+        order=jax.vmap(reorder_shard)(state.order, state.signs, counts),
+        signs=jnp.zeros_like(state.signs),
+        waiting_gradient=jnp.zeros_like(state.waiting_gradient),
+        waiting_step=jnp.full_like(state.waiting_step, -1),
+        balance=rule.restart(state.balance),
+    )
+
+
+def _scan_pairs(
+    rule: PairRule, state: PairState, pairs: Pairs, gradients: jax.Array
+) -> tuple[Any, jax.Array]:
+    """Decides pair after pair, worker after worker; returns the balance and signs int8[m, P]."""
+    n_workers, n = state.order.shape
+    dtype = state.waiting_gradient.dtype
+    workers = jnp.broadcast_to(jnp.arange(n_workers, dtype=jnp.int32)[:, None], pairs.step.shape)
+    in_turn = (workers.T.ravel(), *(x.T.ravel() for x in pairs[:3]))
+    turn = None
+    if n_workers > 1:  # in the sequence in which pairs are completed, at equal steps by worker
+        turn = jnp.argsort(in_turn[2] * n_workers + in_turn[0], stable=True)
+        in_turn = tuple(x[turn] for x in in_turn)
+
+    def decide(balance: Any, x: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+        worker, first, second, step = x
+        a = gradients[worker, jnp.maximum(first, 0)].astype(dtype)
+        a = jnp.where(first < 0, state.waiting_gradient[worker], a)
+        b = gradients[worker, second].astype(dtype)
+        is_pair = step < n
+        balance, is_plus = rule.sign(balance, jnp.where(is_pair, a - b, 0), step // 2)
+        return balance, jnp.where(is_pair, as_signs(is_plus), jnp.int8(0))
+
+    balance, signs = jax.lax.scan(decide, state.balance, in_turn)
+    if turn is not None:
+        signs = jnp.zeros_like(signs).at[turn].set(signs, unique_indices=True)
+    return balance, signs.reshape(-1, n_workers).T
+
+
+def lifted(state: PairState) -> PairState:
+    """Gives the state of one worker the leading axis.
+
+    Args:
+      state: of one worker.
+
+    Returns:
+      The same with m = 1; the balance is as it was.
+
+    Example:
+      >>> lifted(start(jnp.arange(3), jnp.zeros(2), 2)).order.shape
+      (1, 3)
+    """
+    return PairState(*(x[None] for x in state[:4]), balance=state.balance)
+
+
+def lowered(state: PairState) -> PairState:
+    """Takes the leading axis away again; see `lifted`.
+
+    Args:
+      state: with m = 1.
+
+    Returns:
+      The state of this worker.
+
+    Example:
+      >>> lowered(lifted(start(jnp.arange(3), jnp.zeros(2), 2))).order.shape
+      (3,)
+    """
+    return PairState(*(x[0] for x in state[:4]), balance=state.balance)
+
+
+@partial(jax.jit, static_argnums=0)
+def _observe_one(
+    rule: PairRule, state: PairState, positions: jax.Array, gradients: jax.Array
+) -> PairState:
+    return lowered(observe_pairs(rule, lifted(state), positions[None], gradients[None]))
+
+
+@partial(jax.jit, static_argnums=0)
+def _end_one(rule: PairRule, state: PairState) -> PairState:
+    counts = jnp.full(1, state.order.shape[0], jnp.int32)
+    return lowered(end_pairs(rule, lifted(state), counts))

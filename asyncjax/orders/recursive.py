@@ -1,0 +1,151 @@
+"""Recursive balance: a binary tree of balancers, so that one epoch does the work of several.
+
+    at a node with sum r:   s = +1 if <r, z> <= 0 else -1,   r <- r + s z,   +1 goes left, -1 goes right
+    order(node) = order(left), then order(right) reversed          a node of the last level: its sequence
+
+z = g - mu with the stale mean mu of `grab`, whose tree has depth 0. What goes left is again a sequence
+with short signed sums, and is ordered by the same rule; the reversal makes every node the rule of
+`reorder`.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.arguments import check_count, check_observation
+from asyncjax.orders.balancing import add_signed
+from asyncjax.orders.first_orders import random_order
+from asyncjax.orders.grab import mean_seen
+from asyncjax.orders.order import Order
+
+
+class RecursiveState(NamedTuple):
+    """State of `recursive`; K = 2^(depth+1) - 1 nodes, 2^(depth+1) lists below them."""
+
+    order: jax.Array  # int32[n], the example of each step of this epoch
+    lists: (
+        jax.Array
+    )  # int32[n], by step, in their final sequence (the odd ones reversed); -1: not seen
+    running_sums: jax.Array  # float[K, d], of the nodes, level after level
+    mean_gradient: jax.Array  # float[d], of the epoch before
+    gradient_sum: jax.Array  # float[d], of the raw gradients of this epoch
+
+
+def recursive(n: int, dim: int, depth: int = 3) -> Order:
+    """Orders the next epoch by a tree of balancers with the stale mean of `grab`.
+
+    An example makes depth + 1 decisions, one a level. Depth 0 is `grab`; a deeper tree gives in the
+    first epochs what `grab` gives after several, and no better orders in the end.
+
+    Args:
+      n: number of examples.
+      dim: length d of a gradient (ravelled).
+      depth: levels below the root, 0 to 20; 3 to 5 are useful.
+
+    Returns:
+      An `Order`; it keeps 2^(depth+1) + 1 vectors of length d. The first order is random. Examples
+      that were not seen stay in the middle.
+
+    Raises:
+      TypeError: if a number is not a static integer.
+      ValueError: if a number is out of range; in `observe` if shapes do not fit.
+
+    Example:
+      >>> order = recursive(16, 2, depth=1)
+      >>> state = order.init(jax.random.key(0))
+      >>> gradients = jax.random.normal(jax.random.key(1), (16, 2))
+      >>> state = order.end_epoch(order.observe(state, jnp.arange(16), gradients))
+      >>> sorted(order.permutation(state).tolist()) == list(range(16))
+      True
+    """
+    n, dim = check_count(n, "n"), check_count(dim, "dim")
+    depth = check_count(depth, "depth", minimum=0)
+    if depth > 20:
+        raise ValueError(f"depth must be at most 20, got {depth}.")
+
+    def init(key: jax.Array) -> RecursiveState:
+        return RecursiveState(
+            order=random_order(key, n),
+            lists=jnp.full(n, -1, jnp.int32),
+            running_sums=jnp.zeros((2 ** (depth + 1) - 1, dim), float),
+            mean_gradient=jnp.zeros(dim, float),
+            gradient_sum=jnp.zeros(dim, float),
+        )
+
+    def observe(state: RecursiveState, positions: Any, gradients: Any) -> RecursiveState:
+        positions, gradients = check_observation(positions, gradients, dim=dim)
+        return _observe(state, positions, gradients, depth)
+
+    return Order(
+        init,
+        lambda state: state.order,
+        observe,
+        lambda state: _end_epoch(state, depth),
+        n=n,
+        dim=dim,
+    )
+
+
+def _descend(running_sums: jax.Array, vector: jax.Array, depth: int) -> tuple[jax.Array, jax.Array]:
+    """Sends a vector down the tree; returns the sums and the list it ends in.
+
+    Below an odd number of right turns everything is reversed, so that left and right change places:
+    the place of a list is read from the parities of the turns, as a Gray code is.
+    """
+    node, place, turned = (jnp.zeros((), jnp.int32) for _ in range(3))
+    for _ in range(depth + 1):
+        running_sum, is_left = add_signed(running_sums[node], vector)
+        running_sums = running_sums.at[node].set(running_sum)
+        right = jnp.where(is_left, jnp.int32(0), jnp.int32(1))
+        node = 2 * node + 1 + right
+        turned = turned ^ right
+        place = 2 * place + turned
+    return running_sums, place
+
+
+@partial(jax.jit, static_argnums=3)
+def _observe(
+    state: RecursiveState, positions: jax.Array, gradients: jax.Array, depth: int
+) -> RecursiveState:
+    n, dtype = state.order.shape[0], state.gradient_sum.dtype
+    is_step = (positions >= 0) & (positions < n)
+
+    def step(
+        sums: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        (running_sums, gradient_sum), (gradient, is_step) = sums, row
+        gradient = jnp.where(is_step, gradient.astype(dtype), 0)
+        centred = jnp.where(is_step, gradient - state.mean_gradient, 0)
+        running_sums, place = _descend(running_sums, centred, depth)
+        return (running_sums, gradient_sum + gradient), place
+
+    sums, places = jax.lax.scan(
+        step, (state.running_sums, state.gradient_sum), (gradients, is_step)
+    )
+    return RecursiveState(
+        order=state.order,
+        lists=state.lists.at[jnp.where(is_step, positions, n)].set(places, mode="drop"),
+        running_sums=sums[0],
+        mean_gradient=state.mean_gradient,
+        gradient_sum=sums[1],
+    )
+
+
+@partial(jax.jit, static_argnums=1)
+def _end_epoch(state: RecursiveState, depth: int) -> RecursiveState:
+    lists, half = state.lists, 2**depth
+    step = jnp.arange(lists.shape[0], dtype=jnp.int32)
+    is_seen = lists >= 0
+    # Of the 2^(depth+1) lists the first half comes before the examples not seen.
+    part = jnp.where(is_seen, lists + (lists >= half), half)
+    inside = jnp.where(is_seen & (lists % 2 == 1), -step, step)
+    n_seen = jnp.sum(is_seen, dtype=jnp.int32)
+    return RecursiveState(
+        order=state.order[jnp.lexsort((inside, part))],
+        lists=jnp.full_like(lists, -1),
+        running_sums=jnp.zeros_like(state.running_sums),
+        mean_gradient=mean_seen(state.gradient_sum, n_seen, state.mean_gradient),
+        gradient_sum=jnp.zeros_like(state.gradient_sum),
+    )
