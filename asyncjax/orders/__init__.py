@@ -18,6 +18,9 @@ no other.
 | `independent(n_workers, n, dim)` | `pair_balanced` in every worker | 2 m |
 | `coordinated(n_workers, n, dim)` | pairs of all workers against one sum | m + 1 |
 
+Without a gradient per example: `pair_balanced_by_projection`, `coordinated_by_projection`, fed by
+`directional_signs` (any network; pairs of a block see one stale sum) or `dense_signs` (dense layers; exact).
+
 Kernels: `balance_signs`, `pair_signs`, `reorder`, `prefix_norms`.
 
 Example:
@@ -39,6 +42,8 @@ Example:
 
 from asyncjax.orders.balancing import balance_signs, pair_signs
 from asyncjax.orders.coordinated import coordinated
+from asyncjax.orders.dense_signs import dense_layers, dense_signs
+from asyncjax.orders.directional import directional_signs, projected_signs
 from asyncjax.orders.flip_flop import flip_flop
 from asyncjax.orders.grab import GrabState, grab
 from asyncjax.orders.herded import herded
@@ -47,8 +52,18 @@ from asyncjax.orders.kernel_halving import HalvingBalance, kernel_halving
 from asyncjax.orders.order import Order
 from asyncjax.orders.pair_balanced import pair_balanced
 from asyncjax.orders.pair_order import PairState
+from asyncjax.orders.pallas_signs import gram_signs, pallas_gram_signs, recursion_for
 from asyncjax.orders.prefixes import PrefixNorms, prefix_norms
 from asyncjax.orders.probabilistic import WalkBalance, probabilistic
+from asyncjax.orders.projected import (
+    ProjectedOrder,
+    ProjectedState,
+    coordinated_by_projection,
+    coordinated_shard_signs,
+    coordinated_signs,
+    count_sketch,
+    pair_balanced_by_projection,
+)
 from asyncjax.orders.recursive import RecursiveState, recursive
 from asyncjax.orders.registry import ORDERS
 from asyncjax.orders.reordering import reorder
@@ -62,20 +77,34 @@ __all__ = [
     "Order",
     "PairState",
     "PrefixNorms",
+    "ProjectedOrder",
+    "ProjectedState",
     "RecursiveState",
     "ReshuffledState",
     "WalkBalance",
     "balance_signs",
     "coordinated",
+    "coordinated_by_projection",
+    "coordinated_shard_signs",
+    "coordinated_signs",
+    "count_sketch",
+    "dense_layers",
+    "dense_signs",
+    "directional_signs",
     "flip_flop",
     "grab",
+    "gram_signs",
     "herded",
     "independent",
     "kernel_halving",
     "pair_balanced",
+    "pair_balanced_by_projection",
     "pair_signs",
+    "pallas_gram_signs",
     "prefix_norms",
     "probabilistic",
+    "projected_signs",
+    "recursion_for",
     "recursive",
     "reorder",
     "reshuffled",
