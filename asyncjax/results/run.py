@@ -55,7 +55,7 @@ class Source:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["params", "opt_state", "records"],
+    data_fields=["params", "opt_state", "records", "order_state"],
     meta_fields=["source"],
 )
 @dataclass(frozen=True, repr=False)
@@ -67,12 +67,14 @@ class Run:
         opt_state: The final optimizer state.
         records: The curve.
         source: Traces and costs; use the properties.
+        order_state: The final state of the example order, where `run_epochs` made the run; else None.
     """
 
     params: Any
     opt_state: Any
     records: Records
     source: Source
+    order_state: Any = None
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""

@@ -1,28 +1,36 @@
-"""Simulation: a trace is planned and replayed against any problem and any optimizer."""
+"""Simulation: a trace is planned and replayed against any problem and any optimizer; epochs run in any example order."""
 
 from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
 from asyncjax.simulation.block_descent import replay_block_descent
+from asyncjax.simulation.epochs import run_epochs
+from asyncjax.simulation.loaders import EpochView, IndexSource, WorkerIndices
 from asyncjax.simulation.long_run import Progress
 from asyncjax.simulation.memory import Memory, memory
+from asyncjax.simulation.ordered import ordered
 from asyncjax.simulation.plan import Plan, plan, plan_alike
 from asyncjax.simulation.program import Program, Sizes, assemble, sizes_of, stack
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.sweep import sweep
 
 __all__ = [
+    "EpochView",
+    "IndexSource",
     "Memory",
     "Plan",
     "Program",
     "Progress",
     "Sizes",
+    "WorkerIndices",
     "assemble",
     "first_gradients",
     "memory",
+    "ordered",
     "plan",
     "plan_alike",
     "replay",
     "replay_block_descent",
     "replay_piag",
+    "run_epochs",
     "sizes_of",
     "stack",
     "sweep",

@@ -1,10 +1,9 @@
 """Long runs: in pieces, with progress on the host and a checkpoint that a killed run resumes from.
 
-The loop over waves may be cut anywhere without changing a bit, so a piece is just a range of waves; its length adapts to
-about a quarter of a second. One compilation serves all pieces.
+A loop may be cut anywhere without changing a bit, so a piece is just a range of its turns; its length adapts to about a
+quarter of a second. One compilation serves all pieces.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.checkpoints import fingerprint, load_checkpoint, save_checkpoint
 from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure_state
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Program, Sizes, assemble
-from asyncjax.storage import load_arrays, save_arrays
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
 
@@ -31,7 +29,54 @@ class Progress(NamedTuple):
 
     updates: int  # made so far
     n_updates: int  # in all
-    time: float  # simulated, time units
+    time: float  # simulated, time units; epochs where there is no clock
+
+
+def in_pieces(
+    piece: Callable[[Any, int, int], Any],
+    state: Any,
+    n_turns: int,
+    mark: Callable[[], str],
+    done: Callable[[int], Progress],
+    progress: Callable[[Progress], None] | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> Any:
+    """Runs a loop piece by piece.
+
+    Args:
+        piece: From the carry and the turns first, last - 1 to the carry after them; may donate the carry.
+        state: The carry before turn 0.
+        n_turns: Turns of the loop.
+        mark: The fingerprint of the run; asked for only where there is a checkpoint.
+        done: How far the run is after so many turns.
+        progress: As in `replay`.
+        checkpoint: As in `replay`; removed at the end.
+
+    Returns:
+        The carry after the last turn.
+
+    Raises:
+        ValueError: The checkpoint belongs to another run.
+    """
+    path = None if checkpoint is None else Path(checkpoint)
+    name, turn = mark() if path else "", 0
+    if path is not None and path.exists():
+        turn, state = load_checkpoint(path, name, state)
+    length, saved = 1, time.monotonic()
+    while turn < n_turns:
+        began, last = time.monotonic(), min(turn + length, n_turns)
+        state = jax.block_until_ready(piece(state, turn, last))
+        seconds, turn = time.monotonic() - began, last
+        length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
+        if progress is not None:
+            progress(done(turn))
+        is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
+        if path is not None and is_due and turn < n_turns:
+            save_checkpoint(path, name, turn, state)
+            saved = time.monotonic()
+    if path is not None:
+        path.unlink(missing_ok=True)
+    return state
 
 
 def run_in_pieces(
@@ -47,12 +92,6 @@ def run_in_pieces(
     """Replays a plan in pieces; arguments as in `replay`, results as in `loop.run_waves`."""
     program = assemble(made, sizes)
     start = jax.jit(lambda problem, given: begin(problem, program, optimizer, given))
-    state = start(problem, opt_state)
-    path = None if checkpoint is None else Path(checkpoint)
-    mark = _fingerprint(problem, made, key, opt_state) if path else ""
-    wave = 0
-    if path is not None and path.exists():
-        wave, state = _restore(path, mark, state)
 
     @partial(jax.jit, donate_argnums=2)
     def piece(
@@ -60,24 +99,21 @@ def run_in_pieces(
     ) -> LoopState:
         return advance(problem, program, optimizer, key, state, first, last)
 
-    length, saved = 1, time.monotonic()
-    while wave < made.n_waves:
-        began, last = time.monotonic(), min(wave + length, made.n_waves)
-        state = jax.block_until_ready(piece(problem, program, state, wave, last))
-        seconds, wave = time.monotonic() - began, last
-        length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
-        if progress is not None:
-            progress(_progress(made, wave))
-        if (
-            path is not None
-            and time.monotonic() - saved > _CHECKPOINT_SECONDS
-            and wave < made.n_waves
-        ):
-            _save(path, mark, wave, state)
-            saved = time.monotonic()
+    def mark() -> str:
+        """All that decides the run but the optimizer, whose state's shapes are compared instead."""
+        parts = (problem.params, problem.data, made.trace, made.records, key, made.width, opt_state)
+        return fingerprint(*parts)
+
+    state = in_pieces(
+        lambda state, first, last: piece(problem, program, state, first, last),
+        start(problem, opt_state),
+        made.n_waves,
+        mark,
+        partial(_progress, made),
+        progress,
+        checkpoint,
+    )
     measured = jax.jit(measure_state)(problem, program, state)
-    if path is not None:
-        path.unlink(missing_ok=True)
     return state.params, state.opt_state, measured
 
 
@@ -86,52 +122,3 @@ def _progress(made: Plan, wave: int) -> Progress:
     enders = np.flatnonzero(np.asarray(made.trace.steps))
     now = float(made.trace.time[enders[updates - 1]]) if updates else 0.0
     return Progress(updates, made.n_updates, now)
-
-
-def _fingerprint(problem: Problem, made: Plan, key: jax.Array, opt_state: Any) -> str:
-    """A digest of all that decides a run but the optimizer, whose state's shapes are compared instead."""
-    digest = hashlib.sha256()
-    leaves = jax.tree.leaves((problem.params, problem.data, made.trace, made.records))
-    for leaf in [*leaves, jax.random.key_data(key), made.width, *jax.tree.leaves(opt_state)]:
-        array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
-
-
-def _save(path: Path, mark: str, wave: int, state: LoopState) -> None:
-    arrays = {"mark": np.array(mark), "wave": np.array(wave)}
-    for place, leaf in enumerate(jax.tree.leaves(state)):
-        data = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        arrays[f"leaf{place}"] = data.view(np.uint8) if data.dtype.kind == "V" else data
-    save_arrays(path, arrays)
-
-
-def _restore(path: Path, mark: str, like: LoopState) -> tuple[int, LoopState]:
-    arrays = load_arrays(path)
-    leaves, structure = jax.tree.flatten(like)
-    stored = [arrays.get(f"leaf{place}") for place in range(len(leaves))]
-    fits = str(arrays.get("mark")) == mark and f"leaf{len(leaves)}" not in arrays
-    restored = []
-    for leaf, data in zip(leaves, stored, strict=True):
-        raw = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-        if data is not None and np.asarray(raw).dtype.kind == "V":
-            data = data.view(np.asarray(raw).dtype)
-        fits = fits and data is not None and data.shape == raw.shape and data.dtype == raw.dtype
-        if fits:
-            array = jnp.asarray(data)
-            restored.append(
-                jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
-                if _is_key(leaf)
-                else array
-            )
-    if not fits:
-        raise ValueError(
-            f"checkpoint {os.fspath(path)!r} belongs to another run (problem, trace, key or optimizer differ);"
-            " remove it or name another file"
-        )
-    return int(arrays["wave"]), jax.tree.unflatten(structure, restored)

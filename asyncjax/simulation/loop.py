@@ -288,18 +288,32 @@ def measure(
     Returns:
         The records' values.
     """
-    objective = problem.objective
-
-    def judge(params: Any) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
-        loss = jnp.zeros((), losses.dtype) if objective is None else objective(params)
-        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
-        return loss, problem.metrics(params), jnp.all(jnp.array(finite))
-
     rows = jax.tree.map(lambda leaf: leaf[:-1], recorded)
-    loss, metrics, finite = jax.lax.map(judge, rows)
-    if objective is None:
+    unknown = jnp.zeros((), losses.dtype)
+    loss, metrics, finite = jax.lax.map(lambda params: judge(problem, params, unknown), rows)
+    if problem.objective is None:
         behind = losses.reshape(-1)[record_lanes]
         weights = record_weights.astype(behind.dtype)
         total = jnp.sum(jnp.where(weights != 0, behind * weights, 0), axis=1)
         loss = total / jnp.sum(weights, axis=1)
     return Measured(loss, metrics, finite)
+
+
+def judge(problem: Problem, params: Any, loss: jax.Array) -> Measured:
+    """Judges one model.
+
+    Args:
+        problem: Objective and metrics.
+        params: The model.
+        loss: Recorded where the problem has no objective.
+
+    Returns:
+        Scalars.
+    """
+    objective = problem.objective
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
+    return Measured(
+        loss if objective is None else objective(params),
+        problem.metrics(params),
+        jnp.all(jnp.array(finite)),
+    )

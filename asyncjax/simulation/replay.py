@@ -14,30 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.events import events_of, run_events
 from asyncjax.simulation.long_run import Progress, run_in_pieces
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
+from asyncjax.simulation.ordered import ordered
 from asyncjax.simulation.plan import Plan, plan
 from asyncjax.simulation.program import Sizes, assemble, sizes_of
+from asyncjax.simulation.same import Same
 from asyncjax.traces import EventTrace, summarize, worker_count
 
 _LARGE = 8192  # parameters
-
-
-class Same:
-    """Wraps a value so that compilation caches compare it by identity; optimizers are bundles of closures."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.value is self.value
 
 
 def replay(
@@ -45,6 +35,7 @@ def replay(
     trace: EventTrace | Plan,
     optimizer: optax.GradientTransformation,
     *,
+    order: Order | None = None,
     record_every: int | None = None,
     key: jax.Array | None = None,
     waves: bool = True,
@@ -67,6 +58,8 @@ def replay(
         problem: What is optimised.
         trace: A trace, or a plan of it made before (then ``record_every`` and ``width`` are the plan's).
         optimizer: Any optax optimizer.
+        order: An order that ignores gradients: job q of worker j takes unit o[j, q mod n_j] of that worker's epoch q // n_j
+            (see `ordered`). None: job q is job q of the problem.
         record_every: Record every so many versions, and the last; None: about a hundred records. A record holds a model
             until the end of the run.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None: ``jax.random.key(0)``.
@@ -83,8 +76,8 @@ def replay(
         The run. Memory on the device: (live versions + unfinished directions + records + 2 * width) models.
 
     Raises:
-        ValueError: The trace is not valid, names more workers than the problem has shards, an argument is out of range, or
-            ``opt_state`` is not a state of the optimizer.
+        ValueError: The trace is not valid, names more workers than the problem has shards, an argument is out of range,
+            ``opt_state`` is not a state of the optimizer, or ``order`` looks at gradients or does not fit the problem.
         MemoryError: ``memory_limit`` would be exceeded.
 
     Example:
@@ -102,6 +95,8 @@ def replay(
     check_workers(problem, made.trace)
     _check_state(problem, optimizer, opt_state)
     key = jax.random.key(0) if key is None else key
+    if order is not None:
+        problem = ordered(problem, order, made.trace, key)
     sizes = sizes_of([made])
     check_memory(memory(problem.params, sizes), 1, memory_limit)
     alone = progress is None and checkpoint is None

@@ -1,0 +1,171 @@
+"""Units: what an example order orders.
+
+    unit u of worker j = job u of worker j:   rows uB .. uB + B - 1 of its shard where the problem's batch is `cyclic(B)`
+
+A problem whose job is the whole shard (the default of a finite sum) is taken a row at a time. A batch drawn at random is no
+unit: there would be nothing to put in order.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from asyncjax.orders import Order
+from asyncjax.problems import Cyclic, Problem, Uniform, Whole
+from asyncjax.problems.finite_sum import BatchGradient
+
+
+@dataclass(frozen=True)
+class OrderShape:
+    """How many units an order visits."""
+
+    counts: tuple[int, ...]  # of each of m workers
+    n: int  # steps of an epoch, one unit each: n units of the worker that has most
+    single: bool  # permutations are [n], not [m, n]
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers m."""
+        return len(self.counts)
+
+
+def order_shape(order: Order) -> OrderShape:
+    """Finds the sizes of an order; nothing is computed.
+
+    Args:
+        order: Any order.
+
+    Returns:
+        Its sizes, from the shape of its permutation.
+
+    Raises:
+        TypeError: It is no order.
+        ValueError: Its permutation is neither [n] nor [m, n], or its ``counts`` do not fit.
+
+    Example:
+        >>> from asyncjax import orders
+        >>> order_shape(orders.reshuffled([3, 4], n_workers=2))
+        OrderShape(counts=(3, 4), n=4, single=False)
+    """
+    if not isinstance(order, Order):
+        raise TypeError(f"order must be an Order, as its factories make it, got {order!r}")
+    key = jax.eval_shape(jax.random.key, 0)
+    shape = jax.eval_shape(lambda key: order.permutation(order.init(key)), key).shape
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise ValueError(f"order must have a permutation of shape [n] or [m, n], got {shape}")
+    single, n = len(shape) == 1, shape[-1]
+    n_workers = 1 if single else shape[0]
+    counts = (n,) * n_workers if order.counts is None else tuple(order.counts)
+    if len(counts) != n_workers or max(counts) != n:
+        raise ValueError(
+            f"order must have counts of {n_workers} workers, at most {n}, as its permutation has, got {counts}"
+        )
+    return OrderShape(counts, n, single)
+
+
+def in_units(problem: Problem, order: Order, n_workers: int) -> tuple[Problem, OrderShape]:
+    """Fits a problem and an order together.
+
+    Args:
+        problem: What is optimised.
+        order: The order of its units.
+        n_workers: Number of workers m of the run.
+
+    Returns:
+        The problem whose job u is unit u, and the sizes of the order.
+
+    Raises:
+        TypeError: ``order`` is no order.
+        ValueError: The numbers of workers, units or parameters do not fit, or the problem's batches are drawn at random,
+            or are the whole shard and it makes local steps.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import orders, problems
+        >>> problem = problems.least_squares(np.ones((6, 2)), np.ones(6), n_workers=1)
+        >>> in_units(problem, orders.reshuffled(7), 1)
+        Traceback (most recent call last):
+        ValueError: order visits 7 units of worker 0, but its shard has 6 rows: 6 units of 1 row
+    """
+    shape = order_shape(order)
+    if shape.n_workers != n_workers:
+        raise ValueError(
+            f"n_workers must be {shape.n_workers}, the workers of the order, got {n_workers}"
+        )
+    if problem.n_workers not in (None, n_workers):
+        raise ValueError(
+            f"n_workers must be {problem.n_workers}, the shards of the problem, got {n_workers}"
+        )
+    dim = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
+    if order.dim not in (None, dim):
+        raise ValueError(
+            f"order must be made for dim={dim}, the parameters of the problem, got {order.dim}"
+        )
+    rule = problem.gradient_of
+    inner: Any = rule
+    while hasattr(inner, "gradient_of"):  # local steps
+        inner = inner.gradient_of
+    batch = getattr(inner, "batch", None)
+    if isinstance(batch, Uniform) or (isinstance(batch, Whole) and inner is not rule):
+        fault = "are drawn at random" if isinstance(batch, Uniform) else "are all the whole shard"
+        raise ValueError(
+            f"problem must have units of fixed data to be put in order, but its batches {fault}; make it with"
+            " batch=problems.cyclic(size)"
+        )
+    if isinstance(rule, BatchGradient) and isinstance(rule.batch, Whole):
+        rule = replace(rule, batch=Cyclic(1))
+    if isinstance(rule, BatchGradient) and isinstance(rule.batch, Cyclic):
+        _check_counts(problem, shape.counts, rule.batch.size)
+    return replace(problem, gradient_of=rule), shape
+
+
+def _check_counts(problem: Problem, counts: tuple[int, ...], batch: int) -> None:
+    """Refuses an order that visits more or fewer units than there are; a last unit may be cut or wrap."""
+    sizes = problem.data.size
+    if isinstance(sizes, Tracer):
+        return
+    for worker, (count, size) in enumerate(zip(counts, np.asarray(sizes).tolist(), strict=True)):
+        whole, all_rows = max(size // batch, 1), -(-size // batch)
+        if count not in (whole, all_rows):
+            allowed = f"{whole}" if whole == all_rows else f"{whole} or {all_rows}"
+            raise ValueError(
+                f"order visits {count} units of worker {worker}, but its shard has {size} rows: {allowed} units of"
+                f" {batch} row{'s' if batch > 1 else ''}"
+            )
+
+
+def permutations(order: Order, shape: OrderShape, state: Any) -> jax.Array:
+    """The permutation of an order's state with the axis of workers, int32[m, n]."""
+    visits = jnp.asarray(order.permutation(state), jnp.int32)
+    return visits[None] if shape.single else visits
+
+
+def busy_steps(order: Order, shape: OrderShape, batch: int) -> int:
+    """Counts the steps of an epoch in which a worker has a unit, over all workers.
+
+    Args:
+        order: Any order; with shards of unequal size it leaves the same steps idle in every epoch.
+        shape: Its sizes.
+        batch: Units of a worker in a step.
+
+    Returns:
+        At most m ceil(n / batch).
+
+    Example:
+        >>> from asyncjax import orders
+        >>> order = orders.reshuffled([4, 1], n_workers=2)
+        >>> busy_steps(order, order_shape(order), 1), busy_steps(order, order_shape(order), 2)
+        (5, 3)
+    """
+    if batch == 1:
+        return sum(shape.counts)
+    starts = np.arange(0, shape.n, batch)
+    if min(shape.counts) == shape.n:
+        return shape.n_workers * len(starts)
+    with jax.ensure_compile_time_eval():
+        visits = np.asarray(permutations(order, shape, order.init(jax.random.key(0))))
+    return int(np.sum(np.logical_or.reduceat(visits >= 0, starts, axis=1)))
