@@ -5,9 +5,7 @@ r"""Classification by a flax linen network, over shards.
           + \frac{\lambda_2}{2} \|x\|^2
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
@@ -17,11 +15,17 @@ import numpy as np
 
 from asyncjax.problems import checks
 from asyncjax.problems.batches import Batch
-from asyncjax.problems.finite_sum import Samples, finite_sum, weighted_sum
+from asyncjax.problems.finite_sum import Samples, finite_sum, square_penalty
+from asyncjax.problems.held_out import (
+    CHUNK,
+    HeldOutLoss,
+    held_out_mean,
+    held_out_pair,
+    judged_by,
+)
+from asyncjax.problems.modules import check_module, initial
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.shards import Shards
-
-_CHUNK = 2048  # rows whose activations are held at once when a whole data set is judged
 
 
 @dataclass(frozen=True)
@@ -43,22 +47,7 @@ class CrossEntropy:
 
     def penalty(self, params: PyTree) -> jax.Array | float:
         """Returns l2/2 times the sum of squares of all parameters."""
-        if not self.l2:
-            return 0.0
-        return 0.5 * self.l2 * sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
-
-
-@dataclass(frozen=True)
-class HeldOutLoss:
-    """The mean cross-entropy over the test rows, without penalty."""
-
-    loss: CrossEntropy
-
-    def __call__(self, data: Samples, params: PyTree) -> jax.Array:
-        """Returns the scalar mean."""
-        return _test_mean(
-            lambda features, targets: self.loss.of_rows(params, features, targets), data
-        )
+        return square_penalty(params, self.l2)
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ class HeldOutAccuracy:
         def hits(features: jax.Array, targets: jax.Array) -> jax.Array:
             return jnp.argmax(self.loss.scores(params, features), -1) == targets
 
-        return _test_mean(hits, data)
+        return held_out_mean(hits, data)
 
 
 def classification(
@@ -129,10 +118,13 @@ def classification(
         >>> grads["Dense_0"]["kernel"].shape, sorted(problem.metrics(problem.params))
         ((1, 4), ['test_accuracy', 'test_loss'])
     """
-    _check_model(model)
+    check_module(model)
     features, targets = _examples(features, labels, "")
     loss = CrossEntropy(model, checks.factor("l2", l2))
-    params, classes = _initial(model, checks.typed_key(key), features)
+    params, answer = initial(model, checks.typed_key(key), features)
+    if answer is None or len(answer) != 2 or answer[0] != 1:
+        raise ValueError(f"model must return scores [rows, classes], got {answer} for one row.")
+    classes = answer[1]
     _check_classes("labels", targets, classes)
     problem = finite_sum(
         params,
@@ -142,46 +134,14 @@ def classification(
         n_workers=n_workers,
         batch=batch,
         shards=shards,
-        chunk=_CHUNK,
+        chunk=CHUNK,
     )
     if test is None:
         return problem
-    if not (isinstance(test, tuple) and len(test) == 2):
-        raise TypeError(f"test must be a pair (features, labels), got {type(test).__name__}.")
-    test_features, test_targets = _examples(*test, "test ")
-    if test_features.shape[1:] != features.shape[1:]:
-        raise ValueError(
-            f"test features must have rows of shape {features.shape[1:]} like features, "
-            f"got {test_features.shape[1:]}."
-        )
+    test_features, test_targets = _examples(*held_out_pair(test, "(features, labels)"), "test ")
     _check_classes("test labels", test_targets, classes)
-    data = problem.data._replace(
-        test_features=test_features.astype(features.dtype), test_targets=test_targets
-    )
     metrics = (("test_accuracy", HeldOutAccuracy(loss)), ("test_loss", HeldOutLoss(loss)))
-    return replace(problem, data=data, metrics_of=metrics)
-
-
-def _test_mean(values: Any, data: Samples) -> jax.Array:
-    """Returns the mean over the test rows of a value a row."""
-    features, targets = data.test_features, data.test_targets
-    if features is None or targets is None:
-        raise ValueError("test must be given to `classification` for a test metric, got None.")
-    n_rows = features.shape[0]
-    weight = jnp.full(n_rows, 1.0 / n_rows, features.dtype)
-    return weighted_sum(values, features, targets, weight, _CHUNK)
-
-
-def _check_model(model: Any) -> None:
-    """Refuses what is no hashable linen module."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a flax linen module, got {type(model).__name__}.")
-    try:
-        hash(model)
-    except TypeError as error:
-        raise TypeError(
-            f"model must be hashable, so that compilations can be shared, got {model!r}."
-        ) from error
+    return judged_by(problem, test_features, test_targets, metrics)
 
 
 def _examples(features: Any, labels: Any, what: str) -> tuple[jax.Array, jax.Array]:
@@ -208,28 +168,3 @@ def _check_classes(name: str, targets: jax.Array, classes: int) -> None:
         raise ValueError(
             f"{name} must be in 0..{classes - 1}, the model's {classes} classes, got {low}..{high}."
         )
-
-
-def _initial(model: nn.Module, key: jax.Array, features: jax.Array) -> tuple[PyTree, int]:
-    """Returns the initial parameters, no narrower than the features, and the number of classes."""
-    row = jnp.zeros((1, *features.shape[1:]), features.dtype)
-    scores, variables = jax.eval_shape(model.init_with_output, key, row)
-    if getattr(scores, "shape", ())[:1] != (1,) or len(scores.shape) != 2:
-        raise ValueError(f"model must return scores [rows, classes], got {scores} for one row.")
-    if set(variables) != {"params"}:
-        raise ValueError(
-            f"model must have parameters and nothing else, got the collections {set(variables)}."
-        )
-    initial = _initialise(model, key, row)
-    params = jax.tree.map(
-        lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, features.dtype)), initial["params"]
-    )
-    return params, scores.shape[1]
-
-
-@partial(jax.jit, static_argnums=0)
-def _initialise(model: nn.Module, key: jax.Array, row: jax.Array) -> Mapping[str, PyTree]:
-    """Returns the model's variables; compiled once for all equal models."""
-    variables = model.init(key, row)
-    assert isinstance(variables, Mapping)
-    return variables

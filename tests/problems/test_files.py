@@ -133,3 +133,38 @@ def test_idx_refuses(tmp_path):
         assert message in str(error.value)
     with pytest.raises(FileNotFoundError):
         problems.idx(tmp_path / "missing")
+
+
+def test_cifar_binary(tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
+    records = []
+    for label, image in zip([3, 0, 9], images, strict=True):
+        planes = [image[:, :, colour].tobytes() for colour in range(3)]
+        records.append(bytes([label]) + b"".join(planes))
+    first, second = tmp_path / "data_batch_1.bin", tmp_path / "data_batch_2.bin.gz"
+    first.write_bytes(records[0] + records[1])
+    second.write_bytes(gzip.compress(records[2]))
+    found, labels = problems.cifar_binary([first, str(second)])
+    assert found.dtype == np.float32
+    assert labels.dtype == np.int32
+    np.testing.assert_array_equal(found, images.astype(np.float32) / np.float32(255))
+    assert labels.tolist() == [3, 0, 9]
+    one, label = problems.cifar_binary(first)
+    np.testing.assert_array_equal(one, found[:2])
+    assert label.tolist() == [3, 0]
+
+
+def test_cifar_binary_refuses(tmp_path):
+    path = tmp_path / "data_batch_1.bin"
+    with pytest.raises(FileNotFoundError):
+        problems.cifar_binary(path)
+    with pytest.raises(ValueError, match="paths must name at least one file"):
+        problems.cifar_binary([])
+    for data in (b"", bytes(3072), bytes(2 * 3073 + 5)):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=f"records of 3073 bytes, got {len(data)} bytes"):
+            problems.cifar_binary(path)
+    path.write_bytes(bytes(3073) + bytes([10]) + bytes(3072))
+    with pytest.raises(ValueError, match=r"data_batch_1\.bin must have labels in 0\.\.9, got 10"):
+        problems.cifar_binary(path)

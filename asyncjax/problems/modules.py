@@ -1,0 +1,72 @@
+r"""A flax linen module as the model of a problem: what it may be, and its initial parameters.
+
+.. math:: z = \mathrm{model}(x, a), \qquad x_0 = \mathrm{init}(\mathrm{key})
+
+A model must have parameters and nothing else (no batch statistics, no dropout): then the loss of a
+row depends on that row and the parameters alone.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from asyncjax.problems.problem import PyTree
+
+
+def check_module(model: Any) -> None:
+    """Refuses what is no hashable linen module.
+
+    Raises:
+        TypeError: if the model is no linen module, or not hashable.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a flax linen module, got {type(model).__name__}.")
+    try:
+        hash(model)
+    except TypeError as error:
+        raise TypeError(
+            f"model must be hashable, so that compilations can be shared, got {model!r}."
+        ) from error
+
+
+def initial(
+    model: nn.Module, key: jax.Array, features: jax.Array
+) -> tuple[PyTree, tuple[int, ...] | None]:
+    """Returns the initial parameters, and the shape of the model's answer to one row.
+
+    Args:
+        model: a checked module.
+        key: a typed key.
+        features: [rows, ...]; only the shape of a row and the type are used.
+
+    Returns:
+        The parameters, no narrower than floating-point features, and the answer's shape
+        (1, ...), or None where the answer is no array.
+
+    Raises:
+        ValueError: if the model has other variables than parameters.
+    """
+    row = jnp.zeros((1, *features.shape[1:]), features.dtype)
+    answer, variables = jax.eval_shape(model.init_with_output, key, row)
+    if set(variables) != {"params"}:
+        raise ValueError(
+            f"model must have parameters and nothing else, got the collections {set(variables)}."
+        )
+    params = _initialise(model, key, row)["params"]
+    if jnp.issubdtype(features.dtype, jnp.floating):
+        params = jax.tree.map(
+            lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, features.dtype)), params
+        )
+    return params, getattr(answer, "shape", None)
+
+
+@partial(jax.jit, static_argnums=0)
+def _initialise(model: nn.Module, key: jax.Array, row: jax.Array) -> Mapping[str, PyTree]:
+    """Returns the model's variables; compiled once for all equal models."""
+    variables = model.init(key, row)
+    assert isinstance(variables, Mapping)
+    return variables
