@@ -41,4 +41,4 @@ clean:
 
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"
-	@touch $@ .venv/run .venv/experiments
+	@touch $@ .venv/run
