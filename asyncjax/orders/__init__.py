@@ -49,7 +49,7 @@ from asyncjax.orders.grab import GrabState, grab
 from asyncjax.orders.herded import herded
 from asyncjax.orders.independent import independent
 from asyncjax.orders.kernel_halving import HalvingBalance, kernel_halving
-from asyncjax.orders.order import Order
+from asyncjax.orders.order import Arriving, Order
 from asyncjax.orders.pair_balanced import pair_balanced
 from asyncjax.orders.pair_order import PairState
 from asyncjax.orders.pallas_signs import gram_signs, pallas_gram_signs, recursion_for
@@ -72,6 +72,7 @@ from asyncjax.orders.shuffled_once import shuffled_once
 
 __all__ = [
     "ORDERS",
+    "Arriving",
     "GrabState",
     "HalvingBalance",
     "Order",

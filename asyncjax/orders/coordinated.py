@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.orders.arguments import check_count, check_observation, check_shards
+from asyncjax.orders.arrivals import arriving_pairs
 from asyncjax.orders.first_orders import random_orders
 from asyncjax.orders.order import Order
 from asyncjax.orders.pair_order import GREEDY, PairState, end_pairs, observe_pairs, start
@@ -78,6 +79,7 @@ def coordinated(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
         n_workers=len(counts),
         counts=counts,
         dim=dim,
+        arriving=arriving_pairs(GREEDY, counts, own_balance=False),
     )
 
 

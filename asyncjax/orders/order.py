@@ -13,6 +13,25 @@ import jax
 
 
 @dataclass(frozen=True)
+class Arriving:
+    """How m workers learn an order when they are not in step: every worker has epochs of its own.
+
+    Attributes:
+      visits: state -> int32[m, n], the examples of each worker in its present sequence; the first
+        counts[j] entries of row j are its examples.
+      observe: (state, worker int[], visit int[], gradient float[d]) -> state. The gradient of the
+        worker's visit number 0 .. counts[j]-1 of its present epoch; each worker's visits come in
+        increasing sequence, with gaps where a gradient was lost; a visit of -1 changes nothing.
+      end_epoch: (state, worker int[], is_last bool[]) -> state. This worker turns to its next epoch;
+        `is_last` says that all others have left the epoch before.
+    """
+
+    visits: Callable[[Any], jax.Array]
+    observe: Callable[[Any, Any, Any, Any], Any]
+    end_epoch: Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
 class Order:
     """Pure functions of an example order, and what is known of it before it runs.
 
@@ -43,6 +62,7 @@ class Order:
       dim: length d of the gradients that `observe` takes; None if it ignores them.
       needs_gradients: False if `observe` may be left out, or be given None for the gradients; a
         training loop then has no need of one gradient per example.
+      arriving: how it learns in an asynchronous run; None if it only learns from workers in step.
 
     Example:
       Always backwards:
@@ -67,3 +87,4 @@ class Order:
     counts: tuple[int, ...] | None = None
     dim: int | None = None
     needs_gradients: bool = True
+    arriving: Arriving | None = None

@@ -67,7 +67,8 @@ class Run:
         opt_state: The final optimizer state.
         records: The curve.
         source: Traces and costs; use the properties.
-        order_state: The final state of the example order, where `run_epochs` made the run; else None.
+        order_state: The final state of the example order, where `run_epochs` made the run, or `replay` with an
+            order that learns; else None.
     """
 
     params: Any

@@ -17,6 +17,7 @@ import optax
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.blends import Runs, blend, empty_runs, place_rows
+from asyncjax.simulation.learned_visits import LearnedVisits, VisitState
 from asyncjax.simulation.loop import (
     Measured,
     extras_of,
@@ -99,6 +100,19 @@ def events_of(made: Plan) -> Events:
     )
 
 
+class EventState(NamedTuple):
+    """What the loop over events carries."""
+
+    params: Any  # the current model
+    opt_state: Any
+    versions: Any  # S + 1 rows, as in `loop.LoopState`
+    direction: Any  # the sum so far; with `runs` several rows
+    recorded: Any  # R + 1 rows
+    runs: Runs | None
+    visits: VisitState | None  # of an order that learns from what arrives
+    losses: Any  # float[G], of each gradient's job
+
+
 def run_events(
     problem: Problem,
     events: Events,
@@ -106,54 +120,136 @@ def run_events(
     optimizer: optax.GradientTransformation,
     key: jax.Array,
     opt_state: Any = None,
-) -> tuple[Any, Any, Measured]:
-    """Replays events one at a time; pure and traceable; arguments and results as in `loop.run_waves`."""
-    optimizer = optax.with_extra_args_support(optimizer)
+    learner: LearnedVisits | None = None,
+) -> EventState:
+    """Replays events one at a time; pure and traceable.
+
+    Args:
+        problem: What is optimised.
+        events: The used arrivals.
+        sizes: Static sizes.
+        optimizer: As in `loop.run_waves`.
+        key: Typed key.
+        opt_state: The optimizer's first state; None: its own.
+        learner: The order whose units the jobs take; None: job q is job q of the problem.
+
+    Returns:
+        The state after the last event; see `measure_events`.
+    """
+    state = begin_events(problem, events, sizes, optimizer, key, opt_state, learner)
+    rule = optax.with_extra_args_support(optimizer)
+
+    def event(state: EventState, e: Events) -> tuple[EventState, jax.Array]:
+        return _event(problem, sizes, rule, key, learner, state, e)
+
+    # The losses are stacked by the scan: a row written in every turn is slower.
+    state, losses = jax.lax.scan(event, state._replace(losses=None), _columns(events))
+    return state._replace(losses=losses)
+
+
+def begin_events(
+    problem: Problem,
+    events: Events,
+    sizes: Sizes,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    opt_state: Any = None,
+    learner: LearnedVisits | None = None,
+) -> EventState:
+    """The state before the first event; arguments as in `run_events`."""
     params = jax.tree.map(jnp.asarray, problem.params)
     rows = 0 if events.buffer is None else len(events.buffer)
-
-    def event(carry: tuple[Any, ...], e: Events) -> tuple[tuple[Any, ...], jax.Array]:
-        params, opt_state, versions, direction, recorded, runs = carry
-        model = read(versions, e.read_slot)
-        loss, grads = problem.gradient(model, e.worker, e.job, job_key(key, e.worker, e.job))
-        if runs is None:
-            weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
-            if not sizes.single:
-                weighted = jax.tree.map(jnp.add, direction, weighted)
-        else:
-            direction, runs = _summed(direction, runs, grads, e)
-            weighted = jax.tree.map(lambda leaf: blend(leaf, runs, e.number), direction)
-        extras = extras_of(key, e.delay, e.last_worker, e.last_job, e.time)
-        slots = (e.oldest_slot, e.write_slot)
-        step = partial(update_once, optimizer, weighted, slots, extras)
-        before = (params, opt_state, versions)
-        if sizes.single and runs is None:
-            params, opt_state, versions = step(before)
-        else:
-            params, opt_state, versions = jax.lax.cond(e.steps, step, lambda same: same, before)
-            if runs is None:
-                direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
-        is_record = e.steps & (e.record < sizes.records)
-        recorded = jax.lax.cond(
-            is_record,
-            lambda kept: write(kept, e.record, params),
-            lambda kept: kept,
-            recorded,
-        )
-        return (params, opt_state, versions, direction, recorded, runs), loss
-
-    carry = (
+    loss, _ = jax.eval_shape(problem.gradient, params, 0, 0, jax.random.key(0))
+    return EventState(
         params,
         first_state(optimizer, params, opt_state),
         repeat(params, sizes.slots + 1),
         blank(params, rows) if rows else jax.tree.map(jnp.zeros_like, params),
         blank(params, sizes.records + 1),
         empty_runs(rows, sizes.runs, jnp.result_type(events.runs.weight)) if events.runs else None,
+        None if learner is None else learner.begin(key),
+        jnp.zeros(len(events.worker), loss.dtype),
     )
-    columns = events._replace(record_events=None, record_weights=None, buffer=None)
-    (params, opt_state, _, _, recorded, _), losses = jax.lax.scan(event, carry, columns)
-    measured = measure(problem, events.record_events, events.record_weights, recorded, losses)
-    return params, opt_state, measured
+
+
+def advance_events(
+    problem: Problem,
+    events: Events,
+    sizes: Sizes,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    learner: LearnedVisits | None,
+    state: EventState,
+    first: Any,
+    last: Any,
+) -> EventState:
+    """Replays events ``first`` .. ``last - 1``; a long run may be cut anywhere."""
+    rule, columns = optax.with_extra_args_support(optimizer), _columns(events)
+
+    def event(number: jax.Array, state: EventState) -> EventState:
+        own = jax.tree.map(lambda column: jnp.asarray(column)[number], columns)
+        moved, loss = _event(problem, sizes, rule, key, learner, state, own)
+        return moved._replace(losses=moved.losses.at[number].set(loss))
+
+    return jax.lax.fori_loop(first, last, event, state)
+
+
+def measure_events(problem: Problem, events: Events, state: EventState) -> Measured:
+    """Judges the recorded models of a finished loop."""
+    behind = (events.record_events, events.record_weights)
+    return measure(problem, *behind, state.recorded, state.losses)
+
+
+def _columns(events: Events) -> Events:
+    """The columns with a row an event."""
+    return events._replace(record_events=None, record_weights=None, buffer=None)
+
+
+def _event(
+    problem: Problem,
+    sizes: Sizes,
+    optimizer: optax.GradientTransformationExtraArgs,
+    key: jax.Array,
+    learner: LearnedVisits | None,
+    state: EventState,
+    e: Events,
+) -> tuple[EventState, jax.Array]:
+    """One arrival, and the update if it makes one; also returns the loss of its job."""
+    direction, recorded, runs, visits = state.direction, state.recorded, state.runs, state.visits
+    model, unit = read(state.versions, e.read_slot), e.job
+    own_key = job_key(key, e.worker, e.job)
+    if learner is None or visits is None:
+        loss, grads = problem.gradient(model, e.worker, unit, own_key)
+    else:
+        visits, unit, visit = learner.take(visits, e.worker, e.job)
+        loss, grads = problem.gradient(model, e.worker, unit, own_key)
+        visits = learner.learn(visits, e.worker, visit, grads)
+    if runs is None:
+        weighted = jax.tree.map(lambda leaf: leaf * e.weight.astype(leaf.dtype), grads)
+        if not sizes.single:
+            weighted = jax.tree.map(jnp.add, direction, weighted)
+    else:
+        direction, runs = _summed(direction, runs, grads, e)
+        weighted = jax.tree.map(lambda leaf: blend(leaf, runs, e.number), direction)
+    extras = extras_of(key, e.delay, e.last_worker, e.last_job, e.time)
+    slots = (e.oldest_slot, e.write_slot)
+    step = partial(update_once, optimizer, weighted, slots, extras)
+    before = (state.params, state.opt_state, state.versions)
+    if sizes.single and runs is None:
+        params, opt_state, versions = step(before)
+    else:
+        params, opt_state, versions = jax.lax.cond(e.steps, step, lambda same: same, before)
+        if runs is None:
+            direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
+    is_record = e.steps & (e.record < sizes.records)
+    recorded = jax.lax.cond(
+        is_record,
+        lambda kept: write(kept, e.record, params),
+        lambda kept: kept,
+        recorded,
+    )
+    moved = EventState(params, opt_state, versions, direction, recorded, runs, visits, state.losses)
+    return moved, loss
 
 
 def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Runs]:

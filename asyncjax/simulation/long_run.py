@@ -17,9 +17,18 @@ import optax
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.checkpoints import fingerprint, load_checkpoint, save_checkpoint
+from asyncjax.simulation.events import (
+    Events,
+    EventState,
+    advance_events,
+    begin_events,
+    measure_events,
+)
+from asyncjax.simulation.learned_visits import LearnedVisits
 from asyncjax.simulation.loop import LoopState, Measured, advance, begin, measure_state
 from asyncjax.simulation.plan import Plan
 from asyncjax.simulation.program import Program, Sizes, assemble
+from asyncjax.simulation.same import Same
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
 
@@ -117,8 +126,55 @@ def run_in_pieces(
     return state.params, state.opt_state, measured
 
 
+def events_in_pieces(
+    problem: Problem,
+    made: Plan,
+    events: Events,
+    sizes: Sizes,
+    optimizer: Same,
+    learner: LearnedVisits | None,
+    key: jax.Array,
+    progress: Callable[[Progress], None] | None,
+    checkpoint: str | os.PathLike[str] | None,
+    opt_state: Any = None,
+) -> tuple[Any, Any, Measured, Any]:
+    """Replays events in pieces; also returns the state of a learning order."""
+    rules = (sizes, optimizer.value, key)
+
+    @jax.jit
+    def start(problem: Problem, given: Any) -> EventState:
+        return begin_events(problem, events, *rules, given, learner)
+
+    @partial(jax.jit, donate_argnums=2)
+    def piece(
+        problem: Problem, events: Events, state: EventState, first: int, last: int
+    ) -> EventState:
+        return advance_events(problem, events, *rules, learner, state, first, last)
+
+    def mark() -> str:
+        parts = (problem.params, problem.data, made.trace, made.records, key, opt_state)
+        return fingerprint(*parts, None if learner is None else learner.begin(key))
+
+    makes = np.cumsum(events.steps)
+    state = in_pieces(
+        lambda state, first, last: piece(problem, events, state, first, last),
+        start(problem, opt_state),
+        len(makes),
+        mark,
+        lambda event: _progress_at(made, int(makes[event - 1])),
+        progress,
+        checkpoint,
+    )
+    measured = jax.jit(measure_events)(problem, events, state)
+    order_state = None if state.visits is None else state.visits.order_state
+    return state.params, state.opt_state, measured, order_state
+
+
 def _progress(made: Plan, wave: int) -> Progress:
-    updates = int(np.searchsorted(made.waves.update_wave, wave))
+    return _progress_at(made, int(np.searchsorted(made.waves.update_wave, wave)))
+
+
+def _progress_at(made: Plan, updates: int) -> Progress:
     enders = np.flatnonzero(np.asarray(made.trace.steps))
     now = float(made.trace.time[enders[updates - 1]]) if updates else 0.0
     return Progress(updates, made.n_updates, now)

@@ -3,7 +3,7 @@
     job q of worker j takes unit o_e[j, q mod n_j] in epoch e = q // n_j of that worker (idle steps left out)
 
 Workers turn to their next epoch each at its own time; orders that ignore gradients are known beforehand, so this is a table
-that stands in front of any problem.
+that stands in front of any problem. For orders that learn see `learned_visits`.
 """
 
 from collections.abc import Callable
@@ -73,19 +73,9 @@ def ordered(problem: Problem, order: Order, trace: EventTrace, key: jax.Array) -
         >>> sorted(ordered(problem, order, trace, jax.random.key(0)).data[1][0, :2].tolist())
         [0, 1]
     """
-    shape = order_shape(order)
+    problem, shape = fitted(problem, order, trace)
     if order.needs_gradients:
-        raise ValueError(
-            "order must ignore gradients (needs_gradients=False) in an asynchronous run: late gradients come with gaps and"
-            " out of sequence, while an order that learns takes the steps of an epoch one after the other; use reshuffled,"
-            " shuffled_once, flip_flop or herded here, or run_epochs"
-        )
-    workers = worker_count(trace)
-    if workers > shape.n_workers:
-        raise ValueError(
-            f"order must have at least {workers} workers, those of the trace, got {shape.n_workers}"
-        )
-    problem, shape = in_units(problem, order, shape.n_workers)
+        raise ValueError("order must ignore gradients here; `replay` takes one that learns")
     n_jobs = ceil_to_grid(int(np.max(trace.job)) + 1)
     units = _units(Same(order), shape, n_jobs, key)
     objective = problem.objective_of
@@ -97,6 +87,37 @@ def ordered(problem: Problem, order: Order, trace: EventTrace, key: jax.Array) -
         metrics_of=tuple((name, _OfInner(metric)) for name, metric in problem.metrics_of),
         n_workers=problem.n_workers,
     )
+
+
+def fitted(problem: Problem, order: Order, trace: EventTrace) -> tuple[Problem, OrderShape]:
+    """Fits a problem, an order and a trace together.
+
+    Args:
+        problem: What is optimised.
+        order: The order of its units.
+        trace: Whose workers they are.
+
+    Returns:
+        The problem whose job u is unit u, and the sizes of the order.
+
+    Raises:
+        ValueError: The trace has more workers than the order, or as in `in_units`.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import clocks, orders, problems, traces
+        >>> problem = problems.least_squares(np.ones((2, 2)), np.ones(2), n_workers=1)
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=9)
+        >>> fitted(problem, orders.reshuffled(2), trace)
+        Traceback (most recent call last):
+        ValueError: order must have at least 2 workers, those of the trace, got 1
+    """
+    shape, workers = order_shape(order), worker_count(trace)
+    if workers > shape.n_workers:
+        raise ValueError(
+            f"order must have at least {workers} workers, those of the trace, got {shape.n_workers}"
+        )
+    return in_units(problem, order, shape.n_workers)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

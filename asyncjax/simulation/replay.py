@@ -17,8 +17,9 @@ import optax
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
-from asyncjax.simulation.events import events_of, run_events
-from asyncjax.simulation.long_run import Progress, run_in_pieces
+from asyncjax.simulation.events import events_of, measure_events, run_events
+from asyncjax.simulation.learned_visits import LearnedVisits, learned
+from asyncjax.simulation.long_run import Progress, events_in_pieces, run_in_pieces
 from asyncjax.simulation.loop import Measured, run_waves
 from asyncjax.simulation.memory import check_memory, memory
 from asyncjax.simulation.ordered import ordered
@@ -58,8 +59,10 @@ def replay(
         problem: What is optimised.
         trace: A trace, or a plan of it made before (then ``record_every`` and ``width`` are the plan's).
         optimizer: Any optax optimizer.
-        order: An order that ignores gradients: job q of worker j takes unit o[j, q mod n_j] of that worker's epoch q // n_j
-            (see `ordered`). None: job q is job q of the problem.
+        order: Job q of worker j takes unit o[j, q mod n_j] of that worker's own epoch q // n_j. An order that ignores
+            gradients is known beforehand (see `ordered`). One that learns (`orders.coordinated`, `orders.independent`) is
+            shown every gradient as it arrives, late as it is (see `learned_visits`); the run then goes one event at a
+            time and has ``order_state``. None: job q is job q of the problem.
         record_every: Record every so many versions, and the last; None: about a hundred records. A record holds a model
             until the end of the run.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None: ``jax.random.key(0)``.
@@ -77,7 +80,8 @@ def replay(
 
     Raises:
         ValueError: The trace is not valid, names more workers than the problem has shards, an argument is out of range,
-            ``opt_state`` is not a state of the optimizer, or ``order`` looks at gradients or does not fit the problem.
+            ``opt_state`` is not a state of the optimizer, or ``order`` does not fit the problem or the trace, or only
+            learns from workers in step.
         MemoryError: ``memory_limit`` would be exceeded.
 
     Example:
@@ -95,23 +99,33 @@ def replay(
     check_workers(problem, made.trace)
     _check_state(problem, optimizer, opt_state)
     key = jax.random.key(0) if key is None else key
-    if order is not None:
+    learner = None
+    if order is not None and order.needs_gradients:
+        arrivals = np.sort(made.gradients.arrival)
+        problem, learner = learned(problem, order, made.trace, arrivals)
+    elif order is not None:
         problem = ordered(problem, order, made.trace, key)
     sizes = sizes_of([made])
     check_memory(memory(problem.params, sizes), 1, memory_limit)
-    alone = progress is None and checkpoint is None
-    if not waves or (
-        alone and width is None and not isinstance(trace, Plan) and _one_by_one(problem)
-    ):
-        done = _events(problem, events_of(made), sizes, Same(optimizer), key, opt_state)
-    elif alone:
+    alone, chosen = progress is None and checkpoint is None, width is None
+    by_event = learner is not None or not waves
+    by_event |= alone and chosen and not isinstance(trace, Plan) and _one_by_one(problem)
+    order_state = None
+    if not by_event and alone:
         done = _waves(problem, assemble(made, sizes), Same(optimizer), key, opt_state)
-    else:
+    elif not by_event:
         done = run_in_pieces(problem, made, sizes, optimizer, key, progress, checkpoint, opt_state)
+    else:
+        events, rules = events_of(made), (sizes, Same(optimizer), learner)
+        if alone:
+            *done, order_state = _events(problem, events, *rules, key, opt_state)
+        else:
+            *done, order_state = events_in_pieces(
+                problem, made, events, *rules, key, progress, checkpoint, opt_state
+            )
     params, opt_state, measured = done
-    return Run(
-        params, opt_state, records_of(made, measured), Source((made.trace,), (costs_of(made),))
-    )
+    source = Source((made.trace,), (costs_of(made),))
+    return Run(params, opt_state, records_of(made, measured), source, order_state)
 
 
 def _one_by_one(problem: Problem) -> bool:
@@ -127,11 +141,19 @@ def _waves(
     return run_waves(problem, program, optimizer.value, key, opt_state)
 
 
-@partial(jax.jit, static_argnames=("optimizer", "sizes"))
+@partial(jax.jit, static_argnames=("optimizer", "sizes", "learner"))
 def _events(
-    problem: Problem, events: Any, sizes: Sizes, optimizer: Same, key: jax.Array, opt_state: Any
-) -> tuple[Any, Any, Measured]:
-    return run_events(problem, events, sizes, optimizer.value, key, opt_state)
+    problem: Problem,
+    events: Any,
+    sizes: Sizes,
+    optimizer: Same,
+    learner: LearnedVisits | None,
+    key: jax.Array,
+    opt_state: Any,
+) -> tuple[Any, Any, Measured, Any]:
+    state = run_events(problem, events, sizes, optimizer.value, key, opt_state, learner)
+    order_state = None if state.visits is None else state.visits.order_state
+    return state.params, state.opt_state, measure_events(problem, events, state), order_state
 
 
 def check_workers(problem: Problem, trace: EventTrace) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, orders, problems, simulation, traces
+from asyncjax import orders, problems, simulation
 from asyncjax.simulation import checkpoints, long_run, units
 from tests.oracles import epochs as oracle
 from tests.oracles import events
@@ -362,13 +362,3 @@ def test_workers_of_a_trace_go_through_their_own_epochs(rule, waves, float64):
 
     x = events.train(np.zeros(2), columns(trace), of_job, lambda g, *_: -0.1 * g)[-1]
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
-
-
-def test_an_order_that_learns_is_refused_in_a_trace():
-    trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=9)
-    problem = problem_of(3)
-    order = orders.independent(3, (5, 5, 4), D)
-    with pytest.raises(ValueError, match="must ignore gradients"):
-        simulation.replay(problem, trace, optax.sgd(0.1), order=order)
-    with pytest.raises(ValueError, match="at least 3 workers, those of the trace, got 2"):
-        simulation.replay(problem, trace, optax.sgd(0.1), order=orders.reshuffled(5, 2))

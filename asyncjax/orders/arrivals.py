@@ -1,0 +1,95 @@
+"""Orders by pairs whose workers are not in step: gradients arrive one by one, from whoever is ready.
+
+    worker j, own visit i = 0 .. n_j - 1:
+        i even: keep g;      i odd: z = kept g - g      s = +1 if <r, z> <= 0 else -1      r <- r + s z
+
+A pair is decided when its second gradient arrives, whatever the other workers did meanwhile. `coordinated`
+workers balance one sum, `independent` ones a sum each. If gradients arrive in the sequence in which
+workers in step would deliver them, this is the order in step (Cooper et al. 2023, arXiv 2302.00845).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.orders.balancing import as_signs
+from asyncjax.orders.order import Arriving
+from asyncjax.orders.pair_order import PairRule, PairState
+from asyncjax.orders.reordering import reorder_shard
+
+
+def arriving_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool) -> Arriving:
+    """Makes the asynchronous side of an order by pairs.
+
+    Args:
+      rule: chooses the signs.
+      counts: examples of each of the m workers.
+      own_balance: every worker has a balance of its own, in a leading axis m; else one for all.
+
+    Returns:
+      Functions of a `PairState` with the axis m. A balance for all begins anew when the last worker
+      leaves an epoch, one of a worker's own when that worker does.
+
+    Example:
+      >>> from asyncjax.orders.pair_order import GREEDY, start
+      >>> arriving = arriving_pairs(GREEDY, (2,), own_balance=False)
+      >>> state = start(jnp.array([[0, 1]]), jnp.ones(1), 1)
+      >>> state = arriving.observe(state, 0, 0, jnp.array([3.0]))
+      >>> state = arriving.observe(state, 0, 1, jnp.array([1.0]))
+      >>> state.signs.tolist(), state.balance.tolist()
+      ([[-1, 1]], [-1.0])
+      >>> arriving.end_epoch(state, 0, True).order.tolist()
+      [[1, 0]]
+    """
+
+    def balance_of(state: PairState, worker: Any) -> Any:
+        if not own_balance:
+            return state.balance
+        return jax.tree.map(lambda leaf: leaf[worker], state.balance)
+
+    def with_balance(state: PairState, worker: Any, balance: Any) -> Any:
+        if not own_balance:
+            return balance
+        return jax.tree.map(lambda leaf, own: leaf.at[worker].set(own), state.balance, balance)
+
+    def observe(state: PairState, worker: Any, visit: Any, gradient: Any) -> PairState:
+        visit = jnp.asarray(visit, jnp.int32)
+        count = jnp.asarray(counts, jnp.int32)[worker]
+        seen = (visit >= 0) & (visit < count)
+        gradient = jnp.asarray(gradient).astype(state.waiting_gradient.dtype)
+        is_pair = seen & (visit % 2 == 1) & (state.waiting_step[worker] == visit - 1)
+        difference = jnp.where(is_pair, state.waiting_gradient[worker] - gradient, 0)
+        balance, is_plus = rule.sign(balance_of(state, worker), difference, visit // 2)
+        sign = as_signs(is_plus)
+        place = jnp.where(is_pair, visit, state.signs.shape[1])
+        signs = state.signs.at[worker, place].set(-sign, mode="drop")
+        signs = signs.at[worker, jnp.where(is_pair, visit - 1, place)].set(sign, mode="drop")
+        waits = visit % 2 == 0
+        kept = jnp.where(seen, jnp.where(waits, gradient, 0), state.waiting_gradient[worker])
+        step = jnp.where(seen, jnp.where(waits, visit, -1), state.waiting_step[worker])
+        return PairState(
+            order=state.order,
+            signs=signs,
+            waiting_gradient=state.waiting_gradient.at[worker].set(kept),
+            waiting_step=state.waiting_step.at[worker].set(step),
+            balance=with_balance(state, worker, balance),
+        )
+
+    def end_epoch(state: PairState, worker: Any, is_last: Any) -> PairState:
+        count = jnp.asarray(counts, jnp.int32)[worker]
+        following = reorder_shard(state.order[worker], state.signs[worker], count)
+        old = balance_of(state, worker)
+        restarts = jnp.asarray(is_last) | own_balance
+        balance = jax.tree.map(
+            lambda new, kept: jnp.where(restarts, new, kept), rule.restart(old), old
+        )
+        return PairState(
+            order=state.order.at[worker].set(following),
+            signs=state.signs.at[worker].set(0),
+            waiting_gradient=state.waiting_gradient.at[worker].set(0),
+            waiting_step=state.waiting_step.at[worker].set(-1),
+            balance=with_balance(state, worker, balance),
+        )
+
+    return Arriving(lambda state: state.order, observe, end_epoch)
