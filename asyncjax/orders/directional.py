@@ -27,7 +27,7 @@ _MERGED_BELOW = (
 )  # parameters; above, writing both gradients from one call is slower on a CPU
 
 
-class _Passes(NamedTuple):
+class Passes(NamedTuple):
     """A Jacobian J of losses by parameters, as two linear functions."""
 
     project: Callable[[PyTree], jax.Array]  # a tree of tangents -> float[2K], J r
@@ -281,10 +281,27 @@ def _check_losses(losses: Callable[..., jax.Array], params: PyTree, examples: Py
     return shape[0]
 
 
-def _passes(
+def passes_of(
     losses: Callable[[PyTree], jax.Array], params: PyTree, forward_mode: bool
-) -> tuple[jax.Array, _Passes]:
-    """Returns the losses and their Jacobian; both directions share the pass that made the losses."""
+) -> tuple[jax.Array, Passes]:
+    """Takes losses and their Jacobian; both of its directions share the pass that made the losses.
+
+    Args:
+      losses: params -> float[B].
+      params: tree of floating arrays.
+      forward_mode: False for losses with a `jax.custom_vjp`.
+
+    Returns:
+      The losses float[B], and the two directions.
+
+    Raises:
+      TypeError: if the losses have no forward mode while `forward_mode` is True.
+
+    Example:
+      >>> values, passes = passes_of(lambda x: x**2, jnp.array([1.0, 3.0]), True)
+      >>> passes.project(jnp.array([1.0, 0.5])).tolist(), passes.pull(jnp.ones(2)).tolist()
+      ([2.0, 3.0], [2.0, 6.0])
+    """
 
     def tangents(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, like: leaf.astype(jnp.result_type(like)), tree, params)
@@ -293,7 +310,7 @@ def _passes(
         values, reverse = jax.vjp(losses, params)
         zeros = jnp.zeros_like(values)
         _, transposed = jax.vjp(lambda weights: reverse(weights)[0], zeros)
-        return values, _Passes(
+        return values, Passes(
             lambda tree: transposed(tangents(tree))[0], lambda weights: reverse(weights)[0]
         )
     values, linear = jax.linearize(losses, params)
@@ -303,18 +320,31 @@ def _passes(
             "give forward_mode=False (slower) or use jax.custom_jvp."
         )
     transposed = jax.linear_transpose(linear, params)
-    return values, _Passes(
+    return values, Passes(
         lambda tree: linear(tangents(tree)), lambda weights: transposed(weights)[0]
     )
 
 
-def _both(passes: _Passes, values: jax.Array, weights: jax.Array) -> tuple[PyTree, PyTree]:
-    """Returns J^T 1 and J^T weights."""
-    ones, weights = jnp.ones_like(values), weights.astype(values.dtype)
-    shapes = jax.eval_shape(passes.pull, ones)
+def pull_both(passes: Passes, first: jax.Array, second: jax.Array) -> tuple[PyTree, PyTree]:
+    """Pulls two cotangents back, in one pass where that is faster.
+
+    Args:
+      passes: of the losses.
+      first: float[B], in the dtype of the losses.
+      second: float[B].
+
+    Returns:
+      J^T first and J^T second, trees like the parameters.
+
+    Example:
+      >>> _, passes = passes_of(lambda x: x**2, jnp.array([1.0, 3.0]), True)
+      >>> [tree.tolist() for tree in pull_both(passes, jnp.ones(2), jnp.array([1.0, -1.0]))]
+      [[2.0, 6.0], [2.0, -6.0]]
+    """
+    shapes = jax.eval_shape(passes.pull, first)
     if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _MERGED_BELOW:
-        return passes.pull(ones), passes.pull(weights)
-    pulled = jax.vmap(passes.pull)(jnp.stack([ones, weights]))
+        return passes.pull(first), passes.pull(second)
+    pulled = jax.vmap(passes.pull)(jnp.stack([first, second]))
     return jax.tree.map(lambda leaf: leaf[0], pulled), jax.tree.map(lambda leaf: leaf[1], pulled)
 
 
@@ -326,11 +356,11 @@ def _block(
     forward_mode: bool,
 ) -> tuple[jax.Array, PyTree, PyTree]:
     """One block: signs, sum of the gradients, running sum."""
-    values, passes = _passes(losses, params, forward_mode)
+    values, passes = passes_of(losses, params, forward_mode)
     signs = projected_signs(
         passes.project(running_sum), squared_norm(running_sum), rank_one=rank_one
     )
-    total, change = _both(passes, values, signs)
+    total, change = pull_both(passes, jnp.ones_like(values), signs.astype(values.dtype))
     total = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), total, running_sum)
     return signs, total, _added(running_sum, change)
 
@@ -347,7 +377,7 @@ def _whole(
     """All blocks of losses that cannot be taken apart: passes over all of them for each."""
     if 2 * block == n_losses:
         return _block(losses, params, running_sum, rank_one, forward_mode)
-    values, passes = _passes(losses, params, forward_mode)
+    values, passes = passes_of(losses, params, forward_mode)
     steps = jnp.arange(n_losses, dtype=jnp.int32)
 
     def step(

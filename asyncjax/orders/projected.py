@@ -40,6 +40,9 @@ class ProjectedState(NamedTuple):
 class ProjectedOrder:
     """An `Order`, and two functions by which a training loop balances without per-example gradients.
 
+    `simulation.run_epochs` takes it wherever it takes an `Order`, and trains without the gradient of
+    any single unit.
+
     Attributes:
       order: the four functions. `order.observe(state, positions, None)` changes nothing; given
         gradients it decides each batch as one block (stale: not independent of how an epoch is cut).
@@ -48,26 +51,47 @@ class ProjectedOrder:
         `directional_signs` or `dense_signs` returned; m workers: signs int8[m, B]. Pairs are the
         steps (2k, 2k + 1): batches begin at an even step and have an even B. A pair with a step
         outside 0..n-1 stays unseen; fill it with one example twice, which leaves r as it is.
+      pairs_per_block: what `run_epochs` is to take: pairs of each worker that are decided from the same
+        r; None for all of a step.
+      forward_mode: what `run_epochs` is to take: False for losses with a `jax.custom_vjp`.
+
+    Example:
+      >>> from asyncjax import problems, simulation
+      >>> import optax
+      >>> features = jax.random.normal(jax.random.key(0), (16, 3))
+      >>> problem = problems.least_squares(features, features @ jnp.ones(3), n_workers=2)
+      >>> projected = coordinated_by_projection(2, 8, problem.params)
+      >>> run = simulation.run_epochs(
+      ...     problem, projected, optax.sgd(0.1), n_epochs=40, n_workers=2, units_per_step=2)
+      >>> bool(jnp.allclose(run.params, 1.0, atol=1e-2))
+      True
     """
 
     order: Order
     direction: Callable[[ProjectedState], PyTree]
     observe_signs: Callable[[ProjectedState, Any, Any, PyTree], ProjectedState]
+    pairs_per_block: int | None = 8
+    forward_mode: bool = True
 
 
-def pair_balanced_by_projection(n: int, like: PyTree) -> ProjectedOrder:
+def pair_balanced_by_projection(
+    n: int, like: PyTree, *, pairs_per_block: int | None = 8, forward_mode: bool = True
+) -> ProjectedOrder:
     """PairBalance of one worker whose signs come from projections.
 
     Args:
       n: examples.
       like: the parameters, or a tree of their shapes (`jax.ShapeDtypeStruct`).
+      pairs_per_block: for `simulation.run_epochs`: pairs of a step that are decided from the same
+        running sum; 1 is exact, None takes all pairs of the step. See `directional_signs`.
+      forward_mode: for `simulation.run_epochs`: False for losses that have a `jax.custom_vjp`.
 
     Returns:
       A `ProjectedOrder`; permutations int32[n].
 
     Raises:
-      TypeError: if `n` is not a static integer.
-      ValueError: if `n` is below 1.
+      TypeError: if a number is not a static integer.
+      ValueError: if a number is below 1.
 
     Note:
       With `dense_signs` the order is exactly `pair_balanced`; with `directional_signs` it is stale
@@ -92,16 +116,26 @@ def pair_balanced_by_projection(n: int, like: PyTree) -> ProjectedOrder:
     Reference:
       The pair rule: Cooper et al. 2023, arXiv 2302.00845.
     """
-    return _projected(check_count(n, "n"), None, like)
+    return _projected(check_count(n, "n"), None, like, pairs_per_block, forward_mode)
 
 
-def coordinated_by_projection(n_workers: int, n: int, like: PyTree) -> ProjectedOrder:
+def coordinated_by_projection(
+    n_workers: int,
+    n: int,
+    like: PyTree,
+    *,
+    pairs_per_block: int | None = None,
+    forward_mode: bool = True,
+) -> ProjectedOrder:
     """CD-GraB in the stale form: all workers' pairs of a time step are decided from the same r.
 
     Args:
       n_workers: number of workers m.
       n: examples of each worker.
       like: the parameters, or a tree of their shapes.
+      pairs_per_block: for `simulation.run_epochs`: pairs of each worker that are decided from the same
+        running sum, those of all m workers together; None takes all pairs of a step.
+      forward_mode: for `simulation.run_epochs`: False for losses that have a `jax.custom_vjp`.
 
     Returns:
       A `ProjectedOrder`; permutations int32[m, n], signs int8[m, B] of the same steps for all.
@@ -125,7 +159,8 @@ def coordinated_by_projection(n_workers: int, n: int, like: PyTree) -> Projected
       Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated Training",
       arXiv 2302.00845.
     """
-    return _projected(check_count(n, "n"), check_count(n_workers, "n_workers"), like)
+    n, n_workers = check_count(n, "n"), check_count(n_workers, "n_workers")
+    return _projected(n, n_workers, like, pairs_per_block, forward_mode)
 
 
 def coordinated_signs(
@@ -269,8 +304,12 @@ def count_sketch(tree: PyTree, key: jax.Array, size: int) -> jax.Array:
     return sketch
 
 
-def _projected(n: int, n_workers: int | None, like: PyTree) -> ProjectedOrder:
+def _projected(
+    n: int, n_workers: int | None, like: PyTree, pairs_per_block: int | None, forward_mode: bool
+) -> ProjectedOrder:
     """Makes the order of one worker (None) or of several."""
+    if pairs_per_block is not None:
+        pairs_per_block = check_count(pairs_per_block, "pairs_per_block")
     shape = (n,) if n_workers is None else (n_workers, n)
     dim = sum(int(leaf.size) for leaf in jax.tree.leaves(like))
 
@@ -299,7 +338,7 @@ def _projected(n: int, n_workers: int | None, like: PyTree) -> ProjectedOrder:
             raise ValueError(
                 f"signs must have one entry a step of positions, {wanted}, got {signs.shape}."
             )
-        step = jnp.where(_paired(positions, n), positions, n)
+        step = jnp.where(paired(positions, n), positions, n)
         seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
         total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)
         return ProjectedState(state.order, seen, total)
@@ -321,11 +360,25 @@ def _projected(n: int, n_workers: int | None, like: PyTree) -> ProjectedOrder:
         dim=dim,
         needs_gradients=False,
     )
-    return ProjectedOrder(order, lambda state: state.running_sum, observe_signs)
+    return ProjectedOrder(
+        order, lambda state: state.running_sum, observe_signs, pairs_per_block, forward_mode
+    )
 
 
-def _paired(positions: jax.Array, n: int) -> jax.Array:
-    """Says for each step whether both steps of its pair lie in 0..n-1."""
+def paired(positions: jax.Array, n: int) -> jax.Array:
+    """Says for each step whether both steps of its pair lie in 0..n-1.
+
+    Args:
+      positions: int32[B].
+      n: steps of an epoch.
+
+    Returns:
+      bool[B].
+
+    Example:
+      >>> paired(jnp.arange(4), 3).tolist()
+      [True, True, False, False]
+    """
     return (positions >= 0) & (positions - positions % 2 + 1 < n)
 
 
@@ -336,7 +389,7 @@ def _decide_gradients(
     total, unravel = ravel_pytree(state.running_sum)
     rows = gradients if gradients.ndim == 3 else gradients[None]
     n_rows = rows.shape[1]
-    rows = jnp.where(_paired(positions, n)[:, None], rows, 0).astype(total.dtype)
+    rows = jnp.where(paired(positions, n)[:, None], rows, 0).astype(total.dtype)
     rows = jnp.pad(rows, ((0, 0), (0, n_rows % 2), (0, 0)))
     projections = jnp.matmul(rows, total, precision=_HIGHEST)
     signs = coordinated_signs(projections, squared_norm(total))

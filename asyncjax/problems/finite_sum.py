@@ -75,17 +75,19 @@ class BatchGradient:
         self, data: Samples, params: PyTree, worker: Any, job: Any, key: jax.Array
     ) -> tuple[jax.Array, PyTree]:
         """Returns the loss of the job's rows and its gradient; only those rows are gathered."""
+        return jax.value_and_grad(self.loss_of_job, argnums=1)(data, params, worker, job, key)
+
+    def loss_of_job(
+        self, data: Samples, params: PyTree, worker: Any, job: Any, key: jax.Array
+    ) -> jax.Array:
+        """Returns the mean loss of the job's rows, penalty included: what the gradient is that of."""
         positions, valid = self.batch(data.size[worker], data.rows.shape[1], job, key)
         rows = data.rows[worker, positions]
         features, targets = data.features[rows], data.targets[rows]
         weight = valid.astype(data.weight.dtype)
         weight /= jnp.sum(weight)
-
-        def mean(params: PyTree) -> jax.Array:
-            losses = self.loss.of_rows(params, features, targets)
-            return jnp.sum(weight * losses) + self.loss.penalty(params)
-
-        return jax.value_and_grad(mean)(params)
+        losses = self.loss.of_rows(params, features, targets)
+        return jnp.sum(weight * losses) + self.loss.penalty(params)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
     state = end_epoch(state)
 
 Distributed SGD with permuted examples: D-RR and CD-GraB of Cooper et al. 2023 (arXiv 2302.00845), GraB of Lu, Guo, De Sa
-2022 (arXiv 2205.10733) for m = 1. All epochs run in one compiled loop over steps, which may be cut anywhere.
+2022 (arXiv 2205.10733) for m = 1. All epochs run in one compiled loop over steps, which may be cut anywhere. A gradient of
+each unit is formed only for an order that looks at them; else a step is one pass over all its units (`projected_steps`).
 """
 
 import operator
@@ -21,16 +22,22 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.orders import Order, prefix_norms
+from asyncjax.orders import Order, ProjectedOrder, prefix_norms
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.checkpoints import fingerprint
 from asyncjax.simulation.long_run import Progress, in_pieces
 from asyncjax.simulation.loop import Measured, extras_of, first_state, job_key, judge
 from asyncjax.simulation.plan import recorded_versions
+from asyncjax.simulation.projected_steps import (
+    fitting_units,
+    has_losses,
+    mean_gradient,
+    projected_step,
+)
 from asyncjax.simulation.rows import blank
 from asyncjax.simulation.same import Same
-from asyncjax.simulation.units import OrderShape, busy_steps, in_units, permutations
+from asyncjax.simulation.units import OrderShape, busy_steps, in_units, permutations, plain_order
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class EpochState(NamedTuple):
 
 def run_epochs(
     problem: Problem,
-    order: Order,
+    order: Order | ProjectedOrder,
     optimizer: optax.GradientTransformation,
     *,
     n_epochs: int,
@@ -94,11 +101,14 @@ def run_epochs(
 
     Pure in (problem, order, optimizer, key), so it may be vmapped over step sizes, keys and initial models. A second call
     with the same problem, order, optimizer and sizes compiles nothing. Memory beside the model and the order: gradients
-    of the m b units of a step.
+    of the m b units of a step for an order that looks at them, else one gradient and the activations.
 
     Args:
         problem: What is optimised.
-        order: An order with the units of an epoch; with m workers one made for m workers.
+        order: An order with the units of an epoch; with m workers one made for m workers. An order by projections
+            (`orders.pair_balanced_by_projection`, `orders.coordinated_by_projection`) trains without the gradient of any
+            single unit; it needs an even ``units_per_step`` and a problem made by `problems.logistic`, `least_squares`,
+            `classification`, `regression` or `language_model`.
         optimizer: Any optax optimizer.
         n_epochs: At least 1.
         n_workers: m, the workers of the order and the shards of the problem.
@@ -107,7 +117,7 @@ def run_epochs(
         key: Typed key; None: ``jax.random.key(0)``.
         prefix_norms: Record the herding objective of each recorded epoch as metrics "prefix_l2" and "prefix_linf":
             `orders.prefix_norms` of the gradients as they were seen, summed over workers. Keeps the gradient of every
-            unit, m n d numbers.
+            unit, m n d numbers; they are then formed for every order, also for one by projections.
         progress: As in `replay`; its time is in epochs.
         checkpoint: As in `replay`.
 
@@ -120,10 +130,17 @@ def run_epochs(
         Where shards differ in size, workers are idle at some steps (-1 in the permutation), and the mean is that of the
         units there are.
 
+        An order by projections decides the pairs of a block from one running sum, that of the block's start, and is exact
+        only between blocks: a block is ``pairs_per_block`` pairs of one worker (8), and all pairs of a step of several
+        workers. `orders.directional_signs` says what that costs and where it fails. The mean gradient is exact. With odd n
+        the last unit of an epoch is unpaired.
+
     Raises:
-        TypeError: A number is no integer, or ``order`` is no order.
-        ValueError: A number is below 1; the order does not fit the problem in its workers, units or parameters; or the
-            problem's batches are drawn at random.
+        TypeError: A number is no integer, ``order`` is no order, or a loss has no forward mode (see ``forward_mode`` of an
+            order by projections).
+        ValueError: A number is below 1; the order does not fit the problem in its workers, units or parameters; the
+            problem's batches are drawn at random; or an order by projections is given a problem without a known loss, or an
+            odd number of units a step.
 
     Example:
         >>> import jax, numpy as np, optax
@@ -145,8 +162,12 @@ def run_epochs(
         "record_every": record_every,
     }
     n_epochs, n_workers, units, every = (_count(name, value) for name, value in numbers.items())
-    problem, shape = in_units(problem, order, n_workers)
-    sizes = EpochSizes(shape, min(units, shape.n), n_epochs, min(every, n_epochs), prefix_norms)
+    plain = plain_order(order)
+    problem, shape = in_units(problem, plain, n_workers)
+    units = min(units, shape.n)
+    if isinstance(order, ProjectedOrder):
+        units = fitting_units(problem, order, shape, units)
+    sizes = EpochSizes(shape, units, n_epochs, min(every, n_epochs), prefix_norms)
     total = n_epochs * sizes.n_steps
     if total >= 2**31:
         raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
@@ -165,7 +186,7 @@ def run_epochs(
             progress,
             checkpoint,
         )
-    return _run(sizes, busy_steps(order, shape, sizes.units_per_step), state)
+    return _run(sizes, busy_steps(plain, shape, units), state)
 
 
 def _count(name: str, value: Any) -> int:
@@ -187,7 +208,8 @@ def _begin(
     """The state before the first step."""
     params = jax.tree.map(jnp.asarray, problem.params)
     loss, grads = jax.eval_shape(problem.gradient, params, 0, 0, key)
-    order_state = order.value.init(key)
+    plain = plain_order(order.value)
+    order_state = plain.init(key)
     loss = jnp.zeros((), jnp.promote_types(loss.dtype, jnp.float32))
     measured = jax.eval_shape(partial(judge, problem), params, loss)
     vectors = None
@@ -201,7 +223,7 @@ def _begin(
         params,
         first_state(optimizer.value, params, None),
         order_state,
-        permutations(order.value, sizes.order, order_state),
+        permutations(plain, sizes.order, order_state),
         loss,
         blank(measured, len(sizes.records)),
         vectors,
@@ -225,7 +247,7 @@ def _advance(
         number = jnp.asarray(number, jnp.int32)
         epoch, turn = number // sizes.n_steps, number % sizes.n_steps
         state = _step(order.value, rule, sizes, problem, key, state, number)
-        end = partial(_end_epoch, order.value, sizes, problem, epoch)
+        end = partial(_end_epoch, plain_order(order.value), sizes, problem, epoch)
         return jax.lax.cond(turn == sizes.n_steps - 1, end, lambda same: same, state)
 
     return jax.lax.fori_loop(first, last, step, state)
@@ -236,7 +258,7 @@ _piece = jax.jit(_advance, static_argnums=(0, 1, 2), donate_argnums=5)
 
 
 def _step(
-    order: Order,
+    order: Order | ProjectedOrder,
     optimizer: optax.GradientTransformationExtraArgs,
     sizes: EpochSizes,
     problem: Problem,
@@ -245,35 +267,49 @@ def _step(
     number: jax.Array,
 ) -> EpochState:
     """One server step: the next units of all workers."""
-    batch, n = sizes.units_per_step, sizes.order.n
-    epoch, turn = number // sizes.n_steps, number % sizes.n_steps
-    positions = turn * batch + jnp.arange(batch, dtype=jnp.int32)
-    units = state.visits[:, jnp.minimum(positions, n - 1)]
-    units = jnp.where(positions < n, units, -1)
-    losses, grads = _gradients(problem, key, state.params, units, epoch)
-    direction = jax.tree.map(partial(_mean, units >= 0), grads)
-
-    order_state, vectors = state.order_state, state.vectors
-    if order.needs_gradients or vectors is not None:
-        flat = jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(grads)
-        if order.needs_gradients:
-            seen = flat[0] if sizes.order.single else flat
-            order_state = order.observe(order_state, positions, seen)
-        if vectors is not None:
-            vectors = vectors.at[:, positions].set(flat.astype(vectors.dtype), mode="drop")
-
+    direction, state = _see(order, sizes, problem, key, state, number)
     now = (number + 1) / sizes.n_steps
     extras = extras_of(key, jnp.int32(0), jnp.int32(0), number, now)
     updates, opt_state = optimizer.update(
         direction, state.opt_state, state.params, read_params=state.params, **extras
     )
-    return state._replace(
-        params=optax.apply_updates(state.params, updates),
-        opt_state=opt_state,
-        order_state=order_state,
-        loss=state.loss + jnp.sum(losses, dtype=state.loss.dtype),
-        vectors=vectors,
-    )
+    return state._replace(params=optax.apply_updates(state.params, updates), opt_state=opt_state)
+
+
+def _see(
+    order: Order | ProjectedOrder,
+    sizes: EpochSizes,
+    problem: Problem,
+    key: jax.Array,
+    state: EpochState,
+    number: jax.Array,
+) -> tuple[Any, EpochState]:
+    """The mean gradient of a step, and the state in which the order, the loss and the vectors know it."""
+    batch, n = sizes.units_per_step, sizes.order.n
+    epoch, turn = number // sizes.n_steps, number % sizes.n_steps
+    positions = turn * batch + jnp.arange(batch, dtype=jnp.int32)
+    repeated = state.visits[:, jnp.minimum(positions, n - 1)]  # padding repeats the last unit
+    units = jnp.where(positions < n, repeated, -1)
+    order_state, flat = state.order_state, None
+    if isinstance(order, ProjectedOrder):
+        losses, direction, order_state = projected_step(
+            problem, order, key, state.params, order_state, positions, repeated, epoch
+        )
+        if state.vectors is not None:
+            flat = _flat(_gradients(problem, key, state.params, units, epoch)[1])
+    elif order.needs_gradients or state.vectors is not None or not has_losses(problem):
+        losses, grads = _gradients(problem, key, state.params, units, epoch)
+        direction, flat = jax.tree.map(partial(_mean, units >= 0), grads), _flat(grads)
+        if order.needs_gradients:
+            seen = flat[0] if sizes.order.single else flat
+            order_state = order.observe(order_state, positions, seen)
+    else:
+        losses, direction = mean_gradient(problem, key, state.params, units, epoch)
+    vectors = state.vectors
+    if vectors is not None and flat is not None:
+        vectors = vectors.at[:, positions].set(flat.astype(vectors.dtype), mode="drop")
+    loss = state.loss + jnp.sum(losses, dtype=state.loss.dtype)
+    return direction, state._replace(order_state=order_state, loss=loss, vectors=vectors)
 
 
 def _gradients(
@@ -289,6 +325,11 @@ def _gradients(
 
     workers = jnp.arange(units.shape[0], dtype=jnp.int32)
     return jax.vmap(jax.vmap(gradient, in_axes=(None, 0)))(workers, units)
+
+
+def _flat(grads: Any) -> jax.Array:
+    """Gradients (leaves [m, b, ...]) as vectors, float[m, b, d]; costs nothing where it is not used."""
+    return jax.vmap(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(grads)
 
 
 def _mean(valid: jax.Array, grads: jax.Array) -> jax.Array:
@@ -325,12 +366,17 @@ def _end_epoch(
     )
 
 
-def _mark(order: Order, sizes: EpochSizes, problem: Problem, key: jax.Array) -> str:
+def _mark(
+    order: Order | ProjectedOrder, sizes: EpochSizes, problem: Problem, key: jax.Array
+) -> str:
     """All that decides a run but the optimizer; of the order its state, and the first two permutations."""
-    first = order.init(key)
-    second = order.end_epoch(first)
-    orders = (first, order.permutation(first), order.permutation(second))
+    plain = plain_order(order)
+    first = plain.init(key)
+    second = plain.end_epoch(first)
+    orders = (first, plain.permutation(first), plain.permutation(second))
     numbers = (sizes.units_per_step, sizes.n_epochs, sizes.record_every, sizes.measure_prefixes)
+    if isinstance(order, ProjectedOrder):  # else a run of the plain order in it
+        numbers += (order.pairs_per_block or 0, order.forward_mode)
     return fingerprint(problem.params, problem.data, key, orders, sizes.order.counts, numbers)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.orders import Order
+from asyncjax.orders import Order, ProjectedOrder
 from asyncjax.problems import Cyclic, Problem, Uniform, Whole
 from asyncjax.problems.finite_sum import BatchGradient
 
@@ -31,6 +31,24 @@ class OrderShape:
     def n_workers(self) -> int:
         """Number of workers m."""
         return len(self.counts)
+
+
+def plain_order(order: Order | ProjectedOrder) -> Order:
+    """The four functions of an order.
+
+    Args:
+        order: Any order.
+
+    Returns:
+        The order itself, or the one inside an order by projections.
+
+    Example:
+        >>> from asyncjax import orders
+        >>> projected = orders.pair_balanced_by_projection(4, np.zeros(2))
+        >>> plain_order(projected) is projected.order
+        True
+    """
+    return order.order if isinstance(order, ProjectedOrder) else order
 
 
 def order_shape(order: Order) -> OrderShape:
