@@ -1,6 +1,8 @@
 # One environment in .venv; every target installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
+# Most of the time of the tests is compilation, and most of that optimisation: these halve it.
+QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: run test check experiments bench clean
@@ -9,21 +11,23 @@ run: .venv/run  ## the main job: which way of training copes best with uneven wo
 	$(BIN)/python -m experiments.compare
 
 test: .venv/test  ## all tests and doctests
-	$(BIN)/python -m pytest -n 2
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2
 
 check: .venv/test  ## style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, and delay-adaptive steps (four parts each)
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
+	$(BIN)/python -m experiments.ordering
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.ordering
 
 clean:
 	rm -rf .venv output

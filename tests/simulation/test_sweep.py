@@ -29,11 +29,14 @@ def test_seeds_with_traces_of_their_own(rule):
     made = [trace_of(rule, seed=seed) for seed in range(3)]
     run = simulation.sweep(problem, made, optax.sgd, STEPS, keys=keys, record_every=20)
     assert run.records.loss.shape == (3, 3, 3)
-    for s in range(3):
+    for s, trace in enumerate(made):
+
+        @jax.jit
+        def single(step, key, trace=trace):
+            return simulation.replay(problem, trace, optax.sgd(step), key=key, record_every=20)
+
         for g, step in enumerate(STEPS):
-            alone = simulation.replay(
-                problem, made[s], optax.sgd(step), key=keys[s], record_every=20
-            )
+            alone = single(step, keys[s])
             np.testing.assert_allclose(run.params[s, g], alone.params, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(run.records.loss[s, g], alone.records.loss, rtol=1e-5)
             np.testing.assert_array_equal(run.records.time[s, 0], alone.records.time)
