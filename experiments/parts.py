@@ -56,6 +56,7 @@ def run_parts(
     seed: int,
     title: str,
     summary: str,
+    options: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """Runs parts, prints their tables, writes one report.
 
@@ -69,6 +70,7 @@ def run_parts(
         seed: Of all parts.
         title: Of the report.
         summary: Its first paragraph.
+        options: Further settings, the same for all parts.
 
     Returns:
         The parts that were run.
@@ -85,7 +87,8 @@ def run_parts(
         print(f"[{place}/{len(chosen)}] {name}", flush=True)
         module = modules[name]
         try:
-            part = module.run(module.Settings(output=output / name, seed=seed))
+            settings = module.Settings(output=output / name, seed=seed, **(options or {}))
+            part = module.run(settings)
         except FileNotFoundError as missing:
             print(f"left out: {missing}\n")
             continue
