@@ -88,8 +88,8 @@ def directional_signs(
       with the rank-one correction 624 for 64. Smaller blocks are the cure.
 
       *Cost.* About twice the floating-point operations of a plain gradient of a multi-layer perceptron.
-      On two CPU cores (10^5 to 10^6 parameters, batch 32 and 128) one block a batch took 1.7 to 2.5
-      times a plain step, blocks of 8 pairs 2.3 to 5.7 times: narrow blocks use a CPU badly.
+      On two CPU cores (10^5 to 10^6 parameters, batch 32 and 128) one block a batch took 1.5 to 2.2
+      times a plain step, blocks of 8 pairs 2.3 to 5.1 times: narrow blocks use a CPU badly.
 
       Inner products are taken in the dtype of `params` and at the precision of the losses' own matrix
       products (`jax.default_matmul_precision`).
