@@ -128,13 +128,13 @@ def test_the_tree_follows_its_twin(n, depth, float64):
         np.testing.assert_array_equal(made, oracle.grab(vectors, range(n), 5))
 
 
-@pytest.mark.parametrize("counts", [(7, 4, 1), (2, 9)])
-def test_workers_follow_their_twins(counts):
+@pytest.mark.parametrize(("counts", "block"), [((7, 4, 1), 1), ((2, 9), 1), ((7, 4, 1), 3)])
+def test_workers_follow_their_twins(counts, block):
     shards = [gaussian(count, 6, seed=10 * j + count) for j, count in enumerate(counts)]
     vectors = np.full((len(counts), max(counts), 6), np.nan, np.float32)
     for j, shard in enumerate(shards):
         vectors[j, : len(shard)] = shard
-    order = orders.coordinated(len(counts), counts, 6)
+    order = orders.coordinated(len(counts), counts, 6, block=block)
     made = all_orders(order, from_identity(order), vectors, 4)
     expected = oracle.coordinated(shards, [range(count) for count in counts], 4)
     for epoch in range(5):
