@@ -100,7 +100,7 @@ def replay(
     _check_state(problem, optimizer, opt_state)
     key = jax.random.key(0) if key is None else key
     learner = None
-    if order is not None and order.needs_gradients:
+    if isinstance(order, Order) and order.needs_gradients:
         arrivals = np.sort(made.gradients.arrival)
         problem, learner = learned(problem, order, made.trace, arrivals)
     elif order is not None:

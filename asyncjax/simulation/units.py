@@ -70,7 +70,11 @@ def order_shape(order: Order) -> OrderShape:
         OrderShape(counts=(3, 4), n=4, single=False)
     """
     if not isinstance(order, Order):
-        raise TypeError(f"order must be an Order, as its factories make it, got {order!r}")
+        hint = (
+            " (one by projections is for run_epochs)" if isinstance(order, ProjectedOrder) else ""
+        )
+        kind = type(order).__name__ if hint else repr(order)
+        raise TypeError(f"order must be an Order, as its factories make it{hint}, got {kind}")
     key = jax.eval_shape(jax.random.key, 0)
     shape = jax.eval_shape(lambda key: order.permutation(order.init(key)), key).shape
     if len(shape) not in (1, 2) or 0 in shape:

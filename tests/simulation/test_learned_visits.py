@@ -155,3 +155,8 @@ def test_what_is_refused():
         simulation.replay(problem, trace, rule, order=orders.coordinated(2, 5, 2))
     with pytest.raises(ValueError, match="made for dim=2, the parameters of the problem, got 4"):
         simulation.replay(problem, trace, rule, order=orders.coordinated(3, 5, 4))
+    projected = orders.coordinated_by_projection(3, 5, problem.params)
+    with pytest.raises(
+        TypeError, match=r"order must be an Order.*by projections is for run_epochs"
+    ):
+        simulation.replay(problem, trace, rule, order=projected)
