@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "problems": set(),
     "testing": set(),
     "steps": {"buffers"},
+    "stragglers": {"clocks"},
     "traces": {"clocks", "storage"},
     "results": {"traces", "storage"},
     "simulation": {

@@ -1,0 +1,101 @@
+"""Arguments of this room, checked on the host before anything compiles.
+
+JAX arrays pass by value: what they hold may not exist yet.
+"""
+
+import math
+import operator
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """Reads an integer of at least `least`.
+
+    Args:
+        name: name of the argument, for the message.
+        value: what was given.
+        least: smallest allowed value.
+
+    Returns:
+        The Python integer.
+
+    Raises:
+        TypeError: if `value` is no integer.
+        ValueError: if it is too small.
+
+    Example:
+        >>> whole("n_workers", 0, 1)
+        Traceback (most recent call last):
+        ...
+        ValueError: n_workers must be at least 1, got 0.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be an integer, got {value!r}.") from error
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}.")
+    return number
+
+
+def real(name: str, value: Any, *, positive: bool) -> float:
+    """Reads a finite number that is positive, or at least 0.
+
+    Args:
+        name: name of the argument, for the message.
+        value: what was given.
+        positive: whether 0 is refused.
+
+    Returns:
+        The Python float.
+
+    Raises:
+        TypeError: if `value` is no concrete number.
+        ValueError: if it is out of range.
+
+    Example:
+        >>> real("target", -1, positive=True)
+        Traceback (most recent call last):
+        ...
+        ValueError: target must be positive and finite, got -1.0.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a concrete real number, got {value!r}.") from error
+    if not math.isfinite(number) or number < 0 or (positive and number == 0):
+        words = "positive and finite" if positive else "at least 0 and finite"
+        raise ValueError(f"{name} must be {words}, got {number}.")
+    return number
+
+
+def check_counts(k: Any, n_workers: int) -> None:
+    """Refuses a number of workers to wait for that is outside `1 .. n`; JAX arrays pass.
+
+    Args:
+        k: int or integer array.
+        n_workers: number of workers `n`.
+
+    Raises:
+        TypeError: if `k` is not made of integers.
+        ValueError: if an entry is outside `1 .. n`.
+
+    Example:
+        >>> check_counts([1, 9], 5)
+        Traceback (most recent call last):
+        ...
+        ValueError: k must be in 1 .. 5, got 9.
+    """
+    if isinstance(k, jax.Array):
+        if not np.issubdtype(k.dtype, np.integer):
+            raise TypeError(f"k must be made of integers, got an array of type {k.dtype}.")
+        return
+    counts = np.asarray(k)
+    if counts.size == 0 or not np.issubdtype(counts.dtype, np.integer):
+        raise TypeError(f"k must be made of integers, got {k!r}.")
+    outside = counts[(counts < 1) | (counts > n_workers)]
+    if outside.size:
+        raise ValueError(f"k must be in 1 .. {n_workers}, got {outside.flat[0]}.")

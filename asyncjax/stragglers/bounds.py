@@ -1,0 +1,210 @@
+"""How fast the error falls and where it stops: a bound for averages of the k fastest gradients.
+
+    e_j <= A(k, b) + (1 - eta c)^j (e_0 - A(k, b)),     A(k, b) = eta L sigma^2 / (2 c k b)
+
+for step size eta, smoothness L, strong convexity c and the variance sigma^2 of one sample's gradient,
+when every update averages `k b` samples. In wall-clock time, `j` updates last `j E T_(k)`.
+
+Three floors `A` are here, each a function `(bound, k, load)`: this one; one that knows that samples
+are drawn without replacement; one for quadratics, which is close where the first is loose.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from asyncjax.clocks.parameters import check_load
+from asyncjax.stragglers.arguments import real, whole
+
+Floor = Callable[["ErrorBound", Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """The constants of the bound, all of them numbers on the host.
+
+    Attributes:
+        step_size: eta, with `0 < eta c < 1`.
+        smoothness: L, positive; a step size above 1/L is warned about.
+        strong_convexity: c, positive.
+        noise_variance: `E |g - grad F|^2` of ONE sample's gradient, summed over coordinates.
+        initial_error: `F(w_0) - F*`.
+        floor: function `(bound, k, load)` in place of the bound's own floor, None for that one.
+
+    Raises:
+        TypeError: if a constant is no number.
+        ValueError: if a constant is out of range.
+
+    Example:
+        >>> from asyncjax import stragglers
+        >>> bound = stragglers.ErrorBound(
+        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
+        ...     initial_error=10.0,
+        ... )
+        >>> float(stragglers.error_floor(bound, 8, 8.0))
+        0.025
+        >>> round(bound.decay, 6)
+        0.051293
+
+    Reference:
+        Bottou, Curtis, Nocedal, "Optimization methods for large-scale machine learning", SIAM Review
+        60 (2018), for the form of the bound; the floor of `k b` samples is the variance of a mean.
+    """
+
+    step_size: float
+    smoothness: float
+    strong_convexity: float
+    noise_variance: float
+    initial_error: float
+    floor: Floor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step_size", "smoothness", "strong_convexity"):
+            real(name, getattr(self, name), positive=True)
+        for name in ("noise_variance", "initial_error"):
+            real(name, getattr(self, name), positive=False)
+        if self.floor is not None and not callable(self.floor):
+            raise TypeError(f"floor must be a function or None, got {self.floor!r}.")
+        contraction = self.step_size * self.strong_convexity
+        if contraction >= 1:
+            raise ValueError(
+                "step_size must be less than 1 / strong_convexity, got a product of "
+                f"{contraction:g}."
+            )
+        if self.step_size * self.smoothness > 1 + 1e-12:
+            warnings.warn(
+                f"step_size should be at most 1 / smoothness = {1 / self.smoothness:g} for the "
+                f"bound to hold, got {self.step_size:g}.",
+                stacklevel=3,
+            )
+
+    @property
+    def decay(self) -> float:
+        """Rate alpha at which the error above the floor falls, an update: `-log1p(-eta c)`."""
+        return -math.log1p(-self.step_size * self.strong_convexity)
+
+
+def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
+    """Computes the error below which the bound does not fall at a fixed `(k, load)`.
+
+    Formula: `A(k, b) = eta L sigma^2 / (2 c k b)`, or what `bound.floor` says.
+
+    Args:
+        bound: the constants.
+        k: how many answers an update averages, at least 1; numbers or arrays.
+        load: samples a worker, positive; broadcasts with `k`.
+
+    Returns:
+        float of the broadcast shape, in units of the error.
+
+    Raises:
+        ValueError: if a `k` on the host is below 1, or a load not positive.
+
+    Example:
+        >>> from asyncjax import stragglers
+        >>> bound = stragglers.ErrorBound(
+        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
+        ...     initial_error=2.5,
+        ... )
+        >>> stragglers.error_floor(bound, [1, 2, 4], 2.0).tolist()
+        [2.0, 1.0, 0.5]
+    """
+    check_load(load)
+    count, size = (x if isinstance(x, jax.Array) else np.asarray(x) for x in (k, load))
+    if isinstance(count, np.ndarray) and not (count >= 1).all():
+        raise ValueError(f"k must be at least 1, got {count.min()}.")
+    return (bound.floor or sampled_with_replacement)(bound, count, size)
+
+
+def sampled_with_replacement(bound: ErrorBound, k: Any, load: Any) -> Any:
+    """The bound's own floor, `eta L sigma^2 / (2 c k b)`: as if samples were drawn with replacement.
+
+    Args:
+        bound: the constants.
+        k: how many answers an update averages.
+        load: samples a worker.
+
+    Returns:
+        The floor, of the broadcast shape.
+
+    Example:
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> sampled_with_replacement(bound, 1, 2)
+        0.8
+    """
+    scale = bound.step_size * bound.smoothness * bound.noise_variance
+    return scale / (2 * bound.strong_convexity) / (k * load)
+
+
+def finite_population(n_workers: int, shard_size: int) -> Floor:
+    """Makes the floor for samples drawn without replacement from `m = n_workers * shard_size`.
+
+    Formula: `eta L sigma^2 / (2 c k b) * (m - k b) / (m - 1)`; 0 where all samples are used.
+
+    Args:
+        n_workers: number of workers.
+        shard_size: samples a worker holds.
+
+    Returns:
+        A function `(bound, k, load)` for `ErrorBound(floor=...)`.
+
+    Raises:
+        ValueError: if there are fewer than two samples.
+
+    Example:
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, finite_population(3, 2))
+        >>> [round(float(error_floor(bound, k, 2)), 6) for k in (1, 2, 3)]
+        [0.64, 0.16, 0.0]
+    """
+    left = _share_left(n_workers, shard_size)
+    return lambda bound, k, load: sampled_with_replacement(bound, k, load) * left(k, load)
+
+
+def quadratic(n_workers: int, shard_size: int) -> Floor:
+    """Makes the floor for well conditioned least squares, samples drawn without replacement.
+
+    Formula: `eta sigma^2 / (4 k b) * (m - k b) / (m - 1)`, `m = n_workers * shard_size`.
+
+    Args:
+        n_workers: number of workers.
+        shard_size: samples a worker holds.
+
+    Returns:
+        A function `(bound, k, load)` for `ErrorBound(floor=...)`.
+
+    Raises:
+        ValueError: if there are fewer than two samples.
+
+    Note:
+        The stationary error of a constant step size on a quadratic with small `eta L`: curvature
+        cancels. The bound's own floor is larger by `2 L / c` at least.
+
+    Example:
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, quadratic(3, 2))
+        >>> round(float(error_floor(bound, 1, 2)), 6)
+        0.08
+    """
+    left = _share_left(n_workers, shard_size)
+    return lambda bound, k, load: (
+        bound.step_size * bound.noise_variance / 4 / (k * load) * left(k, load)
+    )
+
+
+def _share_left(n_workers: int, shard_size: int) -> Callable[[Any, Any], Any]:
+    """`(m - k b) / (m - 1)`: by what drawing without replacement lowers the variance of a mean."""
+    m = whole("n_workers", n_workers, 1) * whole("shard_size", shard_size, 1)
+    if m < 2:
+        raise ValueError(f"n_workers * shard_size must be at least 2, got {m}.")
+
+    def share(k: Any, load: Any) -> Any:
+        used = k * load
+        if not isinstance(used, jax.Array) and np.any(used > m):
+            raise ValueError(f"k * load must be at most the {m} samples, got {np.max(used)}.")
+        return (m - used) / (m - 1)
+
+    return share

@@ -1,0 +1,268 @@
+"""Response times: a part that does not depend on the load, and a part that does.
+
+    T_i(load) = C_i + S_i(load)
+
+`C` is communication and `S` computation, independent of each other, over workers and over updates,
+as Egger, Kas Hanna and Bitar (2023) separate them. `S` grows with the load in one of three ways, for
+the time `X = shift + Y` of one unit of load:
+
+    scale      S = load * X                  a server that is slow for the whole update
+    additive   S = X_1 + ... + X_load        noise of its own for every unit
+    shift      S = load * shift + Y          only the smallest time grows
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from asyncjax.clocks.clock import Clock, Times
+from asyncjax.clocks.parameters import Parameter, check_load
+from asyncjax.clocks.streams import DOWNLOAD_STREAM, check_key, job_keys
+from asyncjax.clocks.unit_gamma import unit_gamma
+from asyncjax.stragglers.arguments import whole
+
+SCALINGS = ("scale", "additive", "shift")
+SUMMABLE = ("constant", "exponential", "shifted_exponential", "gamma")  # sums stay in the law
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Response:
+    """How long every worker takes for an update, as a function of its load; itself a clock.
+
+    A pytree whose leaves are the parameters of the two clocks. Make one with `response`.
+
+    Attributes:
+        compute: clock of one unit of load, of 1 or `n` workers, None for no time.
+        communicate: clock of the part that ignores the load, of 1 or `n` workers, None for no time.
+        scaling: how the compute time grows with the load (static).
+        n_workers: number of workers `n` (static).
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.constant([1.0, 2.0]), communicate=clocks.constant(0.5), n_workers=2
+        ... )
+        >>> times.durations(None, 1, load=3.0).tolist()
+        [[3.5], [6.5]]
+    """
+
+    compute: Clock | None
+    communicate: Clock | None
+    scaling: str = field(metadata={"static": True})
+    n_workers: int = field(metadata={"static": True})
+
+    @property
+    def parts(self) -> tuple[Clock, ...]:
+        """The clocks that are there."""
+        return tuple(part for part in (self.compute, self.communicate) if part is not None)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn; if not, the key may be None."""
+        return any(part.is_random for part in self.parts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every job returns and takes its drawn time whenever it starts: always."""
+        return True
+
+    @property
+    def mean(self) -> Parameter:
+        """Mean duration at load 1, float[n], time units."""
+        return sum((part.broadcast(self.n_workers).mean for part in self.parts), np.zeros(()))
+
+    @property
+    def variance(self) -> Parameter:
+        """Variance of the duration at load 1, float[n], inf where infinite."""
+        return sum((part.broadcast(self.n_workers).variance for part in self.parts), np.zeros(()))
+
+    def times(
+        self,
+        key: Array | None,
+        n_jobs: int,
+        *,
+        first: ArrayLike = 0,
+        load: ArrayLike = 1.0,
+    ) -> Times:
+        """Draws the parts of the times of a block of updates at every worker.
+
+        The draws of update `j` at worker `i` are a function of `(key, i, j)` alone and the load
+        only transforms them, so that loads compared under one key face the same workers.
+
+        Args:
+            key: random key; None is allowed if nothing is random.
+            n_jobs: how many updates (static).
+            first: number of the first update, may be traced.
+            load: units of load, a scalar or an array that broadcasts to `[n, n_jobs]`, may be traced.
+
+        Returns:
+            Times of float[n, n_jobs]: communication is `download`, computation `compute`, and
+            `upload` is 0.
+
+        Raises:
+            ValueError: if a key is needed and is None, if `n_jobs < 1`, or if a load on the host is
+                not positive.
+        """
+        check_load(load)
+        if self.is_random:
+            check_key(key)
+        n_jobs = whole("n_jobs", n_jobs, 1)
+        return _draw(self, key, first, load, n_jobs)
+
+    def durations(
+        self,
+        key: Array | None,
+        n_jobs: int,
+        *,
+        first: ArrayLike = 0,
+        load: ArrayLike = 1.0,
+    ) -> Array:
+        """Draws the durations of a block of updates, parts together, float[n, n_jobs]; as `times`."""
+        return self.times(key, n_jobs, first=first, load=load).total
+
+
+@partial(jax.jit, static_argnames=("n_jobs",))
+def _draw(
+    times: Response, key: Array | None, first: ArrayLike, load: ArrayLike, n_jobs: int
+) -> Times:
+    """Draws both parts; the communication uses the stream of a clock's download."""
+    n, index = times.n_workers, jnp.asarray(first, jnp.int32)
+    loads = jnp.broadcast_to(jnp.asarray(load), (n, n_jobs))
+    nothing = jnp.zeros((n, n_jobs), jnp.result_type(float))
+    apart = compute = nothing
+    if times.communicate is not None:
+        clock = times.communicate.broadcast(n)
+        link_key = None if key is None else jax.random.fold_in(key, DOWNLOAD_STREAM)
+        apart = clock.durations(link_key, n_jobs, first=index)
+    if times.compute is not None:
+        compute = _compute_times(times.compute.broadcast(n), times.scaling, key, index, loads)
+    return Times(apart, compute, jnp.zeros_like(apart))
+
+
+def _compute_times(
+    clock: Clock, scaling: str, key: Array | None, first: Array, loads: Array
+) -> Array:
+    """Draws `S(load)`, float[n, n_jobs]."""
+    n, n_jobs = loads.shape
+    location, _ = location_and_scale(clock)
+    if scaling == "scale":
+        return clock.durations(key, n_jobs, first=first, load=loads)
+    if scaling == "shift" or clock.law.name == "constant":
+        return clock.durations(key, n_jobs, first=first) + (loads - 1) * location[:, None]
+    row = {name: jnp.asarray(value)[:, None] for name, value in clock.parameters.items()}
+    shape = row.get("shape", jnp.ones_like(row["mean"]))
+    assert key is not None  # only random laws get here; checked by the caller
+
+    def keys_of(worker: Array) -> Array:
+        return job_keys(jax.random.fold_in(key, worker), first, n_jobs)
+
+    keys = jax.vmap(keys_of)(jnp.arange(n, dtype=jnp.int32))
+    shapes = shape * loads
+    units = jax.vmap(jax.vmap(unit_gamma))(keys, jnp.broadcast_to(shapes, loads.shape))
+    return loads * location[:, None] + row["mean"] / shape * units
+
+
+def location_and_scale(clock: Clock) -> tuple[Array, Array]:
+    """The smallest time that the load multiplies in every scaling, and the rest's mean, float[n].
+
+    Args:
+        clock: a plain clock.
+
+    Returns:
+        `(shift, mean of Y)` of `X = shift + Y`; the shift is 0 for laws without one.
+    """
+    rows = {name: jnp.asarray(value) for name, value in clock.parameters.items()}
+    mean = jnp.asarray(clock.mean)
+    if clock.law.name == "constant":
+        return rows["compute"], jnp.zeros_like(mean)
+    if clock.law.name == "shifted_exponential":
+        return rows["shift"], rows["mean"]
+    return jnp.zeros_like(mean), mean
+
+
+def response(
+    *,
+    compute: Clock | None = None,
+    communicate: Clock | None = None,
+    scaling: str = "scale",
+    n_workers: int,
+) -> Response:
+    """Makes response times from a law of computing and a law of communicating.
+
+    Formula: `T_i(load) = C_i + S_i(load)`; `S` as `scaling` says, see the top of this file.
+
+    Args:
+        compute: clock of one unit of load (one sample, wherever an error bound is used), None for no
+            time. Its parameters are means, never rates.
+        communicate: clock of the part that ignores the load, None for no time.
+        scaling: "scale", "additive" or "shift". Under "shift" a law without a shift ignores the load
+            (constant and shifted exponential have one).
+        n_workers: number of workers `n`; one-worker clocks stand for each of them.
+
+    Returns:
+        A response, which loops take as a clock.
+
+    Raises:
+        TypeError: if a part is not a clock, or `n_workers` not an integer.
+        ValueError: if both parts are None, a part has links, losses, powers or another number of
+            workers, the scaling is unknown, or "additive" meets a law whose sums are not known.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=3
+        ... )
+        >>> times.mean.tolist()
+        [1.25, 1.25, 1.25]
+
+    Reference:
+        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: communication and computation are two
+        independent random times.
+    """
+    n_workers = whole("n_workers", n_workers, 1)
+    if compute is None and communicate is None:
+        raise ValueError("compute or communicate must be a clock, got None for both.")
+    if scaling not in SCALINGS:
+        raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {scaling!r}.")
+    for name, part in (("compute", compute), ("communicate", communicate)):
+        if part is not None:
+            _check_part(name, part, n_workers)
+    if scaling == "additive" and compute is not None and compute.law.name not in SUMMABLE:
+        raise ValueError(
+            f"compute must be a clock whose sums are known ({', '.join(SUMMABLE)}) for scaling "
+            f"'additive', got {compute.law.name}."
+        )
+    return Response(_narrowed(compute), _narrowed(communicate), scaling, n_workers)
+
+
+def _check_part(name: str, part: Any, n_workers: int) -> None:
+    """Refuses what is no plain clock of 1 or `n_workers` workers."""
+    if not isinstance(part, Clock):
+        raise TypeError(f"{name} must be a clock, got {part!r}.")
+    if part.download is not None or part.upload is not None or not part.is_plain:
+        raise ValueError(
+            f"{name} must be a clock without links, losses and powers, got one of law "
+            f"{part.law.name} that has some."
+        )
+    if part.n_workers not in (1, n_workers):
+        raise ValueError(
+            f"{name} must have 1 or n_workers = {n_workers} workers, got {part.n_workers}."
+        )
+
+
+def _narrowed(clock: Clock | None) -> Clock | None:
+    """Keeps one row where all rows are known to be equal: the workers are then identical."""
+    if clock is None or clock.n_workers == 1:
+        return clock
+    values = clock.parameters.values()
+    if not all(isinstance(value, np.ndarray) and (value == value[:1]).all() for value in values):
+        return clock
+    return Clock({name: value[:1] for name, value in clock.parameters.items()}, clock.law)

@@ -1,0 +1,104 @@
+"""The error bound: its recursion, its three floors, and what is refused."""
+
+import math
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax.stragglers import ErrorBound, error_floor, finite_population, quadratic
+from tests.oracles import stragglers as oracle
+
+CONSTANTS = {
+    "step_size": 0.1,
+    "smoothness": 2.0,
+    "strong_convexity": 0.5,
+    "noise_variance": 8.0,
+    "initial_error": 10.0,
+}
+
+
+def test_the_closed_form_is_the_recursion():
+    bound = ErrorBound(**CONSTANTS)
+    floor = float(error_floor(bound, 3, 4.0))
+    assert floor == pytest.approx(0.1 * 2 * 8 / (2 * 0.5 * 12), rel=1e-15)
+    errors = oracle.run_bound([3], [4.0], [math.inf], 50, CONSTANTS)
+    closed = [floor + math.exp(-bound.decay * j) * (10.0 - floor) for j in range(1, 51)]
+    np.testing.assert_allclose(errors, closed, rtol=1e-12)
+
+
+def test_counts_and_loads_broadcast_and_may_be_traced():
+    bound = ErrorBound(**CONSTANTS)
+    table = error_floor(bound, np.arange(1, 4)[:, None], [1.0, 2.0])
+    np.testing.assert_allclose(table, 1.6 / np.array([[1, 2], [2, 4], [3, 6]]))
+    np.testing.assert_allclose(error_floor(bound, jnp.asarray([1, 2]), 2.0), [0.8, 0.4])
+
+
+def test_floors_know_how_many_samples_there_are():
+    plain = ErrorBound(**CONSTANTS)
+    finite = ErrorBound(**CONSTANTS, floor=finite_population(5, 8))
+    square = ErrorBound(**CONSTANTS, floor=quadratic(5, 8))
+    for k, load in ((1, 1.0), (2, 8.0), (5, 8.0)):
+        left = (40 - k * load) / 39
+        expected = float(error_floor(plain, k, load)) * left
+        assert float(error_floor(finite, k, load)) == pytest.approx(expected, rel=1e-14)
+        small = 0.1 * 8 / (4 * k * load) * left
+        assert float(error_floor(square, k, load)) == pytest.approx(small, rel=1e-14)
+    own = ErrorBound(**CONSTANTS, floor=lambda bound, k, load: bound.noise_variance / k)
+    assert float(error_floor(own, 4)) == 2.0
+
+
+def test_the_quadratic_floor_is_where_a_quadratic_stops():
+    # w <- w - eta (w - x + noise), the mean of b of m values drawn without replacement
+    rng = np.random.default_rng(0)
+    m, size, eta = 12, 4, 0.05
+    values = rng.normal(size=m)
+    values -= values.mean()
+    w, total, n_steps = 0.0, 0.0, 40000
+    for _ in range(n_steps):
+        w -= eta * (w - rng.choice(values, size, replace=False).mean())
+        total += w * w / 2
+    bound = ErrorBound(eta, 1.0, 1.0, float(values.var()), 1.0, quadratic(3, 4))
+    assert total / n_steps == pytest.approx(float(error_floor(bound, 1, size)), rel=0.15)
+
+
+def test_a_tiny_step_keeps_its_decay():
+    bound = ErrorBound(1e-12, 1.0, 1e-3, 1.0, 1.0)
+    assert bound.decay == pytest.approx(1e-15, rel=1e-12)
+
+
+def test_a_large_step_is_warned_about():
+    with pytest.warns(UserWarning, match="step_size should be at most 1 / smoothness = 0.5"):
+        ErrorBound(**{**CONSTANTS, "step_size": 0.6})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ErrorBound(**{**CONSTANTS, "step_size": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"step_size": 0.0}, ValueError, "step_size must be positive"),
+        ({"smoothness": -1.0}, ValueError, "smoothness must be positive and finite, got -1.0"),
+        ({"step_size": 0.5, "strong_convexity": 2.0}, ValueError, "got a product of 1"),
+        ({"noise_variance": math.inf}, ValueError, "noise_variance must be at least 0"),
+        ({"initial_error": "much"}, TypeError, "initial_error must be a concrete real"),
+        ({"floor": 0.1}, TypeError, "floor must be a function or None"),
+    ],
+)
+def test_bad_constants_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        ErrorBound(**{**CONSTANTS, **changes})
+
+
+def test_bad_arguments_are_refused():
+    bound = ErrorBound(**CONSTANTS)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        error_floor(bound, 0)
+    with pytest.raises(ValueError, match="load must be positive"):
+        error_floor(bound, 1, 0.0)
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        finite_population(1, 1)
+    with pytest.raises(ValueError, match="at most the 6 samples"):
+        error_floor(ErrorBound(**CONSTANTS, floor=quadratic(3, 2)), 3, 4.0)

@@ -1,0 +1,324 @@
+"""Plans: known answers, the hull against slow twins, optimality, and where a target is out of reach."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncjax import clocks
+from asyncjax.stragglers import (
+    ErrorBound,
+    compared,
+    comparison,
+    completion_table,
+    error_floor,
+    hull,
+    plan,
+    quadratic,
+    report,
+    response,
+)
+from tests.oracles import stragglers as oracle
+
+BOUND = ErrorBound(
+    step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0, initial_error=10.0
+)
+MENU = {"k": [1, 2, 4, 6, 8], "load": [1, 4, 8]}
+TARGET = 0.03125
+
+
+def eight(scaling):
+    return response(
+        compute=clocks.exponential(0.25),
+        communicate=clocks.exponential(1.0),
+        n_workers=8,
+        scaling=scaling,
+    )
+
+
+def pairs(stages):
+    return list(zip(stages.k.tolist(), stages.load.astype(int).tolist(), strict=True))
+
+
+def options(times, bound=BOUND):
+    table = completion_table(times, np.array(MENU["load"], float))
+    price = np.array([table[j, k - 1] for k in MENU["k"] for j in range(3)])
+    floor = np.array([float(error_floor(bound, k, b)) for k in MENU["k"] for b in MENU["load"]])
+    return price, floor
+
+
+def test_two_knobs_under_the_scale_law():
+    stages = plan(eight("scale"), BOUND, **MENU, target=TARGET)
+    assert pairs(stages) == [(1, 1), (1, 4), (1, 8), (2, 8), (4, 8), (6, 8), (8, 8)]
+    starts = [0, 10.00452, 27.78298, 49.73904, 83.76708, 145.53392, 254.10641]
+    np.testing.assert_allclose(stages.start_time, starts, atol=6e-6)
+    assert stages.time == pytest.approx(393.09313, abs=6e-6)
+    assert stages.end_error[0] == pytest.approx(2.9631441, abs=6e-8)
+    totals = (stages.samples_assigned, stages.samples_used, stages.uplinks, stages.broadcasts)
+    np.testing.assert_allclose(totals, [9893.68, 4454.73, 604.61, 1618.89], atol=6e-3)
+    assert stages.reachable
+    assert stages.n_updates == pytest.approx(stages.broadcasts / 8)
+    np.testing.assert_allclose(stages.start_error[1:], stages.end_error[:-1], rtol=1e-15)
+    np.testing.assert_allclose(stages.start_time[1:], stages.end_time[:-1], rtol=1e-15)
+    np.testing.assert_allclose(
+        stages.end_time - stages.start_time, stages.updates * stages.completion, rtol=1e-12
+    )
+    alone = plan(eight("scale"), BOUND, k=MENU["k"], load=8.0, target=TARGET)
+    totals = (alone.time, alone.samples_assigned, alone.uplinks)
+    np.testing.assert_allclose(totals, [405.37239, 11904.85, 588.27], rtol=1e-5)
+
+
+def test_prices_move_the_stages():
+    prices = {"compute_price": 0.02, "upload_price": 0.05}
+    stages = plan(eight("scale"), BOUND, **MENU, target=TARGET, **prices)
+    expected = [(1, 1), (2, 1), (1, 4), (2, 4), (4, 4), (4, 8), (6, 8), (8, 8)]
+    assert pairs(stages) == expected
+    assert stages.time == pytest.approx(409.63724, abs=6e-6)
+    np.testing.assert_allclose(
+        [stages.samples_assigned, stages.uplinks], [7289.55, 706.25], atol=6e-3
+    )
+    free = plan(eight("scale"), BOUND, **MENU, target=TARGET)
+
+    def price(one):
+        return one.time + 0.02 * one.samples_assigned + 0.05 * one.uplinks
+
+    assert stages.time >= free.time
+    assert price(stages) <= price(free)
+
+
+def test_two_knobs_under_the_additive_law():
+    stages = plan(eight("additive"), BOUND, **MENU, target=TARGET)
+    expected = [(1, 1), (2, 1), (1, 4), (2, 4), (4, 4), (6, 4), (4, 8), (6, 8), (8, 8)]
+    assert pairs(stages) == expected  # k falls at two switches
+    assert stages.time == pytest.approx(379.83156, abs=6e-6)
+    assert stages.samples_assigned == pytest.approx(7060.53, abs=6e-3)
+
+    def is_full(k, load):
+        assert type(k) is int
+        assert type(load) is float
+        return load == 8.0
+
+    alone = plan(eight("additive"), BOUND, **MENU, target=TARGET, admit=is_full)
+    np.testing.assert_allclose(
+        [alone.time, alone.samples_assigned], [446.63905, 10592.31], rtol=1e-5
+    )
+
+
+def test_the_plan_of_k_alone():
+    bound = ErrorBound(
+        step_size=0.001,
+        smoothness=2.0,
+        strong_convexity=1.0,
+        noise_variance=10.0,
+        initial_error=100.0,
+    )
+    times = response(compute=clocks.exponential(0.02), n_workers=5)
+    stages = plan(times, bound, load=10.0, target=0.00021)
+    assert stages.k.tolist() == [1, 2, 3, 4, 5]
+    switches = [496.9196222964, 621.6237211486, 793.6535740604, 1102.5187248964]
+    np.testing.assert_allclose(stages.start_time[1:], switches, rtol=1e-10)
+    errors = [0.0014, 0.000725, 0.000463888889, 0.000314166667]
+    np.testing.assert_allclose(stages.start_error[1:], errors, rtol=1e-8)
+    # the published form of the switching times, with s samples a worker
+    mu, alpha, s = stages.completion, bound.decay, 10.0
+    for i, k in enumerate([1, 2, 3, 4]):
+        step = (
+            mu[i]
+            / alpha
+            * (
+                math.log(mu[i + 1] - mu[i])
+                - math.log(0.001 * 2 * 10 * mu[i])
+                + math.log(2 * k * (k + 1) * s * stages.start_error[i] - 0.001 * 2 * (k + 1) * 10)
+            )
+        )
+        assert stages.start_time[i] + step == pytest.approx(stages.end_time[i], rel=1e-10)
+
+
+def test_a_k_that_is_never_worth_it_is_skipped():
+    bound = ErrorBound(
+        step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0, initial_error=2.5
+    )
+    times = response(compute=clocks.exponential(0.25), n_workers=4)
+    stages = plan(times, bound, load=2.0, target=0.6)
+    assert stages.k.tolist() == [2, 3, 4]
+    np.testing.assert_allclose(stages.start_time, [0, 1.7644633845, 5.1296040806], atol=1e-9)
+    np.testing.assert_allclose(stages.start_error, [2.5, 25 / 18, 61 / 72], rtol=1e-12)
+
+
+def test_two_options_switch_where_they_are_equally_fast():
+    price, floor = np.array([1.0, 3.0]), np.array([1.0, 0.25])
+    assert hull(price, floor).tolist() == [0, 1]
+    assert oracle.stages(price, floor, 10.0, 0.3) == [(0, 10.0), (1, 11 / 8)]
+
+
+def test_ties_of_the_hull():
+    collinear = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
+    assert hull(*collinear).tolist() == [0, 2]
+    assert hull(np.array([2.0, 2.0, 1.0]), np.array([1.0, 0.5, 1.0])).tolist() == [2, 1]
+    assert hull(np.ones(3), np.ones(3)).tolist() == [0]
+
+
+POINT = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(POINT, min_size=1, max_size=12))
+def test_the_hull_is_what_comparing_all_options_gives(points):
+    price, floor = (np.array(column, float) for column in zip(*points, strict=True))
+    used = [option for option, _ in oracle.stages(price, floor, 1e6, floor.min() + 1e-9)]
+    vertices = hull(price, floor)
+    np.testing.assert_array_equal(price[vertices], price[used])
+    np.testing.assert_array_equal(floor[vertices], floor[used])
+
+
+@pytest.mark.parametrize("scaling", ["scale", "additive"])
+def test_hull_greedy_and_quadrature_agree(scaling):
+    times = eight(scaling)
+    price, floor = options(times)
+    stages = plan(times, BOUND, **MENU, target=TARGET)
+    names = [(k, b) for k in MENU["k"] for b in MENU["load"]]
+    greedy = oracle.stages(price, floor, 10.0, TARGET)
+    assert [names[option] for option, _ in greedy] == pairs(stages)
+    np.testing.assert_allclose([error for _, error in greedy], stages.start_error, rtol=1e-12)
+    cost = oracle.greedy_cost(price, floor, BOUND.decay, 10.0, TARGET)
+    assert stages.time == pytest.approx(cost, rel=1e-6)
+
+
+@pytest.mark.parametrize("scaling", ["scale", "additive"])
+def test_no_schedule_beats_the_plan(scaling):
+    times = eight(scaling)
+    price, floor = options(times)
+    best = plan(times, BOUND, **MENU, target=TARGET).time
+    rng = np.random.default_rng(5)
+    finite = 0
+    for _ in range(300):
+        errors = np.sort(np.exp(rng.uniform(np.log(TARGET), np.log(10.0), rng.integers(0, 9))))
+        edges = [10.0, *errors[::-1], TARGET]
+        # any option whose floor is under the end of its stretch
+        crew = [rng.choice(np.flatnonzero(floor < low)) for low in edges[1:]]
+        cost = oracle.schedule_cost(crew, edges, price, floor, BOUND.decay)
+        finite += math.isfinite(cost)
+        assert cost >= best * (1 - 1e-12)
+    assert finite == 300
+
+
+def test_whole_updates_follow_the_plan():
+    stages = plan(eight("scale"), BOUND, **MENU, target=TARGET)
+    constants = {
+        "step_size": 0.1,
+        "smoothness": 2.0,
+        "strong_convexity": 0.5,
+        "noise_variance": 8.0,
+        "initial_error": 10.0,
+    }
+    n_updates = math.ceil(stages.n_updates)
+    errors = oracle.run_bound(stages.k, stages.load, stages.updates, n_updates, constants)
+    assert errors[-1] == pytest.approx(TARGET, rel=0.02)
+
+
+def test_a_target_out_of_reach_is_said_so():
+    for target in (0.02, 0.025):  # the least floor is 0.025
+        stages = plan(eight("scale"), BOUND, **MENU, target=target)
+        assert not stages.reachable
+        assert stages.time == stages.n_updates == stages.uplinks == math.inf
+        assert stages.k.tolist()[-1] == 8
+        assert stages.end_error[-1] == stages.floor[-1] == pytest.approx(0.025)
+        assert stages.updates[-1] == stages.end_time[-1] == math.inf
+        assert np.isfinite(stages.start_time).all()
+        assert np.isfinite(stages.updates[:-1]).all()
+    assert "target 0.025 cannot be reached, the least floor is 0.025" in report(stages)
+    near = plan(eight("scale"), BOUND, **MENU, target=0.025 * (1 + 1e-12))
+    assert near.reachable
+    assert math.isfinite(near.time)
+
+
+def test_an_error_already_there_needs_no_stage():
+    stages = plan(eight("scale"), BOUND, **MENU, target=10.0)
+    assert stages.reachable
+    assert stages.k.size == 0
+    assert stages.time == stages.n_updates == stages.samples_used == 0.0
+    low = ErrorBound(0.1, 2.0, 0.5, 8.0, 0.02)  # below every floor, above the target
+    stages = plan(eight("scale"), low, **MENU, target=0.01)
+    assert not stages.reachable
+    assert stages.k.size == 0
+    assert stages.time == math.inf
+    assert "no stages" in report(stages)
+
+
+def test_one_worker_and_one_option():
+    times = response(compute=clocks.constant(0.5), n_workers=1)
+    stages = plan(times, BOUND, load=4.0, target=1.0)
+    assert pairs(stages) == [(1, 4)]
+    floor = 1.6 / 4
+    expected = math.log((10 - floor) / (1 - floor)) / BOUND.decay
+    assert stages.n_updates == pytest.approx(expected, rel=1e-12)
+    assert stages.time == pytest.approx(2 * expected, rel=1e-12)
+
+
+def test_another_floor_moves_the_switches():
+    times = response(compute=clocks.constant([1.0, 2.0, 4.0]), n_workers=3)
+    tight = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, quadratic(3, 2))
+    here = plan(times, tight, load=2.0, target=1e-6)
+    assert here.k.tolist() == [1, 2, 3]
+    assert here.floor[-1] == 0.0
+    assert here.reachable
+    assert not plan(times, BOUND, load=2.0, target=1e-6).reachable
+
+
+def test_reports_and_comparisons():
+    stages = plan(eight("scale"), BOUND, **MENU, target=TARGET)
+    text = report(stages)
+    assert len(text.splitlines()) == 1 + 7 + 2
+    assert "target 0.03125 reached at time 393.1 after 202.4 updates" in text
+    plans = compared(eight("scale"), BOUND, k=[4, 8], load=[4, 8], target=0.03)
+    assert plans["k and load"].time <= plans["k alone"].time <= plans["best fixed"].time
+    best = min(
+        plan(eight("scale"), BOUND, k=k, load=b, target=0.03).time for k in (4, 8) for b in (4, 8)
+    )
+    assert plans["best fixed"].time == pytest.approx(best, rel=1e-12)
+    lines = comparison(plans).splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "plan",
+        "k and load",
+        "k alone",
+        "best fixed",
+    ]
+    with pytest.raises(ValueError, match="plans must hold"):
+        comparison({})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"target": 0.0}, ValueError, "target must be positive"),
+        ({"target": "low"}, TypeError, "target must be a concrete real number"),
+        ({"k": 9}, ValueError, "k must be in 1 .. 8, got 9"),
+        ({"k": [1.5]}, TypeError, "k must be made of integers"),
+        ({"load": [1.0, -1.0]}, ValueError, "load must be positive"),
+        ({"load": []}, ValueError, "load must be a number or several"),
+        ({"compute_price": -1.0}, ValueError, "compute_price must be at least 0"),
+        ({"upload_price": math.nan}, ValueError, "upload_price must be at least 0"),
+        ({"admit": 3}, TypeError, "admit must be a function or None"),
+        ({"admit": lambda k, load: False}, ValueError, "admit must leave an option"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(changes, error, words):
+    with pytest.raises(error, match=words):
+        plan(eight("scale"), BOUND, **{**MENU, "target": TARGET, **changes})
+
+
+def test_what_is_no_bound_and_what_is_traced_is_refused():
+    with pytest.raises(TypeError, match="bound must be an ErrorBound"):
+        plan(eight("scale"), None, **MENU, target=TARGET)
+    with pytest.raises(TypeError, match="times must be a response or a clock"):
+        plan(None, BOUND, **MENU, target=TARGET)
+
+    def traced(mean):
+        times = response(compute=clocks.exponential(mean), n_workers=8)
+        return plan(times, BOUND, **MENU, target=TARGET).time
+
+    with pytest.raises(TypeError, match="times must be concrete"):
+        jax.jit(traced)(0.5)

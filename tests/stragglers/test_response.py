@@ -1,0 +1,108 @@
+"""Response times as a clock: what a load does to them, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import clocks
+from asyncjax.stragglers import response
+
+KEY = jax.random.key(7)
+
+
+def test_two_parts_are_the_draws_of_a_communicating_clock():
+    compute, communicate = clocks.exponential([1.0, 2.0]), clocks.lognormal(0.5, 0.3)
+    times = response(compute=compute, communicate=communicate, n_workers=2)
+    clock = clocks.communicating(compute, download=communicate)
+    drawn, expected = times.times(KEY, 4, load=3.0), clock.times(KEY, 4, load=3.0)
+    for part in ("download", "compute", "upload"):
+        np.testing.assert_array_equal(getattr(drawn, part), getattr(expected, part))
+    np.testing.assert_allclose(times.mean, [1.5, 2.5])
+    np.testing.assert_allclose(times.variance, clock.variance)
+
+
+def test_a_load_only_transforms_the_draws():
+    law = clocks.shifted_exponential(shift=0.5, mean=[1.0, 3.0])
+    one = response(compute=law, n_workers=2).durations(KEY, 6)
+    four = response(compute=law, n_workers=2).durations(KEY, 6, load=4.0)
+    np.testing.assert_allclose(four, 4 * one, rtol=1e-6)
+    shifted = response(compute=law, scaling="shift", n_workers=2).durations(KEY, 6, load=4.0)
+    np.testing.assert_allclose(shifted, one + 1.5, rtol=1e-6)
+
+
+def test_sums_of_units_have_the_moments_of_a_gamma():
+    law = clocks.shifted_exponential(shift=0.25, mean=0.5)
+    times = response(compute=law, scaling="additive", n_workers=2)
+    loads = jnp.asarray([[16.0], [0.5]])
+    drawn = np.asarray(times.durations(KEY, 4000, load=loads), np.float64)
+    mean, variance = np.array([16.0, 0.5]) * 0.75, np.array([16.0, 0.5]) * 0.25
+    assert (np.abs(drawn.mean(1) - mean) < 5 * np.sqrt(variance / 4000)).all()
+    np.testing.assert_allclose(drawn.var(1), variance, rtol=0.25)
+    constant = response(compute=clocks.constant(0.5), scaling="additive", n_workers=3)
+    np.testing.assert_allclose(constant.durations(None, 2, load=7.0), 3.5)
+
+
+def test_recorded_times_go_by_the_number_of_the_update():
+    times = response(compute=clocks.recorded([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), n_workers=2)
+    assert not times.is_random
+    np.testing.assert_allclose(
+        times.durations(None, 3, first=2, load=2.0), [[6.0, 2.0, 4.0], [12.0, 8.0, 10.0]]
+    )
+
+
+def test_it_is_a_pytree_with_traced_parameters_and_load():
+    @jax.jit
+    def total(times, mean, load):
+        other = response(compute=clocks.constant(mean), n_workers=2)
+        return times.durations(KEY, 3, load=load).sum() + other.durations(None, 3, load=load).sum()
+
+    times = response(communicate=clocks.exponential(1.0), n_workers=2)
+    value = total(times, jnp.asarray(0.5), jnp.asarray(4.0))
+    np.testing.assert_allclose(value, times.durations(KEY, 3).sum() + 12.0, rtol=1e-6)
+
+
+def test_equal_rows_are_kept_once():
+    assert response(compute=clocks.exponential([2.0] * 5), n_workers=5).compute.n_workers == 1
+    assert response(compute=clocks.exponential([2.0, 1.0]), n_workers=2).compute.n_workers == 2
+
+
+LOSING = clocks.losing(clocks.exponential(1.0), probability=0.1)
+LINKED = clocks.communicating(clocks.constant(1.0), upload=clocks.constant(1.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"n_workers": 2}, ValueError, "compute or communicate must be a clock"),
+        ({"n_workers": 0, "compute": clocks.constant(1.0)}, ValueError, "n_workers must be at"),
+        ({"n_workers": 1.5, "compute": clocks.constant(1.0)}, TypeError, "n_workers must be an"),
+        ({"n_workers": 2, "compute": 1.0}, TypeError, "compute must be a clock"),
+        ({"n_workers": 2, "compute": clocks.constant([1.0] * 3)}, ValueError, "got 3"),
+        ({"n_workers": 2, "communicate": LOSING}, ValueError, "communicate must be a clock with"),
+        ({"n_workers": 2, "compute": LINKED}, ValueError, "compute must be a clock without"),
+        (
+            {"n_workers": 2, "compute": clocks.constant(1.0), "scaling": "more"},
+            ValueError,
+            "scaling must be one of scale, additive, shift, got 'more'",
+        ),
+        (
+            {"n_workers": 2, "compute": clocks.lognormal(1.0, 1.0), "scaling": "additive"},
+            ValueError,
+            "got lognormal",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(arguments, error, words):
+    with pytest.raises(error, match=words):
+        response(**arguments)
+
+
+def test_bad_draws_are_refused():
+    times = response(compute=clocks.exponential(1.0), n_workers=2)
+    with pytest.raises(ValueError, match="load must be positive"):
+        times.durations(KEY, 1, load=0.0)
+    with pytest.raises(ValueError, match="key must be"):
+        times.durations(None, 1)
+    with pytest.raises(ValueError, match="n_jobs must be at least 1"):
+        times.durations(KEY, 0)
