@@ -40,7 +40,7 @@ def coordinated(n_workers: int, n: int | Sequence[int], dim: int, *, block: int 
       n: examples of each worker; or m numbers, one a worker.
       dim: length d of a gradient (ravelled).
       block: pairs decided from one Gram matrix, such as m: the same signs up to rounding. 1 decides one
-        pair after the other, which on a CPU is at least as fast.
+        pair after the other.
 
     Returns:
       An `Order` with `permutation` int32[m, n] in local indices and gradients float[m, B, d] at steps

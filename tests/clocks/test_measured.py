@@ -93,7 +93,10 @@ def test_a_missing_file_is_an_error(tmp_path):
 def test_the_real_mini_batch_times():
     files = sorted(REAL.glob("pai_minibatch_job*.csv"))
     if not files:
-        pytest.skip("the mini-batch times of cluster-trace-gpu-v2020 are not beside the repository")
+        pytest.skip(
+            f"needs mini-batch times of cluster-trace-gpu-v2020 as pai_minibatch_job*.csv in {REAL.name}"
+            " of a folder shared beside the repository; they are not part of it"
+        )
     shapes = []
     for path in files:
         durations = clocks.read_durations(path)

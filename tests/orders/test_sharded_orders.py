@@ -1,9 +1,5 @@
 """Coordinated balancing with every vector split over four devices, in a process of its own."""
 
-import os
-import subprocess
-import sys
-
 PROGRAM = """
 import re
 import jax, jax.numpy as jnp, numpy as np
@@ -51,19 +47,5 @@ print("equal")
 """
 
 
-def test_vectors_stay_split_and_orders_are_the_same():
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "equal"
+def test_vectors_stay_split_and_orders_are_the_same(four_devices):
+    assert four_devices(PROGRAM) == "equal"

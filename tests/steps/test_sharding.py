@@ -1,9 +1,5 @@
 """Every transformation on parameters that are sharded over four devices, in a process of its own."""
 
-import os
-import subprocess
-import sys
-
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -43,19 +39,5 @@ print("done", len(steps.TRANSFORMS))
 """
 
 
-def test_sharded_parameters_give_the_same_and_stay_sharded():
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.startswith("done")
+def test_sharded_parameters_give_the_same_and_stay_sharded(four_devices):
+    assert four_devices(PROGRAM).startswith("done")
