@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "testing": set(),
     "steps": {"buffers"},
     "stragglers": {"clocks"},
+    "cluster": {"clocks", "storage"},
     "traces": {"clocks", "storage"},
     "results": {"traces", "storage"},
     "simulation": {
@@ -23,6 +24,7 @@ MAY_IMPORT = {
         "buffers",
         "steps",
         "orders",
+        "stragglers",
         "problems",
         "results",
         "storage",

@@ -1,6 +1,16 @@
 """Room `problems`: what is optimised, what a worker computes for a job, how a model is judged."""
 
-from asyncjax.problems.batches import Batch, Cyclic, Uniform, Whole, cyclic, uniform, whole
+from asyncjax.problems.batches import (
+    Batch,
+    Cyclic,
+    Uniform,
+    Whole,
+    WithoutReplacement,
+    cyclic,
+    uniform,
+    whole,
+    without_replacement,
+)
 from asyncjax.problems.classification import classification
 from asyncjax.problems.datasets import Dataset, breast_cancer, digits
 from asyncjax.problems.files import cifar_binary, idx, libsvm
@@ -53,6 +63,7 @@ __all__ = [
     "Vocabulary",
     "Whole",
     "Windows",
+    "WithoutReplacement",
     "WordLSTM",
     "block_smoothness",
     "breast_cancer",
@@ -93,4 +104,5 @@ __all__ = [
     "whole",
     "wikitext",
     "windows",
+    "without_replacement",
 ]

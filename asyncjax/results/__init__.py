@@ -9,13 +9,14 @@ from asyncjax.results.metrics import (
     resample,
     time_to_target,
 )
-from asyncjax.results.run import Costs, Records, Run, Source
+from asyncjax.results.run import Costs, PolicyRecords, Records, Run, Source
 from asyncjax.results.series import Series, series_over_seeds
 from asyncjax.results.tables import Column, Table, as_html, as_markdown, as_text
 
 __all__ = [
     "Column",
     "Costs",
+    "PolicyRecords",
     "Records",
     "Run",
     "Series",

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax.core import Tracer
 
-from asyncjax.traces import EventTrace
+from asyncjax.traces import EventTrace, Rounds, busy_time, trace_of_rounds
 
 Array = jax.Array | np.ndarray
 
@@ -31,6 +31,28 @@ class Records(NamedTuple):
     )  # float[R], the objective; without one, the weighted mean loss of the update's jobs
     finite: jax.Array  # bool[R], every parameter is finite
     metrics: dict[str, jax.Array]  # float[R] each
+
+
+class PolicyRecords(NamedTuple):
+    """State after some of the updates of a policy; R records, all on the device. Costs are sums from the start."""
+
+    version: Array  # int32[R], updates made
+    time: jax.Array  # float[R], time units, when that update was made
+    delay: Array  # int32[R], 0
+    used: jax.Array  # int32[R], answers used
+    computed: jax.Array  # int32[R], jobs handed out: used or cancelled
+    loss: jax.Array  # float[R], as in `Records`
+    finite: jax.Array  # bool[R], every parameter is finite
+    metrics: dict[str, jax.Array]  # float[R] each
+    k: jax.Array  # int32[R], answers awaited in that update
+    load: jax.Array  # float[R], samples asked of each worker in that update
+    stage: jax.Array  # int32[R], of the policy in that update
+    samples_assigned: jax.Array  # float[R], asked of all workers
+    samples_used: jax.Array  # float[R], in answers that were used
+    samples_done: jax.Array  # float[R], gradients computed, those of cancelled jobs pro rata
+    uplinks: jax.Array  # int32[R], answers sent to the server
+    broadcasts: jax.Array  # int32[R], models sent to workers
+    out_of_range: jax.Array  # int32[R], updates whose k, load or crew could not be as chosen
 
 
 class Costs(NamedTuple):
@@ -55,7 +77,7 @@ class Source:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["params", "opt_state", "records", "order_state"],
+    data_fields=["params", "opt_state", "records", "order_state", "rounds", "policy_state"],
     meta_fields=["source"],
 )
 @dataclass(frozen=True, repr=False)
@@ -69,13 +91,17 @@ class Run:
         source: Traces and costs; use the properties.
         order_state: The final state of the example order, where `run_epochs` made the run, or `replay` with an
             order that learns; else None.
+        rounds: Who answered when, where `run_policy` made the run; its trace is made from them.
+        policy_state: The final state of the policy, likewise.
     """
 
     params: Any
     opt_state: Any
-    records: Records
+    records: Records | PolicyRecords
     source: Source
     order_state: Any = None
+    rounds: Rounds | None = None
+    policy_state: Any = None
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
@@ -90,11 +116,14 @@ class Run:
 
     @property
     def trace(self) -> EventTrace:
-        """The trace that was replayed.
+        """The trace that was replayed, or that a policy made.
 
         Raises:
-            ValueError: The run holds several; use ``run.source.traces``.
+            ValueError: The run holds several; use ``run.source.traces``, or take one run of a policy with
+                ``jax.tree.map(lambda leaf: leaf[0], run)``.
         """
+        if self.rounds is not None:
+            return trace_of_rounds(self.rounds)
         return _only(self.source.traces, "traces")
 
     @property
@@ -102,8 +131,10 @@ class Run:
         """Gradients, messages, utilisation, memory.
 
         Raises:
-            ValueError: The run holds several traces; use ``run.source.costs``.
+            ValueError: The run holds several traces; see `trace`.
         """
+        if self.rounds is not None:
+            return _costs_of_rounds(self.rounds)
         return _only(self.source.costs, "costs")
 
     @property
@@ -117,7 +148,7 @@ class Run:
 
         Raises:
             FloatingPointError: A recorded model holds NaN or infinity; names the first such version.
-            OverflowError: A delay exceeded the history of a delay-adaptive rule.
+            OverflowError: A delay exceeded the history of a delay-adaptive rule, or a policy chose what cannot be.
         """
         bad = np.argwhere(~np.asarray(self.records.finite))
         if len(bad):
@@ -134,7 +165,30 @@ class Run:
             raise OverflowError(
                 f"{overflows} delays exceeded the step rule's history, and their steps were left out; raise its max_delay"
             )
+        if isinstance(self.records, PolicyRecords):
+            outside = int(np.max(np.asarray(self.records.out_of_range)))
+            if outside:
+                raise OverflowError(
+                    f"the policy chose a k, a load or a crew out of range in {outside} updates, and the nearest was taken;"
+                    " k must be in 1 .. workers with work, load in 1 .. its max_load"
+                )
         return self
+
+
+def _costs_of_rounds(rounds: Rounds) -> Costs:
+    """Counts what rounds cost."""
+    trace = trace_of_rounds(rounds)
+    stopped = 0 if trace.cancelled is None else len(trace.cancelled.worker)
+    n, end = np.shape(rounds.worker)[-1], float(trace.time[-1])
+    return Costs(
+        gradients_used=trace.n_arrivals,
+        gradients_thrown_away=0,
+        gradients_cancelled=stopped,
+        uplinks=trace.n_arrivals,
+        broadcasts=trace.n_arrivals + stopped,
+        utilisation=float(busy_time(trace).sum()) / (n * end) if end > 0 else float("nan"),
+        live_versions=1,
+    )
 
 
 def _only(values: tuple[Any, ...], name: str) -> Any:

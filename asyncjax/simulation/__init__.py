@@ -8,6 +8,7 @@ from asyncjax.simulation.long_run import Progress
 from asyncjax.simulation.memory import Memory, memory
 from asyncjax.simulation.ordered import ordered
 from asyncjax.simulation.plan import Plan, plan, plan_alike
+from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.program import Program, Sizes, assemble, sizes_of, stack
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.sweep import sweep
@@ -31,6 +32,7 @@ __all__ = [
     "replay_block_descent",
     "replay_piag",
     "run_epochs",
+    "run_policy",
     "sizes_of",
     "stack",
     "sweep",

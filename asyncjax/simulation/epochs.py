@@ -182,7 +182,7 @@ def run_epochs(
             state,
             total,
             partial(_mark, order, sizes, problem, key),
-            lambda turn: Progress(turn, total, turn / sizes.n_steps),
+            lambda turn, _: Progress(turn, total, turn / sizes.n_steps),
             progress,
             checkpoint,
         )

@@ -46,7 +46,7 @@ def in_pieces(
     state: Any,
     n_turns: int,
     mark: Callable[[], str],
-    done: Callable[[int], Progress],
+    done: Callable[[int, Any], Progress],
     progress: Callable[[Progress], None] | None,
     checkpoint: str | os.PathLike[str] | None,
 ) -> Any:
@@ -57,7 +57,7 @@ def in_pieces(
         state: The carry before turn 0.
         n_turns: Turns of the loop.
         mark: The fingerprint of the run; asked for only where there is a checkpoint.
-        done: How far the run is after so many turns.
+        done: How far the run is after so many turns, from their number and the carry.
         progress: As in `replay`.
         checkpoint: As in `replay`; removed at the end.
 
@@ -78,7 +78,7 @@ def in_pieces(
         seconds, turn = time.monotonic() - began, last
         length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
         if progress is not None:
-            progress(done(turn))
+            progress(done(turn, state))
         is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
         if path is not None and is_due and turn < n_turns:
             save_checkpoint(path, name, turn, state)
@@ -118,7 +118,7 @@ def run_in_pieces(
         start(problem, opt_state),
         made.n_waves,
         mark,
-        partial(_progress, made),
+        lambda wave, _: _progress(made, wave),
         progress,
         checkpoint,
     )
@@ -161,7 +161,7 @@ def events_in_pieces(
         start(problem, opt_state),
         len(makes),
         mark,
-        lambda event: _progress_at(made, int(makes[event - 1])),
+        lambda event, _: _progress_at(made, int(makes[event - 1])),
         progress,
         checkpoint,
     )

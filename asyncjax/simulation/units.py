@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.orders import Order, ProjectedOrder
-from asyncjax.problems import Cyclic, Problem, Uniform, Whole
+from asyncjax.problems import Cyclic, Problem, Uniform, Whole, WithoutReplacement
 from asyncjax.problems.finite_sum import BatchGradient
 
 
@@ -132,8 +132,14 @@ def in_units(problem: Problem, order: Order, n_workers: int) -> tuple[Problem, O
     while hasattr(inner, "gradient_of"):  # local steps
         inner = inner.gradient_of
     batch = getattr(inner, "batch", None)
-    if isinstance(batch, Uniform) or (isinstance(batch, Whole) and inner is not rule):
-        fault = "are drawn at random" if isinstance(batch, Uniform) else "are all the whole shard"
+    if isinstance(batch, Uniform | WithoutReplacement) or (
+        isinstance(batch, Whole) and inner is not rule
+    ):
+        fault = (
+            "are drawn at random"
+            if isinstance(batch, Uniform | WithoutReplacement)
+            else "are all the whole shard"
+        )
         raise ValueError(
             f"problem must have units of fixed data to be put in order, but its batches {fault}; make it with"
             " batch=problems.cyclic(size)"

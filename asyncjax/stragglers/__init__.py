@@ -44,26 +44,56 @@ from asyncjax.stragglers.bounds import (
     quadratic,
     sampled_with_replacement,
 )
+from asyncjax.stragglers.coding import cyclic_code, decode, fractional_code, gradient_coding
 from asyncjax.stragglers.completion import completion_variance, expected_completion
+from asyncjax.stragglers.crews import learned_crew
+from asyncjax.stragglers.cutoffs import backup_workers, deadline, drop_compute
+from asyncjax.stragglers.loss_driven import ada_sync
 from asyncjax.stragglers.plan_report import compared, comparison, report
 from asyncjax.stragglers.planning import Plan, completion_table, hull, plan
-from asyncjax.stragglers.response_times import Response, response
+from asyncjax.stragglers.policy import Choice, Observation, Policy, check_policy, nothing_seen
+from asyncjax.stragglers.response_times import Response, response, sample_times
+from asyncjax.stragglers.staging import fixed, planned, staged
+from asyncjax.stragglers.stationarity import distance_test, sign_test
+from asyncjax.stragglers.triggers import error_triggered, timed
 
 __all__ = [
+    "Choice",
     "ErrorBound",
+    "Observation",
     "Plan",
+    "Policy",
     "Response",
+    "ada_sync",
+    "backup_workers",
+    "check_policy",
     "compared",
     "comparison",
     "completion_table",
     "completion_variance",
+    "cyclic_code",
+    "deadline",
+    "decode",
+    "distance_test",
+    "drop_compute",
     "error_floor",
+    "error_triggered",
     "expected_completion",
     "finite_population",
+    "fixed",
+    "fractional_code",
+    "gradient_coding",
     "hull",
+    "learned_crew",
+    "nothing_seen",
     "plan",
+    "planned",
     "quadratic",
     "report",
     "response",
+    "sample_times",
     "sampled_with_replacement",
+    "sign_test",
+    "staged",
+    "timed",
 ]

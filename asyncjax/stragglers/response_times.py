@@ -27,6 +27,7 @@ from asyncjax.clocks.streams import DOWNLOAD_STREAM, check_key, job_keys
 from asyncjax.clocks.unit_gamma import unit_gamma
 from asyncjax.stragglers.arguments import whole
 
+SAMPLE_STREAM = 0x73616D70  # "samp" in ASCII: tag of the times of single samples
 SCALINGS = ("scale", "additive", "shift")
 SUMMABLE = ("constant", "exponential", "shifted_exponential", "gamma")  # sums stay in the law
 
@@ -168,6 +169,44 @@ def _compute_times(
     shapes = shape * loads
     units = jax.vmap(jax.vmap(unit_gamma))(keys, jnp.broadcast_to(shapes, loads.shape))
     return loads * location[:, None] + row["mean"] / shape * units
+
+
+def sample_times(
+    times: Response | Clock, key: Array | None, update: ArrayLike, max_load: int
+) -> tuple[Array, Array]:
+    """Draws when every worker has done its first, second, ... sample of one update.
+
+    Formula: `S(1), ..., S(max_load)`: multiples of one draw under "scale", a shift more each under
+    "shift", sums of draws of their own under "additive".
+
+    Args:
+        times: a response, or a clock (read as "scale", its links as communication).
+        key: random key, as in `Response.times`.
+        update: number of the update, may be traced.
+        max_load: most samples (static).
+
+    Returns:
+        `(communication float[n], time of computing float[n, max_load])`, time units. Under "scale" and
+        "shift" the last column is what `times.times(key, 1, first=update, load=max_load)` draws; under
+        "additive" it is another draw of the same law.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(compute=clocks.constant([1.0, 2.0]), n_workers=2)
+        >>> stragglers.sample_times(times, None, 0, 3)[1].tolist()
+        [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
+    """
+    drawn = times.times(key, 1, first=update)
+    apart, one = (drawn.download + drawn.upload)[:, 0], drawn.compute
+    more = jnp.arange(max_load, dtype=one.dtype)
+    if isinstance(times, Clock) or times.scaling == "scale" or times.compute is None:
+        return apart, one * (1 + more)
+    clock = times.compute.broadcast(times.n_workers)
+    if times.scaling == "shift" or not clock.is_random:
+        return apart, one + more * location_and_scale(clock)[0][:, None]
+    assert key is not None  # checked by the draw above
+    own = jax.random.fold_in(jax.random.fold_in(key, SAMPLE_STREAM), update)
+    return apart, jnp.cumsum(clock.durations(own, max_load), axis=1)
 
 
 def location_and_scale(clock: Clock) -> tuple[Array, Array]:

@@ -28,6 +28,7 @@ from asyncjax.traces.event_trace import (
 )
 from asyncjax.traces.gate import Gate, lead_at_most
 from asyncjax.traces.logs import from_delays
+from asyncjax.traces.rounds import Rounds, trace_of_rounds
 from asyncjax.traces.stalled import StalledError
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, busy_time, summarize
@@ -43,6 +44,7 @@ __all__ = [
     "Gate",
     "OpenJobs",
     "Reuse",
+    "Rounds",
     "StalledError",
     "Summary",
     "asynchronous",
@@ -65,6 +67,7 @@ __all__ = [
     "synchronous",
     "table",
     "to_deliverer",
+    "trace_of_rounds",
     "uniformly",
     "validate",
     "wait_for",

@@ -15,8 +15,9 @@ import numpy as np
 
 from asyncjax.clocks import Clock
 from asyncjax.traces.asynchronous import check_count, check_load
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
+from asyncjax.traces.rounds import compact_trace
 from asyncjax.traces.stalled import StalledError
 
 _BLOCK = 64
@@ -65,25 +66,24 @@ def synchronous(
     blocks = DurationBlocks(clock, duration_key, load)
 
     now = 0.0
-    begins, served, finished = (
-        np.empty(n_updates),
-        np.empty((n_updates, n), np.int32),
-        np.empty((n_updates, k)),
-    )
+    begins, served = np.empty(n_updates), np.empty((n_updates, n), np.int32)
+    finished, share = np.empty((n_updates, n)), np.full((n_updates, 1), 1.0 / np.float32(k))
     for r, finish_from in zip(range(n_updates), _rounds(blocks), strict=False):
         finish = finish_from(now)
         order = np.argsort(finish, kind="stable")
-        begins[r], served[r], finished[r] = now, order, finish[order[:k]]
-        if np.isinf(finished[r, -1]):
+        begins[r], served[r], finished[r] = now, order, finish[order]
+        if np.isinf(finished[r, k - 1]):
             returned = int(np.isfinite(finish).sum())
-            so_far = _trace(begins[:r], served[:r], finished[:r]) if r else None
+            so_far = (
+                compact_trace(begins[:r], served[:r], finished[:r], k, share[:r]) if r else None
+            )
             raise StalledError(
                 f"the trace cannot go on after update {r} at time {now:g}: only {returned} of {n} jobs of the next round"
                 f" return, and the server waits for k = {k}",
                 so_far,
             )
-        now = finished[r, -1]
-    return _trace(begins, served, finished)
+        now = finished[r, k - 1]
+    return compact_trace(begins, served, finished, k, share)
 
 
 def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
@@ -97,26 +97,3 @@ def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
         durations = blocks.draw(np.arange(n), np.full(n, block))
         for r in range(_BLOCK):
             yield lambda now, r=r, durations=durations: now + durations[:, r]
-
-
-def _trace(begins: np.ndarray, served: np.ndarray, finished: np.ndarray) -> EventTrace:
-    """Trace from round starts [T], workers by finish [T, n] and times of the k first [T, k]."""
-    (n_updates, n), k = served.shape, finished.shape[1]
-    rounds = np.repeat(np.arange(n_updates, dtype=np.int32), k)
-    stopped = np.sort(served[:, k:], axis=1)
-    return EventTrace(
-        time=finished.ravel(),
-        worker=served[:, :k].ravel(),
-        job=rounds,
-        read_version=rounds.copy(),
-        version=rounds.copy(),
-        used=np.ones(n_updates * k, bool),
-        steps=np.tile(np.arange(k) == k - 1, n_updates),
-        weight=np.full(n_updates * k, 1.0 / np.float32(k), np.float32),
-        start=np.repeat(begins, k),
-        n_workers=n,
-        open_jobs=OpenJobs(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)),
-        cancelled=CancelledJobs(
-            stopped.ravel(), np.repeat(begins, n - k), np.repeat(finished[:, -1], n - k)
-        ),
-    )

@@ -1,0 +1,159 @@
+"""Running a policy: SGD whose server decides before every update how many workers to wait for and what to ask of them."""
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import optax
+
+from asyncjax.clocks import Clock
+from asyncjax.problems import Problem
+from asyncjax.results.run import Run, Source
+from asyncjax.simulation.checkpoints import fingerprint
+from asyncjax.simulation.loads import load_rule
+from asyncjax.simulation.long_run import Progress, in_pieces
+from asyncjax.simulation.policy_loop import PolicySizes, PolicyState, advance_policy, begin_policy
+from asyncjax.simulation.same import Same
+from asyncjax.stragglers import Policy, Response, check_policy
+
+
+def run_policy(
+    problem: Problem,
+    times: Response | Clock,
+    policy: Policy,
+    optimizer: optax.GradientTransformation,
+    *,
+    n_updates: int,
+    record_every: int = 1,
+    key: jax.Array,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: str | None = None,
+) -> Run:
+    """Trains with the k fastest of n workers, each computing so many samples, both as a policy decides.
+
+    x_{j+1} = x_j + optimizer((1/k) sum over the k fastest of the mean gradient of `load` rows of their shard). The others
+    are cancelled, and all begin the next update together.
+
+    The time of update j at worker i and the rows it draws are functions of (key, i, j): policies compared under one key
+    face the same workers, and a larger load adds rows to those of a smaller one. The times are those of
+    ``traces.synchronous(clock, k=k, key=key)``. The optimizer is handed what `replay` hands it (``delay`` 0, ``worker`` the
+    k-th to answer, ``job`` the update, ``time``, ``key``, ``read_params``).
+
+    Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages. k and the load are traced,
+    so all policies of one kind share one compiled loop. All n workers' rows are computed in every update and masked; the
+    memory is that of `n_workers` times `policy.max_load` rows in one backward pass, and 12 bytes for each worker and update
+    for the trace.
+
+    Args:
+        problem: What is optimised: made with the default batch, the whole shard, from which loads are drawn without
+            replacement; or without samples (`problems.from_gradient`, `quadratic`), for policies of a constant load.
+        times: How long a worker takes for a load: a response, or a clock without losses and powers (read as "scale").
+        policy: Decides (k, load); see `stragglers`.
+        optimizer: Any optax optimizer.
+        n_updates: At least 1.
+        record_every: Record a row after every so many updates and at the end. A policy sees the loss where a row is
+            recorded.
+        key: Typed key.
+        progress: Called with a `Progress` about four times a second; the run is then cut into pieces, to the same bits.
+        checkpoint: File that is written every half a minute and removed at the end; a run that finds it resumes to the same
+            bits.
+
+    Returns:
+        The run: ``records`` as `PolicyRecords` (costs are sums from the start, ``samples_done`` counts cancelled jobs by the
+        share of their computing that was done, computing coming after communicating), ``trace``, ``costs``, and
+        ``policy_state``. Inside compiled code the trace has the static capacity of n_updates times n arrivals.
+
+    Note:
+        Fastest-k steps are biased towards the shards of workers that are fast on average: deal data at random.
+
+    Raises:
+        TypeError: ``times``, ``policy`` or a number is of another kind.
+        ValueError: A number is below 1; the clock loses jobs or changes power; workers and shards do not fit; the load is
+            larger than a shard, or varies where the problem has no samples.
+
+    Example:
+        >>> import jax, numpy as np, optax
+        >>> from asyncjax import clocks, problems, simulation, stragglers
+        >>> features = np.random.default_rng(0).standard_normal((80, 3))
+        >>> problem = problems.least_squares(features, features @ np.ones(3), n_workers=8)
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.1), communicate=clocks.exponential(1.0), n_workers=8)
+        >>> policy = stragglers.staged(k=[1, 4], load=[2, 10], updates=[50, 50])
+        >>> run = simulation.run_policy(
+        ...     problem, times, policy, optax.sgd(0.1), n_updates=100, key=jax.random.key(0))
+        >>> int(run.records.uplinks[-1]), float(run.records.samples_assigned[-1]), run.trace.n_updates
+        (250, 4800.0, 100)
+
+    Reference:
+        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
+    """
+    if not isinstance(times, Response | Clock):
+        raise TypeError(f"times must be a response or a clock, got {times!r}")
+    if not times.is_plain:
+        raise ValueError("times must be without losses and powers, got a clock that has some")
+    check_policy(policy)
+    n = times.n_workers
+    counts = {"n_updates": n_updates, "record_every": record_every}
+    total, every = (_count(name, value) for name, value in counts.items())
+    if total * n >= 2**31:
+        raise ValueError(f"n_updates must make fewer than 2**31 jobs of {n} workers, got {total}")
+    sizes = PolicySizes(total, min(every, total), n, load_rule(problem, policy, n))
+    rule = Same(optimizer)
+    state = _begin(rule, sizes, problem, policy, key)
+    if progress is None and checkpoint is None:
+        state = _whole(rule, sizes, problem, times, policy, key, state, 0, total)
+    else:
+        state = in_pieces(
+            partial(_piece, rule, sizes, problem, times, policy, key),
+            state,
+            total,
+            lambda: fingerprint(problem.params, problem.data, times, policy, key, total, every),
+            lambda turn, state: Progress(turn, total, float(state.seen.time)),
+            progress,
+            checkpoint,
+        )
+    return Run(
+        state.params,
+        state.opt_state,
+        state.records,
+        Source((), ()),
+        rounds=state.rounds,
+        policy_state=state.policy_state,
+    )
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be an integer of at least 1, got {value!r}") from error
+    if number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {number}")
+    return number
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _begin(
+    optimizer: Same, sizes: PolicySizes, problem: Problem, policy: Policy, key: jax.Array
+) -> PolicyState:
+    return begin_policy(problem, policy, optimizer.value, sizes, key)
+
+
+def _advance(
+    optimizer: Same,
+    sizes: PolicySizes,
+    problem: Problem,
+    times: Response | Clock,
+    policy: Policy,
+    key: jax.Array,
+    state: PolicyState,
+    first: Any,
+    last: Any,
+) -> PolicyState:
+    return advance_policy(problem, times, policy, optimizer.value, sizes, key, state, first, last)
+
+
+_whole = jax.jit(_advance, static_argnums=(0, 1))
+_piece = jax.jit(_advance, static_argnums=(0, 1), donate_argnums=6)
