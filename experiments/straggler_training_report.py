@@ -1,0 +1,138 @@
+"""Tables, figures and numbers of fastest-k SGD on real losses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncjax import results, storage
+from asyncjax.results import plots
+from experiments.parts import Part
+
+if TYPE_CHECKING:
+    from experiments.straggler_training import Outcome, Settings
+
+Found = Mapping[tuple[str, str], tuple[Sequence["Outcome"], Sequence["Outcome"]]]
+HEADS = {
+    "time": "time",
+    "samples_assigned": "samples assigned",
+    "samples_used": "used",
+    "uplinks": "uplinks",
+    "broadcasts": "broadcasts",
+    "samples_done": "computed",
+}
+DRAWN = ("k and load", "k alone", "fixed k 10", "fixed k 50", "best fixed", "sign test", "AdaSync")
+
+
+def part(settings: "Settings", found: Found) -> Part:
+    """Draws the figures and makes the tables.
+
+    Args:
+        settings: Of the experiment.
+        found: By problem and law: outcomes at the plans' own step, and with the step tuned.
+
+    Returns:
+        The part; its files lie in ``settings.output``.
+    """
+    tables = [claims_table(found)]
+    for (name, law), (plain, tuned) in found.items():
+        tables.append(costs_table(f"{name}, {law}: all at one step size", plain))
+        tables.append(costs_table(f"{name}, {law}: the step tuned too", tuned))
+    figures = []
+    for name in dict.fromkeys(name for name, _ in found):
+        own = {law: plain for (other, law), (plain, _) in found.items() if other == name}
+        path = settings.output / f"straggler_training_{name}.png"
+        storage.write_atomically(path, plots.png_bytes(gap_figure(own)))
+        figures.append((path, f"{name}: mean gap of ten iterates over time, all at one step size."))
+    numbers = {
+        "settings": asdict(settings) | {"output": str(settings.output)},
+        **{
+            f"{name}, {law}": {
+                kind: {
+                    one.name: {"setting": one.setting, "factor": one.factor, "costs": one.costs}
+                    for one in several
+                }
+                for kind, several in zip(("plain", "tuned"), both, strict=True)
+            }
+            for (name, law), both in found.items()
+        },
+    }
+    storage.save_json(settings.output / "straggler_training.json", numbers)
+    return Part(
+        "straggler_training",
+        "On real losses: faster, less computation, slightly more communication?",
+        tuple(figures),
+        tuple(tables),
+        numbers,
+    )
+
+
+def ratio(several: Sequence["Outcome"], first: str, second: str, cost: str) -> results.Spread:
+    """One method's cost over another's, seed by seed."""
+    by_name = {one.name: one for one in several}
+    return results.median_and_spread(by_name[first].costs[cost] / by_name[second].costs[cost])
+
+
+def claims_table(found: Found) -> results.Table:
+    """The abstract's three claims, at one step size."""
+    pairs = (
+        ("k and load", "k alone"),
+        ("k and load, close floor", "k alone, close floor"),
+    )
+    rows = []
+    for (name, law), (plain, _) in found.items():
+        for first, second in pairs:
+            costs = [ratio(plain, first, second, cost) for cost in HEADS]
+            rows.append((name, law, first, *costs))
+    return results.Table(
+        (
+            results.Column("problem", right=False),
+            results.Column("law", right=False),
+            results.Column("plan", right=False),
+            *(results.Column(head) for head in HEADS.values()),
+        ),
+        tuple(rows),
+        "Costs until the target of the plan of (k, load) over those of the plan of k alone with the same floor: median"
+        " (quartiles) over seeds, at one step size.",
+    )
+
+
+def costs_table(title: str, several: Sequence["Outcome"]) -> results.Table:
+    """All methods, with all costs until the target."""
+    rows = [
+        (
+            one.name,
+            one.setting,
+            one.factor,
+            *(results.median_and_spread(one.costs[cost]) for cost in HEADS),
+        )
+        for one in several
+    ]
+    return results.Table(
+        (
+            results.Column("method", right=False),
+            results.Column("setting", right=False),
+            results.Column("step factor"),
+            *(results.Column(head) for head in HEADS.values()),
+        ),
+        tuple(rows),
+        f"{title[0].upper()}{title[1:]}. Until the target, median (quartiles) over seeds. 'Computed' counts cancelled jobs"
+        " by the share that was done.",
+    )
+
+
+def gap_figure(by_law: Mapping[str, Sequence["Outcome"]]) -> Any:
+    """Mean gap over time, a panel a law."""
+    panels = []
+    for law, several in by_law.items():
+        shown = [one for one in several if one.name in DRAWN]
+        reached = [np.median(one.costs["time"]) for one in shown]
+        end = 2.5 * max((time for time in reached[:2] if np.isfinite(time)), default=1.0)
+        series = []
+        for one in shown:
+            when, gap = one.curve
+            grid = np.linspace(when[:, 0].max(), min(end, when[:, -1].min()), 120)
+            series.append(results.series_over_seeds(one.name, when, gap, grid))
+        panels.append(plots.Panel(f"time ({law})", series))
+    return plots.panels(panels, y_label="loss above the minimum", log_y=True)
