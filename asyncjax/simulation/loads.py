@@ -105,7 +105,7 @@ def shared_gradient(
         key: Typed key; the job of worker i gets fold_in(fold_in(key, i), number).
         params: The model.
         number: int32[], of the update, which is every worker's job.
-        shares: float[n], factor of each shard's mean; what has 0 counts in nothing, whatever its loss would be.
+        shares: float[n], factor of each shard's mean; what has 0 counts in nothing.
         loads: float[n], samples, at least 1 where the share is not 0.
 
     Returns:
@@ -120,10 +120,7 @@ def shared_gradient(
         >>> float(loss), direction.tolist()
         (8.0, [-8.0])
     """
-    counts = shares != 0
-    workers = jnp.arange(shares.size, dtype=jnp.int32)
-    # another stands in for one that counts in nothing: 0 times a NaN would be a NaN
-    workers = jnp.where(counts, workers, jnp.argmax(counts).astype(jnp.int32))
+    counts, workers = shares != 0, jnp.arange(shares.size, dtype=jnp.int32)
     keys = jax.vmap(lambda worker: job_key(key, worker, number))(workers)
     rule: Any = problem.gradient_of
     if how.has_samples:

@@ -70,6 +70,8 @@ class PolicyState(NamedTuple):
     policy_state: Any
     seen: Observation
     direction: Any  # of the last update, like params
+    stage: jax.Array  # int32[], of the last update; -1 before the first
+    stage_start: Any  # the model with which the stage began
     ledger: Ledger
     records: PolicyRecords  # R rows
     rounds: Rounds  # T rows
@@ -131,6 +133,8 @@ def begin_policy(
         jax.tree.map(jnp.asarray, policy.init()),
         nothing_seen(n),
         jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), grads),
+        jnp.int32(-1),
+        params,
         ledger,
         blank(rows, len(sizes.records)),
         blank(rounds, sizes.n_updates),
@@ -157,6 +161,12 @@ def advance_policy(
     def update(number: jax.Array, state: PolicyState) -> PolicyState:
         number = jnp.asarray(number, jnp.int32)
         policy_state, choice = policy.decide(state.policy_state, state.seen)
+        stage = jnp.asarray(choice.stage, jnp.int32)
+        stage_start = jax.tree.map(
+            lambda new, old: jnp.where(stage != state.stage, new, old),
+            state.params,
+            state.stage_start,
+        )
         answers = _answers(times, policy, sizes, key, number, choice)
         shares, weights = _shares(policy, answers)
         loads = jnp.maximum(answers.loads / policy.copies, 1)
@@ -180,8 +190,10 @@ def advance_policy(
             params,
             opt_state,
             jax.tree.map(_like, state.policy_state, policy_state),
-            _observed(problem, state, answers, direction, params, ledger, number),
+            _observed(problem, state, answers, direction, params, stage_start, ledger, number),
             direction,
+            stage,
+            stage_start,
             ledger,
             state.records,
             write(state.rounds, number, row),
@@ -282,6 +294,7 @@ def _observed(
     answers: _Answers,
     direction: Any,
     params: Any,
+    stage_start: Any,
     ledger: Ledger,
     number: jax.Array,
 ) -> Observation:
@@ -296,7 +309,10 @@ def _observed(
         )
         return sum(jax.tree.leaves(parts), jnp.zeros((), real))
 
-    moved = jax.tree.map(jnp.subtract, params, problem.params)
+    def distance(start: Any) -> jax.Array:
+        moved = jax.tree.map(jnp.subtract, params, start)
+        return inner(moved, moved)
+
     return Observation(
         update=number + 1,
         time=ledger.sums[0],
@@ -304,8 +320,9 @@ def _observed(
         response=jnp.where(answers.used, answers.response, jnp.inf),
         used=answers.used,
         agreement=jnp.where(number > 0, inner(direction, state.direction), jnp.nan),
-        distance=inner(moved, moved),
+        distance=distance(problem.params),
         loss=jnp.full((), jnp.nan, real),
+        stage_distance=distance(stage_start),
     )
 
 

@@ -65,7 +65,9 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
     if s == 0:
         return np.eye(n)
     key = jax.random.key(0) if key is None else key
-    drawn = np.asarray(jax.random.normal(key, (_DRAWS, s, n), jnp.float32), np.float64)
+    size = _DRAWS * s * n
+    bits = jax.random.bits(key, (1 << (size - 1).bit_length(),), jnp.uint32)  # few shapes compile
+    drawn = np.asarray(bits)[:size].reshape(_DRAWS, s, n) / 2.0**32
     checks = list(drawn - drawn.mean(axis=2, keepdims=True))
     if (n + s) % 2:
         checks.append(_waves(n, s))
@@ -258,7 +260,7 @@ def _largest_decoder(code: np.ndarray, patterns: np.ndarray) -> float:
 def _check_exact(code: np.ndarray, tolerated: int) -> None:
     """Refuses a code that some set of late workers leaves inexact."""
     n = code.shape[0]
-    most = min(_MOST_PATTERNS, 10 + 20_000_000 // n**3)  # some seconds at most
+    most = min(_MOST_PATTERNS, 10 + 5_000_000 // n**3)  # seconds at most
     for late in _late_sets(n, tolerated, most):
         rows = np.delete(code, late, axis=0)
         answers = np.linalg.lstsq(rows.T, np.ones(n), rcond=1e-10)[0]

@@ -44,6 +44,7 @@ class Observation(NamedTuple):
     agreement: Array  # float[], inner product of the last two aggregated gradients; NaN before two
     distance: Array  # float[], |w - w_0|^2
     loss: Array  # float[], objective after the last update; NaN unless recorded
+    stage_distance: Array | float = jnp.nan  # float[], from where the stage began; NaN: not known
 
 
 @jax.tree_util.register_dataclass
@@ -142,4 +143,5 @@ def nothing_seen(n_workers: int) -> Observation:
         agreement=unknown,
         distance=zero,
         loss=unknown,
+        stage_distance=unknown,
     )

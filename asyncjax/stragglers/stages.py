@@ -89,7 +89,15 @@ def padded(row: Any) -> Array:
 
 
 def first_place() -> Place:
-    """The first stage, from the first update on."""
+    """The first stage, from the first update on.
+
+    Returns:
+        A place.
+
+    Example:
+        >>> first_place()._asdict()
+        {'stage': Array(0, dtype=int32), 'since': Array(0, dtype=int32)}
+    """
     return Place(stage=jnp.zeros((), jnp.int32), since=jnp.zeros((), jnp.int32))
 
 
@@ -104,15 +112,39 @@ def moved_on(stages: Stages, place: Place, told: Array, update: Array) -> tuple[
 
     Returns:
         `(place, moved)`, moved bool[].
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> stages, _, _ = read_stages([1, 2], 8.0, None)
+        >>> place, moved = moved_on(stages, first_place(), jnp.array(True), jnp.array(7))
+        >>> int(place.stage), int(place.since), bool(moved)
+        (1, 7, True)
+        >>> place, moved = moved_on(stages, place, jnp.array(True), jnp.array(9))
+        >>> int(place.stage), int(place.since), bool(moved)
+        (1, 7, False)
     """
     moved = told & (place.stage < stages.last)
     stage = place.stage + moved.astype(jnp.int32)
     return Place(stage, jnp.where(moved, update, place.since).astype(jnp.int32)), moved
 
 
-def choice_of(stages: Stages, stage: Array) -> Choice:
-    """What a stage asks for."""
-    return Choice(stages.k[stage], stages.load[stage], stage)
+def choice_of(stages: Stages, stage: Any) -> Choice:
+    """What a stage asks for.
+
+    Args:
+        stages: what each stage asks for.
+        stage: int32[].
+
+    Returns:
+        A choice.
+
+    Example:
+        >>> stages, _, _ = read_stages([1, 2], 8.0, None)
+        >>> choice = choice_of(stages, 1)
+        >>> int(choice.k), float(choice.load)
+        (2, 8.0)
+    """
+    return Choice(stages.k[stage], stages.load[stage], jnp.asarray(stage, jnp.int32))
 
 
 def patience_of(patience: Any) -> Array:
@@ -140,7 +172,7 @@ def patience_of(patience: Any) -> Array:
 
 
 def counted(name: str, value: Any, least: int) -> Array:
-    """Reads an integer as int32[]; a traced one is not looked at.
+    """Reads an integer as int32[], the largest of which stands for all above; traced ones pass.
 
     Args:
         name: name of the argument, for the message.
@@ -153,6 +185,12 @@ def counted(name: str, value: Any, least: int) -> Array:
     Raises:
         TypeError: if it is no integer.
         ValueError: if it is too small.
+
+    Example:
+        >>> counted("burn_in", -3, 0)
+        Traceback (most recent call last):
+        ...
+        ValueError: burn_in must be at least 0, got -3.
     """
     if not isinstance(value, Tracer):
         value = min(whole(name, value, least), NEVER)

@@ -2,10 +2,10 @@
 
     sign_test       counter += 1 if <g_j, g_(j-1)> < 0 else -1
                     switch if counter > threshold and u > burn_in
-    distance_test   slope = (log d_u - log d_c) / (log u - log c),    d = |w - w_0|^2
+    distance_test   slope = (log d_u - log d_c) / (log u - log c),    d = |w - w_s|^2
                     at checkpoints u after c, u = ceil(ratio c); switch if slope < bound, u > burn_in
 
-`u` counts the updates made in this stage. Near the start of a descent successive gradients agree and
+`u` counts the updates made in this stage, which began at `w_s`. Near the start of a descent successive gradients agree and
 the distance grows like a power of `u`; in the noise around the optimum gradients turn against each
 other and the distance stays. Adaptive fastest-k SGD after Kas Hanna et al. (2020) uses the sign test;
 Pesme, Dieuleveut and Flammarion (2020) show that it judges badly, and propose the distance.
@@ -138,11 +138,9 @@ def distance_test(
         ValueError: if one is out of range, the shapes do not fit, or `max_load` is missing.
 
     Note:
-        The paper measures from where a stage began. `Observation.distance` is measured from where the
-        run began: once the iterate is near the optimum this distance hardly changes, whatever the
-        stage gains, so that stages after the first end soon after `burn_in`. Choose `burn_in` as the
-        shortest length that a later stage should have. A loop of your own may put the distance from
-        the start of the stage into the observation; the test is then the paper's.
+        The distance is that from where the stage began, as in the paper, where the loop says it
+        (`Observation.stage_distance`); else that from where the run began, which hardly changes near
+        the optimum, so that stages after the first end soon after `burn_in`.
 
     Example:
         The distance grows like the square root of the updates, less than the bound allows:
@@ -213,7 +211,9 @@ def _by_distance(
     made = observation.update - state.place.since
     before = state.checkpoint
     due = made >= jnp.maximum(before + 1, jnp.ceil(ratio * before))
-    now = jnp.log(observation.distance).astype(state.log_distance.dtype)
+    known = jnp.asarray(observation.stage_distance)
+    distance = jnp.where(jnp.isnan(known), observation.distance, known)
+    now = jnp.log(distance).astype(state.log_distance.dtype)
     apart = jnp.log(made / jnp.maximum(before, 1))
     is_flat = due & (made > burn_in) & (now - state.log_distance < slope * apart)
     told = is_flat | (made >= patience)

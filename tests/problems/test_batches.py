@@ -74,3 +74,40 @@ def test_rules_refuse(make):
         make(0)
     with pytest.raises(TypeError, match="batch size must be an integer"):
         make(1.5)
+
+
+@pytest.mark.parametrize("capacity", [5, 5000])
+def test_without_replacement_draws_every_row_once_and_a_load_takes_the_first(capacity):
+    rule = problems.without_replacement(capacity)
+    positions, valid = rule(jnp.int32(capacity - 2), capacity, 0, jax.random.key(3))
+    drawn = np.asarray(positions)[np.asarray(valid)]
+    assert sorted(drawn.tolist()) == list(range(capacity - 2))
+    part = problems.WithoutReplacement(capacity, jnp.float32(2.0))
+    positions, valid = part(jnp.int32(capacity - 2), capacity, 0, jax.random.key(3))
+    assert np.asarray(positions)[np.asarray(valid)].tolist() == drawn[:2].tolist()
+
+
+def test_without_replacement_is_uniform_over_permutations():
+    rule = problems.without_replacement(3)
+    keys = jax.random.split(jax.random.key(0), 60000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: rule(jnp.int32(3), 4, 0, key)[0]))(keys))
+    counts = np.unique(drawn @ [9, 3, 1], return_counts=True)[1]
+    assert counts.size == 6
+    assert ((counts - 10000) ** 2 / 10000).sum() < 20.5  # chi-square, 5 degrees, 0.1 %
+
+
+def test_a_gradient_without_replacement_is_unbiased_and_less_noisy():
+    shared = {"features": np.eye(6)[:, :2], "targets": np.arange(6.0) + 2, "n_workers": 1}
+    grads = {}
+    for make in (problems.uniform, problems.without_replacement):
+        problem = problems.least_squares(**shared, batch=make(3))
+        keys = jax.random.split(jax.random.key(1), 20000)
+        draw = jax.jit(
+            jax.vmap(lambda key, problem=problem: problem.gradient(jnp.ones(2), 0, 0, key)[1])
+        )
+        grads[make.__name__] = np.asarray(draw(keys))
+    full = problems.least_squares(**shared).gradient(jnp.ones(2), 0, 0, jax.random.key(0))[1]
+    for name in grads:
+        np.testing.assert_allclose(grads[name].mean(0), full, atol=0.01)
+    ratio = grads["without_replacement"].var(0) / grads["uniform"].var(0)
+    np.testing.assert_allclose(ratio, 3 / 5, atol=0.03)  # (m - b) / (m - 1)
