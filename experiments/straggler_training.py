@@ -8,7 +8,7 @@ chosen by the time to the target on seeds that are not reported.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from experiments.parts import Part, run_alone
 WINDOW = 10  # iterates whose mean loss counts
 MOST_STAGES = 64
 PROBLEMS = ("linear", "logistic")
+L2 = 0.01  # of logistic regression
 COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts", "samples_done")
 
 
@@ -62,16 +63,16 @@ class Task:
 
     Attributes:
         problem: What is trained.
-        minimum: The least loss.
         step_size: The step that the factors multiply.
+        minimum: The least loss.
         smoothness: Largest eigenvalue of the Hessian (logistic: of its bound).
         strong_convexity: Smallest eigenvalue of the Hessian at the minimum.
         noise_variance: Of one row's gradient at the minimum.
     """
 
     problem: problems.Problem
-    minimum: float
     step_size: float
+    minimum: float
     smoothness: float
     strong_convexity: float
     noise_variance: float
@@ -139,29 +140,47 @@ def task(settings: Settings, name: str) -> Task:
         problem = problems.least_squares(features, targets, n_workers=settings.n_workers)
         return Task(
             problem,
-            float(np.mean(residual**2) / 2),
             0.02,
+            float(np.mean(residual**2) / 2),
             *_extremes(hessian, hessian),
             float(np.mean((residual[:, None] * features) ** 2) * d),
         )
     scores = 2.0 * features @ direction / np.linalg.norm(direction)
     labels = np.where(rng.random(rows) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)
-    l2 = 0.01
-    best = np.zeros(d)
+    problem = problems.logistic(features, labels, n_workers=settings.n_workers, l2=L2)
+    return Task(problem, 0.2, *logistic_constants(features, labels, L2))
+
+
+def logistic_constants(
+    features: np.ndarray, labels: np.ndarray, l2: float
+) -> tuple[float, float, float, float]:
+    """Constants of logistic regression, in double precision.
+
+    Args:
+        features: float64[rows, d].
+        labels: float64[rows], -1 or 1.
+        l2: Factor of half the square of the weights.
+
+    Returns:
+        The least loss, L (of the bound of the Hessian), the least eigenvalue of the Hessian at the minimum, and the variance
+        of one row's gradient there.
+    """
+    rows, d = features.shape
+    best, ridge = np.zeros(d), l2 * np.eye(d)
+
+    def at(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share = 1 / (1 + np.exp(labels * (features @ weights)))
+        curved = features.T @ ((share * (1 - share))[:, None] * features) / rows + ridge
+        return -(labels * share)[:, None] * features + l2 * weights, curved
+
     for _ in range(30):  # Newton
-        share = 1 / (1 + np.exp(labels * (features @ best)))
-        slope = -(labels * share) @ features / rows + l2 * best
-        curved = features.T @ ((share * (1 - share))[:, None] * features) / rows
-        best = best - np.linalg.solve(curved + l2 * np.eye(d), slope)
-    single = -(labels * share)[:, None] * features + l2 * best
-    problem = problems.logistic(features, labels, n_workers=settings.n_workers, l2=l2)
-    with jax.enable_x64(True):
-        minimum = np.mean(np.log1p(np.exp(-labels * (features @ best)))) + l2 / 2 * best @ best
-    return Task(
-        problem,
+        single, curved = at(best)
+        best = best - np.linalg.solve(curved, single.mean(0))
+    single, curved = at(best)
+    minimum = np.mean(np.logaddexp(0, -labels * (features @ best))) + l2 / 2 * best @ best
+    return (
         float(minimum),
-        0.2,
-        *_extremes(features.T @ features / (4 * rows) + l2 * np.eye(d), curved + l2 * np.eye(d)),
+        *_extremes(features.T @ features / (4 * rows) + ridge, curved),
         float((single**2).sum(1).mean()),
     )
 
@@ -204,7 +223,7 @@ def methods(settings: Settings, made: Task, times: stragglers.Response) -> list[
                 target=target,
                 admit=lambda k, b: k * b >= settings.least_samples,
             )
-            return {"": long_plan(stages)}
+            return {"": long_plan(stages, np.max(load), varies=np.ndim(load) > 0)}
 
         return policies
 
@@ -225,12 +244,13 @@ def methods(settings: Settings, made: Task, times: stragglers.Response) -> list[
     ]
 
 
-def long_plan(stages: stragglers.Plan) -> stragglers.Policy:
+def long_plan(stages: stragglers.Plan, max_load: int, varies: bool) -> stragglers.Policy:
     """The policy of a plan with room for many stages, so that plans of all step sizes run in one call."""
     room = MOST_STAGES - stages.k.size
     updates = np.append(stages.updates[:-1], np.full(room + 1, np.inf))
-    rows = (np.pad(row, (0, room), mode="edge") for row in (stages.k, stages.load))
-    return stragglers.staged(*rows, updates)
+    k, load = (np.pad(row, (0, room), mode="edge") for row in (stages.k, stages.load))
+    policy = stragglers.staged(k, load, updates, max_load=int(max_load))
+    return replace(policy, varies_load=varies)
 
 
 def family(settings: Settings, made: Task, times: stragglers.Response) -> list[Method]:

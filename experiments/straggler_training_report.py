@@ -23,44 +23,49 @@ HEADS = {
     "samples_done": "computed",
 }
 DRAWN = ("k and load", "k alone", "fixed k 10", "fixed k 50", "best fixed", "sign test", "AdaSync")
+MOST_PANELS = 4
 
 
-def part(settings: "Settings", found: Found) -> Part:
+def part(settings: "Settings", found: Found, name: str = "straggler_training") -> Part:
     """Draws the figures and makes the tables.
 
     Args:
         settings: Of the experiment.
         found: By problem and law: outcomes at the plans' own step, and with the step tuned.
+        name: Of the part, for files.
 
     Returns:
         The part; its files lie in ``settings.output``.
     """
     tables = [claims_table(found)]
-    for (name, law), (plain, tuned) in found.items():
-        tables.append(costs_table(f"{name}, {law}: all at one step size", plain))
-        tables.append(costs_table(f"{name}, {law}: the step tuned too", tuned))
+    for (problem, law), (plain, tuned) in found.items():
+        tables.append(costs_table(f"{problem}, {law}: all at one step size", plain))
+        tables.append(costs_table(f"{problem}, {law}: the step tuned too", tuned))
     figures = []
-    for name in dict.fromkeys(name for name, _ in found):
-        own = {law: plain for (other, law), (plain, _) in found.items() if other == name}
-        path = settings.output / f"straggler_training_{name}.png"
+    for problem in dict.fromkeys(problem for problem, _ in found):
+        own = {law: plain for (other, law), (plain, _) in found.items() if other == problem}
+        own = dict(list(own.items())[:MOST_PANELS])
+        path = settings.output / f"{name}_{problem.replace(' ', '_')}.png"
         storage.write_atomically(path, plots.png_bytes(gap_figure(own)))
-        figures.append((path, f"{name}: mean gap of ten iterates over time, all at one step size."))
+        figures.append(
+            (path, f"{problem}: mean gap of ten iterates over time, all at one step size.")
+        )
     numbers = {
         "settings": asdict(settings) | {"output": str(settings.output)},
         **{
-            f"{name}, {law}": {
+            f"{problem}, {law}": {
                 kind: {
                     one.name: {"setting": one.setting, "factor": one.factor, "costs": one.costs}
                     for one in several
                 }
                 for kind, several in zip(("plain", "tuned"), both, strict=True)
             }
-            for (name, law), both in found.items()
+            for (problem, law), both in found.items()
         },
     }
-    storage.save_json(settings.output / "straggler_training.json", numbers)
+    storage.save_json(settings.output / f"{name}.json", numbers)
     return Part(
-        "straggler_training",
+        name,
         "On real losses: faster, less computation, slightly more communication?",
         tuple(figures),
         tuple(tables),

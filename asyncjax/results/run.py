@@ -97,7 +97,7 @@ class Run:
 
     params: Any
     opt_state: Any
-    records: Records | PolicyRecords
+    records: Any  # Records; PolicyRecords where `run_policy` made the run
     source: Source
     order_state: Any = None
     rounds: Rounds | None = None

@@ -105,28 +105,6 @@ def begin_policy(
     loss, grads = jax.eval_shape(problem.gradient, params, 0, 0, key)
     measured = jax.eval_shape(partial(judge, problem), params, loss)
     ledger = Ledger(jnp.zeros(4, real), jnp.zeros(4, real), *(jnp.zeros((), jnp.int32),) * 3)
-    count, number = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), real)
-    rows = PolicyRecords(
-        version=count,
-        time=number,
-        delay=count,
-        used=count,
-        computed=count,
-        loss=measured.loss,
-        finite=measured.finite,
-        metrics=measured.metrics,
-        k=count,
-        load=number,
-        stage=count,
-        samples_assigned=number,
-        samples_used=number,
-        samples_done=number,
-        uplinks=count,
-        broadcasts=count,
-        out_of_range=count,
-    )
-    per_worker = jax.ShapeDtypeStruct((n,), real)
-    rounds = Rounds(jax.ShapeDtypeStruct((n,), jnp.int32), per_worker, count, per_worker)
     return PolicyState(
         params,
         first_state(optimizer, params, opt_state),
@@ -136,9 +114,28 @@ def begin_policy(
         jnp.int32(-1),
         params,
         ledger,
-        blank(rows, len(sizes.records)),
-        blank(rounds, sizes.n_updates),
+        blank(_record_like(measured, real), len(sizes.records)),
+        blank(_round_like(n, real), sizes.n_updates),
     )
+
+
+def _record_like(measured: Any, real: Any) -> PolicyRecords:
+    """Shapes and dtypes of one record."""
+    own = dict.fromkeys(PolicyRecords._fields, jax.ShapeDtypeStruct((), jnp.int32))
+    floats = ("time", "load", "samples_assigned", "samples_used", "samples_done")
+    fields: dict[str, Any] = own | dict.fromkeys(floats, jax.ShapeDtypeStruct((), real))
+    return PolicyRecords(**fields | measured._asdict())
+
+
+def _round_like(n: int, real: Any) -> Rounds:
+    """Shapes and dtypes of one round."""
+    fields: list[Any] = [
+        jax.ShapeDtypeStruct((n,), jnp.int32),
+        jax.ShapeDtypeStruct((n,), real),
+        jax.ShapeDtypeStruct((), jnp.int32),
+        jax.ShapeDtypeStruct((n,), real),
+    ]
+    return Rounds(*fields)
 
 
 def advance_policy(
@@ -161,12 +158,7 @@ def advance_policy(
     def update(number: jax.Array, state: PolicyState) -> PolicyState:
         number = jnp.asarray(number, jnp.int32)
         policy_state, choice = policy.decide(state.policy_state, state.seen)
-        stage = jnp.asarray(choice.stage, jnp.int32)
-        stage_start = jax.tree.map(
-            lambda new, old: jnp.where(stage != state.stage, new, old),
-            state.params,
-            state.stage_start,
-        )
+        stage, stage_start = _stage(choice, state)
         answers = _answers(times, policy, sizes, key, number, choice)
         shares, weights = _shares(policy, answers)
         loads = jnp.maximum(answers.loads / policy.copies, 1)
@@ -203,6 +195,16 @@ def advance_policy(
         return jax.lax.cond(record < n_records, note, lambda same: same, state)
 
     return jax.lax.fori_loop(first, last, update, state)
+
+
+def _stage(choice: Choice, state: PolicyState) -> tuple[jax.Array, Any]:
+    """The stage of a choice, and the model with which it began."""
+    stage = jnp.asarray(choice.stage, jnp.int32)
+
+    def begun(now: jax.Array, before: jax.Array) -> jax.Array:
+        return jnp.where(stage != state.stage, now, before)
+
+    return stage, jax.tree.map(begun, state.params, state.stage_start)
 
 
 def _like(old: jax.Array, new: Any) -> jax.Array:

@@ -7,12 +7,20 @@ Hanna and Bitar (2023). It may import `clocks` only.
 | name | what it gives |
 |---|---|
 | `response(compute=, communicate=, scaling=, n_workers=)` | times of workers as a function of the load; a clock |
-| `expected_completion(times, k, load)` | `E T_(k)`, the mean time of an update |
-| `completion_variance(times, k, load)` | its variance |
+| `expected_completion(times, k, load)`, `completion_variance` | mean and variance of the time of an update |
+| `coded_completion`, `deadline_completion`, `deadline_samples` | the same for coded gradients and deadlines |
+| `completion_of_survival(survival, k, ...)`, `sampled(times, ...)` | for any other law |
 | `ErrorBound(...)`, `error_floor(bound, k, load)` | how fast the error falls, and where it stops |
 | `sampled_with_replacement`, `finite_population`, `quadratic` | three floors |
-| `plan(times, bound, k=, load=, target=)` | the cheapest stages of `(k, load)`, exact |
+| `plan(times, bound, k=, load=, target=)`, `plan_within` | the cheapest stages of `(k, load)`, exact; under budgets |
 | `compared`, `report`, `comparison` | plans to compare with, and plans as text |
+| `fixed`, `staged`, `planned`, `timed` | policies whose stages are known |
+| `error_triggered`, `sign_test`, `distance_test`, `ada_sync` | policies that look at the run |
+| `deadline`, `drop_compute`, `backup_workers`, `learned_crew` | policies that stop, spare or choose workers |
+| `gradient_coding`, `cyclic_code`, `fractional_code`, `decode` | coded gradients |
+| `fit_exponential`, `fit_shifted_exponential`, `fit_hypoexponential` | laws from censored times |
+| `drifting`, `planned_online` | estimates, and choices from them, while running |
+| `Policy(init, decide, max_load)`, `Choice`, `Observation` | what a policy of your own is made of |
 
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
@@ -44,42 +52,69 @@ from asyncjax.stragglers.bounds import (
     quadratic,
     sampled_with_replacement,
 )
+from asyncjax.stragglers.budgets import plan_within
 from asyncjax.stragglers.coding import cyclic_code, decode, fractional_code, gradient_coding
 from asyncjax.stragglers.completion import completion_variance, expected_completion
 from asyncjax.stragglers.crews import learned_crew
 from asyncjax.stragglers.cutoffs import backup_workers, deadline, drop_compute
+from asyncjax.stragglers.drift import DriftState, Estimator, drifting
+from asyncjax.stragglers.estimation import (
+    ExponentialFit,
+    HypoexponentialFit,
+    ShiftedExponentialFit,
+    fit_exponential,
+    fit_hypoexponential,
+    fit_shifted_exponential,
+)
 from asyncjax.stragglers.loss_driven import ada_sync
+from asyncjax.stragglers.online import planned_online
 from asyncjax.stragglers.plan_report import compared, comparison, report
 from asyncjax.stragglers.planning import Plan, completion_table, hull, plan
 from asyncjax.stragglers.policy import Choice, Observation, Policy, check_policy, nothing_seen
 from asyncjax.stragglers.response_times import Response, response, sample_times
+from asyncjax.stragglers.sampling import sampled
 from asyncjax.stragglers.staging import fixed, planned, staged
 from asyncjax.stragglers.stationarity import distance_test, sign_test
+from asyncjax.stragglers.survival import completion_of_survival
 from asyncjax.stragglers.triggers import error_triggered, timed
+from asyncjax.stragglers.variants import coded_completion, deadline_completion, deadline_samples
 
 __all__ = [
     "Choice",
+    "DriftState",
     "ErrorBound",
+    "Estimator",
+    "ExponentialFit",
+    "HypoexponentialFit",
     "Observation",
     "Plan",
     "Policy",
     "Response",
+    "ShiftedExponentialFit",
     "ada_sync",
     "backup_workers",
     "check_policy",
+    "coded_completion",
     "compared",
     "comparison",
+    "completion_of_survival",
     "completion_table",
     "completion_variance",
     "cyclic_code",
     "deadline",
+    "deadline_completion",
+    "deadline_samples",
     "decode",
     "distance_test",
+    "drifting",
     "drop_compute",
     "error_floor",
     "error_triggered",
     "expected_completion",
     "finite_population",
+    "fit_exponential",
+    "fit_hypoexponential",
+    "fit_shifted_exponential",
     "fixed",
     "fractional_code",
     "gradient_coding",
@@ -87,11 +122,14 @@ __all__ = [
     "learned_crew",
     "nothing_seen",
     "plan",
+    "plan_within",
     "planned",
+    "planned_online",
     "quadratic",
     "report",
     "response",
     "sample_times",
+    "sampled",
     "sampled_with_replacement",
     "sign_test",
     "staged",

@@ -72,6 +72,37 @@ def real(name: str, value: Any, *, positive: bool) -> float:
     return number
 
 
+def check_range(name: str, value: Any, least: int, most: int) -> None:
+    """Refuses integers outside `least .. most`; JAX arrays pass.
+
+    Args:
+        name: name of the argument, for the message.
+        value: int or integer array.
+        least: smallest allowed entry.
+        most: largest allowed entry.
+
+    Raises:
+        TypeError: if `value` is not made of integers.
+        ValueError: if an entry is out of range.
+
+    Example:
+        >>> check_range("tolerated", [0, 5], 0, 4)
+        Traceback (most recent call last):
+        ...
+        ValueError: tolerated must be in 0 .. 4, got 5.
+    """
+    if isinstance(value, jax.Array):
+        if not np.issubdtype(value.dtype, np.integer):
+            raise TypeError(f"{name} must be made of integers, got an array of type {value.dtype}.")
+        return
+    counts = np.asarray(value)
+    if counts.size == 0 or not np.issubdtype(counts.dtype, np.integer):
+        raise TypeError(f"{name} must be made of integers, got {value!r}.")
+    outside = counts[(counts < least) | (counts > most)]
+    if outside.size:
+        raise ValueError(f"{name} must be in {least} .. {most}, got {outside.flat[0]}.")
+
+
 def check_counts(k: Any, n_workers: int) -> None:
     """Refuses a number of workers to wait for that is outside `1 .. n`; JAX arrays pass.
 
@@ -89,13 +120,4 @@ def check_counts(k: Any, n_workers: int) -> None:
         ...
         ValueError: k must be in 1 .. 5, got 9.
     """
-    if isinstance(k, jax.Array):
-        if not np.issubdtype(k.dtype, np.integer):
-            raise TypeError(f"k must be made of integers, got an array of type {k.dtype}.")
-        return
-    counts = np.asarray(k)
-    if counts.size == 0 or not np.issubdtype(counts.dtype, np.integer):
-        raise TypeError(f"k must be made of integers, got {k!r}.")
-    outside = counts[(counts < 1) | (counts > n_workers)]
-    if outside.size:
-        raise ValueError(f"k must be in 1 .. {n_workers}, got {outside.flat[0]}.")
+    check_range("k", k, 1, n_workers)

@@ -21,7 +21,12 @@ from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.parameters import check_load
 from asyncjax.stragglers.arguments import check_counts
 from asyncjax.stragglers.laws import Sum, check_times, is_deterministic, pieces, sum_at
-from asyncjax.stragglers.order_statistics import identical, poisson_binomial
+from asyncjax.stragglers.order_statistics import (
+    identical,
+    identical_integrals,
+    poisson_binomial,
+    poisson_binomial_integrals,
+)
 from asyncjax.stragglers.quadrature import is_double, levels, log_panels, reach
 from asyncjax.stragglers.response_times import Response
 from asyncjax.stragglers.sums import both_of, part_quantiles
@@ -41,11 +46,23 @@ class _Integrand(NamedTuple):
 
     def tails(self, t: Array) -> tuple[Array, Array]:
         """`(P(T_(k) > t), P(T_(k) <= t))` at times after the start, float[Q, n] each."""
+        both = self.of_workers(t)
+        return identical(*both, self.n_workers) if self.law.n_rows == 1 else poisson_binomial(*both)
+
+    def integrals(self, t: Array, weight: Array) -> Array:
+        """Integrals of `P(T_(k) > t)` after the start for k = 1 .. n, float[n]."""
+        both = self.of_workers(t)
+        if self.law.n_rows == 1:
+            return identical_integrals(weight, *both, self.n_workers)
+        return poisson_binomial_integrals(weight, *both)
+
+    def of_workers(self, t: Array) -> tuple[Array, Array]:
+        """`(P(T_i <= t), P(T_i > t))`, float[Q] of identical workers, else float[n, Q]."""
         if self.law.n_rows == 1:
             row = tuple(
                 part._replace(shape=part.shape[0], scale=part.scale[0]) for part in self.law.parts
             )
-            return identical(*both_of(row)(t), self.n_workers)
+            return both_of(row)(t)
         rows = [(part.shape, part.scale) for part in self.law.parts]
 
         def worker(row: tuple[list[tuple[Array, Array]], Array]) -> tuple[Array, Array]:
@@ -58,7 +75,7 @@ class _Integrand(NamedTuple):
             below, above = both_of(own)(jnp.where(begun, since, 1.0))
             return jnp.where(begun, below, 0.0), jnp.where(begun, above, 1.0)
 
-        return poisson_binomial(*jax.lax.map(worker, (rows, self.law.location - self.start)))
+        return jax.lax.map(worker, (rows, self.law.location - self.start))
 
     def tail_exponent(self, k: Array) -> Array:
         """Exponent with which `P(T_(k) > t)` falls at last, inf if faster than any power."""
@@ -74,8 +91,7 @@ def _integrand(times: Response | Clock, load: Array) -> _Integrand:
     """Lays out the panels for one load."""
     law = sum_at(times, load)
     n = times.n_workers
-    below, beyond = reach(law.location.dtype, n)
-    at = levels(below, beyond, _PANELS[is_double(law.location.dtype)][1])
+    at = panel_levels(law.location.dtype, n)
     start = law.location.min()
 
     def row_ends(row: tuple[list[tuple[Array, Array]], Array]) -> Array:
@@ -96,21 +112,35 @@ def _integrand(times: Response | Clock, load: Array) -> _Integrand:
     return _Integrand(law, start, jax.lax.stop_gradient(jnp.maximum(ends, least)), n)
 
 
-def _order(it: _Integrand) -> int:
-    """Nodes a panel: enough to follow the step of an order statistic of many workers."""
-    least = _PANELS[is_double(it.ends.dtype)][0]
-    return max(least, math.ceil(2 * math.sqrt(it.n_workers)))
+def panel_levels(dtype: np.dtype, n_workers: int) -> np.ndarray:
+    """Log odds of the quantiles at which panels end, float64[P].
+
+    Example:
+        >>> len(panel_levels(np.dtype("float32"), 10))
+        20
+    """
+    return levels(*reach(dtype, n_workers), _PANELS[is_double(dtype)][1])
+
+
+def nodes_a_panel(dtype: np.dtype, n_workers: int) -> int:
+    """Nodes a panel: enough to follow the step of an order statistic of many workers.
+
+    Example:
+        >>> [nodes_a_panel(np.dtype("float32"), n) for n in (10, 256)]
+        [16, 32]
+    """
+    return max(_PANELS[is_double(dtype)][0], math.ceil(2 * math.sqrt(n_workers)))
 
 
 def _means(times: Response | Clock, load: Array) -> Array:
     """`E T_(k)` for k = 1 .. n at one load, float[n]."""
     it = _integrand(times, load)
-    t, weight = log_panels(it.ends, _order(it))
-    late, _ = it.tails(jnp.append(t, it.ends[-1]))
-    means = it.start + weight @ late[:-1]
+    t, weight = log_panels(it.ends, nodes_a_panel(it.ends.dtype, it.n_workers))
+    means = it.start + it.integrals(t, weight)
     if any(part.law.has_tail for part in it.law.parts):
         exponent = it.tail_exponent(jnp.arange(1, it.n_workers + 1))
-        rest = it.ends[-1] * late[-1] / (jnp.maximum(exponent, 1.0) - 1)
+        late, _ = it.tails(it.ends[-1:])
+        rest = it.ends[-1] * late[0] / (jnp.maximum(exponent, 1.0) - 1)
         means = jnp.where(exponent > 1, means + rest, jnp.inf)
     return means
 
@@ -119,11 +149,10 @@ def _variance(times: Response | Clock, load: Array, k: Array, mean: Array) -> Ar
     """`Var T_(k)` for one k at one load, float[]."""
     it = _integrand(times, load)
     centre = jax.lax.stop_gradient(mean - it.start)
-    before, weight = log_panels(jnp.minimum(it.ends, centre), _order(it))
+    order = nodes_a_panel(it.ends.dtype, it.n_workers)
+    before, weight = log_panels(jnp.minimum(it.ends, centre), order)
     # of the later times the first panel, from 0, belongs to the earlier ones
-    after, later_weight = (
-        part[_order(it) :] for part in log_panels(jnp.maximum(it.ends, centre), _order(it))
-    )
+    after, later_weight = (part[order:] for part in log_panels(jnp.maximum(it.ends, centre), order))
     late, done = it.tails(jnp.concatenate([before, after, it.ends[-1:]]))
     late, done = late[before.size :, k - 1], done[: before.size, k - 1]
     total = (
@@ -165,7 +194,7 @@ def mean_table(times: Response | Clock, loads: Array) -> Array:
     """
     if is_deterministic(times):
         return jax.vmap(lambda load: _recorded_rounds(times, load).mean(0))(loads)
-    return jax.vmap(lambda load: _means(times, load))(loads)
+    return jax.lax.map(lambda load: _means(times, load), loads)
 
 
 @jax.jit
@@ -227,7 +256,9 @@ def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike =
             broadcast, a law has no survival function here, or more than two parts are random.
 
     Note:
-        Single precision is good to about 1e-6, double to about 1e-10. A part with a density that is
+        Measured relative errors: in single precision 1e-7 to 3e-6 up to (n, k) = (256, 230) and 2e-5
+        with 1000 workers; in double 1e-11, and 1e-8 for sums of two parts that are neither both
+        exponential nor a gamma time and a slower exponential one. A part with a density that is
         infinite at 0 (gamma or Weibull with shape below 1), added to another, loses some digits.
 
     Example:

@@ -170,11 +170,15 @@ def check_times(times: Response | Clock) -> None:
         if clock.law.name not in KNOWN or clock.download is not None or clock.upload is not None:
             raise ValueError(
                 f"{name} must be a plain clock of a law whose survival function is known "
-                f"({', '.join(KNOWN)}), or all parts constant or recorded, got {clock.law.name}."
+                f"({', '.join(KNOWN)}), or all parts constant or recorded, got {clock.law.name}; "
+                "sampled(times, key, n_rounds) records rounds of any clock."
             )
     n_random = sum(clock.law.name != "constant" for _, clock, _ in listed)
     if n_random > 2:
-        raise ValueError(f"times must have at most two random parts, got {n_random}.")
+        raise ValueError(
+            f"times must have at most two random parts, got {n_random}; "
+            "sampled(times, key, n_rounds) records rounds of any clock."
+        )
 
 
 def sum_at(times: Response | Clock, load: Array) -> Sum:
@@ -191,7 +195,7 @@ def sum_at(times: Response | Clock, load: Array) -> Sum:
     n_rows = max(clock.n_workers for _, clock, _ in listed)
     location, parts = jnp.zeros(n_rows, jnp.result_type(load)), []
     for _, clock, scaling in listed:
-        own, part = _row(clock, scaling, load)
+        own, part = part_at(clock, scaling, load)
         location = location + own
         if part is not None:
             rows = [jnp.broadcast_to(value, (n_rows,)) for value in part[1:]]
@@ -200,8 +204,25 @@ def sum_at(times: Response | Clock, load: Array) -> Sum:
     return Sum(location, tuple(parts), n_rows)
 
 
-def _row(clock: Clock, scaling: str | None, load: Array) -> tuple[Array, Part | None]:
-    """Location and random part of one clock at a load."""
+def part_at(clock: Clock, scaling: str | None, load: Array) -> tuple[Array, Part | None]:
+    """Writes one clock at a load as a location and a random part.
+
+    Args:
+        clock: a plain clock of a known law.
+        scaling: how it grows with the load, None for not at all.
+        load: float[], units of load, may be traced.
+
+    Returns:
+        `(location, part)`, rows as many as the clock has; None for a part of constant times.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import clocks
+        >>> law = clocks.shifted_exponential(0.5, 2.0)
+        >>> location, part = part_at(law, "additive", jnp.asarray(3.0))
+        >>> part.law.name, location.tolist(), part.shape.tolist(), part.scale.tolist()
+        ('gamma', [1.5], [3.0], [2.0])
+    """
     rows = {name: jnp.asarray(value) for name, value in clock.parameters.items()}
     law = clock.law.name
     # How the shift, the other times and a shape grow with the load.

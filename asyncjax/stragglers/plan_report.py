@@ -1,7 +1,11 @@
 """Plans as text: the stages of one, and what several cost beside each other.
 
-A comparison answers for a person's own law whether a second knob, the load, is worth it: the plan of
-(k, load), the plan of k alone at the largest load, and the best fixed pair, at the same target.
+A comparison answers for a person's own law, in one call, whether a second knob, the load, is worth it:
+
+    print(comparison(compared(times, bound, load=[1, 4, 16], target=0.01)))
+
+sets the plan of (k, load) beside the plan of k alone, the best fixed pair, gradient coding and the
+synchronous method, all at the same target.
 """
 
 import math
@@ -11,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from asyncjax.clocks.clock import Clock
-from asyncjax.stragglers.bounds import ErrorBound
-from asyncjax.stragglers.planning import Plan, plan
+from asyncjax.stragglers.arguments import real
+from asyncjax.stragglers.bounds import ErrorBound, error_floor
+from asyncjax.stragglers.planning import Menu, Plan, cheapest, completion_table, menu_of
 from asyncjax.stragglers.response_times import Response
 
 _COSTS = ("time", "n_updates", "samples_assigned", "samples_used", "uplinks", "broadcasts")
@@ -55,8 +60,8 @@ def report(stages: Plan) -> str:
     rows = [[_number(value) for value in row] for row in zip(*columns, strict=True)]
     lines = _aligned([list(head), *rows]) if rows else ["no stages"]
     if not stages.reachable:
-        least = f", the least floor is {_number(stages.floor[-1])}" if stages.floor.size else ""
-        return "\n".join([*lines, f"target {_number(stages.target)} cannot be reached{least}"])
+        line = f"target {_number(stages.target)} cannot be reached{_least_floor(stages)}"
+        return "\n".join([*lines, line])
     costs = {name: _number(getattr(stages, name)) for name in _COSTS}
     return "\n".join(
         [
@@ -78,14 +83,18 @@ def compared(
         times: a response, or a clock.
         bound: constants of the error bound.
         k: counts that may be waited for; None for 1 .. n.
-        load: loads that may be asked, samples; the largest is the full load.
+        load: loads that may be asked, samples; the largest is the full load `b`.
         target: error to reach, positive.
 
     Returns:
-        Plans by name: "k and load", "k alone" (full load), "best fixed" (the one pair that reaches
-        the target first; the one with the least floor if none does).
+        Plans by name: "k and load"; "k alone" (full load); "best fixed" (the one pair that reaches the
+        target first; the one with the least floor if none does); "gradient coding" (the number `s` of
+        tolerated stragglers with the fastest update, which waits for `n - s` answers at load
+        `(s + 1) b` and is exact over all `n b` samples; its samples used count every copy); and
+        "synchronous" (all workers, full load).
 
     Raises:
+        TypeError: as `plan`.
         ValueError: as `plan`.
 
     Example:
@@ -98,46 +107,64 @@ def compared(
         ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
         ... )
         >>> plans = compared(times, bound, k=[1, 2, 4, 8], load=[1.0, 8.0], target=0.04)
-        >>> [name for name in plans], plans["k and load"].time < plans["k alone"].time
-        (['k and load', 'k alone', 'best fixed'], True)
+        >>> for name, stages in plans.items():
+        ...     print(f"{name}: {stages.time:.1f}")
+        k and load: 304.7
+        k alone: 314.4
+        best fixed: 856.8
+        gradient coding: 359.8
+        synchronous: 856.8
+
+    Reference:
+        Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
-    loads = np.unique(np.asarray(load, np.float64))
-    both = plan(times, bound, k=k, load=loads, target=target)
-    alone = plan(times, bound, k=k, load=loads[-1], target=target)
+    target = real("target", target, positive=True)
+    menu, n = menu_of(times, bound, k, load, None), times.n_workers
+    is_full = menu.load == menu.load.max()
+
+    def of(options: Menu) -> Plan:
+        return cheapest(options, options.completion, bound, target, n)
+
+    full = float(menu.load.max())
+    coded = _coded(times, bound, full)
     return {
-        "k and load": both,
-        "k alone": alone,
-        "best fixed": _best_fixed(times, bound, k, loads, target),
+        "k and load": of(menu),
+        "k alone": of(Menu(*(column[is_full] for column in menu))),
+        "best fixed": of(_best_fixed(menu, bound, target)),
+        "gradient coding": of(Menu(*(column[[coded.completion.argmin()]] for column in coded))),
+        "synchronous": of(Menu(*(column[:1] for column in coded))),
     }
 
 
-def _best_fixed(
-    times: Response | Clock, bound: ErrorBound, k: Any, loads: np.ndarray, target: float
-) -> Plan:
-    """The plan of the one option that is best from the start to the target."""
-    counts = np.arange(1, times.n_workers + 1) if k is None else np.unique(np.asarray(k))
-    options = [(int(a), float(b)) for a in counts for b in loads]
+def _best_fixed(menu: Menu, bound: ErrorBound, target: float) -> Menu:
+    """The one option that is best from the start to the target."""
+    above = target - menu.floor
+    falls = np.where(above > 0, bound.initial_error - menu.floor, 1.0)
+    updates = np.where(above > 0, np.log(falls / np.where(above > 0, above, 1.0)), np.inf)
+    if bound.initial_error <= target:
+        updates = np.zeros_like(above)
+    best = np.lexsort((menu.floor, updates * menu.completion))[:1]
+    return Menu(*(column[best] for column in menu))
 
-    def alone(option: tuple[int, float]) -> Plan:
-        def is_it(a: int, b: float) -> bool:
-            return (a, b) == option
 
-        return plan(times, bound, k=counts, load=loads, target=target, admit=is_it)
-
-    def rank(stages: Plan) -> tuple[float, float]:
-        return stages.time, math.inf if not stages.floor.size else float(stages.floor[-1])
-
-    return min((alone(option) for option in options), key=rank)
+def _coded(times: Response | Clock, bound: ErrorBound, full: float) -> Menu:
+    """Gradient coding that tolerates s = 0 .. n - 1 stragglers; the first is synchronous."""
+    n = times.n_workers
+    tolerated = np.arange(n)
+    loads = full * (tolerated + 1)
+    completion = completion_table(times, loads)[tolerated, n - 1 - tolerated]
+    floor = np.full(n, float(error_floor(bound, n, full)))
+    return Menu(n - tolerated, loads, completion, floor)
 
 
 def comparison(plans: Mapping[str, Plan]) -> str:
     """Writes what plans cost, each cost also relative to the first plan's.
 
     Args:
-        plans: plans by name, to the same target; `compared` makes the usual three.
+        plans: plans by name, to the same target; `compared` makes the usual five.
 
     Returns:
-        Text in aligned columns; a plan that never reaches its target says so.
+        Text in aligned columns, and a line on every target that a plan cannot reach.
 
     Raises:
         ValueError: if there are no plans.
@@ -156,6 +183,7 @@ def comparison(plans: Mapping[str, Plan]) -> str:
         plan         time       updates    assigned   used       uplinks    broadcasts
         adaptive     10.94 (1)  17.84 (1)  142.7 (1)  106.1 (1)  53.05 (1)  71.36 (1)
         two workers  never      never      never      never      never      never
+        target 0.6 cannot be reached by two workers, the least floor is 1
     """
     if not plans:
         raise ValueError("plans must hold at least one plan, got none.")
@@ -164,7 +192,21 @@ def comparison(plans: Mapping[str, Plan]) -> str:
     rows = [
         [name, *(_cost(stages, first, cost) for cost in _COSTS)] for name, stages in plans.items()
     ]
-    return "\n".join(_aligned([head, *rows], left=True))
+    return "\n".join([*_aligned([head, *rows], left=True), *_out_of_reach(plans)])
+
+
+def _out_of_reach(plans: Mapping[str, Plan]) -> list[str]:
+    """A line for every plan that does not reach its target."""
+    return [
+        f"target {_number(stages.target)} cannot be reached by {name}{_least_floor(stages)}"
+        for name, stages in plans.items()
+        if not stages.reachable
+    ]
+
+
+def _least_floor(stages: Plan) -> str:
+    """What the plan could reach, if it has stages."""
+    return f", the least floor is {_number(stages.floor[-1])}" if stages.floor.size else ""
 
 
 def _cost(stages: Plan, first: Plan, name: str) -> str:

@@ -101,14 +101,13 @@ class Plan:
         return math.inf if not self.reachable else float(per_update @ self.updates)
 
 
-class _Menu(NamedTuple):
+class Menu(NamedTuple):
     """Options that may be taken, in the order of (k, load)."""
 
     k: np.ndarray  # int64[M]
-    load: np.ndarray  # float64[M]
-    completion: np.ndarray  # float64[M]
+    load: np.ndarray  # float64[M], samples
+    completion: np.ndarray  # float64[M], time units
     floor: np.ndarray  # float64[M]
-    price: np.ndarray  # float64[M]
 
 
 def plan(
@@ -126,7 +125,7 @@ def plan(
 
     Formula: at each error `e` the option with the greatest `(e - A) / p`, `p = E T_(k) +
     compute_price * n * load + upload_price * k`; see the top of this file. With one load this is the
-    plan of k alone. A budget on samples or uplinks is a price: raise it until the budget is kept.
+    plan of k alone. A cap on samples or uplinks is a price too: `plan_within` finds it.
 
     Args:
         times: a response, or a clock; the unit of load is one sample.
@@ -163,17 +162,12 @@ def plan(
     Reference:
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    if not isinstance(bound, ErrorBound):
-        raise TypeError(f"bound must be an ErrorBound, got {bound!r}.")
+    compute_price = real("compute_price", compute_price, positive=False)
+    upload_price = real("upload_price", upload_price, positive=False)
     target = real("target", target, positive=True)
-    prices = (
-        real("compute_price", compute_price, positive=False),
-        real("upload_price", upload_price, positive=False),
-    )
-    if admit is not None and not callable(admit):
-        raise TypeError(f"admit must be a function or None, got {admit!r}.")
-    menu = _menu(times, bound, k, load, prices, admit)
-    return _staged(menu, hull(menu.price, menu.floor), bound, target, times.n_workers)
+    menu, n = menu_of(times, bound, k, load, admit), times.n_workers
+    price = menu.completion + compute_price * n * menu.load + upload_price * menu.k
+    return cheapest(menu, price, bound, target, n)
 
 
 def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
@@ -204,15 +198,40 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
         return np.asarray(mean_table(wide, np.asarray(loads, np.float64)))
 
 
-def _menu(
+def menu_of(
     times: Response | Clock,
     bound: ErrorBound,
     k: Any,
     load: Any,
-    prices: tuple[float, float],
     admit: Callable[[int, float], bool] | None,
-) -> _Menu:
-    """Lists the admitted options with their times, floors and prices."""
+) -> Menu:
+    """Lists the admitted options with their times and floors; prices are applied to it afterwards.
+
+    Args:
+        times: as for `plan`.
+        bound: as for `plan`.
+        k: as for `plan`.
+        load: as for `plan`.
+        admit: as for `plan`.
+
+    Returns:
+        The menu, in the order of (k, load), without options of infinite time.
+
+    Raises:
+        TypeError: as `plan`.
+        ValueError: as `plan`.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> menu = menu_of(clocks.constant([1.0, 3.0]), bound, None, [1.0, 2.0], None)
+        >>> menu.k.tolist(), menu.load.tolist(), menu.completion.tolist()
+        ([1, 1, 2, 2], [1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 3.0, 6.0])
+    """
+    if not isinstance(bound, ErrorBound):
+        raise TypeError(f"bound must be an ErrorBound, got {bound!r}.")
+    if admit is not None and not callable(admit):
+        raise TypeError(f"admit must be a function or None, got {admit!r}.")
     check_times(times)
     n = times.n_workers
     check_load(load)
@@ -239,8 +258,7 @@ def _menu(
         raise ValueError(
             f"floor must be finite and at least 0 for every option, got {floor.min()}."
         )
-    price = completion + prices[0] * n * bs + prices[1] * ks
-    return _Menu(ks, bs, completion, floor, price)
+    return Menu(ks, bs, completion, floor)
 
 
 def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
@@ -275,17 +293,71 @@ def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
     return np.array(vertices, np.int64)
 
 
-def _staged(menu: _Menu, vertices: np.ndarray, bound: ErrorBound, target: float, n: int) -> Plan:
-    """Walks along the hull from the initial error to the target."""
-    used = _Menu(*(column[vertices] for column in menu))
-    price, floor = used.price, used.floor
+def cheapest(menu: Menu, price: np.ndarray, bound: ErrorBound, target: float, n: int) -> Plan:
+    """Walks along the hull of prices and floors from the initial error to the target.
+
+    Args:
+        menu: options that may be taken.
+        price: float64[M], what an update of each option costs, positive, in any unit.
+        bound: constants of the error bound.
+        target: error to reach.
+        n: number of workers.
+
+    Returns:
+        The plan of the least total price.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> menu = menu_of(clocks.constant([1.0, 3.0]), bound, None, [1.0, 2.0], None)
+        >>> stages = cheapest(menu, menu.completion, bound, 0.5, 2)
+        >>> list(zip(stages.k.tolist(), stages.load.tolist()))
+        [(1, 1.0), (1, 2.0), (2, 2.0)]
+    """
+    vertices = hull(price, menu.floor)
+    used, price = Menu(*(column[vertices] for column in menu)), price[vertices]
+    floor = used.floor
     switches = (floor[:-1] * price[1:] - floor[1:] * price[:-1]) / np.diff(price)
     reachable = bound.initial_error <= target or bool(target > floor[-1])
     goal = target if reachable else float(floor[-1])
     enters = np.minimum(np.append(np.inf, switches), bound.initial_error)
     leaves = np.maximum(np.append(switches, goal), goal)
     kept = (enters > leaves) & (enters > floor)
-    used, enters, leaves = _Menu(*(column[kept] for column in used)), enters[kept], leaves[kept]
+    used = Menu(*(column[kept] for column in used))
+    return in_stages(used, enters[kept], leaves[kept], bound, target, reachable, n)
+
+
+def in_stages(
+    used: Menu,
+    enters: np.ndarray,
+    leaves: np.ndarray,
+    bound: ErrorBound,
+    target: float,
+    reachable: bool,
+    n: int,
+) -> Plan:
+    """Counts updates and times of options used one after the other.
+
+    Args:
+        used: an option a stage, S of them.
+        enters: float64[S], error of the bound where each stage begins.
+        leaves: float64[S], error where it ends; a stage that ends at its floor never does.
+        bound: constants of the error bound.
+        target: error to reach.
+        reachable: whether it is reached.
+        n: number of workers.
+
+    Returns:
+        The plan.
+
+    Example:
+        >>> import numpy as np
+        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> used = Menu(np.array([2]), np.array([4.0]), np.array([3.0]), np.array([0.0]))
+        >>> one = in_stages(used, np.array([10.0]), np.array([9.5]), bound, 9.5, True, 2)
+        >>> round(one.n_updates, 6), round(one.time, 6)  # the error falls by 5 % an update
+        (1.0, 3.0)
+    """
     above = leaves - used.floor
     is_endless = above <= 0
     ratio = (enters - used.floor) / np.where(is_endless, 1.0, above)

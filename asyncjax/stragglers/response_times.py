@@ -172,7 +172,7 @@ def _compute_times(
 
 
 def sample_times(
-    times: Response | Clock, key: Array | None, update: ArrayLike, max_load: int
+    times: Response | Clock, key: Array | None, update: Array | int, max_load: int
 ) -> tuple[Array, Array]:
     """Draws when every worker has done its first, second, ... sample of one update.
 

@@ -220,14 +220,13 @@ def stage_rows(k: Any, load: Any, n_stages: int) -> tuple[Any, Any]:
         >>> [row.tolist() for row in stage_rows([1, 2], 4, 2)]
         [[1, 2], [4.0, 4.0]]
     """
-    real = jnp.result_type(float)
-    kinds = ((k, np.int32), (load, real))
-    return tuple(
-        jnp.broadcast_to(value, (n_stages,)).astype(kind)
-        if isinstance(value, jax.Array)
-        else np.broadcast_to(np.asarray(value), (n_stages,)).astype(kind)
-        for value, kind in kinds
-    )
+
+    def row(value: Any, kind: Any) -> Any:
+        if isinstance(value, jax.Array):
+            return jnp.broadcast_to(value, (n_stages,)).astype(kind)
+        return np.broadcast_to(np.asarray(value), (n_stages,)).astype(kind)
+
+    return row(k, np.int32), row(load, jnp.result_type(float))
 
 
 def _stages(*values: Any) -> tuple[int]:

@@ -4,8 +4,13 @@ Two exponentials with rates `hi >= lo`, `x = (hi - lo) t`; nothing is singular a
 
     P(T > t) = e^{-hi t} + hi t e^{-lo t} (1 - e^{-x}) / x
 
-Any other two parts A and B, by quadrature with panels between the quantiles of A and those of
-`t - B`; all terms are positive, so both tails keep their relative accuracy:
+A gamma time of shape b and rate mu, and an exponential one of a smaller rate lam, in double precision:
+
+    P(T > t) = Q(b, mu t) + e^{-lam t} (1 - lam/mu)^{-b} P(b, (mu - lam) t)
+
+with P and Q the regularised incomplete gamma functions. Any other two parts A and B, by quadrature with
+panels between the quantiles of A and those of `t - B`; all terms are positive, so both tails keep their
+relative accuracy:
 
     P(T > t)  = P(A > t) + integral_0^t f_A(y) P(B > t - y) dy
     P(T <= t) =            integral_0^t f_A(y) P(B <= t - y) dy
@@ -17,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.special import gammainc, gammaincc
 
 from asyncjax.stragglers.laws import Part
 from asyncjax.stragglers.quadrature import (
@@ -32,6 +38,12 @@ Both = Callable[[Array], tuple[Array, Array]]  # t -> (P(T <= t), P(T > t))
 
 # Nodes of the convolution's panels and their width in log odds, in single and in double precision.
 _PANELS = {False: (8, 3.0), True: (10, 2.5)}
+
+
+def convolution_levels(dtype: np.dtype) -> tuple[int, np.ndarray]:
+    """Nodes a panel of the convolution, and the log odds of its ends, float64[P]."""
+    order, width = _PANELS[is_double(dtype)]
+    return order, levels(*reach(dtype, 1), width)
 
 
 def part_quantiles(part: Part, at: np.ndarray) -> Array:
@@ -60,7 +72,11 @@ def both_of(parts: tuple[Part, ...]) -> Both:
         return lambda t: _one(parts[0], t)
     if all(part.law.name == "exponential" for part in parts):
         return lambda t: hypoexponential(t, parts[0].scale, parts[1].scale)
-    return _convolution(*parts)
+    first, second = parts
+    is_closed = first.law.name == "gamma" and second.law.name == "exponential"
+    if is_closed and is_double(first.scale.dtype):
+        return _gamma_and_exponential(first, second)
+    return _convolution(first, second)
 
 
 def _one(part: Part, t: Array) -> tuple[Array, Array]:
@@ -106,11 +122,28 @@ def hypoexponential(t: Array, mean: Array, other: Array) -> tuple[Array, Array]:
     return jnp.where(hi * t < 1, rare, 1 - above), above
 
 
+def _gamma_and_exponential(first: Part, second: Part) -> Both:
+    """Sum of a gamma and an exponential time in double precision: closed if the gamma's scale is less."""
+    ratio = first.scale / second.scale
+    power = -first.shape * jnp.log1p(-jnp.minimum(ratio, 0.9))
+    is_closed = (ratio < 0.9) & (power < 300.0)  # where nothing overflows
+    # what the formula is given where it is not used
+    shape = jnp.where(is_closed, first.shape, 1.0)
+    ratio = jnp.where(is_closed, ratio, 0.5)
+    power = jnp.where(is_closed, power, 0.0)
+
+    def closed(t: Array) -> tuple[Array, Array]:
+        x = t / first.scale
+        later = jnp.exp(power - ratio * x) * gammainc(shape, (1 - ratio) * x)
+        above = jnp.clip(gammaincc(shape, x) + later, 0, 1)
+        return 1 - above, above
+
+    return lambda t: jax.lax.cond(is_closed, closed, _convolution(first, second), t)
+
+
 def _convolution(first: Part, second: Part) -> Both:
     """Sum of any two parts."""
-    below, beyond = reach(first.scale.dtype, 1)
-    order, width = _PANELS[is_double(first.scale.dtype)]
-    at = levels(below, beyond, width)
+    order, at = convolution_levels(first.scale.dtype)
     first_ends, second_ends = part_quantiles(first, at), part_quantiles(second, at)
 
     def at_time(t: Array) -> tuple[Array, Array]:

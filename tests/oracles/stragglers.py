@@ -129,3 +129,18 @@ def run_bound(ks, loads, updates, n_updates, bound):
         error = floor + (1 - bound["step_size"] * bound["strong_convexity"]) * (error - floor)
         errors.append(error)
     return errors
+
+
+def stopped_survival(communicate, compute, deadline):
+    """P(C + min(S, D) > t) of two frozen SciPy laws, by integrating over the quantiles of S."""
+    nodes, weights = np.polynomial.legendre.leggauss(150)
+
+    def survival(t):
+        most = min(t, deadline)
+        top = compute.cdf(most)
+        levels = (nodes + 1) / 2 * top
+        spent = np.minimum(compute.ppf(levels), most)
+        late = communicate.sf(t - spent) @ weights / 2 * top
+        return float(late + (1 - top) * communicate.sf(t - most))
+
+    return survival

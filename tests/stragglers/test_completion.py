@@ -147,6 +147,10 @@ LAWS = {
         stats.lognorm(0.8, scale=np.exp(-0.32)),
     ),
     "pareto": (clocks.pareto(1.0, 3.5), stats.pareto(3.5, scale=2.5 / 3.5)),
+    "weibull": (
+        clocks.weibull(1.7, 1.0),
+        stats.weibull_min(1.7, scale=1 / special.gamma(1 + 1 / 1.7)),
+    ),
 }
 
 
@@ -235,6 +239,49 @@ def test_derivatives_in_the_means_and_the_load():
             change = completion(point + step, k) - completion(point - step, k)
             np.testing.assert_allclose(value, change / 2e-5, rtol=1e-7)
     np.testing.assert_allclose(slopes[1, 0], slopes[1, 1], rtol=1e-10)  # equal means, k = n
+
+
+@pytest.mark.usefixtures("float64")
+def test_derivatives_of_the_variance():
+    @jax.jit
+    def variance(point):
+        communicate, compute, load = point
+        return completion_variance(two(EXP(compute), EXP(communicate), 10), 7, load)
+
+    point = jnp.asarray([1.0, 0.25, 3.0])
+    slope = jax.grad(variance)(point)
+    for step, value in zip(1e-4 * np.eye(3), slope, strict=True):
+        change = variance(point + step) - variance(point - step)
+        np.testing.assert_allclose(value, change / 2e-4, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+def test_sums_of_many_samples_are_exact_and_differentiable():
+    def completion(point):
+        compute, communicate, load = point
+        times = two(EXP(compute), EXP(communicate), 50, "additive")
+        return expected_completion(times, np.arange(1, 51), load)
+
+    @jax.jit
+    def both(point):
+        return completion(point), jax.jacfwd(completion)(point)
+
+    point = jnp.asarray([1 / 40, 1.0, 35.0])
+    edges = np.concatenate([np.linspace(0.0, 6.0, 90), np.linspace(6.5, 45.0, 30)])
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    t = ((nodes + 1) / 2 * np.diff(edges)[:, None] + edges[:-1, None]).ravel()
+    weight = (weights / 2 * np.diff(edges)[:, None]).ravel()
+    late = special.gammaincc(35, 40 * t)
+    late += np.exp(-t - 35 * np.log1p(-1 / 40)) * special.gammainc(35, 39 * t)
+    expected = [weight @ special.betainc(51 - k, k, np.clip(late, 0, 1)) for k in (3, 40)]
+    means, slopes = both(point)
+    np.testing.assert_allclose(means[np.array([2, 39])], expected, rtol=1e-12)
+    for step, slope in zip(1e-5 * np.eye(3) * point, slopes.T, strict=True):
+        change = both(point + step)[0] - both(point - step)[0]
+        np.testing.assert_allclose(slope, change / (2 * step.sum()), rtol=1e-6)
+    # a computation slower than the communication goes by quadrature
+    slow, _ = both(jnp.asarray([1.0, 0.2, 3.0]))
+    np.testing.assert_allclose(slow.sum(), 50 * 3.2, rtol=1e-8)
 
 
 MEANS = st.floats(0.01, 100.0)

@@ -285,6 +285,8 @@ def test_reports_and_comparisons():
         "k and load",
         "k alone",
         "best fixed",
+        "gradient coding",
+        "synchronous",
     ]
     with pytest.raises(ValueError, match="plans must hold"):
         comparison({})
@@ -322,3 +324,30 @@ def test_what_is_no_bound_and_what_is_traced_is_refused():
 
     with pytest.raises(TypeError, match="times must be concrete"):
         jax.jit(traced)(0.5)
+
+
+def test_gradient_coding_and_the_synchronous_method_are_compared():
+    times = response(
+        compute=clocks.shifted_exponential(0.01, 1.0),
+        communicate=clocks.exponential(0.2),
+        scaling="shift",
+        n_workers=8,
+    )
+    plans = compared(times, BOUND, load=[4, 8], target=0.03)
+    coded, plain = plans["gradient coding"], plans["synchronous"]
+    table = completion_table(times, 8.0 * np.arange(1, 9))
+    each = [table[s, 7 - s] for s in range(8)]
+    best = int(np.argmin(each))
+    assert 0 < best < 8
+    assert pairs(coded) == [(8 - best, 8 * (best + 1))]
+    assert coded.floor[0] == plain.floor[0] == pytest.approx(1.6 / 64)
+    updates = math.log((10 - 0.025) / (0.03 - 0.025)) / BOUND.decay
+    assert coded.n_updates == plain.n_updates == pytest.approx(updates)
+    assert coded.time == pytest.approx(updates * min(each))
+    assert plain.time == pytest.approx(updates * each[0])
+    assert coded.samples_assigned == pytest.approx(updates * 8 * 8 * (best + 1))
+    assert coded.uplinks == pytest.approx(updates * (8 - best))
+    assert pairs(plain) == [(8, 8)]
+    text = comparison(compared(times, BOUND, load=[4, 8], target=0.025))
+    assert text.count("cannot be reached by") == 5
+    assert "by gradient coding, the least floor is 0.025" in text

@@ -43,6 +43,23 @@ def test_sums_of_units_have_the_moments_of_a_gamma():
     np.testing.assert_allclose(constant.durations(None, 2, load=7.0), 3.5)
 
 
+def test_sums_of_gamma_units_have_their_moments():
+    times = response(compute=clocks.gamma(2.0, 0.5), scaling="additive", n_workers=2)
+    drawn = np.asarray(times.durations(KEY, 4000, load=jnp.asarray([[6.0], [2.5]])), np.float64)
+    mean, variance = np.array([3.0, 1.25]), np.array([6.0, 2.5]) * 0.125
+    assert (np.abs(drawn.mean(1) - mean) < 5 * np.sqrt(variance / 4000)).all()
+    np.testing.assert_allclose(drawn.var(1), variance, rtol=0.15)
+
+
+@pytest.mark.parametrize("scaling", ["scale", "additive", "shift"])
+def test_blocks_of_draws_fit_together(scaling):
+    law = clocks.shifted_exponential(shift=0.5, mean=[1.0, 3.0])
+    times = response(compute=law, communicate=clocks.exponential(1.0), scaling=scaling, n_workers=2)
+    whole = times.durations(KEY, 8, load=3.0)
+    later = times.durations(KEY, 8, first=5, load=3.0)
+    np.testing.assert_array_equal(whole[:, 5:], later[:, :3])
+
+
 def test_recorded_times_go_by_the_number_of_the_update():
     times = response(compute=clocks.recorded([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), n_workers=2)
     assert not times.is_random

@@ -1,0 +1,293 @@
+"""Laws of response times from what a server sees: the k fastest of n workers, the rest censored.
+
+A plain mean of the times seen is too low, since the slow ones are never seen. With `t_1 .. t_k` the
+times seen, `t_max` the last, and `n - k` workers known only to take longer:
+
+    exponential           mean = (sum t_i + (n - k) t_max) / k                                unbiased
+    shifted exponential   shift = t_min,  mean = (sum (t_i - shift) + (n - k) (t_max - shift)) / (k - 1)
+    two exponentials      maximise  sum ln f(t_i) + (n - k) ln P(T > t_max)  over both means
+
+The last, `T = C + load * X` of Egger, Kas Hanna and Bitar (2023), is symmetric in the two means at one
+load: which is which shows only in how the times change with the load.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from asyncjax.clocks.parameters import positive
+from asyncjax.stragglers.arguments import whole
+
+_STEPS = 40
+SHARES = (0.05, 0.5, 0.95)  # of communication in the mean time, where searches start
+_HALVES = 2.0 ** -np.arange(7)  # lengths of a Newton step that are tried
+
+
+class ExponentialFit(NamedTuple):
+    """An exponential law."""
+
+    mean: Array  # float[], time units
+
+
+class ShiftedExponentialFit(NamedTuple):
+    """A shifted exponential law."""
+
+    shift: Array  # float[], time units
+    mean: Array  # float[], mean of what is above the shift, time units
+
+
+class HypoexponentialFit(NamedTuple):
+    """Two exponential laws whose times add up."""
+
+    communicate_mean: Array  # float[], time units
+    compute_mean: Array  # float[], time units a unit of load
+    log_likelihood: Array  # float[]
+    last_step: Array  # float[], length of the last step in the log means; small if it has converged
+
+
+def fit_exponential(observed: ArrayLike, n_workers: int) -> ExponentialFit:
+    """Fits an exponential law to the k fastest of n times, unbiased.
+
+    Formula: `mean = (sum t_i + (n - k) t_max) / k`; over several rounds, sums of both.
+
+    Args:
+        observed: times seen, float[k] or float[R, k] for R rounds, in any order, time units.
+        n_workers: number of workers `n` that were started.
+
+    Returns:
+        The fit.
+
+    Raises:
+        TypeError: if `n_workers` is no integer or `observed` not made of numbers.
+        ValueError: if there are more times than workers, or a time on the host is not positive.
+
+    Example:
+        >>> round(float(fit_exponential([0.1, 0.25, 0.4], 5).mean), 6)  # 1.55 / 3
+        0.516667
+
+    Reference:
+        Epstein, Sobel, "Life testing", Journal of the American Statistical Association 48 (1953).
+    """
+    times, n = _rounds(observed, n_workers)
+    return ExponentialFit(_waited(times, n) / times.size)
+
+
+def fit_shifted_exponential(observed: ArrayLike, n_workers: int) -> ShiftedExponentialFit:
+    """Fits a shifted exponential law to the k fastest of n times.
+
+    Formula: `shift = t_min`, `mean = (sum (t_i - shift) + (n - k) (t_max - shift)) / (k - 1)`; over R
+    rounds the shift is the smallest time of all and the divisor `R k - 1`. The mean is unbiased.
+
+    Args:
+        observed: times seen, float[k] or float[R, k] for R rounds, in any order, time units.
+        n_workers: number of workers `n` that were started.
+
+    Returns:
+        The fit.
+
+    Raises:
+        TypeError: as `fit_exponential`.
+        ValueError: as `fit_exponential`, and if fewer than two times were seen.
+
+    Example:
+        >>> fit = fit_shifted_exponential([0.1, 0.25, 0.4], 5)
+        >>> round(float(fit.shift), 6), round(float(fit.mean), 6)  # 0.1, 1.05 / 2
+        (0.1, 0.525)
+
+    Reference:
+        Epstein, Sobel, "Life testing", Journal of the American Statistical Association 48 (1953).
+    """
+    times, n = _rounds(observed, n_workers)
+    if times.size < 2:
+        raise ValueError("observed must hold at least two times for a shift and a mean, got one.")
+    shift = times.min()
+    return ShiftedExponentialFit(shift, _waited(times - shift, n) / (times.size - 1))
+
+
+def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> HypoexponentialFit:
+    """Fits the means of communication and computation to the k fastest of n times at several loads.
+
+    Formula: the greatest likelihood of `T = C + load * X`, both exponential, of the times seen and of
+    `n - k` times beyond the last; found by damped Newton steps in the log means from three starts.
+
+    Args:
+        observed: times seen, float[R, k] for R rounds, in any order within a round, time units.
+        load: units of load a worker in each round, float[R], at least two different ones.
+        n_workers: number of workers `n` that were started.
+
+    Returns:
+        The fit. Works under `jit`, where values are not checked.
+
+    Raises:
+        TypeError: as `fit_exponential`.
+        ValueError: as `fit_exponential`, and if loads on the host are not positive, not one a round,
+            or all the same.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=20
+        ... )
+        >>> load = jnp.where(jnp.arange(200) < 100, 1.0, 8.0)
+        >>> drawn = times.durations(jax.random.key(0), 200, load=load)
+        >>> fit = fit_hypoexponential(jnp.sort(drawn, axis=0)[:10].T, load, 20)
+        >>> bool(abs(fit.communicate_mean - 1.0) < 0.1), bool(abs(fit.compute_mean - 0.25) < 0.03)
+        (True, True)
+
+    Reference:
+        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: two independent random times.
+    """
+    times, n = _rounds(observed, n_workers)
+    loads = jnp.asarray(positive("load", load), times.dtype)
+    if loads.shape != times.shape[:1]:
+        raise ValueError(
+            f"load must be one number a round, got shape {loads.shape} for {times.shape[0]} rounds."
+        )
+    if not isinstance(load, Tracer) and np.unique(np.asarray(load)).size < 2:
+        raise ValueError(
+            "load must take at least two values to tell communication from computation, got one."
+        )
+    return _fitted(times, loads, n)
+
+
+def _rounds(observed: Any, n_workers: int) -> tuple[Array, int]:
+    """Reads times seen as float[R, k] and the number of workers."""
+    n = whole("n_workers", n_workers, 1)
+    times = jnp.asarray(positive("observed", observed), jnp.result_type(float))
+    if times.ndim not in (1, 2) or times.size == 0:
+        raise ValueError(
+            f"observed must be times [k] or [rounds, k], got an array of shape {times.shape}."
+        )
+    times = times.reshape(-1, times.shape[-1])
+    if times.shape[1] > n:
+        raise ValueError(
+            f"observed must hold at most n_workers = {n} times a round, got {times.shape[1]}."
+        )
+    return times, n
+
+
+def _waited(times: Array, n: int) -> Array:
+    """Time that all workers have worked until the last answer seen, summed over rounds, float[]."""
+    return times.sum() + (n - times.shape[1]) * times.max(axis=1).sum()
+
+
+def log_mean_decay(x: Array) -> Array:
+    """`log((1 - e^{-x}) / x)` for x >= 0, float[...], with all derivatives at 0.
+
+    Example:
+        >>> import jax
+        >>> [round(float(jax.grad(log_mean_decay)(x)), 4) for x in (0.0, 1.0)]
+        [-0.5, -0.418]
+    """
+    is_small = x < 0.5
+    safe = jnp.where(is_small, 1.0, x)
+    y = jnp.where(is_small, x, 0.0) ** 2
+    terms = y * (1 / 24 - y * (1 / 2880 - y * (1 / 181440 - y * (1 / 9676800 - y / 479001600))))
+    return jnp.where(is_small, -x / 2 + terms, jnp.log(-jnp.expm1(-safe)) - jnp.log(safe))
+
+
+def log_likelihood(log_means: Array, times: Array, loads: Array, n: int) -> Array:
+    """Log-likelihood of the fastest of n sums of two exponential times, the others censored.
+
+    Args:
+        log_means: float[2], logarithms of the means of communication and of one unit of load.
+        times: float[R, K], times seen, inf where none was.
+        loads: float[R], units of load.
+        n: number of workers that were started.
+
+    Returns:
+        float[]; a round in which nothing was seen adds nothing.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one = log_likelihood(jnp.zeros(2), jnp.asarray([[2.0, jnp.inf]]), jnp.ones(1), 1)
+        >>> round(float(one), 4)  # ln(2 e^-2)
+        -1.3069
+    """
+    seen = jnp.isfinite(times)
+    n_seen = seen.sum(axis=1)
+    last = jnp.max(jnp.where(seen, times, 0.0), axis=1, keepdims=True)
+    t = jnp.concatenate([jnp.where(seen, times, 1.0), jnp.where(last > 0, last, 1.0)], axis=1)
+    rates = jnp.exp(-log_means[0]), jnp.exp(-log_means[1]) / loads[:, None]
+    # sorted by a comparison, not by max and min, which halve derivatives at equal means
+    is_first = rates[0] >= rates[1]
+    hi, lo = jnp.where(is_first, *rates), jnp.where(is_first, *rates[::-1])
+    x = (hi - lo) * t
+    decay = log_mean_decay(x)
+    density = (jnp.log(hi * lo * t) - lo * t + decay)[:, :-1]
+    survival = -lo[:, 0] * t[:, -1] + jnp.log(
+        jnp.exp(-x[:, -1]) + hi[:, 0] * t[:, -1] * jnp.exp(decay[:, -1])
+    )
+    total = jnp.where(seen, density, 0.0).sum(axis=1) + (n - n_seen) * survival
+    return jnp.where(n_seen > 0, total, 0.0).sum()
+
+
+def newton_step(loss: Any, point: Array) -> tuple[Array, Array]:
+    """One damped Newton step of a smooth loss of two variables that may not be convex.
+
+    Curvatures are taken by their size, the step is at most 1 long, and halved until it does not harm.
+
+    Args:
+        loss: function of float[2] to float[].
+        point: float[2].
+
+    Returns:
+        `(next point, length of the step)`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> point, _ = newton_step(lambda x: ((x - 0.5) ** 2).sum(), jnp.zeros(2))
+        >>> point.round(4).tolist()
+        [0.5, 0.5]
+    """
+    # differences of slopes in place of second derivatives: where a search ends depends on slopes alone
+    aside = 0.01 * jnp.asarray([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]], point.dtype)
+    slope, *around = jax.vmap(jax.grad(loss))(point + aside)
+    matrix = jnp.stack([around[0] - around[2], around[1] - around[3]]) / 0.02
+    matrix = (matrix + matrix.T) / 2
+    middle = jnp.trace(matrix) / 2
+    spread = jnp.hypot((matrix[0, 0] - matrix[1, 1]) / 2, matrix[0, 1])
+    # the function 1 / |x| of a matrix with two eigenvalues is linear in the matrix
+    least = 1e-6 * (1 + jnp.abs(middle) + spread)
+    low, high = (1 / jnp.maximum(jnp.abs(middle + side * spread), least) for side in (-1, 1))
+    line = jnp.where(spread > 0, (high - low) / jnp.where(spread > 0, 2 * spread, 1.0), 0.0)
+    step = -(high - line * (middle + spread)) * slope - line * (matrix @ slope)
+    step = step / jnp.maximum(jnp.linalg.norm(step), 1.0)
+    tried = jnp.asarray(np.append(_HALVES, 0.0), point.dtype)[:, None] * step
+    best = jnp.nanargmin(jax.vmap(loss)(point + tried))
+    return point + tried[best], jnp.linalg.norm(tried[best])
+
+
+@partial(jax.jit, static_argnames=("n",))
+def _fitted(times: Array, loads: Array, n: int) -> HypoexponentialFit:
+    """The best of the searches from all starts."""
+
+    def loss(log_means: Array) -> Array:
+        return -log_likelihood(log_means, times, loads, n) / times.size
+
+    mean = _waited(times, n) / times.size
+    shares = jnp.asarray(SHARES, times.dtype)
+    starts = jnp.log(jnp.stack([shares * mean, (1 - shares) * mean / loads.mean()], axis=1))
+
+    def search(start: Array) -> tuple[Array, Array]:
+        def step(point: Array, _: None) -> tuple[Array, Array]:
+            return newton_step(loss, point)
+
+        point, lengths = jax.lax.scan(step, start, length=_STEPS)
+        return point, lengths[-1]
+
+    points, lengths = jax.vmap(search)(starts)
+    best = jnp.nanargmin(jax.vmap(loss)(points))
+    point = points[best]
+    communicate, compute = jnp.exp(point)
+    return HypoexponentialFit(
+        communicate, compute, log_likelihood(point, times, loads, n), lengths[best]
+    )
