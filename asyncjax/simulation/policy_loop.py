@@ -30,10 +30,10 @@ from asyncjax.stragglers import (
     Observation,
     Policy,
     Response,
-    decode,
     nothing_seen,
     sample_times,
 )
+from asyncjax.stragglers.coding import decoded
 from asyncjax.traces import Rounds
 
 
@@ -259,8 +259,9 @@ def _shares(policy: Policy, answers: _Answers) -> tuple[jax.Array, jax.Array]:
     """Factors of the shards' means in the direction, and of the answers; float[n] each."""
     if policy.code is not None:
         n = answers.used.size
-        shares = (decode(policy.code, answers.used) / n).astype(answers.loads.dtype)
-        return shares, jnp.where(answers.used, 1.0 / answers.choice.k.astype(shares.dtype), 0)
+        weights, shares = decoded(policy.code, answers.used)
+        real = answers.loads.dtype
+        return (shares / n).astype(real), (weights / n).astype(real)
     if not policy.stops:
         share = jnp.where(answers.used, 1.0 / answers.choice.k.astype(answers.loads.dtype), 0)
         return share, share

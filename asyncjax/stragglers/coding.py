@@ -137,15 +137,37 @@ def decode(code: Any, used: Any) -> Array:
     Reference:
         Tandon, Lei, Dimakis, Karampatziakis (2017), arXiv 1612.03301.
     """
+    return decoded(code, used)[1]
+
+
+def decoded(code: Any, used: Any) -> tuple[Array, Array]:
+    """Computes the weights of answers and of shards in what is decoded.
+
+    Args:
+        code: as for `decode`.
+        used: as for `decode`.
+
+    Returns:
+        `(a, B^T a)`, float[n] each; `a` is the least of the best weights, 0 where not used.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> answers, shards = decoded(fractional_code(4, 1), jnp.array([True, True, False, True]))
+        >>> answers.round(5).tolist(), shards.round(5).tolist()
+        ([1.0, 0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0])
+    """
     code = jnp.asarray(code)
     code = code.astype(jnp.promote_types(code.dtype, jnp.float32))
     rows = jnp.where(jnp.asarray(used)[:, None], code, 0)
-    _, sizes, basis = jnp.linalg.svd(rows, full_matrices=False)
-    cutoff = (10 + code.shape[0]) * jnp.finfo(code.dtype).eps * sizes[0]
-    basis = jnp.where((sizes > cutoff)[:, None], basis, 0)
+    left, sizes, basis = jnp.linalg.svd(rows, full_matrices=False)
+    cutoff = 10 * max(code.shape) * jnp.finfo(code.dtype).eps * sizes[0]
+    kept = sizes > cutoff
+    basis = jnp.where(kept[:, None], basis, 0)
     ones = jnp.ones((code.shape[1],), code.dtype)
-    weights = basis.T @ (basis @ ones)
-    return weights + basis.T @ (basis @ (ones - weights))  # once more: takes rounding away
+    shards = basis.T @ (basis @ ones)
+    shards = shards + basis.T @ (basis @ (ones - shards))  # once more: takes rounding away
+    answers = left @ ((basis @ ones) / jnp.where(kept, sizes, 1))
+    return jnp.where(jnp.asarray(used), answers, 0), shards
 
 
 def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool = True) -> Policy:

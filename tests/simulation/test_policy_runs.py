@@ -317,6 +317,8 @@ def test_coded_gradients_are_the_full_gradient_whoever_is_late():
     full = run(stragglers.fixed(N, S), n_updates=15)
     np.testing.assert_allclose(coded.params, full.params, rtol=1e-9)
     assert coded.records.uplinks[-1] == 15 * (N - 2)
+    weights, workers = coded.trace.weight.reshape(15, -1), coded.trace.worker.reshape(15, -1)
+    np.testing.assert_allclose(np.einsum("ti,tij->tj", weights, code[workers]), 1 / N, rtol=1e-5)
     assert coded.records.samples_assigned[-1] == 15 * N * 3 * S
 
 
