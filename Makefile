@@ -18,16 +18,18 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
+	$(BIN)/python -m experiments.stragglers
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.ordering
+	$(BIN)/python -m benchmarks.stragglers
 
 clean:
 	rm -rf .venv output
