@@ -23,7 +23,7 @@ from experiments import straggler_training_report
 from experiments.parts import Part, run_alone
 
 WINDOW = 10  # iterates whose mean loss counts
-MOST_STAGES = 64
+MOST_STAGES = 128
 PROBLEMS = ("linear", "logistic")
 L2 = 0.01  # of logistic regression
 COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts", "samples_done")

@@ -28,6 +28,7 @@ def run_policy(
     n_updates: int,
     record_every: int = 1,
     key: jax.Array,
+    rows_at_once: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | None = None,
 ) -> Run:
@@ -42,9 +43,8 @@ def run_policy(
     k-th to answer, ``job`` the update, ``time``, ``key``, ``read_params``).
 
     Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages. k and the load are traced,
-    so all policies of one kind share one compiled loop. All n workers' rows are computed in every update and masked; the
-    memory is that of `n_workers` times `policy.max_load` rows in one backward pass, and 12 bytes for each worker and update
-    for the trace.
+    so all policies of one kind share one compiled loop. Memory: that of the rows of one backward pass (see
+    ``rows_at_once``), and 12 bytes for each worker and update for the trace.
 
     Args:
         problem: What is optimised: made with the default batch, the whole shard, from which loads are drawn without
@@ -56,6 +56,9 @@ def run_policy(
         record_every: Record a row after every so many updates and at the end. A policy sees the loss where a row is
             recorded.
         key: Typed key.
+        rows_at_once: None: one backward pass over the `policy.max_load` rows of all n workers, those that do not count
+            masked; under vmap over step sizes and stages the drawn rows are shared. A number: only rows that count are
+            taken, so many in a pass: less work where k or loads are small, and a bound on memory.
         progress: Called with a `Progress` about four times a second; the run is then cut into pieces, to the same bits.
         checkpoint: File that is written every half a minute and removed at the end; a run that finds it resumes to the same
             bits.
@@ -99,7 +102,10 @@ def run_policy(
     total, every = (_count(name, value) for name, value in counts.items())
     if total * n >= 2**31:
         raise ValueError(f"n_updates must make fewer than 2**31 jobs of {n} workers, got {total}")
-    sizes = PolicySizes(total, min(every, total), n, load_rule(problem, policy, n))
+    if rows_at_once is not None:
+        rows_at_once = _count("rows_at_once", rows_at_once)
+    how = load_rule(problem, policy, n, rows_at_once)
+    sizes = PolicySizes(total, min(every, total), n, how)
     rule = Same(optimizer)
     state = _begin(rule, sizes, problem, policy, key)
     if progress is None and checkpoint is None:
