@@ -66,6 +66,7 @@ from asyncjax.stragglers.estimation import (
     fit_hypoexponential,
     fit_shifted_exponential,
 )
+from asyncjax.stragglers.examples import POLICIES
 from asyncjax.stragglers.loss_driven import ada_sync
 from asyncjax.stragglers.online import planned_online
 from asyncjax.stragglers.plan_report import compared, comparison, report
@@ -80,6 +81,7 @@ from asyncjax.stragglers.triggers import error_triggered, timed
 from asyncjax.stragglers.variants import coded_completion, deadline_completion, deadline_samples
 
 __all__ = [
+    "POLICIES",
     "Choice",
     "DriftState",
     "ErrorBound",
