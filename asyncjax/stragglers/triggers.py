@@ -68,7 +68,7 @@ def timed(plan: Plan) -> Policy:
     return Policy(Partial(_nothing), Partial(_by_time, ends, stages), most, varies)
 
 
-def error_triggered(plan: Plan, *, patience: Any, minimum: Any = 0.0) -> Policy:
+def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
     """Makes the policy that switches when the loss has come down to where a plan ends a stage.
 
     Formula: a stage is left when `loss - minimum <= end_error`, several at once if the loss is below

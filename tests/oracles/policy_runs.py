@@ -50,6 +50,7 @@ def run(features, targets, permutations, parts, decide, step_size, n_updates, sc
         loss = 0.5 * np.mean((features @ x - targets) ** 2)
         history.append(
             {
+                "params": x,
                 "time": clock,
                 "loss": loss,
                 "k": k,

@@ -1,0 +1,71 @@
+"""A fractional knapsack without a sort: bisection over the bits of the keys.
+
+    take amounts in ascending order of their keys until they sum to W; of equal keys, the lower index first
+
+A float of at least 0 orders like its bits read as an integer. So the largest key that is taken is
+found by halving an interval of integers, 31 times in single and 63 times in double precision: exact,
+and several times faster than a sort.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+_ROW, _MOST_ROWS = 128, 16
+
+
+def take_cheapest(keys: Array, amounts: Array, total: Array) -> Array:
+    """Takes amounts in ascending order of their keys until they sum to `total`.
+
+    Formula: all amounts with a key below the threshold, and of those at the threshold the first by
+    index; the threshold is the smallest `b` with `sum of amounts where key <= b` at least `total`.
+
+    Args:
+        keys: float[P], at least 0, inf allowed.
+        amounts: float[P], at least 0.
+        total: float, how much to take; all if there is less.
+
+    Returns:
+        float[P], what is taken of each amount.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> keys, amounts = jnp.array([3.0, 1.0, 3.0, 1e-30]), jnp.array([2.0, 2.0, 2.0, 1.0])
+        >>> take_cheapest(keys, amounts, 4.5)
+        Array([1.5, 2. , 0. , 1. ], dtype=float32)
+    """
+    double = keys.dtype == jnp.float64
+    integer = jnp.int64 if double else jnp.int32
+    bits = jax.lax.bitcast_convert_type(jnp.abs(keys), integer)  # abs turns -0 into 0
+    largest = jax.lax.bitcast_convert_type(jnp.asarray(jnp.inf, keys.dtype), integer)
+
+    rows = list(zip(_in_rows(bits), _in_rows(amounts), strict=True))
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = low + (high - low) // 2
+        enough = _sum_rows([jnp.where(b <= middle, a, 0) for b, a in rows]) >= total
+        return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
+
+    ends = jnp.zeros((), integer), largest
+    threshold, _ = jax.lax.fori_loop(0, 63 if double else 31, halve, ends)
+    below = jnp.where(bits < threshold, amounts, 0)
+    equal = jnp.where(bits == threshold, amounts, 0)
+    before = jnp.cumsum(equal) - equal
+    rest = jnp.maximum(total - below.sum(), 0)
+    return below + jnp.clip(rest - before, 0, equal)
+
+
+def _in_rows(values: Array) -> list[Array]:
+    """Cuts a vector, filled up with zeros, into at most 16 rows of one length."""
+    n_rows = min(_MOST_ROWS, -(-len(values) // _ROW))
+    filled = jnp.pad(values, (0, -len(values) % n_rows))
+    return list(filled.reshape(n_rows, -1))
+
+
+def _sum_rows(rows: list[Array]) -> Array:
+    """Sums all entries, row on row first: additions that a compiler fuses into one loop."""
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total.sum()

@@ -1,0 +1,99 @@
+"""How many units a job needs to train a given share of its samples in one slot.
+
+The search over amounts is cut into Q parts: amount q = 1..Q is q V / Q samples, for which
+
+    W = ceil(q V rho / Q),     S = ceil(W / gamma)
+
+workers and servers are needed, once at the rate across machines and once at the rate inside one. All
+in double precision on the host: V rho reaches 1e5, and a ceiling flips in single precision.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.cluster.arguments import checked_jobs, count
+from asyncjax.cluster.machines_and_jobs import Jobs
+from asyncjax.cluster.throughput import sample_times
+
+_LARGEST = 2**31 - 1
+_SLACK = 1e-9  # a rounding error above a whole number is not another unit
+
+
+class Crew(NamedTuple):
+    """Units for every job and amount; column `q - 1` is amount `q`.
+
+    Attributes:
+        workers_across: int32[N, Q], workers if several machines share them.
+        servers_across: int32[N, Q], servers for those.
+        workers_inside: int32[N, Q], workers if one machine holds all.
+        servers_inside: int32[N, Q], servers for those.
+    """
+
+    workers_across: np.ndarray  # int32[N, Q]
+    servers_across: np.ndarray  # int32[N, Q]
+    workers_inside: np.ndarray  # int32[N, Q]
+    servers_inside: np.ndarray  # int32[N, Q]
+
+
+def crew(jobs: Jobs, *, parts: int) -> Crew:
+    """Computes the units for each of `parts` equal parts of every job.
+
+    Formula: `W = ceil(q V rho / Q - 1e-9)`, `S = ceil(W / gamma - 1e-9)`, at most 2^31 - 1.
+
+    Args:
+        jobs: the jobs.
+        parts: Q, into how many parts a job is cut.
+
+    Returns:
+        Four int32[N, Q]. Only those with W up to the batch can run.
+
+    Raises:
+        TypeError: if `parts` is no integer.
+        ValueError: if it is below 1, or the jobs make no sense.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.balanced(0)
+        >>> units = cluster.crew(jobs, parts=20)
+        >>> [int(numbers[0, 4]) for numbers in units]
+        [136, 16, 100, 12]
+    """
+    count("parts", parts)
+    jobs = checked_jobs(jobs)
+    times = sample_times(jobs)
+    across = _units(jobs, times.across, parts)
+    inside = _units(jobs, times.inside, parts)
+    return Crew(*across, *inside)
+
+
+def best_delays(jobs: Jobs) -> np.ndarray:
+    """Computes how many slots each job takes with as many workers as it may have, on one machine.
+
+    Formula: `D = ceil((V / F) rho_inside)`.
+
+    Args:
+        jobs: the jobs.
+
+    Returns:
+        float64[N], slots.
+
+    Note:
+        This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> cluster.best_delays(cluster.workloads.balanced(0)[0])[:4]
+        array([3., 1., 2., 1.])
+    """
+    jobs = checked_jobs(jobs)
+    return np.ceil(jobs.samples / jobs.batch * sample_times(jobs).inside)
+
+
+def _units(jobs: Jobs, times: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Workers and servers int32[N, Q] at `times` slots a sample."""
+    amounts = np.arange(1, parts + 1)
+    exact = amounts * (jobs.samples * times)[:, None] / parts
+    workers = np.minimum(np.ceil(exact - _SLACK), _LARGEST)
+    servers = np.ceil(workers / jobs.workers_per_server[:, None] - _SLACK)
+    return workers.astype(np.int32), np.minimum(servers, _LARGEST).astype(np.int32)

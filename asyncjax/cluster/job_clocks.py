@@ -1,0 +1,72 @@
+"""The clock of a scheduled job: from machines in slots to times of workers.
+
+In slot t of its schedule the job has W_t workers, and a sample costs each of them
+
+    rho_t = tau + (W_t/S_t) 2 g / (b_t F)     slots, exchange with the servers included,
+
+with b_t the rate inside a machine or across machines, as its units stand. So worker i < W_t has the power
+rho / rho_t in slot t, relative to the fastest slot's rho, and the others have none. Workers that never stop
+then train exactly the samples that the schedule is counted by.
+"""
+
+import operator
+
+import numpy as np
+
+from asyncjax import clocks
+from asyncjax.cluster.arguments import checked_jobs
+from asyncjax.cluster.machines_and_jobs import Jobs, Schedule
+from asyncjax.cluster.throughput import samples_trained
+
+
+def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) -> clocks.Clock:
+    """Makes the clock of a job as it is scheduled, so that its training can be simulated.
+
+    Formula: a gradient of m samples is `m rho` of compute time, done at the power `rho / rho_t` in
+    slot t.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+        job: which of them.
+        samples: m, samples of a gradient, positive; batch / workers for the job's own batch.
+
+    Returns:
+        A clock with as many workers as the job has in its largest slot; its times are slots, and time
+        0 is the start of the slot of arrival. After the last scheduled slot no gradient returns.
+
+    Raises:
+        ValueError: if there is no such job, it never trains, or `samples` is not positive.
+
+    Note:
+        Times of the links are part of the compute time: they depend on the slot, and a sample bears
+        its share of the exchange. `timelines`, and all that simulates with clocks, follow the slots;
+        `durations` are those of the fastest slot.
+
+    Example:
+        >>> from asyncjax import cluster, traces
+        >>> jobs, machines = cluster.workloads.tiny(1)
+        >>> schedule = cluster.pd_ors(jobs, machines, n_slots=4, parts=8)
+        >>> schedule.workers[1].sum(-1).tolist(), float(jobs.samples[1])
+        ([2, 0, 3, 0], 45.0)
+        >>> clock = cluster.clock_of(schedule, jobs, 1)
+        >>> trace = traces.asynchronous(clock, n_updates=45)
+        >>> clock.n_workers, bool(2 < trace.time[-1] < 3)
+        (3, True)
+    """
+    jobs = checked_jobs(jobs)
+    index = operator.index(job)
+    if not 0 <= index < len(jobs.arrival):
+        raise ValueError(f"job must be in 0 .. {len(jobs.arrival) - 1}, got {job}.")
+    if not (np.isfinite(samples) and samples > 0):
+        raise ValueError(f"samples must be positive and finite, got {samples}.")
+    trained = samples_trained(schedule.workers, schedule.servers, jobs)[index]
+    workers = np.asarray(schedule.workers)[index].sum(-1)
+    trained, workers = (x[jobs.arrival[index] :] for x in (trained, workers))
+    if not trained.any():
+        raise ValueError(f"job must train in some slot, got job {job}, which never does.")
+    rate = np.where(trained > 0, trained / np.maximum(workers, 1), 0.0)  # samples a worker and slot
+    present = np.arange(workers.max())[:, None] < workers
+    power = np.append(present * rate / rate.max(), np.zeros((len(present), 1)), axis=1)
+    compute = clocks.constant(np.full(len(present), samples / rate.max()))
+    return clocks.powered(compute, np.ones(power.shape[1]), power, repeats=False)

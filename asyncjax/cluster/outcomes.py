@@ -1,0 +1,218 @@
+"""What a schedule achieves: progress, completion, utility and use of the machines, all as it really is.
+
+A schedule is counted by the samples its units really train (`samples_trained`), never by what the
+rule that made it promised. Everything here is plain NumPy in double precision.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.sigmoid import job_utility
+from asyncjax.cluster.throughput import samples_trained
+
+_ROUNDING = 1e-6  # share of the samples that may be missing
+
+
+class Outcome(NamedTuple):
+    """A schedule in numbers; `outcome` makes it.
+
+    Attributes:
+        utility: total utility of the jobs that complete.
+        completed: how many jobs do.
+        admitted: how many were admitted.
+        mean_slots: mean slots from arrival to completion, both counted, of the jobs that complete;
+            NaN if none does.
+        median_slots: their median. Rules that finish only short jobs look good here.
+        mean_slots_of_all: mean with every unfinished job set to `n_slots`: the honest figure.
+        median_slots_of_all: its median.
+        utilisation: float64[R], share of each resource in use, over all slots and machines.
+        wasted: share of the used unit-slots that come after their job's completion, or belong to
+            jobs that never complete.
+    """
+
+    utility: float
+    completed: int
+    admitted: int
+    mean_slots: float
+    median_slots: float
+    mean_slots_of_all: float
+    median_slots_of_all: float
+    utilisation: np.ndarray  # float64[R]
+    wasted: float
+
+
+def progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Computes how many samples each job has trained by the end of each slot.
+
+    Formula: the sum over slots up to `t` of `W / (tau + (W/S) 2 g / (b F))`.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+
+    Returns:
+        float64[N, T], samples; not cut where a job is done.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> units = np.zeros((4, 3, 2), np.int32)
+        >>> units[0, 1:, 0] = 1
+        >>> schedule = cluster.Schedule(units, units, np.ones(4, bool), np.zeros(4))
+        >>> cluster.progress(schedule, jobs)[0].round(2).tolist()
+        [0.0, 8.63, 17.26]
+    """
+    return np.cumsum(samples_trained(schedule.workers, schedule.servers, jobs), axis=1)
+
+
+def completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Finds the slot in which each job completes.
+
+    Formula: the first slot by whose end the progress reaches `V (1 - 1e-6)`.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+
+    Returns:
+        int64[N], -1 for jobs that never complete.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> units = np.zeros((4, 3, 2), np.int32)
+        >>> units[0, :, 0] = 2
+        >>> schedule = cluster.Schedule(units, units, np.ones(4, bool), np.zeros(4))
+        >>> float(jobs.samples[0]), cluster.completion(schedule, jobs).tolist()
+        (28.0, [1, -1, -1, -1])
+    """
+    target = np.asarray(jobs.samples, np.float64) * (1 - _ROUNDING)
+    done = progress(schedule, jobs) >= target[:, None]
+    return np.where(done.any(-1), done.argmax(-1), -1)
+
+
+def total_utility(schedule: Schedule, jobs: Jobs) -> float:
+    """Sums the utility of the jobs that complete.
+
+    Formula: `sum of u_i(completion_i - a_i)`; a job that never completes adds nothing.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+
+    Returns:
+        The sum.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> none = np.zeros((4, 3, 2), np.int32)
+        >>> cluster.total_utility(cluster.Schedule(none, none, np.zeros(4, bool), np.zeros(4)), jobs)
+        0.0
+    """
+    ends = completion(schedule, jobs)
+    return float(np.where(ends >= 0, _utility_at(ends, jobs), 0.0).sum())
+
+
+def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarray:
+    """Computes which share of each resource is in use in each slot.
+
+    Formula: `sum over jobs and machines of (alpha w + beta s) / sum of C`.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+        machines: its machines.
+
+    Returns:
+        float64[T, R]; 0 for a resource that no machine has. Slots after a completion count as used.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> units = np.zeros((4, 1, 2), np.int32)
+        >>> units[0, 0, 0] = 2
+        >>> schedule = cluster.Schedule(units, units, np.ones(4, bool), np.zeros(4))
+        >>> cluster.utilisation(schedule, jobs, machines).round(3).tolist()
+        [[0.286, 0.615]]
+    """
+    total = np.asarray(machines.capacity, np.float64).sum(0)
+    used = resources_used(schedule, jobs).sum(1)
+    return np.where(total > 0, used / np.where(total > 0, total, 1.0), 0.0)
+
+
+def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Adds up what all units take up: the load of every machine.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+
+    Returns:
+        float64[T, H, R].
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> units = np.ones((4, 1, 2), np.int32)
+        >>> schedule = cluster.Schedule(units, units, np.ones(4, bool), np.zeros(4))
+        >>> float(cluster.resources_used(schedule, jobs)[0, 1, 0])
+        13.0
+    """
+    workers, servers = (np.asarray(x, np.float64) for x in (schedule.workers, schedule.servers))
+    return np.einsum("nth,nr->thr", workers, np.asarray(jobs.worker, np.float64)) + np.einsum(
+        "nth,nr->thr", servers, np.asarray(jobs.server, np.float64)
+    )
+
+
+def outcome(schedule: Schedule, jobs: Jobs, machines: Machines) -> Outcome:
+    """Sums up a schedule.
+
+    Args:
+        schedule: any schedule.
+        jobs: its jobs.
+        machines: its machines.
+
+    Returns:
+        Utility, completions and their times with and without the unfinished, use of the machines.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> units = np.zeros((4, 3, 2), np.int32)
+        >>> units[0, :, 0] = 2
+        >>> schedule = cluster.Schedule(units, units, np.ones(4, bool), np.zeros(4))
+        >>> found = cluster.outcome(schedule, jobs, machines)
+        >>> found.completed, found.mean_slots, found.mean_slots_of_all, round(found.wasted, 3)
+        (1, 2.0, 2.75, 0.333)
+    """
+    ends = completion(schedule, jobs)
+    n_slots = np.asarray(schedule.workers).shape[1]
+    slots = ends - np.asarray(jobs.arrival) + 1
+    finished, of_all = slots[ends >= 0], np.where(ends >= 0, slots, n_slots)
+    units = (np.asarray(schedule.workers) + np.asarray(schedule.servers)).sum(-1)
+    useful = np.arange(n_slots) <= ends[:, None]
+    return Outcome(
+        utility=total_utility(schedule, jobs),
+        completed=int((ends >= 0).sum()),
+        admitted=int(np.asarray(schedule.admitted).sum()),
+        mean_slots=float(finished.mean()) if finished.size else float("nan"),
+        median_slots=float(np.median(finished)) if finished.size else float("nan"),
+        mean_slots_of_all=float(of_all.mean()),
+        median_slots_of_all=float(np.median(of_all)),
+        utilisation=utilisation(schedule, jobs, machines).mean(0),
+        wasted=float(1 - units[useful].sum() / max(units.sum(), 1)) if units.any() else 0.0,
+    )
+
+
+def _utility_at(ends: np.ndarray, jobs: Jobs) -> np.ndarray:
+    """Utility float64[N] of completing in the given slots."""
+    return job_utility(np.asarray(jobs.utility, np.float64), ends - np.asarray(jobs.arrival))

@@ -1,0 +1,105 @@
+"""Rules that divide the machines anew in every slot, and the loop that plays them.
+
+A rule is a function `(held, now) -> held`: from what jobs held in the slot before, and from what is known
+now, to what they hold in this slot. Jobs that are done hold nothing. Progress is real progress
+(`throughput`). Everything is plain NumPy on the host: such rules place unit after unit.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.cluster.arguments import checked_cluster
+from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.throughput import samples_trained
+
+_LEFT = 1e-9  # a job with at most this share of its samples left is done
+
+
+class Held(NamedTuple):
+    """Units that jobs hold in one slot: state and decision of a rule at once.
+
+    Attributes:
+        workers: int64[N, H].
+        servers: int64[N, H].
+    """
+
+    workers: np.ndarray  # int64[N, H]
+    servers: np.ndarray  # int64[N, H]
+
+
+class Now(NamedTuple):
+    """What a rule knows at the start of a slot.
+
+    Attributes:
+        slot: its number.
+        active: bool[N], jobs that have arrived and are not done.
+        ended: whether any job was done in the slot before.
+        remaining: float64[N], samples still to train.
+        attained: float64[N], service so far: workers held, summed over slots.
+    """
+
+    slot: int
+    active: np.ndarray  # bool[N]
+    ended: bool
+    remaining: np.ndarray  # float64[N]
+    attained: np.ndarray  # float64[N]
+
+
+Rule = Callable[[Held, Now], Held]
+
+
+def play_slots(
+    make_rule: Callable[[Jobs, Machines], Rule], jobs: Jobs, machines: Machines, *, n_slots: int
+) -> Schedule:
+    """Plays a rule slot by slot.
+
+    Args:
+        make_rule: makes the rule for jobs and machines; both come checked, on the host.
+        jobs: the jobs.
+        machines: the machines.
+        n_slots: T.
+
+    Returns:
+        The schedule; `admitted` are the jobs that ever got a unit, `payoff` is 0.
+
+    Raises:
+        ValueError: if jobs and machines make no sense or do not fit.
+
+    Example:
+        A rule that gives the first active job one worker and one server on machine 0:
+
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> def one_at_a_time(jobs, machines):
+        ...     def rule(held, now):
+        ...         units = np.zeros_like(held.workers)
+        ...         units[np.argmax(now.active), 0] = now.active.any()
+        ...         return cluster.Held(units, units)
+        ...     return rule
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> schedule = cluster.play_slots(one_at_a_time, jobs, machines, n_slots=4)
+        >>> schedule.workers.sum((1, 2)).tolist(), cluster.check(schedule, jobs, machines)
+        ([4, 0, 0, 0], [])
+    """
+    jobs, machines = checked_cluster(jobs, machines, n_slots)
+    rule = make_rule(jobs, machines)
+    shape = len(jobs.arrival), len(machines.capacity)
+    held = Held(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    workers = np.zeros((shape[0], n_slots, shape[1]), np.int32)
+    servers = np.zeros_like(workers)
+    remaining, attained = jobs.samples.copy(), np.zeros(shape[0])
+    done = np.zeros(shape[0], bool)
+    ended = False
+    for slot in range(n_slots):
+        active = (jobs.arrival <= slot) & ~done
+        held = rule(held, Now(slot, active, ended, remaining.copy(), attained.copy()))
+        workers[:, slot], servers[:, slot] = held
+        remaining -= samples_trained(*held, jobs)
+        attained += held.workers.sum(-1)
+        over = (remaining <= _LEFT * jobs.samples) & ~done
+        ended, done = bool(over.any()), done | over
+        held = Held(*(np.where(done[:, None], 0, units) for units in held))
+    admitted = (workers + servers).any((1, 2))
+    return Schedule(workers, servers, admitted, np.zeros(shape[0]))

@@ -1,0 +1,250 @@
+"""The cheapest place for the units of one job in one slot, spread over machines; exact, and no LP solver.
+
+    min sum_h cw_h w_h + cs_h s_h,     cw = price @ alpha,     cs = price @ beta
+    s.t. alpha w_h + beta s_h <= room_h,     sum w >= W,     sum s >= S,     w, s >= 0
+
+One multiplier m on `sum s >= S` decides all: a machine hosts servers if cs_h < m, as many as fit, and a
+worker on piece p of its room (see `pieces`) then costs
+
+    key = cw_h + max(m - cs_h, 0) k_p     rent, and the servers that it displaces.
+
+Workers fill the cheapest pieces up to W. The fills at m = 0 and m = infinity deliver too few servers and
+enough; the secant between their costs gives the next m, until both ends are optimal at it. The mixture
+of the two ends that delivers S is the solution; it is feasible in every iteration.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from asyncjax.cluster.bit_threshold import take_cheapest
+from asyncjax.cluster.pieces import Pieces, hull_pieces, plain_pieces, room_slack
+
+_MOST_ITERATIONS = 32  # 8 are usual, 15 occur with prices over 24 decades
+
+
+class SlotCost(NamedTuple):
+    """Units of one job in one slot; `slot_cost` makes it.
+
+    Attributes:
+        cost: float, inf if the units do not fit.
+        workers: float[H], workers on each machine, with fractions; 0 if they do not fit.
+        servers: float[H], servers.
+    """
+
+    cost: Array  # float
+    workers: Array  # float[H]
+    servers: Array  # float[H]
+
+
+class InsideCost(NamedTuple):
+    """One machine for all units of a job; `inside_cost` makes it.
+
+    Attributes:
+        cost: float, inf if they fit on no machine.
+        machine: int32, the cheapest, the lowest index of equal ones.
+    """
+
+    cost: Array  # float
+    machine: Array  # int32
+
+
+class _Fill(NamedTuple):
+    """What is best at one multiplier."""
+
+    workers: Array  # float[H]
+    servers: Array  # float[H]
+    cost: Array  # float
+    delivered: Array  # float, servers in all
+
+
+def slot_cost(
+    price: Array,
+    room: Array,
+    worker: Array,
+    server: Array,
+    n_workers: Array,
+    n_servers: Array,
+    *,
+    hull_points: int = 0,
+) -> SlotCost:
+    """Places the units of a job over machines at least cost; pure, for `jit` and `vmap`.
+
+    Formula: `min sum_h cw_h w_h + cs_h s_h` under room and coverage, see the head of this file.
+
+    Args:
+        price: float[H, R], at least 0.
+        room: float[H, R], what is free, at least 0.
+        worker: float[R], what a worker takes; one entry at least positive.
+        server: float[R], what a server takes; one entry at least positive.
+        n_workers: W, how many workers.
+        n_servers: S, how many servers.
+        hull_points: 0 for the linear program; otherwise each machine's room is the hull of its whole
+            points, and this is at least the most workers that fit on any; static.
+
+    Returns:
+        Cost and units. The cost is NaN if `hull_points` is too small or a hull has more than 13 pieces.
+
+    Note:
+        All tolerances are relative to the costs, since prices of one slot span 25 decades.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import cluster
+        >>> price, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [4.0, 6.5]])
+        >>> worker, server = jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0])
+        >>> plain = cluster.slot_cost(price, room, worker, server, 3, 2)
+        >>> plain.cost.round(4), plain.workers, plain.servers
+        (Array(20., dtype=float32), Array([1.75, 1.25], dtype=float32), Array([2., 0.], dtype=float32))
+        >>> cluster.slot_cost(price, room, worker, server, 3, 2, hull_points=8).cost.round(4)
+        Array(21., dtype=float32)
+
+    Reference:
+        Yu et al. (2021), arXiv 2108.02917: the external case; the solver is our own.
+    """
+    price, room = jnp.asarray(price), jnp.asarray(room)
+    pieces = (
+        hull_pieces(room, worker, server, hull_points)
+        if hull_points
+        else plain_pieces(room, worker, server)
+    )
+    rent, host = (price * worker).sum(-1), (price * server).sum(-1)
+    found = fill_pieces(pieces, rent, host, n_workers, n_servers)
+    return found._replace(cost=jnp.where(pieces.overflow, jnp.nan, found.cost))
+
+
+def fill_pieces(
+    pieces: Pieces, rent: Array, host: Array, n_workers: Array, n_servers: Array
+) -> SlotCost:
+    """Solves one slot, given the pieces of all machines.
+
+    Args:
+        pieces: what the machines hold.
+        rent: float[H], price of a worker.
+        host: float[H], price of a server.
+        n_workers: W.
+        n_servers: S.
+
+    Returns:
+        Cost and units.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one = jnp.ones(1)
+        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
+        >>> fill_pieces(pieces, one, 3 * one, 2, 1).cost
+        Array(5., dtype=float32)
+    """
+    dtype = rent.dtype
+    workers, servers = jnp.asarray(n_workers, dtype), jnp.asarray(n_servers, dtype)
+    low, high = _ends(pieces, rent, host, workers, servers)
+    slack = 1 - (1e-12 if dtype == jnp.float64 else 1e-5)
+    feasible = (pieces.width.sum() >= workers * slack) & (high.delivered >= servers * slack)
+    tiny = float(jnp.finfo(dtype).tiny)
+    share = (servers - low.delivered) / jnp.maximum(high.delivered - low.delivered, tiny)
+    share = jnp.where(servers <= low.delivered, 0, jnp.clip(share, 0, 1))
+
+    def mix(a: Array, b: Array) -> Array:
+        return jnp.where(feasible, (1 - share) * a + share * b, 0)
+
+    cost = jnp.where(feasible, mix(low.cost, high.cost), jnp.inf)
+    return SlotCost(cost, mix(low.workers, high.workers), mix(low.servers, high.servers))
+
+
+def inside_cost(
+    price: Array,
+    room: Array,
+    worker: Array,
+    server: Array,
+    n_workers: Array,
+    n_servers: Array,
+) -> InsideCost:
+    """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
+
+    Formula: `min over h of price_h . (alpha W + beta S)` where that fits.
+
+    Args:
+        price: float[H, R], at least 0.
+        room: float[H, R], what is free.
+        worker: float[R], what a worker takes.
+        server: float[R], what a server takes.
+        n_workers: W, from the rate inside a machine.
+        n_servers: S.
+
+    Returns:
+        Cost and machine.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import cluster
+        >>> price, room = jnp.array([[1.0, 1.0], [2.0, 3.0]]), jnp.array([[5.5, 7.0], [9.0, 6.5]])
+        >>> found = cluster.inside_cost(price, room, jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0]), 3, 1)
+        >>> found.cost, found.machine
+        (Array(29., dtype=float32), Array(1, dtype=int32))
+    """
+    price, room = jnp.asarray(price), jnp.asarray(room)
+    workers, servers = (jnp.asarray(number, room.dtype) for number in (n_workers, n_servers))
+    use = worker * workers + server * servers
+    fits = (use <= room + room_slack(room.dtype)).all(-1)
+    cost = jnp.where(fits, (price * use).sum(-1), jnp.inf)
+    machine = jnp.argmin(cost)
+    return InsideCost(cost[machine], machine.astype(jnp.int32))
+
+
+def _ends(
+    pieces: Pieces, rent: Array, host: Array, workers: Array, servers: Array
+) -> tuple[_Fill, _Fill]:
+    """Two fills with too few servers and enough, both optimal at the multiplier of their secant.
+
+    Iterations 0 and 1 make the fills at m = 0 and m = infinity; all go through one copy of the code.
+    """
+    relative = 4 * float(jnp.finfo(rent.dtype).eps)
+
+    def goes_on(state: tuple[Array, Array, _Fill, _Fill]) -> Array:
+        done, iteration, _, _ = state
+        return ~done & (iteration < _MOST_ITERATIONS)
+
+    def step(state: tuple[Array, Array, _Fill, _Fill]) -> tuple[Array, Array, _Fill, _Fill]:
+        _, iteration, low, high = state
+        between = high.delivered - low.delivered
+        secant = (high.cost - low.cost) / jnp.where(between > 0, between, 1)
+        secant = jnp.maximum(secant, 0)
+        end = jnp.where(iteration == 0, 0, jnp.inf).astype(rent.dtype)
+        new = _fill(pieces, rent, host, workers, jnp.where(iteration < 2, end, secant))
+        gain = (low.cost - new.cost) + secant * (new.delivered - low.delivered)
+        dual = low.cost + secant * (servers - low.delivered)
+        optimal = (iteration >= 2) & ~(gain > relative * jnp.abs(dual))
+        enough = jnp.where(iteration < 2, iteration == 1, new.delivered >= servers)
+        low = _choose(optimal | enough, low, new)
+        high = _choose(optimal | ~enough, high, new)
+        single = (servers <= low.delivered) | (high.delivered <= low.delivered)
+        short = high.delivered < servers
+        return optimal | ((iteration >= 1) & (single | short)), iteration + 1, low, high
+
+    zero = jnp.zeros((), rent.dtype)
+    empty = _Fill(jnp.zeros_like(rent), jnp.zeros_like(rent), zero, zero)
+    start = jnp.zeros((), bool), jnp.zeros((), jnp.int32), empty, empty
+    _, _, low, high = jax.lax.while_loop(goes_on, step, start)
+    return low, high
+
+
+def _choose(first: Array, one: _Fill, other: _Fill) -> _Fill:
+    """The one if `first`, else the other."""
+    return jax.tree.map(lambda a, b: jnp.where(first, a, b), one, other)
+
+
+def _fill(pieces: Pieces, rent: Array, host: Array, workers: Array, multiplier: Array) -> _Fill:
+    """Fills the cheapest pieces with workers, at one multiplier on servers."""
+    infinite = jnp.isinf(multiplier)
+    hosting = infinite | (host < multiplier)
+    worth = jnp.where(infinite, 0, jnp.maximum(multiplier - host, 0))
+    priced = rent[:, None] + worth[:, None] * pieces.slope
+    keys = jnp.where(infinite, pieces.slope, priced)
+    taken = take_cheapest(keys.ravel(), pieces.width.ravel(), workers).reshape(keys.shape)
+    placed = taken.sum(-1)
+    displaced = (taken * pieces.slope).sum(-1)
+    servers = jnp.where(hosting, jnp.maximum(pieces.servers - displaced, 0), 0)
+    cost = (rent * placed).sum() + (host * servers).sum()
+    return _Fill(placed, servers, cost, servers.sum())

@@ -1,0 +1,97 @@
+"""How fast a job trains: it depends on how many units it runs and on whether one machine holds them.
+
+With W workers and S servers in a slot, each worker takes F/W samples a step and exchanges 2 g / S with
+every server, so that
+
+    samples trained a slot = W / (tau + (W/S) 2 g / (b F)),     0 if W = 0 or S = 0,
+
+where b is the rate of the links inside a machine if all units of the job stand on one machine in that
+slot, and the rate across machines otherwise. At the nominal ratio W/S = gamma a sample costs
+
+    rho = tau + gamma 2 g / (b F)     slots and worker,
+
+once inside and once across; more servers than W/gamma never make it slower.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.cluster.machines_and_jobs import Data, Jobs
+
+
+class SampleTimes(NamedTuple):
+    """Slots a sample and worker at the nominal ratio of workers to servers.
+
+    Attributes:
+        inside: float64[N], if one machine holds all units.
+        across: float64[N], if several do.
+    """
+
+    inside: np.ndarray  # float64[N]
+    across: np.ndarray  # float64[N]
+
+
+def sample_times(jobs: Jobs) -> SampleTimes:
+    """Computes rho, the slots a sample costs one worker, inside one machine and across machines.
+
+    Formula: `rho = tau + gamma 2 g / (b F)`.
+
+    Args:
+        jobs: the jobs, on the host.
+
+    Returns:
+        Two float64[N], slots.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.balanced(0)
+        >>> float(cluster.sample_times(jobs).across[0])
+        2.92822830661...e-05
+    """
+    tau, gamma, size, batch = (
+        np.asarray(x, np.float64)
+        for x in (jobs.compute, jobs.workers_per_server, jobs.gradient, jobs.batch)
+    )
+    inside, across = (
+        tau + gamma * 2 * size / (np.asarray(rate, np.float64) * batch)
+        for rate in (jobs.link_inside, jobs.link_across)
+    )
+    return SampleTimes(inside, across)
+
+
+def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
+    """Computes the samples that units really train in a slot.
+
+    Formula: `W / (tau + (W/S) 2 g / (b F))`, with W and S the sums over machines.
+
+    Args:
+        workers: int[N, ..., H], workers of each job on each machine.
+        servers: int[N, ..., H], servers.
+        jobs: the N jobs.
+
+    Returns:
+        float64[N, ...], samples.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> together, apart = np.array([[2, 0]] * 4), np.array([[0, 1]] * 4)
+        >>> np.round(cluster.samples_trained(together, together, jobs)[0], 2).item()
+        17.26
+        >>> np.round(cluster.samples_trained(together, apart, jobs)[0], 2).item()
+        4.19
+    """
+    workers, servers = np.asarray(workers), np.asarray(servers)
+    total, helpers = workers.sum(-1, dtype=np.float64), servers.sum(-1, dtype=np.float64)
+    inside = ((workers + servers) > 0).sum(-1) <= 1
+    shape = (-1,) + (1,) * (total.ndim - 1)
+    tau, size, batch, across, within = (
+        np.asarray(x, np.float64).reshape(shape)
+        for x in (jobs.compute, jobs.gradient, jobs.batch, jobs.link_across, jobs.link_inside)
+    )
+    trains = (total > 0) & (helpers > 0)
+    ratio = total / np.where(trains, helpers, 1.0)
+    slots = tau + ratio * 2 * size / (np.where(inside, within, across) * batch)
+    return np.where(trains, total / slots, 0.0)

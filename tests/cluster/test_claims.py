@@ -1,0 +1,100 @@
+"""What the paper promises, on seed means with the bars that measurements leave room for."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from asyncjax import cluster
+from tests.oracles import cluster as oracle
+
+SHAPE = {"n_jobs": 40, "n_slots": 16, "n_machines": 30}
+SEEDS = range(6)
+
+
+@functools.cache
+def mean_utility(preset, **own):
+    """Mean over the seeds, with 40 jobs, 16 slots and 30 machines."""
+    values = []
+    for seed in SEEDS:
+        jobs, machines = getattr(cluster.workloads, preset)(seed, **SHAPE)
+        schedule = cluster.pd_ors(jobs, machines, n_slots=16, **own)
+        assert cluster.check(schedule, jobs, machines) == []
+        values.append(cluster.total_utility(schedule, jobs))
+    return np.mean(values)
+
+
+def test_utility_beside_the_rivals():
+    ours = mean_utility("balanced")
+    rivals = {"oasis": 1.3, "drf": 1.15, "dorm": 1.12, "fifo": 2.0}
+    values = {name: [] for name in rivals}
+    for seed in SEEDS:
+        jobs, machines = cluster.workloads.balanced(seed, **SHAPE)
+        for name in rivals:
+            own = {"workers": cluster.workloads.fixed_workers(seed, jobs)} if name == "fifo" else {}
+            schedule = getattr(cluster, name)(jobs, machines, n_slots=16, **own)
+            values[name].append(cluster.total_utility(schedule, jobs))
+    for name, bar in rivals.items():
+        assert ours >= bar * np.mean(values[name]), (name, ours, np.mean(values[name]))
+
+
+def test_locality_matters_where_communication_does():
+    assert mean_utility("local") >= 1.2 * mean_utility("local", inside=False)
+
+
+@pytest.fixture(scope="module")
+def optima():
+    return [oracle.best_schedule(*cluster.workloads.tiny(seed), 4) for seed in range(40)]
+
+
+def test_the_exact_optimum_of_known_cases(optima):
+    known = [36.513416, 183.967980, 151.507958, 79.867195, 50.310816, 72.177061]
+    np.testing.assert_allclose(optima[:6], known, rtol=1e-6)
+
+
+def test_tiny_cases_come_near_the_optimum(optima):
+    ratios = {"pd_ors": [], "oasis": [], "drf": [], "dorm": []}
+    for seed, optimum in enumerate(optima):
+        jobs, machines = cluster.workloads.tiny(seed)
+        for name in ratios:
+            own = {"parts": 8} if name in ("pd_ors", "oasis") else {}
+            schedule = getattr(cluster, name)(jobs, machines, n_slots=4, **own)
+            ratios[name].append(cluster.total_utility(schedule, jobs) / optimum)
+    for name, values in ratios.items():
+        assert max(values) <= 1 + 1e-5, name
+    assert np.mean(ratios["pd_ors"]) >= 0.70
+    assert np.mean(ratios["pd_ors"]) > 1.5 * np.mean(ratios["oasis"])
+
+
+def test_a_floor_learned_from_the_past_earns_more():
+    past = [cluster.workloads.balanced(100 + seed, **SHAPE) for seed in range(3)]
+    choice = cluster.choose_floor(past, n_slots=16, lows=[1e-12, 1e-4, 1e-3, 1e-2])
+    assert choice.low in (1e-4, 1e-3)
+    assert mean_utility("balanced", low=choice.low) >= 1.2 * mean_utility("balanced")
+
+
+def test_floors_are_tried_on_every_workload():
+    past = [cluster.workloads.tiny(seed) for seed in range(3)]
+    lows = [1e-8, 1e4]
+    choice = cluster.choose_floor(past, n_slots=4, parts=8, lows=lows)
+    expected = [
+        [
+            cluster.total_utility(cluster.pd_ors(*one, n_slots=4, parts=8, low=low), one[0])
+            for one in past
+        ]
+        for low in lows
+    ]
+    np.testing.assert_allclose(choice.utilities, expected, rtol=1e-6)
+    assert choice.low == lows[int(np.argmax(np.mean(expected, axis=1)))]
+    together = cluster.choose_floor(past, n_slots=4, parts=8, lows=lows, together=6)
+    np.testing.assert_allclose(together.utilities, expected, rtol=1e-6)
+    usual = cluster.choose_floor(past[:1], n_slots=4, parts=8)
+    assert usual.utilities.shape == (11, 1)
+    assert usual.utilities.max() == usual.utilities[usual.lows == usual.low]
+    with pytest.raises(ValueError, match="past must hold at least one workload"):
+        cluster.choose_floor([], n_slots=4)
+    with pytest.raises(ValueError, match="lows must be positive numbers"):
+        cluster.choose_floor(past, n_slots=4, lows=[0.0, 1.0])
+    short = cluster.workloads.balanced(0, n_jobs=4, n_slots=4, n_machines=2)
+    with pytest.raises(ValueError, match="past must hold workloads of one shape, got 2 shapes"):
+        cluster.choose_floor([past[0], short], n_slots=4)

@@ -1,0 +1,143 @@
+"""FIFO, DRF, Dorm and OASiS: known answers, their own rules, refusals."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import cluster
+
+TINY = {  # total utility of seeds 0 to 5
+    "oasis": [0, 0, 12.153090, 69.911544, 36.074461, 42.311491],
+    "drf": [0, 0, 14.668006, 33.012132, 36.074461, 60.058929],
+    "dorm": [0, 0, 14.668006, 33.012132, 36.074461, 35.908506],
+}
+BALANCED = {  # seeds 0 to 2 with 40 jobs, 16 slots and 30 machines
+    "oasis": [312.008, 420.858, 239.264],
+    "fifo": [278.340, 56.613, 115.762],
+    "drf": [237.271, 349.906, 148.711],
+    "dorm": [238.493, 370.478, 113.292],
+}
+
+
+def rival(name, seed, jobs, parts=20):
+    """The scheduler by name, with what only it needs."""
+    own = {
+        "oasis": lambda: {"parts": parts},
+        "fifo": lambda: {"workers": cluster.workloads.fixed_workers(seed, jobs)},
+    }
+    return partial(getattr(cluster, name), **own.get(name, dict)())
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_tiny_workloads_give_the_known_utility(float64, name):
+    for seed, expected in enumerate(TINY[name]):
+        jobs, machines = cluster.workloads.tiny(seed)
+        schedule = rival(name, seed, jobs, parts=8)(jobs, machines, n_slots=4)
+        assert cluster.check(schedule, jobs, machines) == []
+        np.testing.assert_allclose(cluster.total_utility(schedule, jobs), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_balanced_workloads_give_the_known_utility(float64, name):
+    for seed, expected in enumerate(BALANCED[name]):
+        jobs, machines = cluster.workloads.balanced(seed, n_jobs=40, n_slots=16, n_machines=30)
+        schedule = rival(name, seed, jobs)(jobs, machines, n_slots=16)
+        assert cluster.check(schedule, jobs, machines) == []
+        np.testing.assert_allclose(cluster.total_utility(schedule, jobs), expected, atol=6e-4)
+        assert not np.asarray(schedule.payoff).any()
+        got = (schedule.workers + schedule.servers).any((1, 2))
+        np.testing.assert_array_equal(schedule.admitted, got)
+
+
+def test_the_first_in_line_blocks():
+    jobs, machines = cluster.workloads.tiny(0)
+    jobs = jobs._replace(
+        arrival=np.array([0, 0, 0, 3]),
+        worker=np.array([[1.0, 1], [9, 1], [1, 1], [1, 1]]),  # the second never fits
+        samples=np.full(4, 1e9),
+    )
+    schedule = cluster.fifo(jobs, machines, n_slots=5, workers=[2, 1, 1, 1])
+    np.testing.assert_array_equal(schedule.admitted, [True, False, False, False])
+    assert (schedule.workers[0].sum(-1) == min(2, jobs.batch[0])).all()
+
+
+def test_a_job_keeps_its_units_until_the_end_of_its_last_slot():
+    jobs, machines = cluster.workloads.tiny(2)
+    schedule = cluster.fifo(jobs, machines, n_slots=30, workers=[9, 9, 9, 9])
+    ends = cluster.completion(schedule, jobs)
+    assert (ends >= 0).any()
+    for job, end in enumerate(ends):
+        if end >= 0:
+            held = schedule.workers[job].sum(-1)
+            assert held[end] > 0
+            assert not held[end + 1 :].any()
+
+
+def test_fair_shares_are_fair():
+    jobs, machines = cluster.workloads.balanced(1, n_jobs=6, n_slots=3, n_machines=3)
+    jobs = jobs._replace(arrival=np.zeros(6, int), batch=np.full(6, 1000), samples=np.full(6, 1e12))
+    schedule = cluster.drf(jobs, machines, n_slots=1)
+    use = (
+        schedule.workers.sum((1, 2))[:, None] * jobs.worker
+        + schedule.servers.sum((1, 2))[:, None] * jobs.server
+    )
+    shares = (use / machines.capacity.sum(0)).max(-1)
+    bundle = ((jobs.worker + jobs.server) / machines.capacity.sum(0)).max(-1)
+    # The smallest stopped growing only for lack of room, and nobody is a bundle ahead of it by choice.
+    assert shares.min() > 0
+    assert shares.max() - shares.min() < 2 * bundle.max()
+
+
+def test_servers_and_workers_of_oasis_stand_apart():
+    jobs, machines = cluster.workloads.tiny(3)
+    schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
+    assert schedule.workers.any()
+    assert not schedule.workers[..., :1].any()
+    assert not schedule.servers[..., 1:].any()
+    alone = cluster.Machines(machines.capacity[:1])
+    assert not cluster.oasis(jobs, alone, n_slots=4, parts=8).admitted.any()
+
+
+def test_resizing_none_keeps_all_allocations():
+    jobs, machines = cluster.workloads.balanced(0, n_jobs=12, n_slots=6, n_machines=4)
+    few = cluster.dorm(jobs, machines, n_slots=6)
+    many = cluster.dorm(jobs, machines, n_slots=6, resize=1.0)
+
+    def changes(schedule):
+        held = schedule.workers.sum(-1)
+        return int(((np.diff(held, axis=1) != 0) & (held[:, 1:] > 0) & (held[:, :-1] > 0)).sum())
+
+    assert changes(few) < changes(many)
+    assert cluster.check(many, jobs, machines) == []
+
+
+def test_arguments_out_of_range_are_refused():
+    jobs, machines = cluster.workloads.tiny(0)
+    with pytest.raises(ValueError, match=r"resize must be from 0 to 1, got 1\.5"):
+        cluster.dorm(jobs, machines, n_slots=4, resize=1.5)
+    with pytest.raises(ValueError, match=r"slack must be from 0 to 1, got -0\.1"):
+        cluster.dorm(jobs, machines, n_slots=4, slack=-0.1)
+    for wrong in ([1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1.5]):
+        with pytest.raises(ValueError, match="workers must be one whole number of at least 1"):
+            cluster.fifo(jobs, machines, n_slots=4, workers=wrong)
+    for name in ("drf", "dorm", "oasis", "pd_ors"):
+        with pytest.raises(ValueError, match="arrival must be less than n_slots = 1"):
+            getattr(cluster, name)(jobs, machines, n_slots=1)
+    for schedule in (cluster.oasis, cluster.pd_ors):
+        with pytest.raises(ValueError, match="low must be one finite number of at least 0, got -1"):
+            schedule(jobs, machines, n_slots=4, low=-1.0)
+        with pytest.raises(ValueError, match="high must be one finite number"):
+            schedule(jobs, machines, n_slots=4, high=np.ones(3))
+
+
+def test_single_precision_gives_the_same_mean():
+    single, double = [], []
+    for seed in range(6):
+        jobs, machines = cluster.workloads.tiny(seed)
+        for values, double_precision in ((single, False), (double, True)):
+            with jax.enable_x64(double_precision):
+                schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
+            values.append(cluster.total_utility(schedule, jobs))
+    np.testing.assert_allclose(np.mean(single), np.mean(double), rtol=0.02)
