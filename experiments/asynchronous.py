@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import asgrad, bias, recorded_times, time_complexity
-from experiments.parts import Part, run_parts
+from experiments.parts import Collection
 
 PARTS: dict[str, Any] = {
     "asgrad": asgrad,
@@ -33,41 +33,13 @@ class Settings:
     seed: int = 0
 
 
-def run(settings: Settings) -> list[Part]:
-    """Runs parts, prints their tables, writes one report; see `run_parts`.
-
-    Args:
-        settings: What is run.
-
-    Returns:
-        The parts that were run.
-
-    Raises:
-        ValueError: A name is not that of a part.
-    """
-    return run_parts(
-        PARTS,
-        settings.parts,
-        output=settings.output,
-        seed=settings.seed,
-        title="The asynchronous family, measured",
-        summary=_SUMMARY,
-    )
-
-
-_SUMMARY = (
+COLLECTION = Collection(
+    PARTS,
+    "The asynchronous family, measured",
     "All methods of a part face the same simulated workers (the duration of job j of worker i is the same for all), get the"
     " same grid of step sizes, and are tuned on seeds that are not reported. Times are simulated: they say how methods"
-    " compare under a law of durations, nothing about a machine."
+    " compare under a law of durations, nothing about a machine.",
 )
 
-
-def main() -> None:
-    """Reads the settings from the command line and runs the parts."""
-    import tyro
-
-    run(tyro.cli(Settings, description=__doc__))
-
-
 if __name__ == "__main__":
-    main()
+    COLLECTION.run_from_command_line(Settings, __doc__)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import block_descent, network_steps, piag, sawtooth
-from experiments.parts import Part, run_parts
+from experiments.parts import Collection
 
 PARTS: dict[str, Any] = {
     "piag": piag,
@@ -33,41 +33,13 @@ class Settings:
     seed: int = 0
 
 
-def run(settings: Settings) -> list[Part]:
-    """Runs parts, prints their tables, writes one report; see `run_parts`.
-
-    Args:
-        settings: What is run.
-
-    Returns:
-        The parts that were run.
-
-    Raises:
-        ValueError: A name is not that of a part.
-    """
-    return run_parts(
-        PARTS,
-        settings.parts,
-        output=settings.output,
-        seed=settings.seed,
-        title="Delay-adaptive step sizes, measured",
-        summary=_SUMMARY,
-    )
-
-
-_SUMMARY = (
+COLLECTION = Collection(
+    PARTS,
+    "Delay-adaptive step sizes, measured",
     "Adaptive 1 and 2 (Wu, Magnússon, Feyzmahdavian, Johansson 2022) choose each step from the delays that happen and the"
     " steps taken meanwhile; no bound on the delays has to be known. What is claimed is safety without tuning, and to be"
-    " ahead of steps that are safe for the worst delay; not to beat a step tuned by hand. The tables show both."
+    " ahead of steps that are safe for the worst delay; not to beat a step tuned by hand. The tables show both.",
 )
 
-
-def main() -> None:
-    """Reads the settings from the command line and runs the parts."""
-    import tyro
-
-    run(tyro.cli(Settings, description=__doc__))
-
-
 if __name__ == "__main__":
-    main()
+    COLLECTION.run_from_command_line(Settings, __doc__)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import herding, ordered_convex, ordered_networks
-from experiments.parts import Part, run_parts
+from experiments.parts import Collection
 
 PARTS: dict[str, Any] = {
     "herding": herding,
@@ -32,43 +32,14 @@ class Settings:
     full: bool = False  # larger data and models, more seeds
 
 
-def run(settings: Settings) -> list[Part]:
-    """Runs parts, prints their tables, writes one report; see `run_parts`.
-
-    Args:
-        settings: What is run.
-
-    Returns:
-        The parts that were run.
-
-    Raises:
-        ValueError: A name is not that of a part.
-    """
-    return run_parts(
-        PARTS,
-        settings.parts,
-        output=settings.output,
-        seed=settings.seed,
-        title="Example orders found from gradients, measured",
-        summary=_SUMMARY,
-        options={"full": settings.full},
-    )
-
-
-_SUMMARY = (
+COLLECTION = Collection(
+    PARTS,
+    "Example orders found from gradients, measured",
     "GraB (Lu, Guo, De Sa 2022) and CD-GraB (Cooper et al. 2023) choose the order of the next epoch from the gradients of"
     " this one, so that partial sums stay short; with several workers one server balances the sum over all of them. Every"
     " method sees the same units, makes the same steps an epoch and is tuned on the same grid; time is in plain epochs, as"
-    " measured."
+    " measured.",
 )
 
-
-def main() -> None:
-    """Reads the settings from the command line and runs the parts."""
-    import tyro
-
-    run(tyro.cli(Settings, description=__doc__))
-
-
 if __name__ == "__main__":
-    main()
+    COLLECTION.run_from_command_line(Settings, __doc__)

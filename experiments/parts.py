@@ -48,6 +48,54 @@ def run_alone(run: Callable[[Any], Part], settings: type, description: str | Non
     print(f"done in {time.perf_counter() - began:.0f} s")
 
 
+@dataclass(frozen=True)
+class Collection:
+    """Several parts with one report.
+
+    Attributes:
+        parts: Modules by name, as in `run_parts`.
+        title: Of the report.
+        summary: Its first paragraph.
+    """
+
+    parts: Mapping[str, Any]
+    title: str
+    summary: str
+
+    def run(self, settings: Any) -> list[Part]:
+        """Runs parts, prints their tables, writes one report; see `run_parts`.
+
+        Args:
+            settings: What is run, with ``output``, ``parts`` and ``seed``; ``full``, where there is one, goes to all parts.
+
+        Returns:
+            The parts that were run.
+
+        Raises:
+            ValueError: A name is not that of a part.
+        """
+        return run_parts(
+            self.parts,
+            settings.parts,
+            output=settings.output,
+            seed=settings.seed,
+            title=self.title,
+            summary=self.summary,
+            options={"full": settings.full} if hasattr(settings, "full") else None,
+        )
+
+    def run_from_command_line(self, settings: type, description: str | None) -> None:
+        """Reads the settings from the command line and runs the parts.
+
+        Args:
+            settings: Their dataclass.
+            description: What ``--help`` says.
+        """
+        import tyro
+
+        self.run(tyro.cli(settings, description=description))
+
+
 def run_parts(
     modules: Mapping[str, Any],
     chosen: Sequence[str],

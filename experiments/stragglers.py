@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import straggler_bounds, straggler_constants, straggler_times, straggler_training
-from experiments.parts import Part, run_parts
+from experiments.parts import Collection
 
 PARTS: dict[str, Any] = {
     "straggler_bounds": straggler_bounds,
@@ -33,42 +33,14 @@ class Settings:
     seed: int = 0
 
 
-def run(settings: Settings) -> list[Part]:
-    """Runs parts, prints their tables, writes one report; see `run_parts`.
-
-    Args:
-        settings: What is run.
-
-    Returns:
-        The parts that were run.
-
-    Raises:
-        ValueError: A name is not that of a part.
-    """
-    return run_parts(
-        PARTS,
-        settings.parts,
-        output=settings.output,
-        seed=settings.seed,
-        title="Waiting for few, asking for little: adaptive workers and loads, measured",
-        summary=_SUMMARY,
-    )
-
-
-_SUMMARY = (
+COLLECTION = Collection(
+    PARTS,
+    "Waiting for few, asking for little: adaptive workers and loads, measured",
     "Egger, Kas Hanna and Bitar (2023) adapt both how many workers an update waits for and how many samples each computes."
     " Here such plans, made exactly for an error bound, are compared with plans of k alone, with the best fixed pair and"
     " with other ways of living with stragglers, in time, computation and communication. Times are simulated, or recorded"
-    " where said."
+    " where said.",
 )
 
-
-def main() -> None:
-    """Reads the settings from the command line and runs the parts."""
-    import tyro
-
-    run(tyro.cli(Settings, description=__doc__))
-
-
 if __name__ == "__main__":
-    main()
+    COLLECTION.run_from_command_line(Settings, __doc__)

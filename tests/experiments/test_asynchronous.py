@@ -9,7 +9,7 @@ import pytest
 from asyncjax import results
 from asyncjax.results import plots
 from experiments import asynchronous
-from experiments.parts import Part
+from experiments.parts import Collection, Part
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,11 @@ def absent(settings):
     raise FileNotFoundError("the recordings are missing")
 
 
-@pytest.fixture
-def parts(monkeypatch):
-    made = {name: SimpleNamespace(run=run, Settings=Settings) for name, run in PARTS.items()}
-    monkeypatch.setattr(asynchronous, "PARTS", made)
-
-
-PARTS = {"small": small, "absent": absent}
-
-
-def test_parts_run_into_one_report_and_missing_data_are_named(parts, tmp_path, capsys):
+def test_parts_run_into_one_report_and_missing_data_are_named(tmp_path, capsys):
+    parts = {run.__name__: SimpleNamespace(run=run, Settings=Settings) for run in (small, absent)}
+    collection = Collection(parts, "A title", "A summary.")
     settings = asynchronous.Settings(output=tmp_path, parts=("small", "absent"), seed=7)
-    assert [part.name for part in asynchronous.run(settings)] == ["small"]
+    assert [part.name for part in collection.run(settings)] == ["small"]
     report = (tmp_path / "report.html").read_text()
     assert "How small?" in report
     assert "A line." in report
@@ -55,4 +48,4 @@ def test_parts_run_into_one_report_and_missing_data_are_named(parts, tmp_path, c
 
 def test_an_unknown_part_is_refused(tmp_path):
     with pytest.raises(ValueError, match="parts must be among asgrad, bias"):
-        asynchronous.run(asynchronous.Settings(output=tmp_path, parts=("speed",)))
+        asynchronous.COLLECTION.run(asynchronous.Settings(output=tmp_path, parts=("speed",)))
