@@ -18,11 +18,12 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers, cluster
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
 	$(BIN)/python -m experiments.stragglers
+	$(BIN)/python -m experiments.cluster
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
@@ -30,6 +31,7 @@ bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.ordering
 	$(BIN)/python -m benchmarks.stragglers
+	$(BIN)/python -m benchmarks.cluster
 
 clean:
 	rm -rf .venv output

@@ -7,6 +7,7 @@ from asyncjax.results.plots.bar_charts import bars
 from asyncjax.results.plots.gantt import timeline
 from asyncjax.results.plots.histograms import staleness_histogram
 from asyncjax.results.plots.lines import Panel, curves, panels
+from asyncjax.results.plots.schedules import price_map, schedule_chart, utilisation_chart
 from asyncjax.results.plots.sensitivity import step_size_sensitivity
 from asyncjax.results.plots.style import LineStyle, assign_styles, png_bytes
 from asyncjax.results.series import Series
@@ -20,7 +21,10 @@ __all__ = [
     "curves",
     "panels",
     "png_bytes",
+    "price_map",
+    "schedule_chart",
     "staleness_histogram",
     "step_size_sensitivity",
     "timeline",
+    "utilisation_chart",
 ]
