@@ -87,7 +87,7 @@ def claims_table(claimed: Claimed) -> results.Table:
         ("k and load", "k alone"),
         ("k and load, close floor", "k alone, close floor"),
     )
-    rows = []
+    rows, fixed = [], ""
     for (problem, law), costs in claimed.items():
         fixed = next(method for method in costs if method.startswith("fixed"))
         for first, second in pairs:

@@ -4,7 +4,7 @@
 
 A float of at least 0 orders like its bits read as an integer. So the largest key that is taken is
 found by halving an interval of integers, 31 times in single and 63 times in double precision: exact,
-and several times faster than a sort.
+without a sort or a gather.
 """
 
 import jax

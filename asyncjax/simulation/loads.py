@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.problems import Problem, Whole, WithoutReplacement
-from asyncjax.problems.finite_sum import BatchGradient
+from asyncjax.problems.finite_sum import BatchGradient, Loss
 from asyncjax.simulation.loop import job_key
 from asyncjax.stragglers import Policy
 
@@ -131,17 +131,23 @@ def shared_gradient(
     if not how.has_samples:
         return _of_jobs(problem, params, number, shares, workers, keys)
     rows = _drawn_rows(problem, how, keys)
-    rule: Any = problem.gradient_of
     share = jnp.sum(shares)
 
     def penalty(params: Any) -> jax.Array:
-        return share.astype(problem.data.weight.dtype) * rule.loss.penalty(params)
+        return share.astype(problem.data.weight.dtype) * _row_loss(problem).penalty(params)
 
     if how.rows_at_once is None:
         total, direction = _of_all_rows(problem, how, params, rows, shares, loads, penalty)
     else:
         total, direction = _of_used_rows(problem, how, params, rows, shares, loads, penalty)
     return total / share.astype(total.dtype), direction
+
+
+def _row_loss(problem: Problem) -> Loss:
+    """The loss of a row, of a problem that has samples."""
+    rule = problem.gradient_of
+    assert isinstance(rule, BatchGradient)
+    return rule.loss
 
 
 def _drawn_rows(problem: Problem, how: LoadRule, keys: jax.Array) -> jax.Array:
@@ -170,13 +176,13 @@ def _of_all_rows(
     penalty: Penalty,
 ) -> tuple[jax.Array, Any]:
     """One masked pass over all rows that could be asked: what is gathered depends on the key alone."""
-    data, rule = problem.data, problem.gradient_of
+    data, loss = problem.data, _row_loss(problem)
     asked = (jnp.arange(how.capacity) < loads[:, None]) & (shares != 0)[:, None]
     weight = jnp.where(asked, (shares / loads)[:, None], 0).reshape(-1)
     features, targets = data.features[rows.reshape(-1)], data.targets[rows.reshape(-1)]
 
     def total(params: Any) -> jax.Array:
-        losses = rule.loss.of_rows(params, features, targets)
+        losses = loss.of_rows(params, features, targets)
         parts = weight.astype(losses.dtype) * losses
         return jnp.sum(jnp.where(weight != 0, parts, 0)) + penalty(params)
 
@@ -193,7 +199,7 @@ def _of_used_rows(
     penalty: Penalty,
 ) -> tuple[jax.Array, Any]:
     """Only the rows that count, so many at a time: as many passes as they need."""
-    data, rule, at_once = problem.data, problem.gradient_of, how.rows_at_once
+    data, loss, at_once = problem.data, _row_loss(problem), how.rows_at_once
     assert at_once is not None
     held = jnp.where(shares != 0, loads, 0).astype(jnp.int32)
     ends = jnp.cumsum(held)
@@ -207,7 +213,7 @@ def _of_used_rows(
         features, targets = data.features[picked], data.targets[picked]
 
         def total(params: Any) -> jax.Array:
-            losses = rule.loss.of_rows(params, features, targets)
+            losses = loss.of_rows(params, features, targets)
             return jnp.sum(jnp.where(weight != 0, weight.astype(losses.dtype) * losses, 0))
 
         return jax.tree.map(jnp.add, carry, jax.value_and_grad(total)(params))
