@@ -373,7 +373,7 @@ def test_a_gradient_that_fails_at_a_worker_that_is_not_used_does_no_harm():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("at_once", [1, 5, 64])
+@pytest.mark.parametrize("at_once", [1, 5])
 def test_only_rows_that_count_give_the_same_run(at_once):
     policies = (
         stragglers.staged(k=[1, 3, N], load=[2, 5, S], updates=[3, 3, 3]),
