@@ -21,7 +21,8 @@ import optax
 from asyncjax import problems, simulation, stragglers
 from experiments import straggler_constants_report, straggler_training, straggler_walks
 from experiments.parts import Part, run_alone
-from experiments.straggler_training import COSTS, Task, at_target, bound_of
+from experiments.straggler_tasks import Task, bound_of, target_of, task
+from experiments.straggler_training import COSTS, at_target
 from experiments.straggler_walks import CONSTANTS, NOWHERE, RIGHT
 
 ROOM = 128  # stages of a policy, so that all of one kind share a compiled loop
@@ -152,12 +153,12 @@ def bench_of(settings: Settings) -> Bench:
         noise=settings.noise,
         signal=settings.signal,
     )
-    made = straggler_training.task(own, "linear")
+    made = task(own, "linear")
     return Bench(
         settings,
         made,
         straggler_training.laws(own)["scale"],
-        straggler_training.target_of(own, made),
+        target_of(own, made),
         jax.random.split(jax.random.key(settings.seed + 1), settings.seeds),
     )
 

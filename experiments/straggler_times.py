@@ -20,7 +20,8 @@ import numpy as np
 from asyncjax import clocks, problems, stragglers
 from experiments import recorded_times, straggler_training, straggler_training_report
 from experiments.parts import Part, run_alone
-from experiments.straggler_training import Method, Outcome, Task, logistic_constants
+from experiments.straggler_tasks import Task, logistic_constants
+from experiments.straggler_training import Method, Outcome
 
 N_WORKERS = 10
 
