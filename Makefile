@@ -1,11 +1,10 @@
 # One environment in .venv; every target installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-# Most of the time of the tests is compilation, and most of that optimisation: these halve it. The older emitters
-# without optimisation get the loops of the cluster's slot solver wrong (jaxlib 0.10.2), so its tests go without them.
-QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
-QUICKEST := $(QUICK) --xla_cpu_use_fusion_emitters=false
-CLUSTER := asyncjax/cluster tests/cluster tests/experiments/test_cluster_floors.py tests/experiments/test_cluster_rivals.py tests/experiments/test_cluster_traces.py
+# Most of the time of the tests is compilation, and most of that optimisation: these halve it. Tests marked `optimised` and
+# those of the cluster are optimised a little (tests/conftest.py).
+QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+	XLA_FLAGS="--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: run test check experiments bench clean
@@ -14,8 +13,7 @@ run: .venv/run  ## the main job: which way of training copes best with uneven wo
 	$(BIN)/python -m experiments.compare
 
 test: .venv/test  ## all tests and doctests
-	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 $(CLUSTER)
-	XLA_FLAGS="$(QUICKEST)" $(BIN)/python -m pytest -n 2 $(addprefix --ignore=,$(CLUSTER))
+	$(QUICKLY) $(BIN)/python -m pytest -n 2
 
 check: .venv/test  ## style and types
 	$(BIN)/ruff check

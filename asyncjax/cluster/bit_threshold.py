@@ -7,11 +7,13 @@ found by halving an interval of integers, 31 times in single and 63 times in dou
 without a sort or a gather.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-_ROW, _MOST_ROWS = 128, 16
+_EXACT = jax.lax.Precision.HIGHEST  # accelerators otherwise drop digits of single precision
 
 
 def take_cheapest(keys: Array, amounts: Array, total: Array) -> Array:
@@ -39,33 +41,28 @@ def take_cheapest(keys: Array, amounts: Array, total: Array) -> Array:
     bits = jax.lax.bitcast_convert_type(jnp.abs(keys), integer)  # abs turns -0 into 0
     largest = jax.lax.bitcast_convert_type(jnp.asarray(jnp.inf, keys.dtype), integer)
 
-    rows = list(zip(_in_rows(bits), _in_rows(amounts), strict=True))
+    one = jnp.ones((), integer)
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
-        middle = low + (high - low) // 2
-        enough = _sum_rows([jnp.where(b <= middle, a, 0) for b, a in rows]) >= total
+        middle = low + jax.lax.shift_right_logical(high - low, one)
+        counted = (bits <= middle).astype(amounts.dtype)
+        enough = jnp.dot(counted, amounts, precision=_EXACT) >= total
         return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
 
     ends = jnp.zeros((), integer), largest
     threshold, _ = jax.lax.fori_loop(0, 63 if double else 31, halve, ends)
     below = jnp.where(bits < threshold, amounts, 0)
     equal = jnp.where(bits == threshold, amounts, 0)
-    before = jnp.cumsum(equal) - equal
     rest = jnp.maximum(total - below.sum(), 0)
-    return below + jnp.clip(rest - before, 0, equal)
+    return below + jnp.clip(rest - _sum_before(equal), 0, equal)
 
 
-def _in_rows(values: Array) -> list[Array]:
-    """Cuts a vector, filled up with zeros, into at most 16 rows of one length."""
-    n_rows = min(_MOST_ROWS, -(-len(values) // _ROW))
-    filled = jnp.pad(values, (0, -len(values) % n_rows))
-    return list(filled.reshape(n_rows, -1))
-
-
-def _sum_rows(rows: list[Array]) -> Array:
-    """Sums all entries, row on row first: additions that a compiler fuses into one loop."""
-    total = rows[0]
-    for row in rows[1:]:
-        total = total + row
-    return total.sum()
+def _sum_before(values: Array) -> Array:
+    """Sums all entries before each: within rows of a square, and over the rows, as matrix products."""
+    side = math.isqrt(max(len(values) - 1, 0)) + 1
+    rows = jnp.pad(values, (0, side * side - len(values))).reshape(side, side)
+    earlier = jnp.triu(jnp.ones((side, side), values.dtype), 1)
+    within = jnp.matmul(rows, earlier, precision=_EXACT)
+    above = jnp.matmul(rows.sum(-1), earlier, precision=_EXACT)
+    return (within + above[:, None]).ravel()[: len(values)]

@@ -30,7 +30,7 @@ from asyncjax.cluster.resource_prices import price
 from asyncjax.cluster.rounding import RoundedSlot, round_randomly, round_slot
 from asyncjax.cluster.sigmoid import job_utility
 from asyncjax.cluster.slot_search import cheapest_by_slot, walk_back
-from asyncjax.cluster.slot_table import SlotTable, slot_table
+from asyncjax.cluster.slot_table import SlotTable, slot_table, spread_units
 
 _CANDIDATES = 3  # end slots that are tried
 _FEW_POINTS = (
@@ -343,10 +343,11 @@ def _whole_units(
     spread = used & ~together
     wanted = jnp.where(spread, job.crew.workers_across[column], 0)
     needed = jnp.where(spread, job.crew.servers_across[column], 0)
-    fractions = (
-        jnp.where(spread[:, None], table.workers[slots, column], 0),
-        jnp.where(spread[:, None], table.servers[slots, column], 0),
-    )
+    if settings.across:
+        units = spread_units(table, prices, job, column)[1:]
+        fractions = tuple(jnp.where(spread[:, None], own, 0) for own in units)
+    else:
+        fractions = (jnp.zeros(room.shape[:2], room.dtype),) * 2
 
     def rounded(slot: Array, *place: Array) -> RoundedSlot:
         some, few, price, room, n_workers, n_servers = place

@@ -51,6 +51,22 @@ class InsideCost(NamedTuple):
     machine: Array  # int32
 
 
+class Ends(NamedTuple):
+    """Two fills that are both optimal at one multiplier, and how they mix; `solve_pieces` makes it.
+
+    Attributes:
+        cost: float, of the mixture; inf if the units do not fit.
+        low: float, multiplier of the fill with too few servers.
+        high: float, multiplier of the fill with enough.
+        share: float, of the second in the mixture; 0 if the units do not fit.
+    """
+
+    cost: Array  # float
+    low: Array  # float
+    high: Array  # float
+    share: Array  # float
+
+
 class _Fill(NamedTuple):
     """What is best at one multiplier."""
 
@@ -58,6 +74,14 @@ class _Fill(NamedTuple):
     servers: Array  # float[H]
     cost: Array  # float
     delivered: Array  # float, servers in all
+
+
+class _End(NamedTuple):
+    """A fill without its units."""
+
+    multiplier: Array  # float
+    cost: Array  # float
+    delivered: Array  # float
 
 
 def slot_cost(
@@ -137,6 +161,34 @@ def fill_pieces(
         >>> fill_pieces(pieces, one, 3 * one, 2, 1).cost
         Array(5., dtype=float32)
     """
+    return fill_ends(
+        pieces, rent, host, n_workers, solve_pieces(pieces, rent, host, n_workers, n_servers)
+    )
+
+
+def solve_pieces(
+    pieces: Pieces, rent: Array, host: Array, n_workers: Array, n_servers: Array
+) -> Ends:
+    """Solves one slot for its cost and multipliers, without the units: a few numbers, cheap to keep.
+
+    Args:
+        pieces: what the machines hold.
+        rent: float[H], price of a worker.
+        host: float[H], price of a server.
+        n_workers: W.
+        n_servers: S.
+
+    Returns:
+        Cost and multipliers; `fill_ends` gives the units.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one = jnp.ones(1)
+        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
+        >>> ends = solve_pieces(pieces, one, 3 * one, 2, 1)
+        >>> float(ends.low), float(ends.high), float(ends.share)
+        (0.0, inf, 1.0)
+    """
     dtype = rent.dtype
     workers, servers = jnp.asarray(n_workers, dtype), jnp.asarray(n_servers, dtype)
     low, high = _ends(pieces, rent, host, workers, servers)
@@ -144,13 +196,40 @@ def fill_pieces(
     feasible = (pieces.width.sum() >= workers * slack) & (high.delivered >= servers * slack)
     tiny = float(jnp.finfo(dtype).tiny)
     share = (servers - low.delivered) / jnp.maximum(high.delivered - low.delivered, tiny)
-    share = jnp.where(servers <= low.delivered, 0, jnp.clip(share, 0, 1))
+    share = jnp.where(feasible & (servers > low.delivered), jnp.clip(share, 0, 1), 0)
+    cost = jnp.where(feasible, (1 - share) * low.cost + share * high.cost, jnp.inf)
+    return Ends(cost, low.multiplier, high.multiplier, share)
 
-    def mix(a: Array, b: Array) -> Array:
-        return jnp.where(feasible, (1 - share) * a + share * b, 0)
 
-    cost = jnp.where(feasible, mix(low.cost, high.cost), jnp.inf)
-    return SlotCost(cost, mix(low.workers, high.workers), mix(low.servers, high.servers))
+def fill_ends(pieces: Pieces, rent: Array, host: Array, n_workers: Array, ends: Ends) -> SlotCost:
+    """Fills the machines at the two multipliers of a solution, and mixes.
+
+    Args:
+        pieces: what the machines hold.
+        rent: float[H], price of a worker.
+        host: float[H], price of a server.
+        n_workers: W.
+        ends: what `solve_pieces` made of them.
+
+    Returns:
+        Cost and units.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one = jnp.ones(1)
+        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
+        >>> ends = solve_pieces(pieces, one, 3 * one, 2, 1)
+        >>> fill_ends(pieces, one, 3 * one, 2, ends).servers
+        Array([1.], dtype=float32)
+    """
+    workers = jnp.asarray(n_workers, rent.dtype)
+    low, high = (_fill(pieces, rent, host, workers, m) for m in (ends.low, ends.high))
+
+    def mix(one: Array, other: Array) -> Array:
+        mixed = (1 - ends.share) * one + ends.share * other
+        return jnp.where(jnp.isfinite(ends.cost), mixed, 0)
+
+    return SlotCost(ends.cost, mix(low.workers, high.workers), mix(low.servers, high.servers))
 
 
 def inside_cost(
@@ -195,24 +274,26 @@ def inside_cost(
 
 def _ends(
     pieces: Pieces, rent: Array, host: Array, workers: Array, servers: Array
-) -> tuple[_Fill, _Fill]:
+) -> tuple[_End, _End]:
     """Two fills with too few servers and enough, both optimal at the multiplier of their secant.
 
     Iterations 0 and 1 make the fills at m = 0 and m = infinity; all go through one copy of the code.
     """
     relative = 4 * float(jnp.finfo(rent.dtype).eps)
 
-    def goes_on(state: tuple[Array, Array, _Fill, _Fill]) -> Array:
+    def goes_on(state: tuple[Array, Array, _End, _End]) -> Array:
         done, iteration, _, _ = state
         return ~done & (iteration < _MOST_ITERATIONS)
 
-    def step(state: tuple[Array, Array, _Fill, _Fill]) -> tuple[Array, Array, _Fill, _Fill]:
+    def step(state: tuple[Array, Array, _End, _End]) -> tuple[Array, Array, _End, _End]:
         _, iteration, low, high = state
         between = high.delivered - low.delivered
         secant = (high.cost - low.cost) / jnp.where(between > 0, between, 1)
         secant = jnp.maximum(secant, 0)
         end = jnp.where(iteration == 0, 0, jnp.inf).astype(rent.dtype)
-        new = _fill(pieces, rent, host, workers, jnp.where(iteration < 2, end, secant))
+        multiplier = jnp.where(iteration < 2, end, secant)
+        filled = _fill(pieces, rent, host, workers, multiplier)
+        new = _End(multiplier, filled.cost, filled.delivered)
         gain = (low.cost - new.cost) + secant * (new.delivered - low.delivered)
         dual = low.cost + secant * (servers - low.delivered)
         optimal = (iteration >= 2) & ~(gain > relative * jnp.abs(dual))
@@ -224,13 +305,12 @@ def _ends(
         return optimal | ((iteration >= 1) & (single | short)), iteration + 1, low, high
 
     zero = jnp.zeros((), rent.dtype)
-    empty = _Fill(jnp.zeros_like(rent), jnp.zeros_like(rent), zero, zero)
-    start = jnp.zeros((), bool), jnp.zeros((), jnp.int32), empty, empty
-    _, _, low, high = jax.lax.while_loop(goes_on, step, start)
+    start = jnp.zeros((), bool), jnp.zeros((), jnp.int32), _End(zero, zero, zero)
+    _, _, low, high = jax.lax.while_loop(goes_on, step, (*start, start[2]))
     return low, high
 
 
-def _choose(first: Array, one: _Fill, other: _Fill) -> _Fill:
+def _choose(first: Array, one: _End, other: _End) -> _End:
     """The one if `first`, else the other."""
     return jax.tree.map(lambda a, b: jnp.where(first, a, b), one, other)
 

@@ -6,15 +6,15 @@ Slots before the arrival and amounts with W > F cannot run, and are most of the 
 the rest only. Their bounds are data, so one program serves all jobs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from asyncjax.cluster.episode import JobRow
-from asyncjax.cluster.pieces import hull_pieces, plain_pieces
-from asyncjax.cluster.slot_solver import SlotCost, fill_pieces, inside_cost
+from asyncjax.cluster.pieces import Pieces, hull_pieces, plain_pieces
+from asyncjax.cluster.slot_solver import Ends, SlotCost, fill_ends, inside_cost, solve_pieces
 
 
 class SlotTable(NamedTuple):
@@ -24,16 +24,16 @@ class SlotTable(NamedTuple):
         cost: float[T, Q], inf where the amount cannot be trained.
         on_one: bool[T, Q], whether on one machine; preferred at equal cost.
         machine: int32[T, Q], that machine.
-        workers: float[T, Q, H], workers with fractions, if spread.
-        servers: float[T, Q, H], servers.
+        ends: float[T, Q] each, what gives the units if spread; see `spread_units`.
+        pieces: [T, H, P], what the machines hold for this job.
         overflow: bool, whether a static shape was too small for an exact answer.
     """
 
     cost: Array  # float[T, Q]
     on_one: Array  # bool[T, Q]
     machine: Array  # int32[T, Q]
-    workers: Array  # float[T, Q, H]
-    servers: Array  # float[T, Q, H]
+    ends: Ends  # float[T, Q] each
+    pieces: Pieces  # [T, H, P]
     overflow: Array  # bool
 
 
@@ -74,21 +74,15 @@ def slot_table(
         >>> table.cost.tolist()[0][:4]
         [6.0, 6.0, inf, inf]
     """
-    n_slots, n_machines, _ = room.shape
-    n_parts = len(job.crew.workers_across)
-    shape = (n_slots, n_parts)
-    no = jnp.zeros((), bool)
-    spread = SlotCost(
-        jnp.full(shape, jnp.inf, room.dtype),
-        jnp.zeros((*shape, n_machines), room.dtype),
-        jnp.zeros((*shape, n_machines), room.dtype),
-    )
-    overflow = no
+    n_slots, n_parts = len(room), len(job.crew.workers_across)
+    holds = _pieces(room, job, hull_points, pieces)
+    ends, overflow = _nowhere((n_slots, n_parts), room.dtype), jnp.zeros((), bool)
     if across:
-        spread, overflow = _spread(prices, room, job, hull_points, pieces, lanes)
+        ends = _spread(prices, holds, job, lanes)
+        overflow = (holds.overflow & (jnp.arange(n_slots) >= job.arrival)).any()
     if not inside:
-        nowhere = jnp.zeros(shape, jnp.int32)
-        return SlotTable(spread.cost, nowhere > 0, nowhere, *spread[1:], overflow)
+        no = jnp.zeros((n_slots, n_parts), jnp.int32)
+        return SlotTable(ends.cost, no > 0, no, ends, holds, overflow)
     by_amount = jax.vmap(inside_cost, in_axes=(None, None, None, None, 0, 0))
     by_slot = jax.vmap(by_amount, in_axes=(0, 0, None, None, None, None))
     workers, servers = (
@@ -97,16 +91,62 @@ def slot_table(
     one = by_slot(prices, room, job.worker, job.server, workers, servers)
     runs = (workers <= job.batch) & (jnp.arange(n_slots) >= job.arrival)[:, None]
     cost = jnp.where(runs, one.cost, jnp.inf)
-    on_one = jnp.isfinite(cost) & (cost <= spread.cost)
-    return SlotTable(jnp.minimum(cost, spread.cost), on_one, one.machine, *spread[1:], overflow)
+    on_one = jnp.isfinite(cost) & (cost <= ends.cost)
+    return SlotTable(jnp.minimum(cost, ends.cost), on_one, one.machine, ends, holds, overflow)
 
 
-def _spread(
-    prices: Array, room: Array, job: JobRow, hull_points: int, pieces: int, lanes: int
-) -> tuple[SlotCost, Array]:
-    """Costs and units across machines, [T, Q] and [T, Q, H], for live slots and amounts only."""
-    n_slots, n_machines, _ = room.shape
-    n_parts = len(job.crew.workers_across)
+def spread_units(table: SlotTable, prices: Array, job: JobRow, column: Array) -> SlotCost:
+    """Gives the units of one amount in every slot, as if spread over machines.
+
+    Args:
+        table: the job's table.
+        prices: float[T, H, R], those the table was made with.
+        job: the job.
+        column: int[T], amount less one.
+
+    Returns:
+        Cost float[T] and units float[T, H], with fractions.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from asyncjax import cluster
+        >>> episode = cluster.prepare(*cluster.workloads.tiny(0), n_slots=4, parts=8)
+        >>> job = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], episode.jobs)
+        >>> prices, room = jnp.ones((4, 2, 2)), jnp.broadcast_to(episode.capacity, (4, 2, 2))
+        >>> table = slot_table(prices, room, job, hull_points=8)
+        >>> spread_units(table, prices, job, jnp.zeros(4, int)).workers.sum(-1).tolist()
+        [2.0, 2.0, 2.0, 2.0]
+    """
+    rent, host = (prices * job.worker).sum(-1), (prices * job.server).sum(-1)
+    asked = jnp.asarray(job.crew.workers_across)[column]
+    ends = jax.tree.map(lambda leaf: leaf[jnp.arange(len(column)), column], table.ends)
+    return jax.vmap(fill_ends)(table.pieces, rent, host, asked, ends)
+
+
+def _pieces(room: Array, job: JobRow, hull_points: int, most_pieces: int) -> Pieces:
+    """What the machines hold in every slot, [T, H, P]."""
+
+    def slot(room: Array) -> Pieces:
+        if not hull_points:
+            return plain_pieces(room, job.worker, job.server)
+        points = {"most_pieces": most_pieces, "cut": True}
+        return hull_pieces(room, job.worker, job.server, hull_points, **points)
+
+    return jax.vmap(slot)(room)
+
+
+def _nowhere(shape: tuple[int, ...], dtype: Any) -> Ends:
+    """No amount fits in any slot."""
+    zero = jnp.zeros(shape, dtype)
+    return Ends(jnp.full(shape, jnp.inf, dtype), zero, zero, zero)
+
+
+def _spread(prices: Array, holds: Pieces, job: JobRow, lanes: int) -> Ends:
+    """Costs across machines, [T, Q], for live slots and amounts only.
+
+    The loop carries a few numbers an entry, since under `vmap` all that is carried is copied every time.
+    """
+    n_slots, n_parts = len(prices), len(job.crew.workers_across)
     lanes = min(lanes, n_parts)
     padding = -n_parts % lanes
     most = jnp.iinfo(jnp.int32).max
@@ -115,43 +155,24 @@ def _spread(
         for units in (job.crew.workers_across, job.crew.servers_across)
     )
     live = (workers <= job.batch).sum()  # a prefix, since units rise with the amount
+    chunks = (live + lanes - 1) // lanes
     rent, host = (prices * job.worker).sum(-1), (prices * job.server).sum(-1)
-    shape = (n_slots, n_parts + padding)
-    table = SlotCost(
-        jnp.full(shape, jnp.inf, room.dtype),
-        jnp.zeros((*shape, n_machines), room.dtype),
-        jnp.zeros((*shape, n_machines), room.dtype),
-    )
+    solve = jax.vmap(solve_pieces, in_axes=(None, None, None, 0, 0))
 
-    def slot(t: Array, state: tuple[SlotCost, Array]) -> tuple[SlotCost, Array]:
-        table, overflow = state
-        place = (
-            hull_pieces(room[t], job.worker, job.server, hull_points, most_pieces=pieces, cut=True)
-            if hull_points
-            else plain_pieces(room[t], job.worker, job.server)
-        )
+    def some(number: Array, table: Ends) -> Ends:
+        slot = (job.arrival + number // chunks).astype(jnp.int32)
+        first = (number % chunks * lanes).astype(jnp.int32)
+        here = jax.tree.map(lambda leaf: leaf[slot], holds)
+        asked = (jax.lax.dynamic_slice(x, (first,), (lanes,)) for x in (workers, servers))
+        found = solve(here, rent[slot], host[slot], *asked)
+        runs = first + jnp.arange(lanes) < live
+        found = found._replace(cost=jnp.where(runs, found.cost, jnp.inf))
 
-        def some(chunk: Array, table: SlotCost) -> SlotCost:
-            first = (chunk * lanes).astype(jnp.int32)
-            asked = (jax.lax.dynamic_slice(x, (first,), (lanes,)) for x in (workers, servers))
-            fill = jax.vmap(fill_pieces, in_axes=(None, None, None, 0, 0))
-            found = fill(place, rent[t], host[t], *asked)
-            runs = first + jnp.arange(lanes) < live
-            found = found._replace(cost=jnp.where(runs, found.cost, jnp.inf))
+        def put(whole: Array, part: Array) -> Array:
+            return jax.lax.dynamic_update_slice(whole, part[None], (slot, first))
 
-            def put(whole: Array, part: Array) -> Array:
-                corner = (
-                    t.astype(jnp.int32),
-                    first,
-                    *(jnp.zeros((), first.dtype),) * (whole.ndim - 2),
-                )
-                return jax.lax.dynamic_update_slice(whole, part[None], corner)
+        return jax.tree.map(put, table, found)
 
-            return jax.tree.map(put, table, found)
-
-        chunks = (live + lanes - 1) // lanes
-        return jax.lax.fori_loop(0, chunks, some, table), overflow | place.overflow
-
-    start = table, jnp.zeros((), bool)
-    table, overflow = jax.lax.fori_loop(job.arrival, n_slots, slot, start)
-    return jax.tree.map(lambda whole: whole[:, :n_parts], table), overflow
+    table = _nowhere((n_slots, n_parts + padding), prices.dtype)
+    table = jax.lax.fori_loop(0, (n_slots - job.arrival) * chunks, some, table)
+    return jax.tree.map(lambda whole: whole[:, :n_parts], table)

@@ -114,11 +114,12 @@ def mean_gradient(
         Losses float[m, b], zero where there is no unit; the mean gradient, zero without any unit.
 
     Example:
+        >>> from functools import partial
         >>> from asyncjax import problems
         >>> problem = problems.least_squares(
         ...     jnp.eye(2), jnp.array([1.0, 3.0]), n_workers=1, batch=problems.cyclic(1))
-        >>> losses, gradient = mean_gradient(
-        ...     problem, jax.random.key(0), problem.params, jnp.array([[1, -1, 0]]), jnp.int32(0))
+        >>> mean = jax.jit(partial(mean_gradient, problem, jax.random.key(0)))
+        >>> losses, gradient = mean(problem.params, jnp.array([[1, -1, 0]]), jnp.int32(0))
         >>> losses.tolist(), gradient.tolist()
         ([[4.5, 0.0, 0.5]], [-0.5, -1.5])
     """
@@ -164,13 +165,14 @@ def projected_step(
         Losses float[m, b], zero at padding; the mean gradient; the state.
 
     Example:
+        >>> from functools import partial
         >>> from asyncjax import orders, problems
         >>> problem = problems.least_squares(
         ...     jnp.eye(2), jnp.array([1.0, 3.0]), n_workers=1, batch=problems.cyclic(1))
         >>> projected = orders.pair_balanced_by_projection(2, problem.params)
-        >>> losses, gradient, state = projected_step(
-        ...     problem, projected, jax.random.key(0), problem.params, projected.order.init(jax.random.key(0)),
-        ...     jnp.arange(2), jnp.array([[1, 0]]), jnp.int32(0))
+        >>> step = jax.jit(partial(projected_step, problem, projected, jax.random.key(0)))
+        >>> begun, visits = projected.order.init(jax.random.key(0)), jnp.array([[1, 0]])
+        >>> losses, gradient, state = step(problem.params, begun, jnp.arange(2), visits, jnp.int32(0))
         >>> gradient.tolist(), projected.direction(state).tolist(), state.signs.tolist()
         ([-0.5, -1.5], [1.0, -3.0], [1, -1])
     """

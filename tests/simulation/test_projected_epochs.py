@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -214,9 +215,8 @@ def test_an_unpaired_unit_leaves_the_running_sum_as_it_was(n_workers, float64):
     visits = np.atleast_2d(order.order.permutation(state))
     positions = jnp.array([6, 7, 8, 9])
     units = jnp.asarray(visits[:, [6, 6, 6, 6]])
-    losses, gradient, state = projected_steps.projected_step(
-        problem, order, KEY, params, state, positions, units, jnp.int32(0)
-    )
+    step = jax.jit(partial(projected_steps.projected_step, problem, order, KEY))
+    losses, gradient, state = step(params, state, positions, units, jnp.int32(0))
     explicit = projected_oracle.logistic_gradient(*data_of(n_workers, 7), L2)
     wanted = [explicit(np.ones(D), j, visits[j, 6]) for j in range(n_workers)]
     assert np.array_equal(order.direction(state), before)

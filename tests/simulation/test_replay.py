@@ -171,15 +171,17 @@ def test_a_job_keeps_its_key_whatever_the_rule():
 
     problem = problems.from_gradient(jnp.zeros(3), gradient)
     key = jax.random.key(7)
+
+    @jax.jit
+    @jax.vmap
+    def noise(worker, job):
+        return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, worker), job), (3,))
+
     for rule in ("pure", "buffered 3", "synchronous 4"):
         trace = trace_of(rule)
-        noise = [
-            w
-            * np.asarray(jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, i), j), (3,)))
-            for i, j, w in zip(trace.worker, trace.job, columns(trace).weight, strict=True)
-        ]
+        drawn = np.asarray(noise(trace.worker, trace.job)) * columns(trace).weight[:, None]
         run = simulation.replay(problem, trace, optax.sgd(1.0), key=key)
-        np.testing.assert_allclose(run.params, -np.sum(noise, axis=0), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(run.params, -drawn.sum(axis=0), rtol=0, atol=1e-12)
 
 
 def test_losses_of_the_jobs_are_recorded_without_an_objective():

@@ -22,9 +22,11 @@ def plain_finish(compute, lengths, rates, leave):
     """Job j of worker i at power rates (segments repeated), never after the worker has left."""
 
     def finish(i, j, start):
-        work, now = compute[i, j % compute.shape[1]], 0.0
-        if np.isinf(work):
+        work = compute[i, j % compute.shape[1]]
+        if np.isinf(work) or np.isinf(start):
             return np.inf
+        rounds = int(start // lengths[i].sum())  # whole ones before the start change nothing
+        now = rounds * lengths[i].sum()
         for m in range(100_000):
             segment = m % lengths.shape[1]
             end, rate = now + lengths[i, segment], rates[i, segment]
