@@ -155,3 +155,23 @@ def spread(value: Parameter, n_workers: int) -> Parameter:
 def namespace(*arrays: Parameter) -> ModuleType:
     """Module to compute moments in: `jax.numpy` if any array is a JAX array, else `numpy`."""
     return jnp if any(isinstance(array, jax.Array) for array in arrays) else np
+
+
+def unshared(tree: Any) -> Any:
+    """Copies the NumPy arrays of a tree, to be used in another precision than before.
+
+    JAX remembers, by identity, what it made of an array that a compiled function closed over, and gives it to later
+    programs too: single precision where double was asked for, which they refuse.
+
+    Args:
+        tree: a clock, or anything with arrays.
+
+    Returns:
+        The same tree; arrays of JAX are not copied.
+
+    Example:
+        >>> rates = np.ones(2)
+        >>> unshared({"rates": rates})["rates"] is rates
+        False
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)

@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.parameters import unshared
 from asyncjax.clocks.power import Power
 from asyncjax.clocks.streams import POWER_STREAM
 
@@ -157,6 +158,7 @@ def timelines(clock: Clock, key: Array | None, *, draw: Draw = draw_totals) -> l
     Reference:
         Tyurin (2024), arXiv 2408.04929: universal computation model.
     """
+    clock = unshared(clock)
     keys = [_length_keys(power, key, number) for number, power in enumerate(clock.powers)]
     tables = [np.asarray(power.rates, np.float64) for power in clock.powers]
 

@@ -25,7 +25,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.parameters import check_load
+from asyncjax.clocks.parameters import check_load, unshared
 from asyncjax.stragglers.arguments import check_counts, real
 from asyncjax.stragglers.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.completion import mean_table
@@ -193,7 +193,7 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
     check_times(times)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(times)):
         raise TypeError("times must be concrete: a plan is made on the host, outside jit and vmap.")
-    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), times)
+    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), unshared(times))
     with jax.enable_x64(True):
         return np.asarray(mean_table(wide, np.asarray(loads, np.float64)))
 

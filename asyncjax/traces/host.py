@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.clocks import Clock, Times, timelines
+from asyncjax.clocks.parameters import unshared
 
 Finish = Callable[[float], float]
 
@@ -85,7 +86,7 @@ class DurationBlocks:
     """
 
     def __init__(self, clock: Clock, key: jax.Array | None, load: float = 1.0) -> None:
-        self.clock, self.key, self._load = clock, key, load
+        self.clock, self.key, self._load = unshared(clock), key, load
 
     def draw(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
         """Blocks number ``block[l]`` of workers ``worker[l]``.
