@@ -41,13 +41,13 @@ def take_cheapest(keys: Array, amounts: Array, total: Array) -> Array:
     bits = jax.lax.bitcast_convert_type(jnp.abs(keys), integer)  # abs turns -0 into 0
     largest = jax.lax.bitcast_convert_type(jnp.asarray(jnp.inf, keys.dtype), integer)
 
-    one = jnp.ones((), integer)
+    one, ones = jnp.ones((), integer), jnp.ones_like(amounts)
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = low + jax.lax.shift_right_logical(high - low, one)
-        counted = (bits <= middle).astype(amounts.dtype)
-        enough = jnp.dot(counted, amounts, precision=_EXACT) >= total
+        counted = jnp.where(bits <= middle, amounts, 0)
+        enough = jnp.dot(counted, ones, precision=_EXACT) >= total  # of many at once, one product
         return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
 
     ends = jnp.zeros((), integer), largest

@@ -22,6 +22,7 @@ from asyncjax.cluster.machines_and_jobs import Jobs, Machines
 from asyncjax.cluster.outcomes import total_utility
 from asyncjax.cluster.primal_dual import Search, pd_ors_episode, pd_ors_program, schedule_of, search
 
+_TOGETHER = 64  # episodes in one vmap; their tables are held at once
 _HALF_DECADES = np.arange(-14, -3) / 2  # of the default floors, relative to the highest price
 
 
@@ -60,8 +61,7 @@ def choose_floor(
         parts: as in `pd_ors`.
         hull: as in `pd_ors`.
         inside: as in `pd_ors`.
-        together: episodes in one `vmap`; None for one on a CPU, where lanes wait for the slowest, and
-            all on an accelerator.
+        together: episodes in one `vmap`; None for at most 64.
 
     Returns:
         The floor for `pd_ors(low=...)`, and what each floor earned.
@@ -89,8 +89,7 @@ def choose_floor(
         raise ValueError(f"lows must be positive numbers, at least one, got {lows}.")
     settings = _settings(past, n_slots, hull, inside)
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
-    on_cpu = jax.default_backend() == "cpu"
-    width = count("together", together) if together is not None else 1 if on_cpu else len(grid)
+    width = min(_TOGETHER, len(grid)) if together is None else count("together", together)
     found = _study(grid, settings, width)
     if any(np.asarray(one.overflow).any() for one in found):
         found = _study(grid, settings._replace(pieces=settings.hull_points), width)

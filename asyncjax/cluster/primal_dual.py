@@ -36,7 +36,7 @@ _CANDIDATES = 3  # end slots that are tried
 _FEW_POINTS = (
     32  # of a hull; up to there, machines with room for more workers than a batch are not cut
 )
-_FEW_PIECES = 8  # of a hull; 6 are the most that are usual, and the host starts again with more
+_FEW_PIECES = 6  # of a hull; the most seen, and the host starts again with more
 
 
 class Search(NamedTuple):
@@ -49,7 +49,6 @@ class Search(NamedTuple):
         inside: whether a job may stand on one machine at the rate inside it.
         across: whether it may spread over machines.
         draws: random roundings to try; 0 for the deterministic one.
-        lanes: amounts that are solved together.
     """
 
     n_slots: int
@@ -58,7 +57,6 @@ class Search(NamedTuple):
     inside: bool = True
     across: bool = True
     draws: int = 0
-    lanes: int = 4
 
 
 class _Plan(NamedTuple):
@@ -291,7 +289,6 @@ def _decide(
         pieces=settings.pieces,
         inside=settings.inside,
         across=settings.across,
-        lanes=settings.lanes,
     )
     nothing = jnp.zeros((settings.n_slots, 1), prices.dtype)
     best, choice = cheapest_by_slot(jnp.concatenate([nothing, table.cost], axis=1))

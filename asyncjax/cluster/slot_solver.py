@@ -13,7 +13,7 @@ enough; the secant between their costs gives the next m, until both ends are opt
 of the two ends that delivers S is the solution; it is feasible in every iteration.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,22 @@ class _End(NamedTuple):
     multiplier: Array  # float
     cost: Array  # float
     delivered: Array  # float
+
+
+class Progress(NamedTuple):
+    """How far a solution has come; `begun` makes it and `advanced` brings it on.
+
+    Attributes:
+        done: bool, whether both fills are optimal at the multiplier of their secant.
+        iteration: int32.
+        low: a fill with too few servers.
+        high: a fill with enough.
+    """
+
+    done: Array  # bool
+    iteration: Array  # int32
+    low: _End
+    high: _End
 
 
 def slot_cost(
@@ -189,12 +205,108 @@ def solve_pieces(
         >>> float(ends.low), float(ends.high), float(ends.share)
         (0.0, inf, 1.0)
     """
-    dtype = rent.dtype
-    workers, servers = jnp.asarray(n_workers, dtype), jnp.asarray(n_servers, dtype)
-    low, high = _ends(pieces, rent, host, workers, servers)
-    slack = 1 - (1e-12 if dtype == jnp.float64 else 1e-5)
+    workers, servers = (jnp.asarray(number, rent.dtype) for number in (n_workers, n_servers))
+
+    def goes_on(state: Progress) -> Array:
+        return ~state.done
+
+    def step(state: Progress) -> Progress:
+        return advanced(state, pieces, rent, host, workers, servers)
+
+    found = jax.lax.while_loop(goes_on, step, begun(rent.dtype))
+    return ends_of(found, pieces, workers, servers)
+
+
+def begun(dtype: Any) -> Progress:
+    """Starts a solution.
+
+    Args:
+        dtype: of the costs.
+
+    Returns:
+        A state without any fill.
+
+    Example:
+        >>> import numpy as np
+        >>> bool(begun(np.float32).done)
+        False
+    """
+    zero = jnp.zeros((), dtype)
+    empty = _End(zero, zero, zero)
+    return Progress(jnp.zeros((), bool), jnp.zeros((), jnp.int32), empty, empty)
+
+
+def advanced(
+    state: Progress, pieces: Pieces, rent: Array, host: Array, workers: Array, servers: Array
+) -> Progress:
+    """Makes one more fill, and replaces one end by it or finds that both are optimal.
+
+    Iterations 0 and 1 make the fills at m = 0 and m = infinity; all go through one copy of the code.
+
+    Args:
+        state: how far the solution is.
+        pieces: what the machines hold.
+        rent: float[H], price of a worker.
+        host: float[H], price of a server.
+        workers: float, W.
+        servers: float, S.
+
+    Returns:
+        The next state.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one = jnp.ones(1)
+        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
+        >>> state = advanced(begun(one.dtype), pieces, one, 3 * one, jnp.float32(2), jnp.float32(1))
+        >>> float(state.low.cost), float(state.low.delivered)
+        (2.0, 0.0)
+    """
+    _, iteration, low, high = state
+    relative = 4 * float(jnp.finfo(rent.dtype).eps)
+    between = high.delivered - low.delivered
+    secant = (high.cost - low.cost) / jnp.where(between > 0, between, 1)
+    secant = jnp.maximum(secant, 0)
+    end = jnp.where(iteration == 0, 0, jnp.inf).astype(rent.dtype)
+    multiplier = jnp.where(iteration < 2, end, secant)
+    filled = _fill(pieces, rent, host, workers, multiplier)
+    new = _End(multiplier, filled.cost, filled.delivered)
+    gain = (low.cost - new.cost) + secant * (new.delivered - low.delivered)
+    dual = low.cost + secant * (servers - low.delivered)
+    optimal = (iteration >= 2) & ~(gain > relative * jnp.abs(dual))
+    enough = jnp.where(iteration < 2, iteration == 1, new.delivered >= servers)
+    low = _choose(optimal | enough, low, new)
+    high = _choose(optimal | ~enough, high, new)
+    single = (servers <= low.delivered) | (high.delivered <= low.delivered)
+    short = high.delivered < servers
+    iteration += 1
+    done = optimal | ((iteration >= 2) & (single | short)) | (iteration >= _MOST_ITERATIONS)
+    return Progress(done, iteration, low, high)
+
+
+def ends_of(state: Progress, pieces: Pieces, workers: Array, servers: Array) -> Ends:
+    """Reads the solution off a finished state.
+
+    Args:
+        state: a state that is done.
+        pieces: what the machines hold.
+        workers: float, W.
+        servers: float, S.
+
+    Returns:
+        Cost and multipliers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> one, zero = jnp.ones(1), jnp.zeros(())
+        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
+        >>> ends_of(begun(one.dtype), pieces, jnp.float32(9), zero).cost
+        Array(inf, dtype=float32)
+    """
+    _, _, low, high = state
+    slack = 1 - (1e-12 if workers.dtype == jnp.float64 else 1e-5)
     feasible = (pieces.width.sum() >= workers * slack) & (high.delivered >= servers * slack)
-    tiny = float(jnp.finfo(dtype).tiny)
+    tiny = float(jnp.finfo(workers.dtype).tiny)
     share = (servers - low.delivered) / jnp.maximum(high.delivered - low.delivered, tiny)
     share = jnp.where(feasible & (servers > low.delivered), jnp.clip(share, 0, 1), 0)
     cost = jnp.where(feasible, (1 - share) * low.cost + share * high.cost, jnp.inf)
@@ -270,44 +382,6 @@ def inside_cost(
     cost = jnp.where(fits, (price * use).sum(-1), jnp.inf)
     machine = jnp.argmin(cost)
     return InsideCost(cost[machine], machine.astype(jnp.int32))
-
-
-def _ends(
-    pieces: Pieces, rent: Array, host: Array, workers: Array, servers: Array
-) -> tuple[_End, _End]:
-    """Two fills with too few servers and enough, both optimal at the multiplier of their secant.
-
-    Iterations 0 and 1 make the fills at m = 0 and m = infinity; all go through one copy of the code.
-    """
-    relative = 4 * float(jnp.finfo(rent.dtype).eps)
-
-    def goes_on(state: tuple[Array, Array, _End, _End]) -> Array:
-        done, iteration, _, _ = state
-        return ~done & (iteration < _MOST_ITERATIONS)
-
-    def step(state: tuple[Array, Array, _End, _End]) -> tuple[Array, Array, _End, _End]:
-        _, iteration, low, high = state
-        between = high.delivered - low.delivered
-        secant = (high.cost - low.cost) / jnp.where(between > 0, between, 1)
-        secant = jnp.maximum(secant, 0)
-        end = jnp.where(iteration == 0, 0, jnp.inf).astype(rent.dtype)
-        multiplier = jnp.where(iteration < 2, end, secant)
-        filled = _fill(pieces, rent, host, workers, multiplier)
-        new = _End(multiplier, filled.cost, filled.delivered)
-        gain = (low.cost - new.cost) + secant * (new.delivered - low.delivered)
-        dual = low.cost + secant * (servers - low.delivered)
-        optimal = (iteration >= 2) & ~(gain > relative * jnp.abs(dual))
-        enough = jnp.where(iteration < 2, iteration == 1, new.delivered >= servers)
-        low = _choose(optimal | enough, low, new)
-        high = _choose(optimal | ~enough, high, new)
-        single = (servers <= low.delivered) | (high.delivered <= low.delivered)
-        short = high.delivered < servers
-        return optimal | ((iteration >= 1) & (single | short)), iteration + 1, low, high
-
-    zero = jnp.zeros((), rent.dtype)
-    start = jnp.zeros((), bool), jnp.zeros((), jnp.int32), _End(zero, zero, zero)
-    _, _, low, high = jax.lax.while_loop(goes_on, step, (*start, start[2]))
-    return low, high
 
 
 def _choose(first: Array, one: _End, other: _End) -> _End:

@@ -2,11 +2,11 @@
 
     cost[t, q] = min(spread over machines, if W <= F;   on one machine, if W_inside <= F)
 
-Slots before the arrival and amounts with W > F cannot run, and are most of the table: loops run over
-the rest only. Their bounds are data, so one program serves all jobs.
+Slots before the arrival and amounts with W > F cannot run, and are most of the table: only the rest is
+solved (`slot_queue`). What is live is data, so one program serves all jobs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from jax import Array
 
 from asyncjax.cluster.episode import JobRow
 from asyncjax.cluster.pieces import Pieces, hull_pieces, plain_pieces
-from asyncjax.cluster.slot_solver import Ends, SlotCost, fill_ends, inside_cost, solve_pieces
+from asyncjax.cluster.slot_queue import Problems, nothing, solve_queue
+from asyncjax.cluster.slot_solver import Ends, SlotCost, fill_ends, inside_cost
 
 
 class SlotTable(NamedTuple):
@@ -43,10 +44,9 @@ def slot_table(
     job: JobRow,
     *,
     hull_points: int = 0,
-    pieces: int = 8,
+    pieces: int = 6,
     inside: bool = True,
     across: bool = True,
-    lanes: int = 4,
 ) -> SlotTable:
     """Computes the costs of every amount of a job in every slot; pure, for `jit` and `vmap`.
 
@@ -59,7 +59,6 @@ def slot_table(
         pieces: static room for the pieces of a hull.
         inside: whether the job may stand on one machine; static.
         across: whether it may spread; static.
-        lanes: amounts that are solved together; static, no effect on the result.
 
     Returns:
         The table.
@@ -76,9 +75,14 @@ def slot_table(
     """
     n_slots, n_parts = len(room), len(job.crew.workers_across)
     holds = _pieces(room, job, hull_points, pieces)
-    ends, overflow = _nowhere((n_slots, n_parts), room.dtype), jnp.zeros((), bool)
+    ends, overflow = (
+        jax.tree.map(
+            lambda leaf: leaf.reshape(n_slots, n_parts), nothing(n_slots * n_parts, room.dtype)
+        ),
+        jnp.zeros((), bool),
+    )
     if across:
-        ends = _spread(prices, holds, job, lanes)
+        ends = _spread(prices, holds, job)
         overflow = (holds.overflow & (jnp.arange(n_slots) >= job.arrival)).any()
     if not inside:
         no = jnp.zeros((n_slots, n_parts), jnp.int32)
@@ -135,44 +139,21 @@ def _pieces(room: Array, job: JobRow, hull_points: int, most_pieces: int) -> Pie
     return jax.vmap(slot)(room)
 
 
-def _nowhere(shape: tuple[int, ...], dtype: Any) -> Ends:
-    """No amount fits in any slot."""
-    zero = jnp.zeros(shape, dtype)
-    return Ends(jnp.full(shape, jnp.inf, dtype), zero, zero, zero)
-
-
-def _spread(prices: Array, holds: Pieces, job: JobRow, lanes: int) -> Ends:
-    """Costs across machines, [T, Q], for live slots and amounts only.
-
-    The loop carries a few numbers an entry, since under `vmap` all that is carried is copied every time.
-    """
-    n_slots, n_parts = len(prices), len(job.crew.workers_across)
-    lanes = min(lanes, n_parts)
-    padding = -n_parts % lanes
-    most = jnp.iinfo(jnp.int32).max
+def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
+    """Costs across machines, [T, Q], for live slots and amounts only."""
+    shape = n_slots, n_parts = len(prices), len(job.crew.workers_across)
     workers, servers = (
-        jnp.pad(units, (0, padding), constant_values=most)
+        jnp.broadcast_to(jnp.asarray(units), shape).ravel()
         for units in (job.crew.workers_across, job.crew.servers_across)
     )
-    live = (workers <= job.batch).sum()  # a prefix, since units rise with the amount
-    chunks = (live + lanes - 1) // lanes
-    rent, host = (prices * job.worker).sum(-1), (prices * job.server).sum(-1)
-    solve = jax.vmap(solve_pieces, in_axes=(None, None, None, 0, 0))
-
-    def some(number: Array, table: Ends) -> Ends:
-        slot = (job.arrival + number // chunks).astype(jnp.int32)
-        first = (number % chunks * lanes).astype(jnp.int32)
-        here = jax.tree.map(lambda leaf: leaf[slot], holds)
-        asked = (jax.lax.dynamic_slice(x, (first,), (lanes,)) for x in (workers, servers))
-        found = solve(here, rent[slot], host[slot], *asked)
-        runs = first + jnp.arange(lanes) < live
-        found = found._replace(cost=jnp.where(runs, found.cost, jnp.inf))
-
-        def put(whole: Array, part: Array) -> Array:
-            return jax.lax.dynamic_update_slice(whole, part[None], (slot, first))
-
-        return jax.tree.map(put, table, found)
-
-    table = _nowhere((n_slots, n_parts + padding), prices.dtype)
-    table = jax.lax.fori_loop(0, (n_slots - job.arrival) * chunks, some, table)
-    return jax.tree.map(lambda whole: whole[:, :n_parts], table)
+    slot = jnp.repeat(jnp.arange(n_slots, dtype=jnp.int32), n_parts)
+    asked = Problems(
+        pieces=holds._replace(overflow=jnp.zeros(n_slots, bool)),
+        rent=(prices * job.worker).sum(-1),
+        host=(prices * job.server).sum(-1),
+        slot=slot,
+        workers=workers.astype(prices.dtype),
+        servers=servers.astype(prices.dtype),
+        live=(workers <= job.batch) & (slot >= job.arrival),
+    )
+    return jax.tree.map(lambda leaf: leaf.reshape(shape), solve_queue(asked))

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from asyncjax import cluster
 from asyncjax.cluster.bit_threshold import take_cheapest
 from asyncjax.cluster.pieces import hull_pieces, plain_pieces
+from asyncjax.cluster.slot_queue import Problems, solve_queue
+from asyncjax.cluster.slot_solver import solve_pieces
 from tests.oracles import cluster as oracle
 
 H, R, POINTS = 6, 3, 24
@@ -145,6 +147,45 @@ def test_costs_equal_those_of_highs_over_20_decades(float64, plain, hull, scale)
             is_feasible(slot, found, 1e-9)
             bound = oracle.dual_bound(*slot, kind=kind)
             assert bound * (1 - 1e-9) <= found.cost <= bound * (1 + 1e-9)
+
+
+def test_a_queue_gives_what_each_problem_gives_alone(float64):
+    rng = np.random.default_rng(0)
+    worker, server = np.array([1.0, 2.0, 0.0]), np.array([0.0, 1.0, 3.0])
+    room, price = rng.uniform(0, 23, (2, 3, 4, H, R)), 10.0 ** rng.uniform(-9, 0, (2, 3, 4, H, R))
+    n_problems = 40
+    asked = Problems(
+        pieces=jax.vmap(jax.vmap(jax.vmap(lambda room: plain_pieces(room, worker, server))))(room),
+        rent=jnp.asarray((price * worker).sum(-1)),
+        host=jnp.asarray((price * server).sum(-1)),
+        slot=jnp.asarray(rng.integers(0, 4, (2, 3, n_problems)), jnp.int32),
+        workers=jnp.asarray(rng.integers(0, 25, (2, 3, n_problems)), float),
+        servers=jnp.asarray(rng.integers(0, 12, (2, 3, n_problems)), float),
+        live=jnp.asarray(rng.random((2, 3, n_problems)) < 0.4).at[0, 1].set(False),
+    )
+    found = jax.jit(jax.vmap(jax.vmap(solve_queue)))(asked)
+    alone = jax.jit(solve_queue)
+
+    def solve_all(asked):
+        place = jax.tree.map(lambda leaf: leaf[asked.slot], (asked.pieces, asked.rent, asked.host))
+        return jax.vmap(solve_pieces)(*place, asked.workers, asked.servers)
+
+    one_by_one = jax.jit(jax.vmap(jax.vmap(solve_all)))(asked)
+    live = np.asarray(asked.live)
+    assert np.isinf(found.cost[~live]).all()
+    assert 0.2 < np.isfinite(found.cost[live]).mean() < 1
+    np.testing.assert_allclose(found.cost[live], one_by_one.cost[live], rtol=1e-12)
+    np.testing.assert_allclose(found.share[live], one_by_one.share[live], rtol=1e-9, atol=1e-12)
+    member = alone(jax.tree.map(lambda leaf: leaf[1, 2], asked))
+    np.testing.assert_allclose(member.cost, found.cost[1, 2], rtol=1e-12)
+    shared = jax.jit(jax.vmap(lambda rent: solve_queue(asked_of(asked, rent))))
+    scaled = shared(jnp.stack([asked.rent[0, 0], asked.rent[0, 0]]))
+    np.testing.assert_allclose(scaled.cost[1], found.cost[0, 0], rtol=1e-12)
+
+
+def asked_of(asked, rent):
+    """The first member, of which only the rents differ along the batch."""
+    return jax.tree.map(lambda leaf: leaf[0, 0], asked)._replace(rent=rent)
 
 
 @pytest.mark.parametrize("decades", [0.0, 20.0])
