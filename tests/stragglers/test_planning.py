@@ -355,12 +355,9 @@ def test_gradient_coding_and_the_synchronous_method_are_compared():
 
 def test_times_inside_a_compiled_function_can_still_be_planned():
     times = eight("scale")
-    before = plan(times, BOUND, **MENU, target=TARGET)
     jax.jit(lambda load: times.durations(jax.random.key(0), 3, load=load))(
         3.0
     )  # in single precision
-    for loads in ([1, 4, 8], [1, 8]):
-        made = plan(times, BOUND, k=MENU["k"], load=loads, target=TARGET)
-        assert np.isfinite(made.completion).all()
-        if loads == MENU["load"]:
-            np.testing.assert_array_equal(made.completion, before.completion)
+    made = plan(times, BOUND, **MENU, target=TARGET)
+    expected = plan(eight("scale"), BOUND, **MENU, target=TARGET)
+    np.testing.assert_array_equal(made.completion, expected.completion)

@@ -61,10 +61,12 @@ def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
 
 
 def test_a_clock_inside_a_compiled_function_still_makes_traces():
-    lengths, rates = np.full((2, 3), 2.0), np.tile([1.0, 0.5, 2.0], (2, 1))
-    clock = clocks.powered(clocks.gamma(2.0, np.array([1.0, 2.0])), lengths, rates)
-    key = jax.random.key(0)
-    before = traces.asynchronous(clock, n_updates=20, key=key)
-    jax.jit(lambda key: clock.durations(key, 5))(key)  # remembers the arrays in single precision
-    after = traces.asynchronous(clock, n_updates=20, key=key)
-    np.testing.assert_array_equal(before.time, after.time)
+    def fresh():
+        work = clocks.recorded(np.arange(1.0, 9.0).reshape(2, 4))
+        return clocks.powered(work, np.full((2, 3), 2.0), np.tile([1.0, 0.5, 2.0], (2, 1)))
+
+    clock = fresh()
+    compiled = jax.jit(lambda key: clock.durations(key, 5))
+    assert compiled(jax.random.key(0)).dtype == np.float32  # and remembers that, while it lives
+    trace = traces.asynchronous(clock, n_updates=20)
+    np.testing.assert_array_equal(trace.time, traces.asynchronous(fresh(), n_updates=20).time)
