@@ -7,7 +7,7 @@ QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 	XLA_FLAGS="--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test check experiments bench clean
+.PHONY: run test check experiments notebooks bench clean
 
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
@@ -20,12 +20,17 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers, cluster
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers, cluster, story, matrix
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
 	$(BIN)/python -m experiments.stragglers
 	$(BIN)/python -m experiments.cluster
+	$(BIN)/python -m experiments.story
+	$(BIN)/python -m experiments.matrix
+
+notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
+	$(BIN)/python notebooks/convert.py
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
@@ -48,6 +53,10 @@ clean:
 .venv/experiments: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[experiments,corpora]"
 	@touch $@ .venv/run
+
+.venv/notebooks: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[notebooks]"
+	@touch $@
 
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"

@@ -1,0 +1,301 @@
+"""What can be chosen where a scheduled job is trained: dispatch, steps, examples, gradients awaited.
+
+A job on a schedule is a `Site`: the clock that the schedule implies and what the job holds meanwhile. A `Choice` says which
+schedule it is and what is done at every other place. Two rules are made here, since a schedule takes workers away:
+
+    crew shuffled   jobs walk through random permutations of the W_t workers of the present slot, not of all n
+    planned k       k that uses most gradients:   sum over slots with W_t >= k of   k / (E T_(k) of W_t workers)
+
+The published shuffled dispatch asks all n workers, also the absent ones, and waits until the schedule brings them back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from asyncjax import clocks, cluster, orders, steps, stragglers, traces
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A job on its schedule; slots count from the slot of its arrival.
+
+    On its clock the slot in which the job completes never ends, so that traces of all seeds can be equally long; what comes
+    after the budget is not counted.
+    """
+
+    scheduler: str
+    clock: clocks.Clock
+    crews: np.ndarray  # int64[T], workers in every slot up to the job's completion
+    pace: np.ndarray  # float64[T], gradients that one worker computes in a slot, in the mean
+    budget: float  # slots, when all samples of the job have been trained
+    gpus: float  # that a worker holds
+    shape: float  # of the gamma law of times; 0: exactly the mean
+
+    @property
+    def n_workers(self) -> int:
+        """Workers of the largest crew."""
+        return self.clock.n_workers
+
+    @property
+    def limit(self) -> int:
+        """More gradients than are ever computed within the budget."""
+        return int(1.25 * float(self.crews @ self.pace)) + 4 * self.n_workers
+
+    def held(self, time: float) -> float:
+        """GPU-slots held up to a time; a slot that has begun counts whole, inf stays inf."""
+        if not np.isfinite(time):
+            return float("inf")
+        return self.gpus * float(self.crews[: int(np.ceil(time))].sum())
+
+
+def site_of(
+    scheduler: str,
+    schedule: cluster.Schedule,
+    jobs: cluster.Jobs,
+    job: int,
+    *,
+    gradients: int,
+    shape: float,
+) -> Site:
+    """Makes the site of a job that its schedule completes.
+
+    Args:
+        scheduler: Who made the schedule.
+        schedule: The schedule.
+        jobs: Its jobs.
+        job: Which of them.
+        gradients: Into so many gradients the job's samples are divided.
+        shape: Of the gamma law of a gradient's time, whose mean the schedule gives; 0: always the mean.
+
+    Returns:
+        The site.
+
+    Raises:
+        ValueError: The schedule does not complete the job.
+    """
+    end = int(cluster.completion(schedule, jobs)[job])
+    if end < 0:
+        raise ValueError(f"job must be one that {scheduler} completes, got {job}")
+    samples = float(jobs.samples[job])
+    clock = cluster.clock_of(schedule, jobs, job, samples=samples / gradients)
+    (power,) = clock.powers
+    law = clocks.gamma(shape, clock.mean) if shape > 0 else replace(clock, powers=())
+    until_done = replace(power, rates=power.rates[:, : end + 1 - int(jobs.arrival[job])])
+    slots = slice(int(jobs.arrival[job]), end + 1)
+    crews = np.asarray(schedule.workers)[job].sum(-1)[slots].astype(np.int64)
+    trained = cluster.samples_trained(schedule.workers, schedule.servers, jobs)[job][slots]
+    missing = (samples - trained[:-1].sum()) / trained[-1]
+    return Site(
+        scheduler,
+        replace(law, powers=(until_done,)),
+        crews,
+        trained / np.maximum(crews, 1) * gradients / samples,
+        len(crews) - 1 + min(float(missing), 1.0),
+        float(jobs.worker[job, 0]),
+        shape,
+    )
+
+
+def to_deliverer(site: Site, seed: int) -> traces.Dispatch:
+    """Pure arrival dispatch."""
+    del site, seed
+    return traces.to_deliverer()
+
+
+def shuffled(site: Site, seed: int) -> traces.Dispatch:
+    """Shuffled dispatch as published: absent workers are asked too."""
+    del site, seed
+    return traces.shuffled()
+
+
+@lru_cache(maxsize=64)
+def crew_shuffled(site: Site, seed: int) -> traces.Dispatch:
+    """Shuffled dispatch over the workers that the schedule gives in the present slot.
+
+    The sequence is made slot by slot: a job handed out in a slot goes to a worker of that slot's crew.
+
+    Args:
+        site: The job on its schedule.
+        seed: Of the permutations, and of the durations that decide how many jobs a slot sees.
+
+    Returns:
+        The dispatch rule.
+    """
+    rng, length = np.random.default_rng(seed), site.limit + site.n_workers
+    sequence = np.zeros(0, np.int64)
+    starts = [
+        slot
+        for slot, crew in enumerate(site.crews)
+        if crew and (slot == 0 or crew != site.crews[slot - 1])
+    ]
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        crew = int(site.crews[start])
+        rounds = [rng.permutation(crew) for _ in range(-(-(length - len(sequence)) // crew))]
+        rule = traces.given(np.concatenate([sequence, *rounds])[:length].tolist())
+        if end is None:
+            return rule
+        expected = int(1.2 * float(site.crews[:end] @ site.pace[:end])) + 2 * site.n_workers
+        made = _arrivals(site, rule, min(expected, site.limit), jax.random.key(seed))
+        answered = int((np.asarray(made.time) < end).sum())
+        sequence = np.concatenate([sequence, *rounds])[:answered]
+    raise RuntimeError("a schedule that completes a job has a slot with workers")
+
+
+def _arrivals(
+    site: Site,
+    dispatch: traces.Dispatch,
+    n_updates: int,
+    key: jax.Array,
+    collect: traces.Collection | None = None,
+) -> traces.EventTrace:
+    """An asynchronous trace, or the part of it that the clock allows."""
+    return _until_stalled(
+        lambda: traces.asynchronous(
+            site.clock, n_updates=n_updates, dispatch=dispatch, collect=collect, key=key
+        )
+    )
+
+
+def constant(n_workers: int) -> Callable[[Any], optax.GradientTransformation]:
+    """The same step for all gradients."""
+    del n_workers
+    return lambda step_size: optax.sgd(step_size)
+
+
+def concurrency(n_workers: int) -> Callable[[Any], optax.GradientTransformation]:
+    """The step times n / max(n, delay): only gradients later than usual are made shorter (Mishchenko et al. 2022)."""
+    return lambda step_size: optax.chain(
+        steps.scale_by_staleness("concurrency", n_workers=n_workers), optax.sgd(step_size)
+    )
+
+
+def adaptive_2(n_workers: int) -> Callable[[Any], optax.GradientTransformation]:
+    """Adaptive 2 (Wu et al. 2022); the step size is its bound gamma'."""
+    del n_workers
+    return lambda step_size: optax.chain(steps.scale_by_adaptive_2(step_size), optax.scale(-1.0))
+
+
+def coordinated(counts: Sequence[int], dim: int) -> orders.Order:
+    """One balance for all workers (CD-GraB)."""
+    return orders.coordinated(len(counts), counts, dim)
+
+
+def independent(counts: Sequence[int], dim: int) -> orders.Order:
+    """A balance for every worker."""
+    return orders.independent(len(counts), counts, dim)
+
+
+def reshuffled(counts: Sequence[int], dim: int) -> orders.Order:
+    """A new random order in every epoch of a worker."""
+    del dim
+    return orders.reshuffled(counts, n_workers=len(counts))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen at every place; the defaults are the full set."""
+
+    name: str
+    scheduler: str = "PD-ORS"
+    dispatch: Callable[[Site, int], traces.Dispatch] | None = crew_shuffled  # None: synchronous
+    step: Callable[[int], Callable[[Any], optax.GradientTransformation]] = concurrency
+    order: Callable[[Sequence[int], int], orders.Order] | None = coordinated  # None: drawn rows
+    awaited: int | None = 1  # gradients in a step; None: `planned_k`
+
+
+PLAIN = Choice("all plain", dispatch=to_deliverer, step=constant, order=None)
+
+CHOICES = (
+    Choice("full set"),
+    Choice("dispatch: pure", dispatch=to_deliverer),
+    Choice("dispatch: shuffled as published", dispatch=shuffled),
+    Choice("steps: constant", step=constant),
+    Choice("steps: Adaptive 2", step=adaptive_2),
+    Choice("examples: each worker alone", order=independent),
+    Choice("examples: reshuffled", order=reshuffled),
+    Choice("examples: drawn with replacement", order=None),
+    Choice("schedule: DRF", scheduler="DRF"),
+    Choice("schedule: marginal goodput", scheduler="goodput"),
+    Choice("waits for 4", awaited=4),
+    Choice("synchronous, planned k", dispatch=None, awaited=None),
+    PLAIN,
+    replace(PLAIN, name="all plain, schedule: DRF", scheduler="DRF"),
+    replace(PLAIN, name="all plain, schedule: marginal goodput", scheduler="goodput"),
+)
+
+
+def planned_k(site: Site) -> int:
+    """How many gradients a synchronous server should wait for on this schedule.
+
+    Formula: `argmax over k of the sum over slots with W_t >= k of pace_t k / E T_(k)`, with T_(k) the k-th smallest of
+    W_t times of mean 1; rounds that need more workers than a slot has make no progress in it.
+
+    Args:
+        site: The job on its schedule.
+
+    Returns:
+        k, from 1 to the largest crew.
+    """
+    used = np.zeros(site.n_workers)
+    for crew in np.unique(site.crews[site.crews > 0]):
+        k = np.arange(1, crew + 1)
+        slots = float(site.pace[site.crews == crew].sum())
+        used[:crew] += slots * k / _completion(site.shape, int(crew))
+    return int(used.argmax()) + 1
+
+
+def awaited(choice: Choice, site: Site) -> int:
+    """Gradients in a step of this choice."""
+    return planned_k(site) if choice.awaited is None else choice.awaited
+
+
+def trace_of(
+    choice: Choice, site: Site, seed: int, n_updates: int | None = None
+) -> traces.EventTrace:
+    """Makes the trace of a choice.
+
+    Args:
+        choice: The choice.
+        site: The job on its schedule.
+        seed: Of durations and permutations.
+        n_updates: How many; None: as many as the schedule has time for, and then some.
+
+    Returns:
+        The trace; it is shorter where the schedule ends.
+    """
+    k, key = awaited(choice, site), jax.random.key(seed)
+    count = -(-site.limit // k) if n_updates is None else n_updates
+    if choice.dispatch is None:
+        return _until_stalled(lambda: traces.synchronous(site.clock, k=k, n_updates=count, key=key))
+    rule = choice.dispatch(site, seed)
+    collect = traces.immediately() if k == 1 else traces.buffered(k)
+    return _arrivals(site, rule, count, key, collect)
+
+
+def updates_within(trace: traces.EventTrace, budget: float) -> int:
+    """Updates that a trace makes up to a time."""
+    return int((np.asarray(trace.steps) & (np.asarray(trace.time) <= budget)).sum())
+
+
+def _completion(shape: float, crew: int) -> np.ndarray:
+    """The expected time of the k fastest of a crew, k = 1 .. crew, in mean times."""
+    if shape == 0:
+        return np.ones(crew)
+    times = stragglers.response(compute=clocks.gamma(shape, 1.0), n_workers=crew)
+    return np.asarray(stragglers.expected_completion(times, np.arange(1, crew + 1)))
+
+
+def _until_stalled(make: Callable[[], traces.EventTrace]) -> traces.EventTrace:
+    """A trace, or the part of it that the clock allows."""
+    try:
+        return make()
+    except traces.StalledError as stalled:
+        if stalled.trace is None:
+            raise
+        return stalled.trace

@@ -1,0 +1,258 @@
+"""The matrix, tiny: every method runs, cells resume to the same bits, and its numbers mean what they say."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import storage, stragglers, traces
+from experiments import matrix, matrix_cells, matrix_report
+from experiments.matrix import Settings
+from experiments.matrix_methods import POLICIES, REFERENCE, SERVERS, STEP_RULES, WAYS
+from experiments.matrix_tasks import CLOCKS, PROBLEMS, recorded_workers
+
+N = 4
+PROBLEM = "least squares, iid"
+BUDGET = matrix_cells.Budget(
+    horizon=20.0, step_sizes=(0.03, 0.1), tuning_seeds=1, seeds=1, records=5
+)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return Settings(
+        output=tmp_path_factory.mktemp("matrix"),
+        methods=("pure",),
+        clocks=("equal", "exponential"),
+        problems=(PROBLEM,),
+        n_workers=N,
+        horizon=BUDGET.horizon,
+        seeds=BUDGET.seeds,
+        tuning_seeds=BUDGET.tuning_seeds,
+        batch=2,
+        records=BUDGET.records,
+        step_sizes=BUDGET.step_sizes[::-1],
+    )
+
+
+@pytest.fixture(scope="module")
+def place(settings):
+    return matrix.place_of(settings, PROBLEM, CLOCKS["exponential"])
+
+
+@pytest.fixture(scope="module")
+def numbers(settings):
+    return matrix.run(settings, lambda line: None)
+
+
+def test_names_are_unique_and_the_default_spans_all_kinds():
+    assert len(WAYS) == len(SERVERS) + len(STEP_RULES) + len(POLICIES) >= 40
+    for kind in (SERVERS, STEP_RULES, POLICIES):
+        assert any(way.default for way in kind)
+    assert WAYS[REFERENCE].default
+    for way in WAYS.values():
+        assert (way.trace is None) == (way.policy is not None), way.name
+
+
+# Rules of the server share compilations; of the others only these are run whole, the rest part by part below.
+WHOLE = [way.name for way in SERVERS] + ["drop-compute"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_methods_make_finite_runs_that_learn(name, place):
+    cell = matrix_cells.run_cell(WAYS[name], place, BUDGET)
+    (final,), (time,), (loss,) = cell["final"], cell["time"], cell["loss"]
+    assert np.isfinite(loss).all()
+    assert loss[-1] == final < loss[0]
+    assert time[0] == 0.0
+    assert np.all(np.diff(time) >= 0)
+    assert time[-1] <= BUDGET.horizon
+    assert 0 < cell["used"][0] <= cell["computed"][0] <= 12 * N * BUDGET.horizon
+    assert cell["step_size"] in BUDGET.step_sizes
+
+
+@pytest.mark.parametrize("way", STEP_RULES, ids=lambda way: way.name)
+def test_step_rules_make_finite_runs_that_learn(way, place):
+    """Half of the squared norm, every gradient taken two updates back, by one worker after another."""
+    optimizer = way.optimizer(matrix_cells.Task(place.problem, N, 2))
+    assert way.optimizer(matrix_cells.Task(place.problem, N, 2)) is optimizer  # one compilation
+    rule = optax.with_extra_args_support(optimizer(0.1))
+    models = [jnp.array([1.0, -2.0])]
+    state = rule.init(models[0])
+    for update in range(12):
+        delay = min(update, 2)
+        read = models[-1 - delay]
+        extras = {"delay": delay, "worker": update % N, "job": update // N, "time": update + 1.0}
+        change, state = rule.update(
+            read, state, models[-1], read_params=read, key=jax.random.key(update), **extras
+        )
+        models.append(jnp.asarray(optax.apply_updates(models[-1], change)))
+    lengths = [float(jnp.linalg.norm(model)) for model in models]
+    assert np.isfinite(lengths).all()
+    assert lengths[-1] < lengths[0]
+    assert way.trace is not None
+    trace = way.trace(N)(place.clocks[0], 12, place.keys[0])
+    assert traces.validate(trace).n_updates == 12
+
+
+@pytest.mark.parametrize("way", POLICIES, ids=lambda way: way.name)
+def test_policies_ask_for_what_there_is(way, place):
+    policy = way.policy(matrix_cells.Task(place.whole, N, place.batch))
+    stragglers.check_policy(policy)
+    _, choice = policy.decide(policy.init(), stragglers.nothing_seen(N))
+    assert 1 <= int(choice.k) <= N
+    assert 1 <= float(choice.load) <= policy.max_load <= 2 * place.batch
+
+
+def test_policies_face_the_workers_of_the_traces(place):
+    drawn = np.asarray(matrix_cells.row_times(place, 6)) * place.batch
+    for clock, key, times in zip(place.clocks, place.keys, drawn, strict=True):
+        trace = traces.synchronous(clock, k=N, n_updates=6, key=key)
+        np.testing.assert_allclose(trace.time[trace.steps], np.cumsum(times.max(axis=0)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(CLOCKS))
+def test_clocks_have_mean_time_one(name):
+    assert np.mean(CLOCKS[name].make(16, jax.random.key(0)).mean) == pytest.approx(1.0)
+
+
+def test_recorded_workers_take_turns_and_have_mean_time_one(tmp_path):
+    paths = []
+    for file, factor in enumerate((1, 10)):
+        rows = [
+            f"{worker},{time},{factor * (worker + time)}" for time in (1, 2, 3) for worker in (1, 2)
+        ]
+        paths.append(tmp_path / f"{file}.csv")
+        paths[-1].write_text("worker,time,batch_time_norm\n" + "\n".join(rows) + "\n")
+    workers = recorded_workers(paths)
+    durations = np.asarray(workers.make(3, jax.random.key(0)).durations(None, 3))
+    assert durations.mean() == pytest.approx(1.0)
+    np.testing.assert_allclose(durations[0], durations[1], rtol=1e-6)  # the first of each file
+    assert durations[2].mean() > durations[0].mean()
+    with pytest.raises(ValueError, match="n_workers must be at most 4, those recorded, got 5"):
+        workers.make(5, jax.random.key(0))
+
+
+def test_missing_recordings_leave_the_clock_out_and_are_named(settings, capsys):
+    absent = settings.output / "absent.csv"
+    assert matrix.law_of(replace(settings, recordings=(absent,)), "recorded") is None
+    assert "clock 'recorded' is left out" in (said := capsys.readouterr().out)
+    assert "absent.csv" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ("sgd",)}, "methods must be among synchronous; .*, got 'sgd'"),
+        ({"clocks": ("noon",)}, "clocks must be among equal; .*recorded, got 'noon'"),
+        ({"problems": ("chess",)}, "problems must be among least squares, iid; .*, got 'chess'"),
+        ({"clocks": ()}, "clocks must name at least one of equal"),
+        ({"horizon": 1.0}, "horizon must be at least 8.0, got 1.0"),
+        ({"step_sizes": (0.1, -0.1)}, "step_sizes must be positive"),
+    ],
+)
+def test_wrong_settings_are_named(settings, change, message):
+    with pytest.raises(ValueError, match=message):
+        matrix.resolved(replace(settings, **change))
+
+
+def test_full_takes_all_methods_and_keeps_what_was_asked():
+    full = matrix.resolved(Settings(full=True, seeds=2))
+    assert full.methods == tuple(WAYS)
+    assert full.problems == tuple(PROBLEMS)
+    assert (full.seeds, full.horizon) == (2, 180.0)
+    plain = matrix.resolved(Settings())
+    assert plain.methods[0] == REFERENCE
+    assert len(plain.methods) < len(WAYS)
+
+
+def test_a_repeated_run_uses_all_cells_and_a_lost_one_comes_back_the_same(settings, numbers):
+    said = []
+    files = sorted((settings.output / "cells").iterdir())
+    assert len(files) == 4
+    before = [path.read_bytes() for path in files]
+    files[0].unlink()
+    files[1].write_text("{")  # as no run of this program leaves it
+    again = matrix.run(settings, said.append)
+    assert said[0] == "4 cells, 2 of them from before"
+    assert [path.read_bytes() for path in files] == before
+    assert again == numbers
+    saved = storage.load_json(settings.output / "matrix.json")
+    assert saved["cells"] == numbers["cells"]
+    assert matrix_report.as_texts(saved) == matrix_report.as_texts(numbers)
+    assert sorted((settings.output / "cells").iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 1}, {"horizon": 19.0}, {"seeds": 2}, {"step_sizes": (0.1,)}, {"n_workers": 5}],
+)
+def test_other_settings_never_use_the_cells(settings, numbers, change):
+    own = matrix.resolved(settings)
+    other = matrix.resolved(replace(settings, **change))
+    assert all(matrix.finished(cell) is not None for cell in matrix.cells_of(own, own.clocks))
+    assert all(matrix.finished(cell) is None for cell in matrix.cells_of(other, own.clocks))
+
+
+def test_report_and_tables_are_there(settings, numbers):
+    for name in ("matrix_speed_up.png", "matrix_ranks.png"):
+        assert (settings.output / name).read_bytes().startswith(b"\x89PNG")
+    assert "Result by problem" in (settings.output / "report.html").read_text()
+    lines = matrix_report.readme_table(numbers).splitlines()
+    assert lines[0].startswith("| method | equal | exponential | all (quartiles) | mean rank |")
+    assert len(lines) == 4
+
+
+def test_speed_ups_and_ranks_are_those_of_the_definition():
+    def cell(losses, final):
+        return {
+            "step_size": 0.1,
+            "at_edge": False,
+            "time": [[0.0, 2.0, 4.0, 8.0]] * 3,
+            "loss": [losses] * 3,
+            "final": final,
+            "computed": [4.0] * 3,
+            "used": [2.0] * 3,
+        }
+
+    cells = [
+        ((REFERENCE, "equal", "network, iid"), cell([8.0, 6.0, 4.0, 2.0], [1.9, 2.0, 2.1])),
+        (("pure", "equal", "network, iid"), cell([8.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0])),
+        (("random", "equal", "network, iid"), cell([8.0, 7.0, 6.0, 5.0], [np.inf, 1.0, 5.0])),
+        (("shuffled", "equal", "network, iid"), cell([8.0, 6.0, 4.0, 1.0], [1.0, 1.0, 1.0])),
+    ]
+    settings = Settings(
+        methods=(REFERENCE, "pure", "random", "shuffled"),
+        problems=("network, iid",),
+        clocks=("equal",),
+        horizon=8.0,
+    )
+    made = matrix_report.numbers_of(settings, cells, {"equal": CLOCKS["equal"]})
+    assert made["targets"] == [{"clock": "equal", "problem": "network, iid", "loss": 4.0}]
+    rows = {row["method"]: row for row in made["cells"]}
+    assert rows["pure"]["time_to_target"] == pytest.approx(4 / 3)  # on the line from 8 to 2
+    assert rows["pure"]["speed_up"] == pytest.approx(3.0)
+    assert rows["random"]["speed_up"] == -np.inf
+    assert [rows[name]["rank"] for name in settings.methods] == [3.0, 1.5, 4.0, 1.5]
+    assert [rows[name]["level"] for name in settings.methods] == [False, True, False, True]
+
+
+def test_a_target_is_the_lowest_loss_by_half_of_the_time():
+    cell = {"time": [[0.0, 2.0, 4.0, 8.0]], "loss": [[8.0, 7.0, 9.0, 2.0]]}
+    assert matrix_report._target(cell, 8.0) == 7.0
+    assert matrix_report._target(cell | {"loss": [[8.0, np.nan, 9.0, 2.0]]}, 8.0) == 8.0
+
+
+def test_a_method_that_diverges_everywhere_is_counted_as_such():
+    nan = np.full((2, 2, 3), np.nan)
+    time = np.broadcast_to([1.0, 5.0, 32.0], nan.shape)
+    curves = matrix_cells.Curves(time, nan, time, time)
+    cell = matrix_cells.measured(curves, 1.0, BUDGET)
+    assert cell["step_size"] is None
+    assert not cell["at_edge"]
+    assert cell["final"] == [np.inf]
+    assert cell["computed"] == [5.0]
+    assert cell["time"] == [[0.0, 1.0, 5.0]]

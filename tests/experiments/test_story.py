@@ -1,0 +1,177 @@
+"""The story on a small workload: schedules, clocks, dispatch over a crew, training, what is written."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import cluster, storage, traces
+from experiments import story
+from experiments.story import Settings
+from experiments.story_choices import (
+    CHOICES,
+    PLAIN,
+    crew_shuffled,
+    planned_k,
+    shuffled,
+    site_of,
+    trace_of,
+    updates_within,
+)
+
+pytestmark = pytest.mark.optimised  # it plays PD-ORS, see tests/conftest.py
+FULL = CHOICES[0]
+CREWS = [6, 6, 0, 3, 5, 2, 2]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return Settings(
+        output=tmp_path_factory.mktemp("story"),
+        gradients=300,
+        rows=240,
+        hidden=4,
+        seeds=2,
+        tuning_seeds=1,
+        records=10,
+        step_sizes=(0.01, 0.1),
+        trained=("logistic regression",),
+        choices=("schedule: DRF",),
+    )
+
+
+@pytest.fixture(scope="module")
+def workload(settings):
+    return story.scheduled(settings)
+
+
+@pytest.fixture(scope="module")
+def part(settings, workload):
+    with pytest.MonkeyPatch.context() as patch:  # the same schedules, made once
+        patch.setattr(story, "scheduled", lambda _: workload)
+        return story.run(settings)
+
+
+def by_hand(crews, shape):
+    """A job that has one machine and so many workers in each slot, all of which it needs."""
+    jobs, _ = cluster.workloads.balanced(0, n_jobs=1, n_slots=1)
+    workers = np.array(crews, np.int32)[None, :, None]
+    servers = (workers > 0).astype(np.int32)
+    schedule = cluster.Schedule(workers, servers, np.ones(1, bool), np.zeros(1))
+    trained = cluster.progress(schedule, jobs)[0]
+    jobs = jobs._replace(samples=np.array([0.4 * trained[-1] + 0.6 * trained[-2]]))
+    return site_of("by hand", schedule, jobs, 0, gradients=403, shape=shape)
+
+
+def test_a_clock_computes_what_the_schedule_is_counted_by():
+    site = by_hand(CREWS, 0.0)
+    trace = trace_of(PLAIN, site, 0)
+    begun = np.minimum(np.maximum(site.budget - np.arange(len(CREWS)), 0), 1)  # share of each slot
+    done = [
+        sum(site.pace[slot] * begun[slot] for slot, crew in enumerate(CREWS) if crew > worker)
+        for worker in range(max(CREWS))
+    ]
+    assert site.budget == pytest.approx(len(CREWS) - 0.6)
+    assert sum(done) == pytest.approx(403)
+    delivered = [
+        int(((trace.worker == worker) & (trace.time <= site.budget)).sum()) for worker in range(6)
+    ]
+    np.testing.assert_allclose(delivered, np.floor(done), atol=1)
+    assert site.held(3.5) == site.gpus * 15
+    assert site.held(float("inf")) == float("inf")
+
+
+def test_dispatch_over_the_crew_does_not_wait_for_those_who_left():
+    site = by_hand(CREWS, 4.0)
+    made = {
+        rule: trace_of(replace(FULL, dispatch=rule), site, 3) for rule in (crew_shuffled, shuffled)
+    }
+    ours, published = (
+        updates_within(made[rule], site.budget) for rule in (crew_shuffled, shuffled)
+    )
+    assert 403 > ours > 1.3 * published
+    with pytest.raises(traces.StalledError):
+        traces.asynchronous(
+            site.clock, n_updates=400, dispatch=traces.shuffled(), key=jax.random.key(3)
+        )
+    first = made[crew_shuffled].worker[made[crew_shuffled].time < 2]
+    assert np.bincount(first, minlength=6).min() > 0.7 * np.bincount(first).max()  # asked equally
+
+
+def test_the_planned_k_uses_about_the_most_gradients():
+    choice = next(own for own in CHOICES if own.name.startswith("synchronous"))
+    for shape, crews in ((0.0, [5, 5, 2, 2]), (4.0, [5, 5])):
+        site = by_hand(crews, shape)
+        used = {
+            k: k * updates_within(trace_of(replace(choice, awaited=k), site, 0), site.budget)
+            for k in range(1, 6)
+        }
+        assert used[planned_k(site)] > 0.95 * max(used.values())
+        assert max(used.values()) > 1.2 * used[1]
+
+
+def test_every_row_is_there_and_has_the_time_of_its_schedule(part):
+    assert [len(table.rows) for table in part.tables] == [3, 3]
+    for found in part.numbers["jobs"].values():
+        choices = found["choices"]
+        assert list(choices) == [
+            "full set",
+            "schedule: DRF",
+            "all plain",
+        ]
+        for own in choices.values():
+            same = [other for other in choices.values() if other["scheduler"] == own["scheduler"]]
+            assert {other["budget"] for other in same} == {own["budget"]}
+            times = np.array(own["time"], float)
+            assert np.nanmax(times) <= own["budget"]
+            assert len(own["final"]) == 2
+            assert all(np.isfinite(own["final"]))
+            assert own["used"] == own["computed"]
+            assert max(own["used"]) < 1.25 * 300
+        assert choices["full set"]["budget"] != choices["schedule: DRF"]["budget"]
+        # Nobody is idle where whoever delivers gets the next job; a shuffle leaves some idle.
+        assert min(choices["all plain"]["used"]) > 1.1 * max(choices["full set"]["used"])
+
+
+def test_the_same_seeds_give_the_same_bits(part, settings, workload):
+    jobs, machines, made = workload
+    assert all(cluster.check(own, jobs, machines) == [] for own in made.values())
+    chosen = story.chosen_jobs(settings, jobs, made)
+    (task,) = story.tasks(settings, chosen)
+    found = part.numbers["jobs"][task.name]
+    assert found["job"] == task.job == chosen[1]
+    site = site_of("PD-ORS", made["PD-ORS"], jobs, task.job, gradients=300, shape=4.0)
+    again = story.trained(settings, task, FULL, site)
+    assert again.final.tolist() == found["choices"]["full set"]["final"]
+    assert (again.loss[:, 0] > 2 * again.final).all()  # it learns
+    assert np.nanmin(again.loss) > 0  # and stays above the least loss
+    made_up = np.concatenate([np.full(9, 5.0), [1.0], np.full(4, 5.0), np.ones(6)])[None]
+    steady = replace(again, loss=made_up, time=np.arange(1.0, 21.0)[None])
+    assert steady.reached(2.0).tolist() == [16.0]  # two records together, not one that dips
+    assert steady.reached(0.5).tolist() == [np.inf]
+
+
+def test_everything_is_written(part, settings):
+    (path, _), *_ = part.figures
+    assert path.stat().st_size > 50_000
+    saved = storage.load_json(settings.output / "story.json")
+    assert saved["jobs"].keys() == part.numbers["jobs"].keys()
+    assert "all plain" in (settings.output / "report.html").read_text()
+
+
+def test_wrong_settings_are_named(settings, workload):
+    with pytest.raises(ValueError, match="choices must be among full set, dispatch: pure"):
+        story.run(replace(settings, choices=("steps: none",)))
+    with pytest.raises(ValueError, match="tuning_seeds must be at least 1, got 0"):
+        story.run(replace(settings, tuning_seeds=0))
+    with pytest.raises(ValueError, match="trained must be among network, logistic"):
+        story.run(replace(settings, trained=("tree",)))
+    with pytest.raises(ValueError, match="shape must be at least 0, got -1"):
+        story.run(replace(settings, shape=-1.0))
+    jobs, _, made = workload
+    with pytest.raises(ValueError, match="seed must give two jobs"):
+        story.chosen_jobs(replace(settings, most_workers=4), jobs, made)
+    left = int(np.argmin(cluster.completion(made["PD-ORS"], jobs)))
+    with pytest.raises(ValueError, match="job must be one that PD-ORS completes"):
+        site_of("PD-ORS", made["PD-ORS"], jobs, left, gradients=100, shape=0.0)
