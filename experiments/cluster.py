@@ -2,7 +2,7 @@
 
     cluster_rivals   PD-ORS beside seven rivals, against machines, jobs and load; locality; what hardly matters
     cluster_floors   the price of an idle machine: chosen on past workloads, reported on others
-    cluster_traces   a day of recorded jobs, and a job trained on the clock of its schedule
+    cluster_traces   a week of recorded jobs, and a job trained on the clock of its schedule
 
 Run all with ``python -m experiments.cluster``, one with ``python -m experiments.cluster_rivals``. What was found is told in
 ``experiments/README.md``.

@@ -1,6 +1,6 @@
-"""A day of recorded jobs on a cluster, and a scheduled job trained on the clock that its schedule gives.
+"""A week of recorded jobs on a cluster, and a scheduled job trained on the clock that its schedule gives.
 
-Jobs of one day of the Philly record (Jeon et al., ATC 2019; not part of this library): submissions, GPUs and durations are
+Jobs of one week of the Philly record (Jeon et al., ATC 2019; not part of this library): submissions, GPUs and durations are
 real, and everything in `cluster.MADE_UP` is not: batches, servers, links, demands and utilities. A large
 cluster, where nobody is short of anything, and a small one are tried. Then the largest job that all rules finish is
 trained under each, a small regression on as many workers as its schedule gives it and on the clock of that schedule.
@@ -33,15 +33,21 @@ class Settings:
     output: Path = Path("output/cluster_traces")
     seed: int = 0  # of all that is made up
     table: Path = Path("../shared/traces/philly_week.csv")
-    day: int = 0  # of the week, from Monday
+    first_day: int = 0  # of the week, from Monday
+    days: int = 7
     leave_out: tuple[str, ...] = ("6214e9",)  # a virtual cluster with bursts of equal one-GPU jobs
-    n_slots: int = 36  # hours; jobs arrive in the first 24
-    machines: tuple[int, ...] = (80, 12)
+    after: int = 12  # hours after the last day in which jobs may end
+    machines: tuple[int, ...] = (40, 12)
     schedulers: tuple[str, ...] = ()  # besides PD-ORS; none: all
     parts: int = 20
     gradients: int = 2000  # that train one job; each has so many of its samples
     step_size: float = 0.03
     late_step_size: float = 0.004  # without waiting
+
+    @property
+    def n_slots(self) -> int:
+        """Hours, T."""
+        return 24 * self.days + self.after
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class Curve:
     time: np.ndarray  # float64[R], slots after arrival
 
 
-def read_day(settings: Settings) -> cluster.JobTable:
-    """Jobs submitted on one day, without the virtual clusters left out.
+def read_days(settings: Settings) -> cluster.JobTable:
+    """Jobs submitted on the chosen days, without the virtual clusters left out.
 
     Raises:
         FileNotFoundError: The table is missing.
@@ -74,10 +80,12 @@ def read_day(settings: Settings) -> cluster.JobTable:
         )
     table = cluster.read_philly(settings.table)
     own = np.array([label not in settings.leave_out for label in table.label])
-    begins = settings.day * DAY
-    own &= (table.submit >= begins) & (table.submit < begins + DAY)
+    begins, ends = settings.first_day * DAY, (settings.first_day + settings.days) * DAY
+    own &= (table.submit >= begins) & (table.submit < ends)
     if not own.any():
-        raise ValueError(f"day must have jobs that are not left out, got {settings.day}")
+        raise ValueError(
+            f"first_day must have jobs that are not left out, got {settings.first_day} and {settings.days} days"
+        )
     labels = tuple(label for label, kept in zip(table.label, own, strict=True) if kept)
     return cluster.JobTable(
         table.submit[own] - begins, table.duration[own], table.gpus[own], labels, table.source
@@ -105,7 +113,7 @@ def schedulers(
 
 
 def run(settings: Settings) -> Part:
-    """Schedules the day on every cluster, trains one job, writes figures and numbers.
+    """Schedules the days on every cluster, trains one job, writes figures and numbers.
 
     Args:
         settings: What is run.
@@ -118,7 +126,7 @@ def run(settings: Settings) -> Part:
         ValueError: No job is left, or a name is not that of a scheduler.
         RuntimeError: A schedule breaks a rule.
     """
-    table = read_day(settings)
+    table = read_days(settings)
     jobs = cluster.recorded_workload(table, n_slots=settings.n_slots, seed=settings.seed)
     rules = schedulers(settings, table)
     settings.output.mkdir(parents=True, exist_ok=True)
@@ -159,7 +167,7 @@ def run(settings: Settings) -> Part:
     storage.save_json(settings.output / "cluster_traces.json", numbers)
     return Part(
         "cluster_traces",
-        "A recorded day, and a job trained on its schedule's clock",
+        "Recorded days, and a job trained on its schedule's clock",
         _figures(settings, job, curves),
         (
             *(
@@ -285,7 +293,7 @@ def _could_finish(jobs: cluster.Jobs, n_slots: int) -> int:
 def _outcome_table(
     n_machines: int, found: Mapping[str, cluster.Outcome], n_jobs: int, could_finish: int
 ) -> results.Table:
-    """What every rule achieves on the day."""
+    """What every rule achieves on the recorded jobs."""
     base = found["PD-ORS"].utility
     rows = [
         (

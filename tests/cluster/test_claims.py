@@ -38,6 +38,16 @@ def test_utility_beside_the_rivals():
         assert ours >= bar * np.mean(values[name]), (name, ours, np.mean(values[name]))
 
 
+def test_marginal_goodput_earns_more_on_this_preset():
+    """It runs more servers than the nominal ratio at which PD-ORS plans; see experiments/README.md."""
+    values = []
+    for seed in SEEDS:
+        jobs, machines = cluster.workloads.balanced(seed, **SHAPE)
+        schedule = cluster.marginal_goodput(jobs, machines, n_slots=16)
+        values.append(cluster.total_utility(schedule, jobs))
+    assert np.mean(values) > 1.2 * mean_utility("balanced")
+
+
 def test_locality_matters_where_communication_does():
     assert mean_utility("local") >= 1.2 * mean_utility("local", inside=False)
 

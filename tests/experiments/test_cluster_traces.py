@@ -1,4 +1,4 @@
-"""A recorded day on a made-up table: what is read, scheduled and trained."""
+"""Recorded days on a made-up table: what is read, scheduled and trained."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from asyncjax import storage
 from experiments import cluster_traces
 from experiments.cluster import PARTS
-from experiments.cluster_traces import Settings, read_day
+from experiments.cluster_traces import Settings, read_days
 
 ROWS = [
     (100, 3600, 2, "a"),
@@ -28,7 +28,8 @@ def settings(tmp_path_factory):
         output=folder,
         table=folder / "jobs.csv",
         leave_out=("burst",),
-        n_slots=8,
+        days=1,
+        after=0,
         machines=(2,),
         parts=6,
         gradients=160,
@@ -43,15 +44,18 @@ def part(settings):
     return cluster_traces.run(settings)
 
 
-def test_one_day_without_what_is_left_out(settings):
-    table = read_day(settings)
+def test_some_days_without_what_is_left_out(settings):
+    table = read_days(settings)
     assert table.submit.tolist() == [50, 100, 4000]
     assert table.gpus.tolist() == [1, 2, 4]
     assert table.label == ("a", "a", "b")
-    later = read_day(replace(settings, day=1))
+    later = read_days(replace(settings, first_day=1))
     assert later.submit.tolist() == [90000 - 86400]
-    with pytest.raises(ValueError, match="day must have jobs"):
-        read_day(replace(settings, day=3))
+    both = read_days(replace(settings, days=2))
+    assert both.submit.tolist() == [50, 100, 4000, 90000]
+    assert replace(settings, days=2, after=3).n_slots == 51
+    with pytest.raises(ValueError, match="first_day must have jobs"):
+        read_days(replace(settings, first_day=3))
 
 
 def test_few_jobs_are_finished_by_all(part):

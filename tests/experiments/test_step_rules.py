@@ -64,6 +64,14 @@ def test_tuning_looks_at_the_same_multiples_for_all(aggregated):
         )
 
 
+def test_a_tuned_constant_is_no_slower_with_even_workers(aggregated):
+    tuned = aggregated["even workers"].tuned
+    constant, adaptive = (
+        np.median(tuned[name].reached(1e-2)) for name in ("constant", "Adaptive 1")
+    )
+    assert constant <= adaptive
+
+
 @pytest.fixture(scope="module")
 def blocks():
     settings = block_descent.Settings(

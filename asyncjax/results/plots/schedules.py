@@ -170,6 +170,7 @@ def price_map(
     if lowest is not None and not (np.isfinite(lowest) and lowest > 0):
         raise ValueError(f"lowest must be positive and finite, got {lowest}.")
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import MaxNLocator
 
     low = float(values.min()) if lowest is None else lowest
     norm = LogNorm(low, max(float(values.max()), 10 * low))
@@ -185,6 +186,8 @@ def price_map(
             cmap="magma_r",
         )
         axes.set_ylim(n_machines - 0.5, -0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("slot")
         axes.set_ylabel("machine")
         if title:

@@ -1,0 +1,65 @@
+"""The README keeps its word: claims have commands and tests, and the names in its tables exist."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAPERS = (
+    "Wu et al. 2022",
+    "Islamov et al. 2024",
+    "Cooper et al. 2023",
+    "Egger et al. 2023",
+    "Yu et al. 2021",
+)
+
+
+def rows_of(heading):
+    """Cells of the first table below a heading, without its head."""
+    lines = README.split(f"## {heading}\n", 1)[1].splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("|"))
+    table = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table[2:]
+
+
+CLAIMS = rows_of("What the papers claim, and what came out")
+
+
+def test_every_paper_has_claims_and_not_all_hold():
+    sources = {row[1] for row in CLAIMS}
+    assert sources >= set(PAPERS)
+    assert {row[4] for row in CLAIMS} == {"holds", "in part", "does not hold"}
+
+
+@pytest.mark.parametrize("row", CLAIMS, ids=lambda row: row[0][:50])
+def test_a_claim_has_a_figure_a_command_and_a_test(row):
+    _, _, figure, command, _, test = row
+    assert re.search(r"\d", figure) or "floors" in figure
+    module = importlib.import_module(command.strip("`"))
+    assert callable(module.main)
+    path, name = re.fullmatch(r"`(\S+)::(\w+)`", test).groups()
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("row", rows_of("What is here"), ids=lambda row: row[0][:50])
+def test_the_names_of_a_method_exist(row):
+    for room, name in re.findall(
+        r"\b(clocks|traces|steps|orders|stragglers|simulation|cluster|problems)\.(\w+)", row[2]
+    ):
+        assert hasattr(importlib.import_module(f"asyncjax.{room}"), name), f"{room}.{name}"
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", *ROOT.glob("*/README.md"), ROOT / "CONTRIBUTING.md"):
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
