@@ -39,9 +39,9 @@ def run_policy(
 
     The time of update j at worker i and the rows it draws are functions of (key, i, j): policies compared under one key
     face the same workers, and a larger load adds rows to those of a smaller one. Under x64 the times are those of
-    ``traces.synchronous(clock, k=k, key=key)``; in single precision random laws draw other numbers than traces, which are made in
-    double. The optimizer is handed what `replay` hands it (``delay`` 0, ``worker`` the k-th to answer, ``job`` the update,
-    ``time``, ``key``, ``read_params``).
+    ``traces.synchronous(clock, k=k, key=key)``; in single precision random laws draw other numbers than traces, which are
+    made in double. The optimizer is handed what `replay` hands it (``delay`` 0, ``worker`` the k-th to answer, ``job`` the
+    update, ``time``, ``key``, ``read_params``).
 
     Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages. k and the load are traced,
     so all policies of one kind share one compiled loop. Memory: that of the rows of one backward pass (see
