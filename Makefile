@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Most of the time of the tests is compilation, and most of that optimisation: these halve it. Tests marked `optimised` and
 # those of the cluster are optimised a little (tests/conftest.py).
-QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
-	XLA_FLAGS="--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true \
+	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: run test check experiments notebooks bench clean

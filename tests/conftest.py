@@ -1,5 +1,6 @@
 """Fixtures shared by all rooms, and the lid on what a test process holds."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -40,6 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Applies the rules of compilation to the doctests of the library too."""
     config.addinivalue_line("markers", "optimised: runs long; compiled with all optimisations")
     config.pluginmanager.register(Compilation(), "compilation")
+    gc.set_threshold(
+        50_000, 20, 100
+    )  # what JAX makes lives long, and looking through it takes time
 
 
 @pytest.fixture

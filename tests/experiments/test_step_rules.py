@@ -9,6 +9,8 @@ from experiments import block_descent, piag, sawtooth, step_rules_report
 from experiments.regularized import minimum, regularized, rows_of
 from experiments.step_rules import Curve
 
+pytestmark = pytest.mark.optimised
+
 
 @pytest.fixture(scope="module")
 def aggregated():
