@@ -206,6 +206,11 @@ def test_report_and_tables_are_there(settings, numbers):
     assert len(lines) == 4
 
 
+def test_arrival_gains_most_where_times_are_uneven(numbers):
+    ahead = {row["clock"]: row["speed_up"] for row in numbers["cells"] if row["method"] == "pure"}
+    assert ahead["exponential"] > max(1.2, 1.2 * ahead["equal"])
+
+
 def test_speed_ups_and_ranks_are_those_of_the_definition():
     def cell(losses, final):
         return {
