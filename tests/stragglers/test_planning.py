@@ -355,9 +355,10 @@ def test_gradient_coding_and_the_synchronous_method_are_compared():
 
 def test_times_inside_a_compiled_function_can_still_be_planned():
     times = eight("scale")
-    jax.jit(lambda load: times.durations(jax.random.key(0), 3, load=load))(
-        3.0
-    )  # in single precision
-    made = plan(times, BOUND, **MENU, target=TARGET)
-    expected = plan(eight("scale"), BOUND, **MENU, target=TARGET)
-    np.testing.assert_array_equal(made.completion, expected.completion)
+    compiled = jax.jit(lambda load: times.durations(jax.random.key(0), 3, load=load))
+    assert compiled(3.0).dtype == np.float32  # and remembers that, while it lives
+    for loads in ([1, 4, 8], [1, 4]):
+        made, expected = (
+            plan(own, BOUND, k=[1, 8], load=loads, target=0.05) for own in (times, eight("scale"))
+        )
+        np.testing.assert_array_equal(made.completion, expected.completion)
