@@ -1,0 +1,1 @@
+"""What people give by mistake, and what they are told."""

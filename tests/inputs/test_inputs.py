@@ -1,0 +1,39 @@
+"""Every line of the tables is told as it says; every argument is tried, and told in a sentence."""
+
+import pytest
+
+from tests.inputs.audit import findings, missing
+from tests.inputs.table import FOLDER, evaluate, is_definition, is_sentence, lines, told
+from tests.inputs.world import ROOMS, world
+
+TABLES = sorted(path for path in FOLDER.glob("*.txt") if not path.name.endswith(".calls.txt"))
+CALLS = sorted(FOLDER.glob("*.calls.txt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_bad_inputs_are_told_in_a_sentence(path):
+    names, wrong = world(), []
+    for line in lines(path, " => "):
+        if is_definition(line.text) and not line.rest:
+            evaluate(line.text, names)
+            continue
+        answer = told(line.text, names)
+        words = [word.strip() for word in line.rest.split(";")]
+        if not (isinstance(answer, Exception) and is_sentence(answer)) or not all(
+            word in str(answer) for word in words
+        ):
+            wrong.append(f"{line}: {answer!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CALLS, ids=lambda path: path.name.split(".")[0])
+def test_every_argument_is_told_by_name(path):
+    bad = [str(one) for one in findings(path) if one.verdict not in ("clear", "accepted")]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_argument_is_tried(room):
+    assert missing(room) == []

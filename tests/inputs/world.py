@@ -1,0 +1,63 @@
+"""What the lines of this folder may name: the rooms, arrays, and one small thing of each kind."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax import (
+    buffers,
+    checks,
+    clocks,
+    cluster,
+    orders,
+    problems,
+    results,
+    simulation,
+    steps,
+    storage,
+    stragglers,
+    testing,
+    traces,
+)
+
+ROOMS = {
+    "buffers": buffers,
+    "clocks": clocks,
+    "cluster": cluster,
+    "orders": orders,
+    "problems": problems,
+    "results": results,
+    "simulation": simulation,
+    "steps": steps,
+    "storage": storage,
+    "stragglers": stragglers,
+    "testing": testing,
+    "traces": traces,
+}
+
+
+def world() -> dict[str, Any]:
+    """The names and their values."""
+    clock = clocks.constant([1.0, 2.0, 3.0])
+    return {
+        **ROOMS,
+        "checks": checks,
+        "jax": jax,
+        "jnp": jnp,
+        "np": np,
+        "optax": optax,
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "key": jax.random.key(0),
+        "a_function": lambda *args: None,
+        "clock": clock,
+        "trace": traces.asynchronous(clock, n_updates=6),
+        "problem": problems.quadratic(np.ones((3, 2)), np.ones((3, 2))),
+        "optimizer": optax.sgd(0.1),
+        "folder": Path(tempfile.mkdtemp(prefix="asyncjax-inputs-")),
+    }
