@@ -4,8 +4,8 @@ A plan holds no values, so it is made once a trace; step sizes share it, and see
 their own are stacked.
 """
 
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,21 +16,12 @@ import optax
 from asyncjax.checks import within
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
-from asyncjax.simulation.loops.flat import flattened
-from asyncjax.simulation.loops.loop import whole
-from asyncjax.simulation.loops.server import Measured, Replayed
-from asyncjax.simulation.loops.waves import ByWave, WaveInputs
+from asyncjax.simulation.loops.grid import ByGrid, GridInputs, grid_loop
+from asyncjax.simulation.loops.loop import Progress, run
+from asyncjax.simulation.loops.server import Measured
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import plan_alike
-from asyncjax.simulation.plans.program import (
-    Program,
-    Sizes,
-    assemble,
-    check_sizes,
-    sizes_of,
-    stack,
-    stacked_axes,
-)
+from asyncjax.simulation.plans.program import Sizes, assemble, check_sizes, sizes_of, stack
 from asyncjax.simulation.replay import check_workers, costs_of, records_of
 from asyncjax.traces import EventTrace
 
@@ -46,6 +37,8 @@ def sweep(
     width: int | None = None,
     memory_limit: int | None = None,
     sizes: Callable[[Sizes], Sizes] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Replays every seed with every step size, under one vmap.
 
@@ -61,6 +54,8 @@ def sweep(
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.
             The same run, on longer arrays. None: as they are.
+        progress: As in `replay`; of the replay that has made the fewest updates.
+        checkpoint: As in `replay`.
 
     Returns:
         A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other
@@ -108,7 +103,8 @@ def sweep(
     common = own if sizes is None else check_sizes(sizes(own), own)
     check_memory(memory(problem.params, common), len(keys) * len(steps), memory_limit)
     program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
-    params, opt_state, measured, _ = _grid(problem, program, optimizer, steps, keys)
+    loop = grid_loop(plans, ByGrid(optimizer), GridInputs(program, keys, steps))
+    params, opt_state, measured, _ = run(loop, problem, progress, checkpoint)
     rows = [records_of(each, measured) for each in plans]
     return Run(
         params,
@@ -116,24 +112,6 @@ def sweep(
         rows[0] if len(rows) == 1 else _joined(rows, measured),
         Source(tuple(each.trace for each in plans), tuple(costs_of(each) for each in plans)),
     )
-
-
-@partial(jax.jit, static_argnames="optimizer")
-def _grid(
-    problem: Problem,
-    program: Program,
-    optimizer: Callable[[Any], optax.GradientTransformation],
-    steps: jax.Array,
-    keys: jax.Array,
-) -> Replayed:
-    def one(program: Program, key: jax.Array, step: jax.Array) -> Replayed:
-        flat_problem, rule, restored = flattened(problem, optimizer(step))
-        done = whole(ByWave(rule), flat_problem, WaveInputs(program, key, None))
-        return done._replace(params=restored(done.params))
-
-    over_steps = jax.vmap(one, in_axes=(None, None, 0))
-    axes = stacked_axes(program) if program.sizes.masked else None
-    return jax.vmap(over_steps, in_axes=(axes, 0, None))(program, keys, steps)
 
 
 def _joined(rows: list[Records], measured: Measured) -> Records:

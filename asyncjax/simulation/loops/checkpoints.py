@@ -1,19 +1,82 @@
 """Checkpoints: the carry of a loop in a file, from which a killed run goes on to the same bits.
 
-A file holds the leaves of the carry, the place in the loop, and a mark: a digest of all that
-decides the run, so that a file of another run is refused.
+A file holds the leaves of the carry, the place in the loop, a checksum of both, and the mark of the
+run: digests of the lowered programs, constants included, and of all arrays that they are given, and
+what lowered them. So there is no list of what matters that could forget something: whatever changes
+a program or its inputs, be it a step size, a law, or a function, makes another run.
 """
 
 import hashlib
 import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.storage import load_arrays, save_arrays
+
+
+class Mark(NamedTuple):
+    """What tells a run from others."""
+
+    program: str  # digest of the lowered programs
+    inputs: str  # digest of what they are given
+    software: str  # what lowers them, and what runs them
+
+
+# What differs, in words, where the field of a mark does.
+_CAUSES = Mark(
+    program=(
+        "the program differs: the optimizer, a step size or another number that is compiled into"
+        " it, the law, order or policy, or a function of the problem"
+    ),
+    inputs="its inputs differ: the problem's parameters or data, the trace, the key, or the length",
+    software="it was written under {stored}, and this is {own}, whose bits may differ",
+)
+
+
+def mark_of(programs: Iterable[jax.stages.Lowered], *inputs: Any) -> Mark:
+    """The mark of a run; nothing is compiled for it."""
+    software = f"jax {jax.__version__} on {jax.devices()[0].device_kind}"
+    digests = " ".join(program_digest(program) for program in programs)
+    return Mark(_sha(digests.encode()), fingerprint(*inputs), software)
+
+
+def program_digest(program: jax.stages.Lowered) -> str:
+    """A digest of a lowered program, the same in every process.
+
+    Functions count by what they are, not by their names: whether two equal ones were merged depends
+    on what this process has traced before.
+
+    Example:
+        >>> one, other = (jax.jit(lambda x, c=c: c * x).lower(1.0) for c in (2.0, 3.0))
+        >>> program_digest(one) == program_digest(other)
+        False
+    """
+    operations: Any = program.compiler_ir("stablehlo")
+    texts = {
+        str(operation.attributes["sym_name"]).strip('"'): str(operation)
+        for operation in operations.body.operations
+    }
+
+    @cache
+    def digest(name: str) -> str:
+        def called(match: re.Match[str]) -> str:
+            other = match[1].strip('"')
+            if other == name:
+                return "@"
+            return digest(other) if other in texts else match[0]
+
+        return _sha(re.sub(r'@([\w.$-]+|"[^"]*")', called, texts[name]).encode())
+
+    return digest("main")
 
 
 def fingerprint(*parts: Any) -> str:
@@ -26,55 +89,89 @@ def fingerprint(*parts: Any) -> str:
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(parts):
         array = np.asarray(_raw(leaf))
-        digest.update(f"{array.dtype}{array.shape}".encode())
+        kind = str(jax.random.key_impl(leaf)) if _is_key(leaf) else ""
+        digest.update(f"{kind}{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def save_checkpoint(path: Path, mark: str, place: int, state: Any) -> None:
-    """Writes a checkpoint, whole or not at all."""
-    arrays = {"mark": np.array(mark), "place": np.array(place)}
-    for number, leaf in enumerate(jax.tree.leaves(state)):
-        data = np.asarray(_raw(leaf))
-        arrays[f"leaf{number}"] = data.view(f"u{data.itemsize}") if data.dtype.kind == "V" else data
-    save_arrays(path, arrays)
-
-
-def load_checkpoint(path: Path, mark: str, like: Any) -> tuple[int, Any]:
-    """Reads a checkpoint.
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file of a run.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "run.npz"
-        ...     save_checkpoint(path, "mark", 7, {"x": jnp.ones(2)})
-        ...     load_checkpoint(path, "mark", {"x": jnp.zeros(2)})
+        ...     own = Checkpoint(Path(folder) / "run.npz", Mark("program", "inputs", "jax"))
+        ...     own.save(7, {"x": jnp.ones(2)})
+        ...     own.load({"x": jnp.zeros(2)}, 9)
         (7, {'x': Array([1., 1.], dtype=float32)})
     """
-    arrays = load_arrays(path)
-    leaves, structure = jax.tree.flatten(like)
-    stored = [arrays.get(f"leaf{number}") for number in range(len(leaves))]
-    fits = str(arrays.get("mark")) == mark and f"leaf{len(leaves)}" not in arrays
-    restored = []
-    for leaf, data in zip(leaves, stored, strict=True):
-        raw = np.asarray(_raw(leaf))
-        if data is not None and raw.dtype.kind == "V":
-            data = data.view(raw.dtype)
-        fits = fits and data is not None and data.shape == raw.shape and data.dtype == raw.dtype
-        if fits:
-            array = jnp.asarray(data)
-            restored.append(
-                jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf))
-                if _is_key(leaf)
-                else array
-            )
-    if not fits:
-        raise ValueError(
-            f"checkpoint {os.fspath(path)!r} belongs to another run (problem, trace, order, key or"
-            " optimizer differ);"
-            " remove it or name another file"
-        )
-    return int(arrays["place"]), jax.tree.unflatten(structure, restored)
+
+    path: Path
+    mark: Mark
+
+    def save(self, place: int, state: Any) -> None:
+        """Writes the file, whole or not at all."""
+        leaves = [_plain(leaf) for leaf in jax.tree.leaves(state)]
+        arrays = {f"leaf{number}": leaf for number, leaf in enumerate(leaves)}
+        arrays |= {name: np.array(text) for name, text in self.mark._asdict().items()}
+        arrays |= {"place": np.array(place), "checksum": np.array(fingerprint(place, leaves))}
+        save_arrays(self.path, arrays)
+
+    def load(self, like: Any, n_turns: int) -> tuple[int, Any]:
+        """The place, of so many, and the state, which has the structure and dtypes of `like`.
+
+        Raises:
+            ValueError: The file is no checkpoint, is damaged, or is of another run.
+        """
+        try:
+            arrays = load_arrays(self.path)
+        except (OSError, ValueError) as error:
+            raise self._wrong(f"cannot be read ({error})") from error
+        absent = {*Mark._fields, "place", "checksum"} - set(arrays)
+        if absent:
+            raise self._wrong(f"is no checkpoint (it has no field {min(absent)!r})")
+        for name, own in self.mark._asdict().items():
+            stored = str(arrays[name])
+            if stored != own:
+                cause = getattr(_CAUSES, name).format(stored=stored, own=own)
+                raise self._wrong(f"belongs to another run; {cause}")
+        leaves, structure = jax.tree.flatten(like)
+        place, stored = arrays["place"], [arrays.get(f"leaf{i}") for i in range(len(leaves))]
+        fits = place.shape == () and place.dtype.kind == "i" and 0 <= place <= n_turns
+        fits = fits and str(arrays["checksum"]) == fingerprint(place, stored)
+        for data, own in zip(stored, map(_plain, leaves), strict=True):
+            fits = fits and data is not None and (data.shape, data.dtype) == (own.shape, own.dtype)
+        if not fits or len(arrays) != len(leaves) + len(Mark._fields) + 2:
+            raise self._wrong("is damaged: its checksum does not fit its contents")
+        restored = [_restored(data, leaf) for data, leaf in zip(stored, leaves, strict=True)]
+        return int(place), jax.tree.unflatten(structure, restored)
+
+    def forget(self) -> None:
+        """Removes the file, and what processes that were killed while writing it left behind."""
+        self.path.unlink(missing_ok=True)
+        for part in self.path.parent.glob(f".{escape(self.path.name)}.*.part"):
+            part.unlink(missing_ok=True)
+
+    def _wrong(self, what: str) -> ValueError:
+        advice = "remove the file to begin anew, or name another"
+        return ValueError(f"checkpoint {os.fspath(self.path)!r} {what}: {advice}")
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """A leaf as an archive keeps it: keys as numbers, dtypes that NumPy lacks as their bits."""
+    data = np.asarray(_raw(leaf))
+    return data.view(f"u{data.itemsize}") if data.dtype.kind == "V" else data
+
+
+def _restored(data: Any, like: Any) -> jax.Array:
+    """A leaf again."""
+    raw = np.asarray(_raw(like))
+    array = jnp.asarray(data.view(raw.dtype) if raw.dtype.kind == "V" else data)
+    if not _is_key(like):
+        return array
+    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
 
 
 def _raw(leaf: Any) -> Any:
@@ -83,3 +180,7 @@ def _raw(leaf: Any) -> Any:
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

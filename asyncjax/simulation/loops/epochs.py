@@ -71,18 +71,7 @@ def epoch_loop(
     def progress(step: int, _: EpochState) -> Progress:
         return Progress(step, total, step / sizes.n_steps)
 
-    def mark() -> Any:
-        """Of the order its state, and the first two permutations."""
-        plain = plain_order(order)
-        first = plain.init(key)
-        second = plain.end_epoch(first)
-        orders = (first, plain.permutation(first), plain.permutation(second))
-        numbers = (sizes.units_per_step, sizes.record_every, sizes.measure_prefixes)
-        if isinstance(order, ProjectedOrder):  # else a run of the plain order in it
-            numbers += (order.pairs_per_block or 0, order.forward_mode)
-        return orders, sizes.order.counts, numbers
-
-    return Loop(ByStep(optimizer, order, sizes), key, total, progress, mark)
+    return Loop(ByStep(optimizer, order, sizes), key, total, progress)
 
 
 @dataclass(frozen=True)

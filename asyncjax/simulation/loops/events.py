@@ -121,10 +121,7 @@ def event_loop(plan: ReplayPlan, kind: "ByEvent", given: EventInputs) -> Loop:
     def progress(event: int, _: EventState) -> Progress:
         return progress_at(plan, int(makes[event - 1]))
 
-    def mark() -> Any:
-        return None if kind.learner is None else kind.learner.begin(given.key)
-
-    return Loop(kind, given, len(makes), progress, mark)
+    return Loop(kind, given, len(makes), progress)
 
 
 @dataclass(frozen=True)

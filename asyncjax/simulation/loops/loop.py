@@ -23,7 +23,7 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import fingerprint, load_checkpoint, save_checkpoint
+from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, mark_of
 from asyncjax.simulation.plans.plan import ReplayPlan
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
@@ -41,8 +41,8 @@ class Kind(Protocol):
     """What a turn is: pure functions, and all that is static; hashable."""
 
     @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """The optimizer."""
+    def optimizer(self) -> optax.GradientTransformation | Callable[..., Any]:
+        """The optimizer, or what makes one."""
         ...
 
     def begin(self, problem: Problem, given: Any) -> Any:
@@ -67,14 +67,12 @@ class Loop:
         given: All arrays that it reads beside the problem, a pytree: arguments of what is compiled.
         n_turns: Turns in all.
         progress: `(turns made, state) -> Progress`.
-        mark: `() -> pytree`: what else tells the run from others, where `given` does not.
     """
 
     kind: Kind
     given: Any
     n_turns: int
     progress: Callable[[int, Any], Progress]
-    mark: Callable[[], Any] = tuple
 
 
 def run(
@@ -84,16 +82,15 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Runs a loop at once; in pieces for progress on the host or a checkpoint to resume from."""
-    # Named tuples of equal functions are equal, but not every one of them takes extras.
-    static = loop.kind, isinstance(loop.kind.optimizer, optax.GradientTransformationExtraArgs)
-    given, path = loop.given, None if checkpoint is None else Path(checkpoint)
-    if progress is None and path is None:
+    static, given = _static(loop), loop.given
+    if progress is None and checkpoint is None:
         return _whole(*static, problem, given, np.int32(0))
-    state, turn, mark = _begin(*static, problem, given), 0, ""
-    if path is not None:
-        mark = fingerprint(problem.params, problem.data, given, loop.n_turns, loop.mark())
-        if path.exists():
-            turn, state = load_checkpoint(path, mark, state)
+    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), _mark(loop, problem))
+    turn, state = 0, _begin(*static, problem, given)
+    if kept is not None and kept.path.exists():
+        turn, state = kept.load(state, loop.n_turns)
+    elif kept is not None:
+        kept.save(turn, state)  # a place that cannot be written to is found at once
     length, saved = 1, time.monotonic()
     while turn < loop.n_turns:
         began, last = time.monotonic(), min(turn + length, loop.n_turns)
@@ -103,12 +100,31 @@ def run(
         if progress is not None:
             progress(loop.progress(turn, state))
         is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
-        if path is not None and is_due and turn < loop.n_turns:
-            save_checkpoint(path, mark, turn, state)
+        if kept is not None and is_due and turn < loop.n_turns:
+            kept.save(turn, state)
             saved = time.monotonic()
-    if path is not None:
-        path.unlink(missing_ok=True)
-    return _measured(*static, problem, given, state)
+    outcome = _measured(*static, problem, given, state)
+    if kept is not None:
+        kept.forget()
+    return outcome
+
+
+def _static(loop: Loop) -> tuple[Kind, bool]:
+    """What is static in a loop's programs."""
+    # Named tuples of equal functions are equal, but not every one of them takes extras.
+    return loop.kind, isinstance(loop.kind.optimizer, optax.GradientTransformationExtraArgs)
+
+
+def _mark(loop: Loop, problem: Problem) -> Mark:
+    """What tells a run from others: its programs and their inputs; nothing is compiled."""
+    static, given = _static(loop), loop.given
+    state = jax.eval_shape(loop.kind.begin, problem, given)
+    programs = (
+        _begin.lower(*static, problem, given),
+        _piece.lower(*static, problem, given, state, 0, 1),
+        _measured.lower(*static, problem, given, state),
+    )
+    return mark_of(programs, problem.params, problem.data, given, loop.n_turns)
 
 
 def progress_at(plan: ReplayPlan, updates: int) -> Progress:
