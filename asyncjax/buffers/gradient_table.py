@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.rows import empty_rows, put_rows
+from asyncjax.buffers.arguments import like, numbers, of_kind, rows_of
+from asyncjax.buffers.rows import empty_rows, one_row, put_rows
 from asyncjax.checks import whole
 
 
@@ -39,8 +40,8 @@ def gradient_table(n_workers: int) -> GradientTable:
 
     `init(params)` is a table of zeros in the dtypes of `params`. `put(state, worker, grads)`
     overwrites one row, or m rows for a vector `worker[m]` and gradients with a leading axis m; a
-    worker outside the range, negative ones included, is no write (padding). `mean(state)` divides
-    by `n_workers` whatever was delivered: a row never delivered counts as zero.
+    worker of -1 is no write (padding). `mean(state)` divides by `n_workers` whatever was delivered:
+    a row never delivered counts as zero.
 
     Args:
         n_workers: Number of rows n, at least 1.
@@ -49,8 +50,11 @@ def gradient_table(n_workers: int) -> GradientTable:
         A `GradientTable` of pure functions.
 
     Raises:
-        TypeError: If `n_workers` is not a static integer.
-        ValueError: If `n_workers` is below 1.
+        TypeError: If `n_workers` is not a static integer; from the functions, if an argument is of
+            the wrong kind.
+        ValueError: If `n_workers` is below 1; in `put`, if `grads` do not fit the rows, or a
+            concrete `worker` is outside -1 .. n - 1 or comes twice. A traced worker outside the
+            range is no write.
 
     Example:
         >>> table = gradient_table(4)
@@ -61,10 +65,35 @@ def gradient_table(n_workers: int) -> GradientTable:
     """
     n_workers = whole("n_workers", n_workers)
     return GradientTable(
-        init=lambda params: GradientTableState(empty_rows(params, n_workers)),
-        put=put_gradient,
-        mean=mean_row,
+        init=lambda params: GradientTableState(empty_rows(numbers("params", params), n_workers)),
+        put=_put_checked,
+        mean=lambda state: mean_row(of_kind("state", state, GradientTableState)),
     )
+
+
+def fitting(
+    table: GradientTableState, worker: jax.Array, grads: optax.Updates, name: str
+) -> optax.Updates:
+    """Reads the gradients of one worker, or of m with a leading axis m; see `gradient_table`.
+
+    Example:
+        >>> table = gradient_table(2).init(jnp.zeros(3))
+        >>> fitting(table, jnp.array([0, 1]), jnp.zeros((2, 3)), "grads").shape
+        (2, 3)
+    """
+    row = one_row(table.gradient_rows)
+    of = f"the rows of the table for worker of shape {worker.shape}"
+    return like(name, grads, row, of, worker.shape)
+
+
+def _put_checked(
+    state: GradientTableState, worker: ArrayLike, grads: optax.Updates
+) -> GradientTableState:
+    rows = jax.tree.leaves(of_kind("state", state, GradientTableState))
+    if not rows:
+        return state
+    index = rows_of("worker", worker, rows[0].shape[0], padding=True)
+    return put_gradient(state, index, fitting(state, index, grads, "grads"))
 
 
 def put_gradient(

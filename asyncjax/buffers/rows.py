@@ -19,6 +19,16 @@ def empty_rows(tree: Any, n_rows: int) -> Any:
     return jax.tree.map(rows, tree)
 
 
+def one_row(rows: Any) -> Any:
+    """The shapes and dtypes of one row of every leaf.
+
+    Example:
+        >>> one_row(jnp.zeros((4, 3))).shape
+        (3,)
+    """
+    return jax.tree.map(lambda kept: jax.ShapeDtypeStruct(kept.shape[1:], kept.dtype), rows)
+
+
 def put_rows(rows: Any, index: ArrayLike, tree: Any) -> Any:
     """Overwrites one row, or m distinct ones for int[m] and leaves of shape [m, ...].
 

@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole
+from asyncjax.buffers.arguments import floating, integers, of_kind
+from asyncjax.checks import whole, within
 
 
 class StepWindowState(NamedTuple):
@@ -51,8 +53,11 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
         A `StepWindow` of pure functions.
 
     Raises:
-        TypeError: If `capacity` is not a static integer.
-        ValueError: If `capacity` is below 1.
+        TypeError: If `capacity` is not a static integer, or `dtype` no dtype; from the functions,
+            if an argument is of the wrong kind.
+        ValueError: If `capacity` is below 1, or `dtype` is not float32 or wider; if a `step` or a
+            `delay` is no scalar, or a concrete one is negative. A traced negative delay sums
+            nothing.
 
     Example:
         >>> history = step_window(3)
@@ -62,7 +67,7 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
         >>> [float(history.window(state, delay)) for delay in (0, 1, 3, 4)]
         [0.0, 8.0, 14.0, inf]
     """
-    capacity = whole("capacity", capacity)
+    capacity, dtype = whole("capacity", capacity), floating("dtype", dtype)
 
     def init() -> StepWindowState:
         return StepWindowState(
@@ -71,7 +76,17 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
             steps_pushed=jnp.zeros((), jnp.int32),
         )
 
-    return StepWindow(init=init, push=push_step, window=window_sum)
+    def push(state: StepWindowState, step: ArrayLike) -> StepWindowState:
+        of_kind("state", state, StepWindowState)
+        within("step", step, least=0)
+        _one("step", step)
+        return push_step(state, step)
+
+    def window(state: StepWindowState, delay: ArrayLike) -> jax.Array:
+        of_kind("state", state, StepWindowState)
+        return window_sum(state, _one("delay", integers("delay", delay)))
+
+    return StepWindow(init=init, push=push, window=window)
 
 
 def push_step(state: StepWindowState, step: ArrayLike) -> StepWindowState:
@@ -105,3 +120,10 @@ def window_sum(state: StepWindowState, delay: ArrayLike) -> jax.Array:
     age = jnp.where(age < 0, age + capacity, age)
     total = jnp.sum(jnp.where(age < delay, state.recent_steps, 0))
     return jnp.where(delay <= capacity, total, jnp.inf).astype(state.recent_steps.dtype)
+
+
+def _one(name: str, value: ArrayLike) -> ArrayLike:
+    """Refuses what has axes."""
+    if np.ndim(value):
+        raise ValueError(f"{name} must be a scalar, got shape {np.shape(value)}")
+    return value

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.rows import empty_rows, put_rows, take_rows
+from asyncjax.buffers.arguments import integers, like, numbers, of_kind
+from asyncjax.buffers.rows import empty_rows, one_row, put_rows, take_rows
 from asyncjax.checks import whole
 
 
@@ -55,8 +56,10 @@ def version_ring(capacity: int) -> VersionRing:
         A `VersionRing` of pure functions. Several delays at once: `jax.vmap(ring.read, (None, 0))`.
 
     Raises:
-        TypeError: If `capacity` is not a static integer.
-        ValueError: If `capacity` is below 1.
+        TypeError: If `capacity` is not a static integer; from the functions, if an argument is of
+            the wrong kind.
+        ValueError: If `capacity` is below 1; in `push`, if `params` do not fit the rows; in `read`
+            and `observe`, if a concrete delay is negative. A traced negative one is read as 0.
 
     Example:
         >>> ring = version_ring(3)
@@ -73,13 +76,15 @@ def version_ring(capacity: int) -> VersionRing:
 
     def init(params: optax.Params) -> VersionRingState:
         return VersionRingState(
-            versions=put_rows(empty_rows(params, capacity), 0, params),
+            versions=put_rows(empty_rows(numbers("params", params), capacity), 0, params),
             newest_row=jnp.zeros((), jnp.int32),
             versions_written=jnp.ones((), jnp.int32),
             version_overflows=jnp.zeros((), jnp.int32),
         )
 
     def push(state: VersionRingState, params: optax.Params) -> VersionRingState:
+        of_kind("state", state, VersionRingState)
+        like("params", params, one_row(state.versions), "the versions kept")
         row = (state.newest_row + 1) % capacity
         return state._replace(
             versions=put_rows(state.versions, row, params),
@@ -88,12 +93,19 @@ def version_ring(capacity: int) -> VersionRing:
         )
 
     def read(state: VersionRingState, delay: ArrayLike) -> optax.Params:
+        of_kind("state", state, VersionRingState)
+        age = integers("delay", delay)
+        if age.ndim:
+            raise ValueError(
+                f"delay must be a scalar (for several, jax.vmap the read), got shape {age.shape}"
+            )
         oldest = jnp.minimum(state.versions_written, capacity) - 1
-        age = jnp.clip(jnp.asarray(delay).astype(jnp.int32), 0, oldest)
+        age = jnp.clip(age.astype(jnp.int32), 0, oldest)
         return take_rows(state.versions, (state.newest_row - age) % capacity)
 
     def observe(state: VersionRingState, delay: ArrayLike) -> VersionRingState:
-        missed = jnp.sum(jnp.asarray(delay) >= capacity, dtype=jnp.int32)
+        of_kind("state", state, VersionRingState)
+        missed = jnp.sum(integers("delay", delay) >= capacity, dtype=jnp.int32)
         return state._replace(version_overflows=state.version_overflows + missed)
 
     return VersionRing(init=init, push=push, read=read, observe=observe)

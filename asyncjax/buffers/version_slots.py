@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.buffers.rows import put_rows, take_rows
+from asyncjax.buffers.arguments import like, numbers, of_kind, rows_of
+from asyncjax.buffers.rows import one_row, put_rows, take_rows
 from asyncjax.checks import whole
 
 
@@ -39,9 +40,9 @@ def version_slots(n_slots: int) -> VersionSlots:
     """Keeps versions of the parameters in slots 0 .. n_slots - 1.
 
     `init(params)` fills every slot with `params`. `write(state, slot, params)` overwrites one slot;
-    a slot outside the range, negative ones included, is no write (so -1 can mean "nobody will read
-    this version"). `read(state, slot)` returns a slot's version, and clips the slot to the range.
-    With a vector of m slots, `write` takes and `read` returns trees with a leading axis m.
+    -1 is no write (so it can mean "nobody will read this version"). `read(state, slot)` returns a
+    slot's version. With a vector of m slots, `write` takes and `read` returns trees with a leading
+    axis m.
 
     Args:
         n_slots: Number of slots, at least 1.
@@ -50,8 +51,12 @@ def version_slots(n_slots: int) -> VersionSlots:
         A `VersionSlots` of pure functions.
 
     Raises:
-        TypeError: If `n_slots` is not a static integer.
-        ValueError: If `n_slots` is below 1.
+        TypeError: If `n_slots` is not a static integer; from the functions, if an argument is of
+            the wrong kind.
+        ValueError: If `n_slots` is below 1; in `write`, if `params` do not fit the slots, or a
+            concrete slot is outside -1 .. n_slots - 1 or comes twice; in `read`, if a concrete slot
+            is outside 0 .. n_slots - 1. A traced slot outside the range is no write, and is clipped
+            when it is read.
 
     Example:
         >>> slots = version_slots(2)
@@ -68,10 +73,18 @@ def version_slots(n_slots: int) -> VersionSlots:
             leaf = jnp.asarray(leaf)
             return jnp.full((n_slots, *leaf.shape), leaf, leaf.dtype)
 
-        return VersionSlotsState(jax.tree.map(fill, params))
+        return VersionSlotsState(jax.tree.map(fill, numbers("params", params)))
 
-    return VersionSlots(
-        init=init,
-        write=lambda state, slot, params: VersionSlotsState(put_rows(state.slots, slot, params)),
-        read=lambda state, slot: take_rows(state.slots, jnp.clip(slot, 0, n_slots - 1)),
-    )
+    def write(state: VersionSlotsState, slot: ArrayLike, params: optax.Params) -> VersionSlotsState:
+        of_kind("state", state, VersionSlotsState)
+        index = rows_of("slot", slot, n_slots, padding=True)
+        of = f"the versions kept for slot of shape {index.shape}"
+        like("params", params, one_row(state.slots), of, index.shape)
+        return VersionSlotsState(put_rows(state.slots, index, params))
+
+    def read(state: VersionSlotsState, slot: ArrayLike) -> optax.Params:
+        of_kind("state", state, VersionSlotsState)
+        index = rows_of("slot", slot, n_slots, padding=False)
+        return take_rows(state.slots, jnp.clip(index, 0, n_slots - 1))
+
+    return VersionSlots(init=init, write=write, read=read)
