@@ -1,7 +1,8 @@
 """Arrays that a person hands to a problem, checked on the host before anything compiles.
 
-Every function returns them in the form the rest of the room uses. A traced array is checked by
-shape and type only, since its values do not exist yet.
+Every function returns them in the form the rest of the room uses. Values are read once, on the
+host, when a problem is made; a traced array is checked by shape and type only, since its values do
+not exist yet.
 """
 
 from typing import Any
@@ -11,26 +12,47 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+_INT32 = np.iinfo(np.int32)
+
 
 def is_traced(value: object) -> bool:
     """Says whether `value` is an abstract array inside a JAX transformation."""
     return isinstance(value, Tracer)
 
 
+def as_array(name: str, value: Any) -> Any:
+    """Returns `value` as an array of NumPy, or as that of JAX it is; ragged lists are refused."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array with rows of one length, got others") from error
+
+
 def floating(name: str, value: Any) -> jax.Array:
     """Returns `value` as a finite floating-point array; integers and booleans are converted."""
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value)
+    value = as_array(name, value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         if not (jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == np.bool_):
             raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
         value = jnp.asarray(value, dtype=float)
-    array = jnp.asarray(value)
+    with np.errstate(over="ignore"):  # told below
+        array = jnp.asarray(value)
     if array.size == 0:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    if not is_traced(array) and not np.isfinite(np.asarray(array)).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity in {array.dtype}")
+    if not is_traced(array):
+        _check_finite(name, np.asarray(array))
     return array
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    """Refuses NaN and infinity; the first such is named."""
+    fits = np.isfinite(values)
+    if not fits.all():
+        first = np.unravel_index(np.argmin(fits), fits.shape)
+        where = f" at index {', '.join(str(int(place)) for place in first)}" if first else ""
+        raise ValueError(f"{name} must be finite in {values.dtype}, got {values[first]}{where}")
 
 
 def rows(name: str, value: Any) -> jax.Array:
@@ -43,10 +65,13 @@ def rows(name: str, value: Any) -> jax.Array:
 
 def integers(name: str, value: Any) -> jax.Array:
     """Returns `value` as an int32 array."""
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value)
+    value = as_array(name, value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{name} must be integers, got dtype {value.dtype}")
+    if not is_traced(value) and value.size and value.dtype != np.int32:
+        low, high = int(value.min()), int(value.max())
+        if low < _INT32.min or high > _INT32.max:
+            raise ValueError(f"{name} must be integers that int32 can hold, got {low} .. {high}")
     return jnp.asarray(value, jnp.int32)
 
 
@@ -60,10 +85,11 @@ def matrix(name: str, value: Any, axes: str) -> jax.Array:
 
 def same_rows(name: str, array: Any, n_rows: int) -> None:
     """Refuses an `array` that is not one value a row."""
-    if np.shape(array) != (n_rows,):
+    shape = as_array(name, array).shape
+    if shape != (n_rows,):
         raise ValueError(
             f"{name} must have shape ({n_rows},), one value for each row of features, "
-            f"got shape {np.shape(array)}"
+            f"got shape {shape}"
         )
 
 

@@ -9,14 +9,17 @@ A job of worker i returns :math:`(f_i(x; \xi), \nabla f_i(x; \xi))`, where the s
 none of a problem's business.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole, within
 
 PyTree = Any
 Graded = tuple[jax.Array, PyTree]  # the scalar loss of a job, and its gradient
@@ -66,7 +69,18 @@ class Problem:
 
         Returns:
             The scalar loss of the job's sample, and its gradient, a pytree like `params`.
+
+        Raises:
+            TypeError: If `params` has another tree than the problem's, a number is no integer, or
+                `key` no typed key.
+            ValueError: If `params` has other shapes, or a number that is not traced is out of
+                range.
         """
+        check_model(params, self.params)
+        last = None if self.n_workers is None else self.n_workers - 1
+        within("worker", worker, least=0, most=last, integer=True)
+        within("job", job, least=0, integer=True)
+        one_key("key", key)
         return self.gradient_of(self.data, params, worker, job, key)
 
     @property
@@ -81,7 +95,16 @@ class Problem:
         return jax.tree_util.Partial(self.objective_of, self.data)
 
     def metrics(self, params: PyTree) -> dict[str, jax.Array]:
-        """Returns the further scalars of a model by name; empty where the problem has none."""
+        """Returns the further scalars of a model by name; empty where the problem has none.
+
+        Args:
+            params: The model, a pytree like the problem's.
+
+        Raises:
+            TypeError: If `params` has another tree.
+            ValueError: If it has other shapes.
+        """
+        check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
 
 
@@ -119,22 +142,24 @@ def from_gradient(
     Local steps need nothing else: let `gradient` run H steps and return (x - y) / (step H).
 
     Args:
-        params: The initial model, any pytree of floating-point arrays.
+        params: The initial model, any pytree of finite floating-point arrays.
         gradient: `(params, worker, job, key) -> (loss, grads)`: pure and traceable; `worker` and
-            `job` are int32 scalars, `key` is a typed key, `grads` is like `params`.
-        objective: `params -> scalar`, or None.
+            `job` are int32 scalars, `key` is a typed key, `loss` is a real scalar, `grads` is like
+            `params`: the same tree, shapes and types.
+        objective: `params -> scalar`, real and traceable, or None.
         n_workers: The number of workers, or None for any.
 
     Returns:
         The problem. Arrays that the functions close over become constants of a compiled function.
 
     Note:
-        `gradient` is traced once here, to check its shapes; nothing is computed.
+        Both functions are traced once here, to check their shapes and types; nothing is computed.
 
     Raises:
-        TypeError: If a function is not callable, `params` hold other than floating-point arrays,
-            or the gradient is not a pytree like `params`.
-        ValueError: If `params` is empty, `n_workers` is below 1, or shapes do not agree.
+        TypeError: If a function is not callable with its arguments, `params` hold other than
+            floating-point arrays, or the gradient is not a pytree like `params`, of its types.
+        ValueError: If `params` is empty or not finite, `n_workers` is below 1, shapes do not
+            agree, or a loss or the objective is no scalar.
 
     Example:
         >>> import jax
@@ -146,17 +171,15 @@ def from_gradient(
         >>> float(loss), float(grads), problem.objective(3.0)
         (1.0, 2.0, 9.0)
     """
-    if not callable(gradient):
-        raise TypeError(
-            "gradient must be a function (params, worker, job, key) -> (loss, grads), "
-            f"got {gradient!r}"
-        )
-    if objective is not None and not callable(objective):
-        raise TypeError(f"objective must be a function params -> scalar or None, got {objective!r}")
+    _check_function("gradient", gradient, "(params, worker, job, key) -> (loss, grads)", 4)
+    if objective is not None:
+        _check_function("objective", objective, "params -> scalar, or None", 1)
     if n_workers is not None:
         n_workers = whole("n_workers", n_workers)
     params = _floating_leaves(params)
     _check_gradient(gradient, params)
+    if objective is not None:
+        _check_scalar("objective must return a scalar", jax.eval_shape(objective, params))
     return Problem(
         params=params,
         data=(),
@@ -167,17 +190,74 @@ def from_gradient(
 
 
 def _floating_leaves(params: PyTree) -> PyTree:
-    """Returns the model with every leaf a floating-point array."""
-    params = jax.tree.map(jnp.asarray, params)
+    """Returns the model with every leaf a finite floating-point array."""
+    try:
+        params = jax.tree.map(jnp.asarray, params)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"params must hold floating-point arrays, got {str(params)[:80]!r}"
+        ) from error
     leaves = jax.tree.leaves(params)
     if not leaves:
         raise ValueError(f"params must hold at least one array, got {params!r}")
     for leaf in leaves:
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
                 f"params must hold floating-point arrays, got a leaf of dtype {leaf.dtype}"
             )
+        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
+            raise ValueError(f"params must be finite, got NaN or infinity in a leaf {leaf.shape}")
     return params
+
+
+def _check_function(name: str, function: Any, form: str, n_arguments: int) -> None:
+    """Refuses what cannot be called with so many arguments."""
+    if not callable(function):
+        raise TypeError(f"{name} must be a function {form}, got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in function may have none
+        return
+    try:
+        signature.bind(*range(n_arguments))
+    except TypeError as error:
+        raise TypeError(f"{name} must be a function {form}, got one of {signature}") from error
+
+
+def _check_scalar(words: str, value: Any) -> None:
+    """Refuses an abstract value that is no real scalar."""
+    if getattr(value, "shape", None) != ():
+        raise ValueError(f"{words}, got {value}")
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"{words} of a floating-point type, got {value.dtype}")
+
+
+def check_model(params: PyTree, like: PyTree) -> None:
+    """Refuses a model of another tree or other shapes than a problem's own.
+
+    Example:
+        >>> check_model(jnp.ones(2), jnp.ones(3))
+        Traceback (most recent call last):
+        ...
+        ValueError: params must have the shapes of the problem's params, [(3,)], got [(2,)]
+    """
+    trees = [jax.tree.structure(tree) for tree in (params, like)]
+    if trees[0] != trees[1]:
+        raise TypeError(
+            f"params must have the tree of the problem's params, {trees[1]}, got {trees[0]}"
+        )
+    shapes = [[_shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (params, like)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"params must have the shapes of the problem's params, {shapes[1]}, got {shapes[0]}"
+        )
+
+
+def _shape(leaf: Any) -> Any:
+    """Returns the shape of a leaf, or what it is where it is no array."""
+    if isinstance(leaf, bool | str):
+        return leaf
+    return () if isinstance(leaf, int | float) else getattr(leaf, "shape", leaf)
 
 
 def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:
@@ -187,8 +267,7 @@ def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:
     if not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(f"gradient must return the pair (loss, grads), got {type(result).__name__}")
     loss, grads = result
-    if getattr(loss, "shape", None) != ():
-        raise ValueError(f"gradient must return a scalar loss, got {loss}")
+    _check_scalar("gradient must return a scalar loss", loss)
     if jax.tree.structure(grads) != jax.tree.structure(params):
         raise TypeError(
             "gradient must return grads of the same tree as params, "
@@ -199,4 +278,9 @@ def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:
             raise ValueError(
                 f"gradient must return grads of the same shapes as params: {want.shape}, "
                 f"got {got.shape}"
+            )
+        if want.dtype != got.dtype:
+            raise TypeError(
+                f"gradient must return grads of the same types as params: {want.dtype}, "
+                f"got {got.dtype}"
             )

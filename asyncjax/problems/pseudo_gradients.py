@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from asyncjax.checks import whole, within
 from asyncjax.problems.problem import Problem, PyTree
@@ -68,7 +69,7 @@ def local_steps(problem: Problem, *, n_steps: int, step_size: Any) -> Problem:
 
     Raises:
         TypeError: If `problem` is not a problem, or `step_size` not a number.
-        ValueError: If `n_steps` is below 1, or `step_size` not positive and finite.
+        ValueError: If `n_steps` is below 1, or `step_size` not one number, positive and finite.
 
     Example:
         >>> import jax
@@ -87,5 +88,7 @@ def local_steps(problem: Problem, *, n_steps: int, step_size: Any) -> Problem:
         raise TypeError(f"problem must be a Problem, as its factories make it, got {problem!r}")
     n_steps = whole("n_steps", n_steps)
     within("step_size", step_size, above=0)
+    if np.ndim(step_size) != 0:
+        raise ValueError(f"step_size must be one number, got shape {np.shape(step_size)}")
     size = jnp.asarray(step_size, jnp.result_type(float))
     return in_front(problem, size, _PseudoGradient(problem.gradient_of, n_steps))

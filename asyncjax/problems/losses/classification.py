@@ -81,7 +81,8 @@ def classification(
     Args:
         model: A flax linen module that maps float[rows, ...] to scores [rows, classes] and has
             parameters only (no batch statistics, no dropout), such as `MLP` or `SmallCNN`.
-        features: float[rows, ...], of the shape the model takes.
+        features: float[rows, ...], of the shape the model takes, finite (read once on the host,
+            unless traced).
         labels: int[rows], 0..classes-1.
         n_workers: n, at least 1, at most the number of rows.
         key: A typed key for the initial parameters.

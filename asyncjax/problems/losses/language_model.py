@@ -80,7 +80,8 @@ def language_model(
     Args:
         model: A flax linen module that maps int32[rows, T] to scores [rows, T, vocabulary] and has
             parameters only, such as `WordLSTM` or `TinyGPT`.
-        inputs: int[rows, T], tokens 0..vocabulary-1, as `windows` cuts them.
+        inputs: int[rows, T], tokens 0..vocabulary-1, as `windows` cuts them (read once on the host,
+            unless traced).
         targets: int[rows, T], the token that follows each.
         n_workers: n, at least 1, at most the number of rows.
         key: A typed key for the initial parameters.

@@ -54,7 +54,8 @@ def least_squares(
     With shards of unequal size this is not the mean over the rows: every worker counts the same.
 
     Args:
-        features: float[rows, d]; add a column of ones for an intercept.
+        features: float[rows, d], finite (read once on the host, unless traced); add a column of
+            ones for an intercept.
         targets: float[rows].
         n_workers: n, at least 1, at most the number of rows.
         batch: The rows of a job, such as `cyclic(16)`; None: the whole shard.

@@ -79,9 +79,10 @@ def logistic(
     same.
 
     Args:
-        features: float[rows, d]; add a column of ones for an intercept (which is penalised too).
-        labels: [rows], -1 and +1, or 0 and 1 (False and True) with 0 read as -1. Traced labels
-            are taken as -1 and +1.
+        features: float[rows, d], finite (read once on the host, unless traced); add a column of
+            ones for an intercept (which is penalised too).
+        labels: [rows], -1 and +1, or 0 and 1 (False and True) with 0 read as -1; both must be
+            there. Traced labels are taken as -1 and +1.
         n_workers: n, at least 1, at most the number of rows.
         l2: lambda_2, not negative.
         l1: lambda_1, not negative; in the objective only.
@@ -132,10 +133,13 @@ def _signs(labels: Any) -> jax.Array:
     if arrays.is_traced(labels):
         return jnp.asarray(labels)
     values = np.asarray(labels)
+    if values.dtype == object:
+        raise TypeError("labels must be -1 and +1, or 0 and 1, got dtype object")
     found = np.unique(values)
-    if np.isin(found, (-1, 1)).all():
+    if np.array_equal(found, (-1, 1)):
         return jnp.asarray(values)
-    if np.isin(found, (0, 1)).all():
+    if np.array_equal(found, (0, 1)):
         return jnp.asarray(np.where(values == 1, 1, -1))
     shown = ", ".join(str(value) for value in found[:5]) + (", ..." if found.size > 5 else "")
-    raise ValueError(f"labels must be -1 and +1, or 0 and 1, got {shown}")
+    only = "only " if found.size == 1 else ""
+    raise ValueError(f"labels must be -1 and +1, or 0 and 1, both of them, got {only}{shown}")

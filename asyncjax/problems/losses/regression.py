@@ -63,7 +63,8 @@ def regression(
     Args:
         model: A flax linen module that maps float[rows, ...] to predictions of the shape of
             `targets` and has parameters only, such as `ForecastMLP`.
-        features: float[rows, ...], of the shape the model takes.
+        features: float[rows, ...], of the shape the model takes, finite (read once on the host,
+            unless traced).
         targets: float[rows], or float[rows, o] for a model of o outputs.
         n_workers: n, at least 1, at most the number of rows.
         key: A typed key for the initial parameters.

@@ -27,7 +27,7 @@ from asyncjax.checks import one_key, whole
 from asyncjax.problems import arrays
 from asyncjax.problems.finite_sum import BatchGradient, CurvedLoss, Samples, row_weights
 from asyncjax.problems.losses.quadratic import QuadraticData, QuadraticGradient
-from asyncjax.problems.problem import Problem, PyTree
+from asyncjax.problems.problem import Problem, PyTree, check_model
 from asyncjax.problems.shards import Shards
 
 
@@ -221,9 +221,9 @@ def local_smoothness(
         The estimate; NaN where the Hessian is.
 
     Raises:
-        TypeError: If the problem has no objective, `key` is no typed key, or `n_iterations` no
-            integer.
-        ValueError: If `n_iterations` is below 1, or `params` is not like `problem.params`.
+        TypeError: If `problem` is none or has no objective, `key` is no typed key, `n_iterations`
+            no integer, or `params` has another tree than `problem.params`.
+        ValueError: If `n_iterations` is below 1, or `params` has other shapes.
 
     Example:
         >>> import jax
@@ -232,6 +232,8 @@ def local_smoothness(
         >>> round(problems.local_smoothness(problem, key=jax.random.key(0)), 4)
         4.0
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a Problem, as its factories make it, got {problem!r}")
     if problem.objective is None:
         raise TypeError("problem must have an objective, got one without")
     one_key("key", key)
@@ -239,10 +241,8 @@ def local_smoothness(
     if params is None:
         params = problem.params
     else:
+        check_model(params, problem.params)
         params = jax.tree.map(jnp.asarray, params)
-        shapes = [jax.tree.map(jnp.shape, tree) for tree in (params, problem.params)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"params must have the shapes {shapes[1]}, got {shapes[0]}")
     return float(_power_iteration(problem.objective, params, key, n_iterations))
 
 

@@ -14,6 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from asyncjax.checks import whole
+from asyncjax.problems.networks.modules import a_nonlinearity, widths
+
 
 class MLP(nn.Module):
     """A multi-layer perceptron; rows of more than one axis are flattened.
@@ -35,6 +38,13 @@ class MLP(nn.Module):
     hidden: tuple[int, ...] = (32,)
     classes: int = 10
     activation: Callable[[jax.Array], jax.Array] = nn.relu
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind."""
+        widths("hidden", self.hidden)
+        whole("classes", self.classes)
+        a_nonlinearity("activation", self.activation)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
@@ -66,6 +76,13 @@ class SmallCNN(nn.Module):
     channels: tuple[int, ...] = (8, 16)
     classes: int = 10
     activation: Callable[[jax.Array], jax.Array] = nn.relu
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind."""
+        widths("channels", self.channels)
+        whole("classes", self.classes)
+        a_nonlinearity("activation", self.activation)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
@@ -119,6 +136,12 @@ class LeNet(nn.Module):
     classes: int = 10
     activation: Callable[[jax.Array], jax.Array] = nn.relu
 
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind."""
+        whole("classes", self.classes)
+        a_nonlinearity("activation", self.activation)
+        super().__post_init__()
+
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
         """Returns the scores float[rows, classes] of images float[rows, H, W, C].
@@ -159,6 +182,12 @@ class ForecastMLP(nn.Module):
 
     widths: tuple[int, ...] = (64, 64, 64)
     activation: Callable[[jax.Array], jax.Array] = nn.relu
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind."""
+        widths("widths", self.widths)
+        a_nonlinearity("activation", self.activation)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:

@@ -17,6 +17,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from asyncjax.checks import whole
+
 _SMALL = nn.initializers.normal(0.02)  # scores start near 0: the first loss is near log vocabulary
 
 
@@ -43,6 +45,12 @@ class WordLSTM(nn.Module):
 
     vocabulary: int
     width: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind."""
+        whole("vocabulary", self.vocabulary)
+        whole("width", self.width)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -104,23 +112,31 @@ class TinyGPT(nn.Module):
     heads: int = 2
     length: int = 64
 
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind, and heads that do not divide the width."""
+        whole("vocabulary", self.vocabulary)
+        whole("width", self.width)
+        whole("depth", self.depth, 0)
+        whole("heads", self.heads)
+        whole("length", self.length)
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width, got {self.heads} heads and width {self.width}"
+            )
+        super().__post_init__()
+
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Returns the scores float[rows, T, vocabulary] of tokens int32[rows, T].
 
         Raises:
-            ValueError: If the tokens have not two axes, a row is longer than `length`, or `heads`
-                does not divide `width`.
+            ValueError: If the tokens have not two axes, or a row is longer than `length`.
         """
         _check_tokens(tokens)
         if tokens.shape[1] > self.length:
             raise ValueError(
                 f"tokens must have at most {self.length} in a row, the model's length, "
                 f"got {tokens.shape[1]}"
-            )
-        if self.heads < 1 or self.width % self.heads:
-            raise ValueError(
-                f"heads must divide width, got {self.heads} heads and width {self.width}"
             )
         embedding = nn.Embed(self.vocabulary, self.width, embedding_init=_SMALL)
         positions = self.param("positions", _SMALL, (self.length, self.width))

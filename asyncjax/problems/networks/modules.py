@@ -14,7 +14,25 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from asyncjax.checks import whole
 from asyncjax.problems.problem import PyTree
+
+
+def widths(name: str, value: Any) -> None:
+    """Refuses widths of layers that are no integers of at least 1.
+
+    A list of them is left to `check_module`, which asks for hashable models.
+    """
+    if not isinstance(value, tuple | list):
+        raise TypeError(f"{name} must be a tuple of integers, such as (32,), got {value!r}")
+    for width in value:
+        whole(f"{name}, width by width,", width)
+
+
+def a_nonlinearity(name: str, value: Any) -> None:
+    """Refuses a nonlinearity that is no function."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of an array, such as nn.relu, got {value!r}")
 
 
 def check_module(model: Any) -> None:

@@ -97,13 +97,17 @@ def test_labels_of_zero_and_one_are_converted():
     for labels in ((FLAT > 0), (FLAT > 0).astype(int), jnp.asarray(FLAT > 0, jnp.float32)):
         other = problems.logistic(ROWS, labels, n_workers=6)
         np.testing.assert_array_equal(signs.data.targets, other.data.targets)
-    ones = problems.logistic(ROWS, np.ones(48), n_workers=6)
-    np.testing.assert_array_equal(ones.data.targets, np.ones(48))
+
+
+@pytest.mark.parametrize("label", [1, 0, -1, True])
+def test_labels_of_one_class_are_refused(label):
+    with pytest.raises(ValueError, match="labels must be -1 and .*both of them, got only"):
+        problems.logistic(ROWS, np.full(48, label), n_workers=6)
 
 
 @pytest.mark.slow
 def test_logistic_does_not_overflow():
-    problem = problems.logistic([[1e4], [-1e4]], [0, 0], n_workers=2, start=[1.0])
+    problem = problems.logistic([[1e4], [1e4]], [0, 1], n_workers=2, start=[1.0])
     losses, grads = jax.vmap(lambda worker: problem.gradient(problem.params, worker, 0, KEY))(
         jnp.arange(2)
     )
@@ -134,6 +138,7 @@ def test_traced_data_are_not_checked_by_value():
     np.testing.assert_allclose([square, logistic], [2.5, np.log(2.0)], rtol=1e-6)
 
 
+SIGNS = np.array([1.0, -1.0, 1.0])
 BOTH = pytest.mark.parametrize("make", [problems.least_squares, problems.logistic])
 
 
@@ -142,19 +147,19 @@ BOTH = pytest.mark.parametrize("make", [problems.least_squares, problems.logisti
     ("features", "targets", "arguments", "error", "message"),
     [
         (np.ones((0, 2)), np.ones(0), {}, ValueError, "features must not be empty"),
-        (np.ones((3, 0)), np.ones(3), {}, ValueError, "features must not be empty"),
-        (np.ones(3), np.ones(3), {}, ValueError, "features must be a 2-D"),
-        (np.ones((3, 2, 1)), np.ones(3), {}, ValueError, "features must be a 2-D"),
-        (np.full((3, 2), np.nan), np.ones(3), {}, ValueError, "features must be finite"),
-        (jnp.full((3, 2), jnp.inf), np.ones(3), {}, ValueError, "features must be finite"),
-        (np.ones((3, 2), complex), np.ones(3), {}, TypeError, "features must hold real"),
+        (np.ones((3, 0)), SIGNS, {}, ValueError, "features must not be empty"),
+        (np.ones(3), SIGNS, {}, ValueError, "features must be a 2-D"),
+        (np.ones((3, 2, 1)), SIGNS, {}, ValueError, "features must be a 2-D"),
+        (np.full((3, 2), np.nan), SIGNS, {}, ValueError, "features must be finite"),
+        (jnp.full((3, 2), jnp.inf), SIGNS, {}, ValueError, "features must be finite"),
+        (np.ones((3, 2), complex), SIGNS, {}, TypeError, "features must hold real"),
         (np.ones((3, 2)), np.ones(2), {}, ValueError, r"must have shape \(3,\)"),
         (np.ones((3, 2)), np.ones((3, 1)), {}, ValueError, r"must have shape \(3,\)"),
         (np.ones((3, 2)), np.array([1, 1, np.nan]), {}, ValueError, "targets|labels"),
-        (np.ones((3, 2)), np.ones(3), {"n_workers": 4}, ValueError, "n_workers must be at most"),
-        (np.ones((3, 2)), np.ones(3), {"n_workers": 0}, ValueError, "n_workers must be an int"),
-        (np.ones((3, 2)), np.ones(3), {"n_workers": 2.0}, TypeError, "n_workers must be an int"),
-        (np.ones((3, 2)), np.ones(3), {"batch": 16}, TypeError, "batch must be a rule"),
+        (np.ones((3, 2)), SIGNS, {"n_workers": 4}, ValueError, "n_workers must be at most"),
+        (np.ones((3, 2)), SIGNS, {"n_workers": 0}, ValueError, "n_workers must be an int"),
+        (np.ones((3, 2)), SIGNS, {"n_workers": 2.0}, TypeError, "n_workers must be an int"),
+        (np.ones((3, 2)), SIGNS, {"batch": 16}, TypeError, "batch must be a rule"),
     ],
 )
 def test_both_refuse(make, features, targets, arguments, error, message):
@@ -178,7 +183,7 @@ def test_both_refuse(make, features, targets, arguments, error, message):
 def test_both_refuse_shards(make, rows, size, error, message):
     shards = problems.Shards(np.array(rows), np.array(size))
     with pytest.raises(error, match=message):
-        make(np.ones((3, 2)), np.ones(3), n_workers=2, shards=shards)
+        make(np.ones((3, 2)), SIGNS, n_workers=2, shards=shards)
 
 
 def test_shards_must_be_shards():
