@@ -3,6 +3,9 @@
     whole, real     one number, known when a program is made: returned as Python's int or float
     within          numbers that may be arrays, or traced: returned as they are
     one_key         one typed key
+    instance        what factories make
+    flag, function  True or False; something to call
+    file_path       where a file is, or will be
 
 A message names the argument, the value and what is allowed. What is no number of the right kind is
 a `TypeError`, what lies out of range a `ValueError`; a bool is not a number. A traced value exists
@@ -11,6 +14,8 @@ only when the program runs: `within` lets it pass, `whole` and `real` refuse it.
 
 import math
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -223,3 +228,120 @@ def one_key(name: str, value: Any) -> jax.Array:
             f"{name} must be one typed key, as jax.random.key(seed) makes it, got {value!r}"
         )
     return value
+
+
+def instance(name: str, value: Any, kind: type | tuple[type, ...], words: str) -> Any:
+    """Reads what only a factory makes.
+
+    Args:
+        name: The argument, for the message.
+        value: What was given.
+        kind: Its class, or classes.
+        words: What is allowed, with how it is made.
+
+    Returns:
+        `value`.
+
+    Raises:
+        TypeError: `value` is of another class.
+
+    Example:
+        >>> instance("clock", 3, str, "a clock, as clocks.constant makes it")
+        Traceback (most recent call last):
+        ...
+        TypeError: clock must be a clock, as clocks.constant makes it, got 3
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {words}, got {shown(value)}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Reads True or False, of Python or NumPy.
+
+    Args:
+        name: The argument, for the message.
+        value: What was given.
+
+    Returns:
+        The Python bool.
+
+    Raises:
+        TypeError: `value` is neither.
+
+    Example:
+        >>> flag("waves", "no")
+        Traceback (most recent call last):
+        ...
+        TypeError: waves must be True or False, got 'no'
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def function(name: str, value: Any, words: str = "a function") -> Any:
+    """Reads something to call.
+
+    Args:
+        name: The argument, for the message.
+        value: What was given.
+        words: What is allowed, such as what it is called with.
+
+    Returns:
+        `value`.
+
+    Raises:
+        TypeError: `value` cannot be called.
+
+    Example:
+        >>> function("progress", 3)
+        Traceback (most recent call last):
+        ...
+        TypeError: progress must be a function, got 3
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be {words}, got {shown(value)}")
+    return value
+
+
+def file_path(name: str, value: Any) -> Path:
+    """Reads the path of a file that is there or will be written: its folder must exist.
+
+    Args:
+        name: The argument, for the message.
+        value: Text or a path.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: `value` is no path.
+        FileNotFoundError: Its folder does not exist.
+        IsADirectoryError: It is a folder.
+
+    Example:
+        >>> file_path("checkpoint", 3)
+        Traceback (most recent call last):
+        ...
+        TypeError: checkpoint must be the path of a file, got 3
+    """
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise TypeError(f"{name} must be the path of a file, got {shown(value)}")
+    path = Path(value)
+    if path.is_dir():
+        raise IsADirectoryError(f"{name} must be the path of a file, got the folder {str(path)!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{name} must lie in a folder that exists, got {str(path)!r}")
+    return path
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut where it is long.
+
+    Example:
+        >>> shown("x" * 300)[-8:]
+        'xxxx ...'
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else f"{text[:196]} ..."

@@ -8,6 +8,7 @@ f_i(x_0), on every arrival,
     x_{k+1} = prox_{gamma_k R}(x_k - gamma_k (1/n) sum_i g[i])
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -17,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from asyncjax.checks import whole
+from asyncjax.checks import flag, instance, one_key, whole
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
+from asyncjax.simulation.arguments import check_optimizer, check_prox, check_run, key_of, trace_of
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
@@ -51,7 +53,7 @@ def first_gradients(problem: Problem, n_workers: int | None = None, *, key: jax.
         A tree like `problem.params`, leaves [n, ...].
 
     Raises:
-        TypeError: `n_workers` is no integer.
+        TypeError: `n_workers` is no integer, or another argument of the wrong kind.
         ValueError: `n_workers` is below 1 or above the number of shards, or is None where the
             problem has none.
 
@@ -62,6 +64,8 @@ def first_gradients(problem: Problem, n_workers: int | None = None, *, key: jax.
         >>> simulation.first_gradients(problem, key=jax.random.key(0)).shape
         (3, 2)
     """
+    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
+    one_key("key", key)
     shards = problem.n_workers
     count = shards if n_workers is None else n_workers
     if count is None:
@@ -92,7 +96,7 @@ def replay_piag(
     width: int | None = None,
     memory_limit: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Replays a trace as proximal incremental aggregated gradient.
 
@@ -145,12 +149,15 @@ def replay_piag(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    arrivals = trace.trace if isinstance(trace, ReplayPlan) else trace
+    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
+    check_optimizer("rule", rule)
+    check_prox(prox, problem.params)
+    arrivals = trace_of(trace)
     check_single(arrivals, "PIAG", _OTHERWISE)
     check_workers(problem, arrivals)
-    n_workers, key = worker_count(arrivals), jax.random.key(0) if key is None else key
+    n_workers, key = worker_count(arrivals), key_of(key)
     start = None
-    if full_start:
+    if flag("full_start", full_start):
         table = first_gradients(problem, n_workers, key=key)
         start = aggregated(rule, n_workers, initial=table, prox=prox).init(problem.params)
     run = replay(

@@ -11,18 +11,28 @@ blocks; each in turn
 The block x_j that is stepped from is the current one; only the gradient is old.
 """
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 import jax
 import optax
 
-from asyncjax.checks import real
+from asyncjax.checks import flag, real, whole
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
-from asyncjax.simulation.loops.loop import run
+from asyncjax.simulation.arguments import (
+    check_optimizer,
+    check_prox,
+    check_run,
+    key_of,
+    plan_of,
+    trace_of,
+)
+from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.torn_reads import block_versions, torn_loop
-from asyncjax.simulation.plans.plan import ReplayPlan, plan
+from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.single_arrivals import check_single
 from asyncjax.simulation.replay import check_workers, replay, run_of
 from asyncjax.steps import descent, random_block
@@ -46,6 +56,8 @@ def replay_block_descent(
     record_every: int | None = None,
     key: jax.Array | None = None,
     waves: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Replays a trace as asynchronous block-coordinate descent.
 
@@ -75,6 +87,8 @@ def replay_block_descent(
         record_every: As in `replay`.
         key: As in `replay`.
         waves: As in `replay`; torn reads go one event at a time in any case.
+        progress: As in `replay`.
+        checkpoint: As in `replay`.
 
     Returns:
         The run; its optimizer state has `last_block` and the rule's own fields. The gradient of a
@@ -106,22 +120,34 @@ def replay_block_descent(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    arrivals = trace.trace if isinstance(trace, ReplayPlan) else trace
+    check_run(problem, progress=progress, checkpoint=checkpoint)
+    check_optimizer("rule", rule)
+    check_prox(prox, problem.params)
+    n_blocks = whole("n_blocks", n_blocks)
+    arrivals, key, waves = trace_of(trace), key_of(key), flag("waves", waves)
     check_single(arrivals, "block descent", _OTHERWISE)
     optimizer = _optimizer(rule, n_blocks, prox)
     torn = real("torn", torn, least=0, most=1)
     if not torn:
-        return replay(problem, trace, optimizer, record_every=record_every, key=key, waves=waves)
+        return replay(
+            problem,
+            trace,
+            optimizer,
+            record_every=record_every,
+            key=key,
+            waves=waves,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
     if arrivals.start is None:
         raise ValueError(
             f"trace must have start, the moment at which each job began, for torn={torn}; without"
             " it use torn=0"
         )
-    planned = trace if isinstance(trace, ReplayPlan) else plan(trace, record_every=record_every)
+    planned = plan_of(trace, record_every=record_every)
     check_workers(problem, arrivals)
-    key = jax.random.key(0) if key is None else key
     loop = torn_loop(planned, block_versions(arrivals, n_blocks, torn), optimizer, key)
-    done = run_of(planned, run(loop, problem))
+    done = run_of(planned, run(loop, problem, progress, checkpoint))
     costs = done.costs._replace(live_versions=int(arrivals.delay.max()) + 1)
     return replace(done, source=Source((arrivals,), (costs,)))
 

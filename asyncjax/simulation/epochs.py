@@ -9,16 +9,18 @@ Distributed SGD with permuted examples: D-RR and CD-GraB of Cooper et al. 2023 (
 GraB of Lu, Guo, De Sa 2022 (arXiv 2205.10733) for m = 1.
 """
 
+import os
 from collections.abc import Callable
 
 import jax
 import numpy as np
 import optax
 
-from asyncjax.checks import whole
+from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
+from asyncjax.simulation.arguments import check_optimizer, check_run, key_of
 from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.projected_steps import fitting_units
@@ -37,7 +39,7 @@ def run_epochs(
     key: jax.Array | None = None,
     prefix_norms: bool = False,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Trains for whole epochs, the examples of each worker in a given order.
 
@@ -114,6 +116,9 @@ def run_epochs(
         Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
         Training", arXiv 2302.00845.
     """
+    check_run(problem, progress=progress, checkpoint=checkpoint)
+    check_optimizer("optimizer", optimizer)
+    measured, key = flag("prefix_norms", prefix_norms), key_of(key)
     n_epochs, n_workers = whole("n_epochs", n_epochs), whole("n_workers", n_workers)
     units = whole("units_per_step", units_per_step)
     every = whole("record_every", record_every)
@@ -122,11 +127,10 @@ def run_epochs(
     units = min(units, shape.n)
     if isinstance(order, ProjectedOrder):
         units = fitting_units(problem, order, shape, units)
-    sizes = EpochSizes(shape, units, n_epochs, min(every, n_epochs), prefix_norms)
+    sizes = EpochSizes(shape, units, n_epochs, min(every, n_epochs), measured)
     total = n_epochs * sizes.n_steps
     if total >= 2**31:
         raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
-    key = jax.random.key(0) if key is None else key
     state = run(epoch_loop(order, sizes, optimizer, key), problem, progress, checkpoint)
     return _run(sizes, busy_steps(plain, shape, units), state)
 

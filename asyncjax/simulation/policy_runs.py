@@ -3,15 +3,17 @@
 SGD whose server decides before every update how many workers to wait for and what to ask of them.
 """
 
+import os
 from collections.abc import Callable
 
 import jax
 import optax
 
-from asyncjax.checks import whole
+from asyncjax.checks import instance, one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
+from asyncjax.simulation.arguments import check_optimizer, check_run
 from asyncjax.simulation.loops.loads import load_rule
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
@@ -30,7 +32,7 @@ def run_policy(
     key: jax.Array,
     rows_at_once: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Trains with the k fastest of n workers, each computing `load` samples: a policy decides both.
 
@@ -67,8 +69,7 @@ def run_policy(
             or loads are small, and a bound on memory.
         progress: Called with a `Progress` about four times a second; the run is then cut into
             pieces, to the same bits.
-        checkpoint: File that is written every half a minute and removed at the end; a run that
-            finds it resumes to the same bits.
+        checkpoint: As in `replay`.
 
     Returns:
         The run: `records` as `PolicyRecords` (costs are sums from the start, `samples_done` counts
@@ -101,12 +102,14 @@ def run_policy(
     Reference:
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    if not isinstance(times, Response | Clock):
-        raise TypeError(f"times must be a response or a clock, got {times!r}")
+    check_run(problem, progress=progress, checkpoint=checkpoint)
+    check_optimizer("optimizer", optimizer)
+    one_key("key", key)
+    instance("times", times, (Response, Clock), "a response or a clock")
     if not times.is_plain:
         raise ValueError("times must be without losses and powers, got a clock that has some")
-    check_policy(policy)
     n = times.n_workers
+    check_policy(policy, n)
     total, every = whole("n_updates", n_updates), whole("record_every", record_every)
     if total * n >= 2**31:
         raise ValueError(f"n_updates must make fewer than 2**31 jobs of {n} workers, got {total}")

@@ -5,6 +5,7 @@
 for every update of the trace, exactly as the asynchronous server would have made it.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from asyncjax.checks import flag
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
+from asyncjax.simulation.arguments import check_optimizer, check_run, forms, key_of, plan_of
 from asyncjax.simulation.loops.events import ByEvent, EventInputs, event_loop, events_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.server import Measured, Replayed
 from asyncjax.simulation.loops.waves import wave_loop
 from asyncjax.simulation.plans.memory import check_memory, memory
-from asyncjax.simulation.plans.plan import ReplayPlan, plan
+from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import sizes_of
 from asyncjax.simulation.visits.learned_visits import learned
 from asyncjax.simulation.visits.ordered import ordered
@@ -43,7 +46,7 @@ def replay(
     width: int | None = None,
     memory_limit: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     opt_state: Any = None,
 ) -> Run:
     """Replays a trace.
@@ -58,8 +61,7 @@ def replay(
 
     Args:
         problem: What is optimised.
-        trace: A trace, or a plan of it made before (then `record_every` and `width` are the
-            plan's).
+        trace: A trace, or a plan of it made before, which has its own `record_every` and `width`.
         optimizer: Any optax optimizer.
         order: Job q of worker j takes unit o[j, q mod n_j] of that worker's own epoch q // n_j. An
             order that ignores gradients is known beforehand (see `ordered`). One that learns
@@ -77,8 +79,12 @@ def replay(
         memory_limit: Bytes; a run whose buffers exceed it is refused before anything compiles.
         progress: Called on the host a few times a second with how far the run is; needs concrete
             arguments.
-        checkpoint: File in which the state of the run is kept while it runs; if it is there, the
-            run goes on from it, to the same bits. Removed at the end. Needs concrete arguments.
+        checkpoint: File in which the state of the run is kept: it is written at once and then every
+            half a minute, and removed at the end. If it is there, the run goes on from it, to the
+            same bits, in another process too. It knows its run by what is compiled, constants
+            included, and by all arrays that this is given: anything else is refused. (What a host
+            callback of a gradient does is not seen.) Costs the lowering of the programs, a tenth of
+            a second, and no compilation. Needs concrete arguments.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
 
@@ -87,9 +93,12 @@ def replay(
         models.
 
     Raises:
-        ValueError: The trace is not valid, names more workers than the problem has shards, an
-            argument is out of range, `opt_state` is not a state of the optimizer, or `order` does
-            not fit the problem or the trace, or only learns from workers in step.
+        TypeError: An argument is of the wrong kind, such as an optimizer that was not called.
+        OSError: The checkpoint cannot be written; one that was written before is intact.
+        ValueError: The checkpoint is of another run, or damaged; the trace is not valid, or names
+            more workers than the problem has shards; an argument is out of range, or belongs to the
+            plan that was given; `opt_state` is not a state of the optimizer; or `order` does not
+            fit the problem or the trace, or only learns from workers in step.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:
@@ -103,11 +112,12 @@ def replay(
         >>> bool(run.records.loss[-1] < run.records.loss[0])
         True
     """
-    is_plan = isinstance(trace, ReplayPlan)
-    planned = trace if is_plan else plan(trace, width=width, record_every=record_every)
+    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
+    check_optimizer("optimizer", optimizer)
+    is_plan, waves, key = isinstance(trace, ReplayPlan), flag("waves", waves), key_of(key)
+    planned = plan_of(trace, width=width, record_every=record_every)
     check_workers(problem, planned.trace)
     _check_state(problem, optimizer, opt_state)
-    key = jax.random.key(0) if key is None else key
     learner = None
     if isinstance(order, Order) and order.needs_gradients:
         arrivals = np.sort(planned.gradients.arrival)
@@ -149,15 +159,14 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
     if given is None:
         return
 
-    def form(state: Any) -> tuple[Any, list[Any]]:
-        leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, state))
-        return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
-
     own = jax.eval_shape(
         lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), problem.params
     )
-    leaves, structure = jax.tree.flatten(own)
-    if form(given) != (structure, [(leaf.shape, leaf.dtype) for leaf in leaves]):
+    try:
+        fits = forms(jax.tree.map(jnp.asarray, given)) == forms(own)
+    except TypeError:  # something that is no array
+        fits = False
+    if not fits:
         raise ValueError(
             "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is"
             " the state of another"

@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.checks import within
+from asyncjax.checks import function, shown, within
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
+from asyncjax.simulation.arguments import check_run
 from asyncjax.simulation.loops.grid import ByGrid, GridInputs, grid_loop
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.server import Measured
 from asyncjax.simulation.plans.memory import check_memory, memory
-from asyncjax.simulation.plans.plan import plan_alike
+from asyncjax.simulation.plans.plan import plan_alike, several
 from asyncjax.simulation.plans.program import Sizes, assemble, check_sizes, sizes_of, stack
 from asyncjax.simulation.replay import check_workers, costs_of, records_of
 from asyncjax.traces import EventTrace
@@ -46,7 +47,7 @@ def sweep(
         problem: What is optimised.
         traces: One trace for all seeds, or one a seed (with equally many updates).
         optimizer: Makes an optimizer from a step size (a traced scalar), such as `optax.sgd`.
-        step_sizes: float[G], finite.
+        step_sizes: float[G], positive and finite.
         keys: Typed keys [S], one a seed.
         record_every: As in `replay`.
         width: As in `replay`.
@@ -62,9 +63,11 @@ def sweep(
         columns of the records have shape [R] for one trace and [S, 1, R] for several.
 
     Raises:
-        ValueError: `step_sizes` is empty, not one-dimensional, or holds NaN or infinity; the number
-            of traces is neither one nor that of the keys; `sizes` returns some that do not hold the
-            traces; or as in `replay`.
+        TypeError: `optimizer` is an optimizer instead of what makes one, or another argument is of
+            the wrong kind.
+        ValueError: `step_sizes` is empty, not one-dimensional, or holds what is not positive and
+            finite; there is no key; the number of traces is neither one nor that of the keys;
+            `sizes` returns some that do not hold the traces; or as in `replay`.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:
@@ -87,16 +90,16 @@ def sweep(
         ...     run = simulation.sweep(
         ...         problem, trace, optax.sgd, [0.1, 0.2], keys=keys, width=1, sizes=common)
     """
+    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
     steps = _checked_steps(step_sizes)
-    several = [traces] if isinstance(traces, EventTrace) else list(traces)
-    if keys.ndim != 1 or not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
-        raise ValueError(
-            "keys must be typed keys [S], as jax.random.split makes them, got"
-            f" {keys.dtype}{keys.shape}"
-        )
-    if len(several) not in (1, len(keys)):
-        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(several)}")
-    plans = plan_alike(several, width=width, record_every=record_every)
+    given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
+    _check_maker(optimizer, steps)
+    _check_keys(keys)
+    if sizes is not None:
+        function("sizes", sizes, "a function of Sizes that returns Sizes")
+    if len(given) not in (1, len(keys)):
+        raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
+    plans = plan_alike(given, width=width, record_every=record_every)
     for each in plans:
         check_workers(problem, each.trace)
     own = sizes_of(plans)
@@ -127,7 +130,27 @@ def _joined(rows: list[Records], measured: Measured) -> Records:
 
 
 def _checked_steps(step_sizes: Any) -> jax.Array:
-    steps = np.asarray(within("step_sizes", step_sizes))
+    steps = np.asarray(within("step_sizes", step_sizes, above=0.0))
     if steps.ndim != 1 or not steps.size:
         raise ValueError(f"step_sizes must be a non-empty list of numbers, got shape {steps.shape}")
     return jnp.asarray(steps, jnp.result_type(float))
+
+
+def _check_maker(optimizer: Any, steps: jax.Array) -> None:
+    words = "a function that makes an optax optimizer from a step size, such as optax.sgd"
+    if isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(f"optimizer must be {words}, got an optimizer")
+    function("optimizer", optimizer, words)
+    made = optimizer(steps[0])
+    if not isinstance(made, optax.GradientTransformation):
+        raise TypeError(f"optimizer must be {words}, but it returned {shown(made)}")
+
+
+def _check_keys(keys: Any) -> None:
+    is_typed = isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    if not is_typed or keys.ndim != 1:
+        raise TypeError(
+            f"keys must be typed keys [S], as jax.random.split makes them, got {shown(keys)}"
+        )
+    if not len(keys):
+        raise ValueError("keys must hold at least one key, got none")

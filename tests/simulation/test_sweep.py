@@ -100,7 +100,7 @@ def test_same_key_same_bits_and_other_key_other_bits():
 
 @pytest.mark.parametrize(
     ("steps", "message"),
-    [([0.1, np.nan], "step_sizes must be finite"), ([], "non-empty"), ([[0.1]], "non-empty")],
+    [([0.1, np.nan], "step_sizes must be positive and finite"), ([], "non-empty"), ([[0.1]], "non-empty")],
 )
 def test_bad_step_sizes(steps, message):
     problem, _ = quadratic()
@@ -116,7 +116,7 @@ def test_wrong_number_of_traces_and_untyped_keys():
         simulation.sweep(
             problem, two, optax.sgd, [0.1], keys=jax.random.split(jax.random.key(0), 3)
         )
-    with pytest.raises(ValueError, match="keys must be typed keys"):
+    with pytest.raises(TypeError, match="keys must be typed keys"):
         simulation.sweep(problem, two, optax.sgd, [0.1], keys=jnp.zeros((2, 2), jnp.uint32))
 
 

@@ -105,7 +105,7 @@ def policy_loop(
         return Progress(update, sizes.n_updates, float(state.seen.time))
 
     kind = ByUpdate(optimizer, sizes)
-    return Loop(kind, given, sizes.n_updates, progress, lambda: sizes.record_every)
+    return Loop(kind, given, sizes.n_updates, progress)
 
 
 @dataclass(frozen=True)

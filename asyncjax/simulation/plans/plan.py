@@ -7,10 +7,11 @@ problem, optimizer, step size and key.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import whole
+from asyncjax.checks import instance, shown, whole
 from asyncjax.simulation.plans.blends import Blends, blends_of, oldest_read
 from asyncjax.simulation.plans.slots import allocate
 from asyncjax.simulation.plans.waves import (
@@ -109,6 +110,7 @@ def plan(
         >>> planned.n_waves, planned.width, planned.n_slots
         (10, 4, 4)
     """
+    instance("trace", trace, EventTrace, "an EventTrace")
     return plan_alike([trace], width=width, record_every=record_every)[0]
 
 
@@ -131,9 +133,7 @@ def plan_alike(
     """
     width = None if width is None else whole("width", width)
     record_every = None if record_every is None else whole("record_every", record_every)
-    if not traces:
-        raise ValueError("traces must hold at least one trace, got none")
-    counts = [validate(trace).n_updates for trace in traces]
+    counts = [validate(trace).n_updates for trace in several("traces", traces)]
     if min(counts) < 1:
         raise ValueError("trace makes no update: steps is False throughout")
     if min(counts) != max(counts):
@@ -152,6 +152,15 @@ def plan_alike(
         _with_slots(trace, own, pack(own, width, lookahead), records)
         for trace, own in zip(traces, gradients, strict=True)
     ]
+
+
+def several(name: str, value: Any) -> list[EventTrace]:
+    """Some traces, at least one."""
+    if not isinstance(value, list | tuple) or isinstance(value, EventTrace):
+        raise TypeError(f"{name} must be a list of EventTraces, got {shown(value)}")
+    if not value:
+        raise ValueError(f"{name} must hold at least one EventTrace, got none")
+    return [instance(name, trace, EventTrace, "made of EventTraces") for trace in value]
 
 
 def recorded_versions(n_updates: int, record_every: int | None) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from asyncjax.checks import one_key, whole
 from asyncjax.orders import Order
 from asyncjax.simulation.visits.units import order_shape, permutations
 
@@ -28,7 +29,7 @@ class IndexSource:
         key: Typed key; the state begins as `order.init(key)`.
 
     Raises:
-        TypeError: `order` is no order.
+        TypeError: `order` is no order, or `key` no typed key.
 
     Example:
         >>> from asyncjax import orders
@@ -46,7 +47,7 @@ class IndexSource:
     def __init__(self, order: Order, key: jax.Array) -> None:
         self._shape = order_shape(order)
         self._order = order
-        self._state = order.init(key)
+        self._state = order.init(one_key("key", key))
         self._epoch = 0
         self._begin()
 
@@ -67,8 +68,7 @@ class IndexSource:
         Raises:
             ValueError: There is no such worker.
         """
-        if not 0 <= worker < self._shape.n_workers:
-            raise ValueError(f"worker must be in 0..{self._shape.n_workers - 1}, got {worker}")
+        worker = whole("worker", worker, least=0, most=self._shape.n_workers - 1)
         return WorkerIndices(self, worker)
 
     def view(self, data: Any, worker: int = 0) -> "EpochView":
@@ -99,11 +99,15 @@ class IndexSource:
                 idle steps; an order that ignores gradients need not be told.
 
         Raises:
-            ValueError: Units were not yet handed out for so many steps.
+            ValueError: Units were not yet handed out for so many steps, or the shape is another.
         """
         if not self._order.needs_gradients:
             return
-        batch = gradients.shape[-2]
+        shape, single = np.shape(gradients), self._shape.single
+        if len(shape) != (2 if single else 3) or (not single and shape[0] != self._shape.n_workers):
+            axes = "[B, d]" if single else f"[{self._shape.n_workers}, B, d]"
+            raise ValueError(f"gradients must have shape {axes}, got {shape}")
+        batch = shape[-2]
         last = self._observed + batch
         ready = min(self._ready)
         if last > ready:

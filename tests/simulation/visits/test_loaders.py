@@ -58,7 +58,7 @@ def test_workers_with_fewer_units_are_done_earlier():
     assert list(source.worker(1)) == [0]
     assert sorted(source.worker(0)) == [0, 1, 2]
     source.observe(jnp.ones((2, 3, 1)))
-    with pytest.raises(ValueError, match=r"worker must be in 0\.\.1, got 2"):
+    with pytest.raises(ValueError, match=r"worker must be an integer in 0 .. 1, got 2"):
         source.worker(2)
     with pytest.raises(TypeError, match=r"use worker\(j\)"):
         len(source)

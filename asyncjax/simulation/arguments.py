@@ -1,0 +1,108 @@
+"""How the verbs read what they share, before anything is planned or compiled."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from asyncjax.checks import file_path, function, instance, one_key, shown, whole
+from asyncjax.problems import Problem
+from asyncjax.simulation.plans.plan import ReplayPlan, plan
+from asyncjax.traces import EventTrace
+
+
+def check_run(
+    problem: Problem, *, progress: Any = None, checkpoint: Any = None, memory_limit: Any = None
+) -> None:
+    """Refuses what no run can go by."""
+    instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
+    if progress is not None:
+        function("progress", progress, "a function of a Progress")
+    if checkpoint is not None:
+        file_path("checkpoint", checkpoint)
+    if memory_limit is not None:
+        whole("memory_limit", memory_limit)
+
+
+def check_optimizer(name: str, value: Any) -> None:
+    """Refuses what is no optimizer.
+
+    Example:
+        >>> check_optimizer("optimizer", optax.sgd)
+        Traceback (most recent call last):
+        ...
+        TypeError: optimizer must be an optax transformation, such as optax.sgd(0.1), got sgd
+        uncalled
+    """
+    if not isinstance(value, optax.GradientTransformation):
+        is_maker = callable(value) and hasattr(value, "__name__")
+        what = f"{value.__name__} uncalled" if is_maker else shown(value)
+        raise TypeError(
+            f"{name} must be an optax transformation, such as optax.sgd(0.1), got {what}"
+        )
+
+
+def check_prox(prox: Any, params: Any) -> None:
+    """Refuses what is no proximal operator of such a model; None is.
+
+    Example:
+        >>> from asyncjax import steps
+        >>> check_prox(steps.l1(0.1), jnp.zeros(2))
+        >>> check_prox(lambda tree, step_size: 0.0, jnp.zeros(2))
+        Traceback (most recent call last):
+        ...
+        ValueError: prox must return a tree like the model's, got float32[]
+    """
+    if prox is None:
+        return
+    function("prox", prox, "a proximal operator, such as steps.l1(1e-3)")
+    model = jax.tree.map(jnp.asarray, params)
+    made = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, prox(model, 1.0)), model)
+    if forms(made) != forms(model):
+        leaves = [f"{leaf.dtype}{[*leaf.shape]}" for leaf in jax.tree.leaves(made)]
+        raise ValueError(
+            f"prox must return a tree like the model's, got {', '.join(leaves) or 'no arrays'}"
+        )
+
+
+def forms(tree: Any) -> tuple[Any, list[Any]]:
+    """Structure, shapes and dtypes of a tree of arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def key_of(key: jax.Array | None) -> jax.Array:
+    """The key of a run: `jax.random.key(0)` where none is given."""
+    return jax.random.key(0) if key is None else one_key("key", key)
+
+
+def plan_of(trace: Any, *, width: Any = None, record_every: Any = None) -> ReplayPlan:
+    """The plan of a trace, or the one that was given.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> own = plan(traces.asynchronous(clocks.constant([1.0]), n_updates=9))
+        >>> plan_of(own, width=2)
+        Traceback (most recent call last):
+        ...
+        ValueError: width must be None where trace is a plan, which has its own (1), got 2
+    """
+    if not isinstance(trace, ReplayPlan):
+        instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
+        return plan(trace, width=width, record_every=record_every)
+    own = {"width": trace.width, "record_every": None}
+    for name, value in (("width", width), ("record_every", record_every)):
+        if value is not None:
+            its = "" if own[name] is None else f" ({own[name]})"
+            raise ValueError(
+                f"{name} must be None where trace is a plan, which has its own{its}, got {value!r}"
+            )
+    return trace
+
+
+def trace_of(trace: Any) -> EventTrace:
+    """The trace, also of a plan."""
+    if isinstance(trace, ReplayPlan):
+        return trace.trace
+    return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
