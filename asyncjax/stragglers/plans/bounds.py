@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
-from asyncjax.checks import real, whole, within
-from asyncjax.stragglers.times.shapes import as_array
+from asyncjax.checks import function, instance, real, whole, within
+from asyncjax.stragglers.times.shapes import as_array, common_shape
 
 Floor = Callable[["ErrorBound", Any, Any], Any]
 
@@ -67,11 +67,11 @@ class ErrorBound:
 
     def __post_init__(self) -> None:
         for name in ("step_size", "smoothness", "strong_convexity"):
-            real(name, getattr(self, name), above=0)
+            object.__setattr__(self, name, real(name, getattr(self, name), above=0))
         for name in ("noise_variance", "initial_error"):
-            real(name, getattr(self, name), least=0)
-        if self.floor is not None and not callable(self.floor):
-            raise TypeError(f"floor must be a function or None, got {self.floor!r}")
+            object.__setattr__(self, name, real(name, getattr(self, name), least=0))
+        if self.floor is not None:
+            function("floor", self.floor, "a function or None")
         product = self.step_size * self.strong_convexity
         if product >= 1:
             raise ValueError(
@@ -104,8 +104,9 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
         float of the broadcast shape, in units of the error.
 
     Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If a `k` is below 1, or a load not positive.
+        TypeError: If `bound` is no ErrorBound, or an argument or the floor not made of numbers.
+        ValueError: If a `k` is below 1, a load not positive, the shapes do not broadcast, or a
+            floor of the bound's own function is negative, not finite or of another shape.
 
     Example:
         >>> from asyncjax import stragglers
@@ -116,9 +117,32 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
         >>> stragglers.error_floor(bound, [1, 2, 4], 2.0).tolist()
         [2.0, 1.0, 0.5]
     """
+    shape = _checked_options(bound, k, load)
+    floor = (bound.floor or with_replacement_floor)(bound, as_array(k), as_array(load))
+    within("floor", floor, least=0)
+    size = np.shape(floor)
+    fits = all(own in (1, n) for own, n in zip(size[::-1], shape[::-1], strict=False))
+    if len(size) > len(shape) or not fits:
+        raise ValueError(f"floor must be of the shape {shape} of k and load, got {size}")
+    return floor
+
+
+def check_bound(bound: Any) -> None:
+    """Refuses what is no `ErrorBound` (TypeError)."""
+    instance("bound", bound, ErrorBound, "an ErrorBound")
+
+
+def _checked_options(bound: Any, k: Any, load: Any) -> tuple[int, ...]:
+    """Checks what every floor is given; the shape of the answer."""
+    check_bound(bound)
     within("k", k, least=1)
     within("load", load, above=0)
-    return (bound.floor or with_replacement_floor)(bound, as_array(k), as_array(load))
+    return common_shape(k=k, load=load)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as arrays, anything else as it is."""
+    return np.asarray(value) if isinstance(value, list | tuple) else value
 
 
 def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
@@ -134,11 +158,17 @@ def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
     Returns:
         The floor, of the broadcast shape.
 
+    Raises:
+        TypeError: If `bound` is no ErrorBound, or another argument not made of numbers.
+        ValueError: If a `k` is below 1, a load not positive, or the shapes do not broadcast.
+
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> with_replacement_floor(bound, 1, 2)
         0.8
     """
+    _checked_options(bound, k, load)
+    k, load = _plain(k), _plain(load)
     scale = bound.step_size * bound.smoothness * bound.noise_variance
     return scale / (2 * bound.strong_convexity) / (k * load)
 
@@ -164,7 +194,11 @@ def finite_population_floor(n_workers: int, shard_size: int) -> Floor:
         [0.64, 0.16, 0.0]
     """
     left = _share_left(n_workers, shard_size)
-    return lambda bound, k, load: with_replacement_floor(bound, k, load) * left(k, load)
+
+    def floor(bound: ErrorBound, k: Any, load: Any) -> Any:
+        return with_replacement_floor(bound, k, load) * left(_plain(k), _plain(load))
+
+    return floor
 
 
 def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
@@ -192,9 +226,13 @@ def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
         0.08
     """
     left = _share_left(n_workers, shard_size)
-    return lambda bound, k, load: (
-        bound.step_size * bound.noise_variance / 4 / (k * load) * left(k, load)
-    )
+
+    def floor(bound: ErrorBound, k: Any, load: Any) -> Any:
+        _checked_options(bound, k, load)
+        k, load = _plain(k), _plain(load)
+        return bound.step_size * bound.noise_variance / 4 / (k * load) * left(k, load)
+
+    return floor
 
 
 def _share_left(n_workers: int, shard_size: int) -> Callable[[Any, Any], Any]:
@@ -205,7 +243,7 @@ def _share_left(n_workers: int, shard_size: int) -> Callable[[Any, Any], Any]:
 
     def share(k: Any, load: Any) -> Any:
         used = k * load
-        if not isinstance(used, jax.Array) and np.any(used > m):
+        if not isinstance(used, Tracer) and np.any(np.asarray(used) > m):
             raise ValueError(f"k * load must be at most the {m} samples, got {np.max(used)}")
         return (m - used) / (m - 1)
 

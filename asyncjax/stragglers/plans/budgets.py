@@ -20,12 +20,21 @@ import numpy as np
 from asyncjax.checks import real
 from asyncjax.clocks.clock import Clock
 from asyncjax.stragglers.plans.bounds import ErrorBound
-from asyncjax.stragglers.plans.planning import Goal, Menu, Plan, cheapest, in_stages, menu_of
+from asyncjax.stragglers.plans.planning import (
+    Goal,
+    Menu,
+    Plan,
+    cheapest,
+    in_stages,
+    menu_of,
+    told,
+)
 from asyncjax.stragglers.times.response_times import Response
 
 _WIDEST = 25.0  # logarithm of the prices searched, around time over cost of the menu
 _HALVINGS = 50
 _SLACK = 1e-12  # relative, for rounding
+_MOST_OPTIONS = 10_000
 
 
 def plan_within(
@@ -54,12 +63,13 @@ def plan_within(
         admit: As for `plan`.
 
     Returns:
-        A plan that keeps the caps to rounding; `plan`'s own if that does, and also if the target
-        cannot be reached at all.
+        A plan that keeps the caps to rounding; `plan`'s own if that does, and also, with its
+        warning, if the target cannot be reached at all.
 
     Raises:
         TypeError: If an argument is of a wrong type, or `times` traced.
-        ValueError: If no plan keeps the caps, naming the least possible, or as `plan`.
+        ValueError: If no plan keeps the caps, naming the least possible, there are more than 10 000
+            options, or as `plan`.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -86,11 +96,16 @@ def plan_within(
         if cap is not None
     ]
     menu, n = menu_of(times, bound, k, load, admit), times.n_workers
+    if menu.k.size > _MOST_OPTIONS:  # hundreds of plans are made
+        raise ValueError(
+            f"k and load must make at most {_MOST_OPTIONS} options for a plan under caps, got"
+            f" {menu.k.size}"
+        )
     costs = {"samples_assigned": n * menu.load, "uplinks": menu.k.astype(np.float64)}
     search = _Search(menu, Goal(bound, target, n), costs)
     free = search.staged(menu.completion)
     if not free.reachable:
-        return free
+        return told(free)
     for position, (name, cap) in enumerate(kept):  # the second under the cap on the first
         least = getattr(_within(search, costs[name], kept[:position]), name)
         if least > cap * (1 + _SLACK):

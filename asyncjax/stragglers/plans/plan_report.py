@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import real
+from asyncjax.checks import instance, real
 from asyncjax.clocks.clock import Clock
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.plans.planning import (
@@ -40,6 +40,9 @@ def plan_text(stages: Plan) -> str:
     Returns:
         Text in aligned columns. It says so where the target cannot be reached, and what can.
 
+    Raises:
+        TypeError: If `stages` is no plan.
+
     Example:
         >>> from asyncjax import clocks, stragglers
         >>> bound = stragglers.ErrorBound(
@@ -55,6 +58,7 @@ def plan_text(stages: Plan) -> str:
         target 0.6 reached at time 10.94 after 17.84 updates; samples assigned 142.7, used 106.1;
         uplinks 53.05, broadcasts 71.36
     """
+    instance("stages", stages, Plan, "a Plan, as plan(...) makes it")
     head = ("k", "load", "from time", "error", "to error", "updates", "time an update")
     names = ("k", "load", "start_time", "start_error", "end_error", "updates", "completion")
     columns = [getattr(stages, name) for name in names]
@@ -118,8 +122,9 @@ def compared(
     Reference:
         Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
-    goal = Goal(bound, real("target", target, above=0), times.n_workers)
+    target = real("target", target, above=0)
     menu = menu_of(times, bound, k, load, None)
+    goal = Goal(bound, target, times.n_workers)
     full = float(menu.load.max())
     coded = _coded(times, bound, full)
     options = {
@@ -162,6 +167,7 @@ def comparison(plans: Mapping[str, Plan]) -> str:
         Text in aligned columns, and a line on every target that a plan cannot reach.
 
     Raises:
+        TypeError: If `plans` is no mapping of names to plans.
         ValueError: If there are no plans.
 
     Example:
@@ -173,13 +179,16 @@ def comparison(plans: Mapping[str, Plan]) -> str:
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> print(comparison({
         ...     "adaptive": stragglers.plan(times, bound, load=2.0, target=0.6),
-        ...     "two workers": stragglers.plan(times, bound, k=2, load=2.0, target=0.6),
+        ...     "two workers": compared(times, bound, k=2, load=2.0, target=0.6)["k alone"],
         ... }))
         plan         time       updates    assigned   used       uplinks    broadcasts
         adaptive     10.94 (1)  17.84 (1)  142.7 (1)  106.1 (1)  53.05 (1)  71.36 (1)
         two workers  never      never      never      never      never      never
         target 0.6 cannot be reached by two workers, the least floor is 1
     """
+    instance("plans", plans, Mapping, "a mapping of names to plans")
+    for name, stages in plans.items():
+        instance(f"plans[{name!r}]", stages, Plan, "a Plan, as plan(...) makes it")
     if not plans:
         raise ValueError("plans must hold at least one plan, got none")
     head = ["plan", "time", "updates", "assigned", "used", "uplinks", "broadcasts"]

@@ -16,6 +16,7 @@ A bound-greedy (k, load) plan, after Egger, Kas Hanna and Bitar (2023); exact, n
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,13 +25,15 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import real, within
+from asyncjax.checks import function, real, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.parameters import unshared
-from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
+from asyncjax.stragglers.plans.bounds import ErrorBound, check_bound, error_floor
 from asyncjax.stragglers.times.completion import mean_table
 from asyncjax.stragglers.times.decomposition import check_times
 from asyncjax.stragglers.times.response_times import Response
+
+_MOST_OPTIONS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,11 +154,13 @@ def plan(
 
     Returns:
         A plan. It has no stages if the initial error is at the target already, and if the target is
-        at or below the least floor its last stage never ends and `reachable` is False.
+        at or below the least floor its last stage never ends and `reachable` is False; a warning
+        says so then, with the least floor.
 
     Raises:
         TypeError: If an argument is of a wrong type, or `times` traced.
-        ValueError: If a number is out of range, or no option is admitted.
+        ValueError: If a number is out of range, no option is admitted, or there are more than a
+            million options.
 
     Note:
         Times and prices are of float64, on the host, whatever JAX's precision.
@@ -179,7 +184,19 @@ def plan(
     target = real("target", target, above=0)
     menu, n = menu_of(times, bound, k, load, admit), times.n_workers
     price = menu.completion + compute_price * n * menu.load + upload_price * menu.k
-    return cheapest(menu, price, Goal(bound, target, n))
+    return told(cheapest(menu, price, Goal(bound, target, n)))
+
+
+def told(stages: Plan) -> Plan:
+    """Warns, where the caller of a caller stands, if a plan does not reach its target."""
+    if not stages.reachable:
+        least = f"{stages.floor[-1]:.6g}" if stages.floor.size else "above the initial error"
+        warnings.warn(
+            f"target should be above the least floor of the options, which is {least}, to be"
+            f" reached, got {stages.target:g}: the plan never ends",
+            stacklevel=3,
+        )
+    return stages
 
 
 def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
@@ -187,14 +204,15 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
 
     Args:
         times: A response, or a clock.
-        loads: float64[B], samples.
+        loads: float64[B], samples, positive.
 
     Returns:
         float64[B, n], time units.
 
     Raises:
-        TypeError: If `times` is no response or clock, or traced.
-        ValueError: If its law has no survival function here.
+        TypeError: If `times` is no response or clock, or traced, or `loads` not made of numbers.
+        ValueError: If its law has no survival function here, or `loads` is empty, has another shape
+            or is not positive.
 
     Example:
         >>> import numpy as np
@@ -206,6 +224,12 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
     check_times(times)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(times)):
         raise TypeError("times must be concrete: a plan is made on the host, outside jit and vmap")
+    if isinstance(loads, Tracer):
+        raise TypeError(f"loads must be concrete: a plan is made on the host, got {loads}")
+    if np.ndim(within("loads", loads, above=0)) != 1 or np.size(loads) == 0:
+        raise ValueError(
+            f"loads must be a row of numbers, at least one, got shape {np.shape(loads)}"
+        )
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), unshared(times))
     with jax.enable_x64(True):
         return np.asarray(mean_table(wide, np.asarray(loads, np.float64)))
@@ -227,24 +251,31 @@ def menu_of(
         >>> menu.k.tolist(), menu.load.tolist(), menu.completion.tolist()
         ([1, 1, 2, 2], [1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 3.0, 6.0])
     """
-    if not isinstance(bound, ErrorBound):
-        raise TypeError(f"bound must be an ErrorBound, got {bound!r}")
-    if admit is not None and not callable(admit):
-        raise TypeError(f"admit must be a function or None, got {admit!r}")
+    check_bound(bound)
+    if admit is not None:
+        function("admit", admit, "a function or None")
     check_times(times)
     n = times.n_workers
+    for name, value in (("k", k), ("load", load)):
+        if isinstance(value, Tracer):
+            raise TypeError(f"{name} must be concrete: a plan is made on the host, got {value}")
     within("load", load, above=0)
     counts = np.arange(1, n + 1) if k is None else np.unique(np.asarray(k))
     within("k", counts, least=1, most=n, integer=True)
     loads = np.unique(np.asarray(load, np.float64))
     if loads.size == 0:
         raise ValueError("load must be a number or several, got none")
+    if counts.size * loads.size > _MOST_OPTIONS:
+        raise ValueError(
+            f"k and load must make at most {_MOST_OPTIONS} options, got {counts.size} and"
+            f" {loads.size}"
+        )
     table = completion_table(times, loads)
     options = [
         (int(a), float(b), float(table[row, a - 1]))
         for a in counts
         for row, b in enumerate(loads)
-        if math.isfinite(table[row, a - 1]) and (admit is None or admit(int(a), float(b)))
+        if math.isfinite(table[row, a - 1]) and _is_admitted(admit, int(a), float(b))
     ]
     if not options:
         raise ValueError(
@@ -256,6 +287,14 @@ def menu_of(
     if not np.isfinite(floor).all() or (floor < 0).any():
         raise ValueError(f"floor must be finite and at least 0 for every option, got {floor.min()}")
     return Menu(ks, bs, completion, floor)
+
+
+def _is_admitted(admit: Callable[[int, float], bool] | None, k: int, load: float) -> bool:
+    """Whether an option may be used; refuses answers that are no yes or no."""
+    answer = True if admit is None else admit(k, load)
+    if not isinstance(answer, bool | np.bool_):
+        raise TypeError(f"admit must return True or False, got {answer!r} for ({k}, {load:g})")
+    return bool(answer)
 
 
 def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:

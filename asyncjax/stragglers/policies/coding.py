@@ -18,13 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
-from asyncjax.checks import whole
+from asyncjax.checks import flag, one_key, whole, within
 from asyncjax.stragglers.policies.policy import Policy
 from asyncjax.stragglers.policies.schedules import fixed
 
 _DRAWS = 64  # codes that are tried
 _MOST_PATTERNS = 512  # sets of late workers that are looked at
+_MOST_WORKERS = 1000  # of a code, a matrix that is decoded by its singular values
+_MOST_WORK = 1e9  # of one draw of a search for codes, flops: a minute or two in all
+_INEXACT = 1e-3  # of a shard's weight, in single precision
 
 
 def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> np.ndarray:
@@ -35,7 +39,7 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
     is taken whose largest decoding vector `a` is the smallest.
 
     Args:
-        n_workers: Number of workers `n`, and of shards.
+        n_workers: Number of workers `n`, and of shards, at most 1000.
         tolerated: Late workers `s` that may be missing, 0 .. n - 1.
         key: Randomness of the code; None for a fixed one.
 
@@ -43,8 +47,9 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
         float64[n, n], a NumPy array.
 
     Raises:
-        TypeError: If `n_workers` or `tolerated` is no integer.
-        ValueError: If `tolerated` is out of range, or no code was found that decodes.
+        TypeError: If `n_workers` or `tolerated` is no integer, or `key` no typed key.
+        ValueError: If a number is out of range, no code was found that decodes, or the search would
+            take minutes: `30 n^3 + (n + 512) s^3` is then above 1e9.
 
     Note:
         Decoding vectors grow with n and s, and with them the rounding of what is decoded. Where s +
@@ -64,8 +69,16 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
         distributed learning", arXiv 1612.03301.
     """
     n, s = _sizes(n_workers, tolerated)
+    if key is not None:
+        one_key("key", key)
     if s == 0:
         return np.eye(n)
+    work = 30.0 * n**3 + (n + _MOST_PATTERNS) * s**3
+    if work > _MOST_WORK:
+        raise ValueError(
+            "n_workers and tolerated must keep 30 n^3 + (n + 512) s^3 below 1e9 for a cyclic code,"
+            f" got {n} and {s}, {work:.1e}; a fractional code needs no search"
+        )
     key = jax.random.key(0) if key is None else key
     size = _DRAWS * s * n
     bits = jax.random.bits(key, (1 << (size - 1).bit_length(),), jnp.uint32)  # few shapes compile
@@ -92,7 +105,7 @@ def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
     workers.
 
     Args:
-        n_workers: Number of workers `n`, and of shards.
+        n_workers: Number of workers `n`, and of shards, at most 1000.
         tolerated: Late workers `s` that may be missing; s + 1 divides n.
 
     Returns:
@@ -100,7 +113,7 @@ def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
 
     Raises:
         TypeError: If an argument is no integer.
-        ValueError: If `tolerated` is out of range, or s + 1 does not divide n.
+        ValueError: If a number is out of range, or s + 1 does not divide n.
 
     Example:
         >>> fractional_code(4, 1).astype(int).tolist()
@@ -116,21 +129,61 @@ def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
     return (shards // (s + 1) == (workers % (n // (s + 1)))[:, None]).astype(np.float64)
 
 
-def decoded(code: Any, used: Any) -> tuple[Array, Array]:
+def decoded(code: Any, used: Any, *, exact: bool = True) -> tuple[Array, Array]:
     """Weights of answers and of shards in what is decoded, float[n] each, from those used, bool[n].
 
     Formula: `v = B^T a` with `a = argmin |B^T a - 1|^2` over `a` that is 0 where not used: the
     projection of the vector of ones onto the span of the rows used; 0 without an answer.
+
+    A concrete set of answers that leaves some shard's weight further than 1e-3 from 1 is refused,
+    unless `exact` is False; inside compiled code nothing is, and a weight other than 1 is the flag.
 
     Example:
         >>> import jax.numpy as jnp
         >>> answers, shards = decoded(fractional_code(4, 1), jnp.array([True, True, False, True]))
         >>> answers.round(5).tolist(), shards.round(5).tolist()
         ([1.0, 0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 1.0])
-        >>> _, shards = decoded(fractional_code(4, 1), jnp.array([True, False, True, False]))
-        >>> shards.round(5).tolist()
+        >>> few = jnp.array([True, False, True, False])
+        >>> decoded(fractional_code(4, 1), few, exact=False)[1].round(5).tolist()
         [1.0, 1.0, 0.0, 0.0]
+        >>> decoded(fractional_code(4, 1), few)
+        Traceback (most recent call last):
+        ...
+        ValueError: used must be answers that give the sum of all shards, got the workers 0, 2, \
+which leave shard 2 with the weight 0
     """
+    exact = flag("exact", exact)
+    _check_answers(code, used)
+    answers, shards = _decoded(code, used)
+    if exact and not isinstance(shards, Tracer):
+        off = np.abs(np.asarray(shards) - 1)
+        if not (off < _INEXACT).all():
+            there = ", ".join(str(worker) for worker in np.flatnonzero(used)) or "none"
+            shard = int(off.argmax())
+            raise ValueError(
+                "used must be answers that give the sum of all shards, got the workers"
+                f" {there}, which leave shard {shard} with the weight {shards[shard]:.3g}"
+            )
+    return answers, shards
+
+
+def _check_answers(code: Any, used: Any) -> None:
+    """Refuses a code that is no matrix of finite numbers, and what is not one bool a row."""
+    within("code", code)
+    if np.ndim(code) != 2 or 0 in np.shape(code):
+        raise ValueError(f"code must be a matrix, got an array of shape {np.shape(code)}")
+    dtype = used.dtype if isinstance(used, jax.Array) else np.asarray(used).dtype
+    if dtype != np.bool_:
+        raise TypeError(f"used must be made of bools, one a worker, got {used!r}")
+    if np.shape(used) != np.shape(code)[:1]:
+        raise ValueError(
+            f"used must have the shape {np.shape(code)[:1]} of the rows of code, got"
+            f" {np.shape(used)}"
+        )
+
+
+def _decoded(code: Any, used: Any) -> tuple[Array, Array]:
+    """The projection."""
     code = jnp.asarray(code)
     code = code.astype(jnp.promote_types(code.dtype, jnp.float32))
     rows = jnp.where(jnp.asarray(used)[:, None], code, 0)
@@ -152,7 +205,7 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
 
     Args:
         code: float[n, n], row i: with which weights worker i adds up the shards' gradients.
-        shard_size: Samples a shard.
+        shard_size: Samples a shard; those of a worker's shards together are fewer than 2^24.
         tolerated: Late workers `s` that are not awaited, 0 .. n - 1.
         exact: Whether the sum must be exact for every set of late workers (looked at for many sets
             if n is large). False allows codes that only come close, with less work.
@@ -161,9 +214,10 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         A policy with a code, for a loop that decodes.
 
     Raises:
-        TypeError: If `code` is not a concrete array of numbers, or a size no integer.
-        ValueError: If it is not square and finite, a row is empty, `tolerated` is out of range, or
-            a set of late workers leaves an error though `exact`.
+        TypeError: If `code` is not a concrete array of numbers, a size no integer, or `exact` no
+            bool.
+        ValueError: If it is not square and finite, or larger than 1000, a row is empty, a number is
+            out of range, or a set of late workers leaves an error though `exact`.
 
     Example:
         >>> policy = gradient_coding(cyclic_code(5, 2), 8, tolerated=2)
@@ -178,25 +232,35 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         Tandon, Lei, Dimakis, Karampatziakis (2017), arXiv 1612.03301.
     """
     shard_size = whole("shard_size", shard_size)
-    try:
-        array = np.asarray(code, np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"code must be a concrete array of numbers, got {code!r}") from error
+    exact = flag("exact", exact)
+    array = _host(code)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
         raise ValueError(f"code must be a square matrix, got an array of shape {array.shape}")
     if not np.isfinite(array).all() or not (array != 0).any(axis=1).all():
         raise ValueError("code must be finite with an entry in every row, got one that is not")
     n, s = _sizes(array.shape[0], tolerated)
+    copies = int((array != 0).sum(axis=1).max())
+    whole("shard_size", shard_size, 1, (2**24 - 1) // copies)
     if exact:
         _check_exact(array, s)
-    copies = int((array != 0).sum(axis=1).max())
     policy = fixed(n - s, copies * shard_size)
     return replace(policy, code=array, copies=copies)
 
 
+def _host(code: Any) -> np.ndarray:
+    """Reads a code onto the host, in double precision."""
+    try:
+        array = np.asarray(code)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"code must be a concrete array of numbers, got {code!r}") from error
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+        raise TypeError(f"code must be a concrete array of numbers, got {code!r}")
+    return array.astype(np.float64)
+
+
 def _sizes(n_workers: int, tolerated: int) -> tuple[int, int]:
     """Reads the number of workers n, and s of them that may be late."""
-    n = whole("n_workers", n_workers)
+    n = whole("n_workers", n_workers, 1, _MOST_WORKERS)
     return n, whole("tolerated", tolerated, 0, n - 1)
 
 

@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.policies.limits import number
-from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
+from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice, Observation, Policy
 from asyncjax.stragglers.policies.schedules import staged
 
 
@@ -81,7 +81,7 @@ def learned_crew(
         After Egger, Bitar, Wachter-Zeh, Gündüz (2022), "Cost-efficient distributed learning via
         combinatorial multi-armed bandits", arXiv 2202.08302.
     """
-    n_workers = whole("n_workers", n_workers)
+    n_workers = whole("n_workers", n_workers, 1, MOST_WORKERS)
     within("k", k, least=1, most=n_workers, integer=True)
     inner = staged(k, load, updates, max_load=max_load)
     confidence = number("confidence", confidence, least=0)

@@ -18,17 +18,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.clocks import exponential
-from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
+from asyncjax.stragglers.plans.bounds import ErrorBound, check_bound, error_floor
 from asyncjax.stragglers.plans.planning import completion_table
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
 from asyncjax.stragglers.policies.stages import load_capacity
 from asyncjax.stragglers.times.drift import DriftState, drifting
 from asyncjax.stragglers.times.response_times import response
+from asyncjax.stragglers.times.shapes import MOST_WORKERS
 
+_MOST_OPTIONS = 100_000
 _LOG_RATIOS = np.linspace(-12.0, 12.0, 289)  # of computation to communication in the table
 
 
@@ -77,7 +80,7 @@ def planned_online(
 
     Args:
         bound: Constants of the error bound.
-        n_workers: Number of workers `n`.
+        n_workers: Number of workers `n`, at most 10 000.
         k: Counts that may be waited for, int or ints; None for 1 .. n.
         load: Loads that may be asked, whole samples, one or several.
         start: First guess of the means, `(communicate_mean, compute_mean)`, the latter of one
@@ -93,8 +96,8 @@ def planned_online(
         floats an option, and `window` times `n` response times.
 
     Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If a number is out of range.
+        TypeError: If an argument is of a wrong type, or traced.
+        ValueError: If a number is out of range, or there are more than 100 000 options.
 
     Note:
         The error is the bound's, not the run's: wrong constants of the bound stay wrong. Once only
@@ -115,13 +118,21 @@ def planned_online(
     Reference:
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    if not isinstance(bound, ErrorBound):
-        raise TypeError(f"bound must be an ErrorBound, got {bound!r}")
-    n = whole("n_workers", n_workers)
+    check_bound(bound)
+    n = whole("n_workers", n_workers, 1, MOST_WORKERS)
+    for name, value in (("k", k), ("load", load)):
+        if isinstance(value, Tracer):
+            raise TypeError(f"{name} must be concrete: options are listed on the host, got {value}")
     most, varies = load_capacity(load, None)
     counts = np.arange(1, n + 1) if k is None else np.unique(np.asarray(k))
     within("k", counts, least=1, most=n, integer=True)
-    pairs = np.array([(a, b) for a in counts for b in np.unique(np.asarray(load, float))])
+    distinct = np.unique(np.asarray(load, float))
+    if counts.size * distinct.size > _MOST_OPTIONS:
+        raise ValueError(
+            f"k and load must make at most {_MOST_OPTIONS} options, got {counts.size} and"
+            f" {distinct.size}"
+        )
+    pairs = np.array([(a, b) for a in counts for b in distinct])
     ks, loads = pairs[:, 0].astype(np.int32), pairs[:, 1]
     floor = np.broadcast_to(np.asarray(error_floor(bound, ks, loads), float), ks.shape)
     real = jnp.result_type(float)

@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 
-from asyncjax.checks import whole
+from asyncjax.checks import flag, instance, whole
+
+MOST_WORKERS = 2**24  # of an observation or a policy: more exact counts no single precision holds
 
 
 class Choice(NamedTuple):
@@ -67,6 +71,10 @@ class Policy:
         copies: Shards a worker computes; its load is `copies` times the samples of a shard
             (static).
 
+    Raises:
+        TypeError: If `init` or `decide` is no function, a capacity no integer, or a flag no bool.
+        ValueError: If a capacity is below 1, or `max_load` 2^24 or more.
+
     Example:
         Wait for one more worker every hundred updates:
 
@@ -91,26 +99,97 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("init", "decide"):
             function = getattr(self, name)
+            if not callable(function) and type(function) is not object:  # what jax puts for a node
+                raise TypeError(f"{name} must be a function, got {function!r}")
             if callable(function) and not isinstance(function, jax.tree_util.Partial):
                 object.__setattr__(self, name, jax.tree_util.Partial(function))
+        whole("max_load", self.max_load, 1, 2**24 - 1)
+        whole("copies", self.copies)
+        for name in ("varies_load", "stops"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
 
 
-def check_policy(policy: Any) -> None:
-    """Refuses what is no `Policy` of functions that can be called and capacities of at least 1.
+def check_policy(policy: Any, n_workers: int | None = None) -> None:
+    """Refuses what is no `Policy`, and, where `n_workers` is given, what does not fit so many.
+
+    With `n_workers` every k that the policy holds, in whatever stage, must be at most that (traced
+    ones pass); a code must be of that size; and `decide` is traced once, without being run: it must
+    take an `Observation` of so many workers, keep the shape of its state, and give a `Choice` of
+    numbers. What a policy of your own decides later in a run is clipped there and counted.
 
     Example:
         >>> check_policy(3)
         Traceback (most recent call last):
         ...
         TypeError: policy must be a Policy, got 3
+        >>> from asyncjax import stragglers
+        >>> check_policy(stragglers.staged([1, 8], 2, 10), 4)
+        Traceback (most recent call last):
+        ...
+        ValueError: policy must wait for at most the 4 workers there are, got k = 8 in stage 1
     """
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy must be a Policy, got {policy!r}")
+    instance("policy", policy, Policy, "a Policy")
     for name in ("init", "decide"):
         if not callable(getattr(policy, name)):
             raise TypeError(f"policy must have a function {name}, got {getattr(policy, name)!r}")
-    whole("max_load", policy.max_load)
-    whole("copies", policy.copies)
+    if n_workers is not None:
+        n = whole("n_workers", n_workers)
+        _check_counts(policy, n)
+        code = np.shape(policy.code)
+        if policy.code is not None and code != (n, n):
+            raise ValueError(f"policy must have a code of the shape {(n, n)}, got {code}")
+        _check_decision(policy, n)
+
+
+def _check_counts(policy: Policy, n: int) -> None:
+    """Refuses a concrete k above n in what the policy holds: tuples with a field k."""
+
+    def holds_k(node: Any) -> bool:
+        return isinstance(node, tuple) and "k" in getattr(node, "_fields", ())
+
+    for node in jax.tree.leaves((policy.init, policy.decide), is_leaf=holds_k):
+        if not holds_k(node) or isinstance(node.k, Tracer):
+            continue
+        k = np.ravel(np.asarray(node.k))
+        if (k > n).any():
+            stage = int(np.argmax(k > n))
+            raise ValueError(
+                f"policy must wait for at most the {n} workers there are, got k = {k[stage]}"
+                + (f" in stage {stage}" if k.size > 1 else "")
+            )
+
+
+def _check_decision(policy: Policy, n: int) -> None:
+    """Refuses a `decide` that fails for n workers, or returns what is no state and choice."""
+
+    def start() -> tuple[Any, Observation]:
+        return jax.tree.map(jnp.asarray, policy.init()), nothing_seen(n)
+
+    try:
+        state, seen = jax.eval_shape(start)
+        answer = jax.eval_shape(policy.decide, state, seen)
+    except Exception as error:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        raise ValueError(
+            f"policy must decide with the observation of {n} workers, got"
+            f" {type(error).__name__}: {reason}"
+        ) from error
+    is_pair = isinstance(answer, tuple | list) and len(answer) == 2
+    if not is_pair or not isinstance(answer[1], Choice):
+        raise TypeError(f"policy must decide on a pair (state, Choice), got {answer!r}")
+    after, choice = answer
+    before, now = (jax.tree.map(np.shape, tree) for tree in (state, after))
+    if jax.tree.structure(state) != jax.tree.structure(after) or before != now:
+        raise ValueError(f"policy must keep the shape of its state, got {now} after {before}")
+    kinds = {"k": (jnp.integer,), "stage": (jnp.integer,), "workers": (jnp.bool_,)}
+    for name, value in choice._asdict().items():
+        allowed = kinds.get(name, (jnp.integer, jnp.floating))
+        if not any(jnp.issubdtype(value.dtype, kind) for kind in allowed):
+            words = " or ".join(kind.__name__ for kind in allowed)
+            raise TypeError(f"policy must choose {name} of kind {words}, got {value.dtype}")
+        if value.shape and (name != "workers" or value.shape != (n,)):
+            more = f" or {(n,)}" if name == "workers" else ""
+            raise ValueError(f"policy must choose {name} of the shape (){more}, got {value.shape}")
 
 
 def nothing_seen(n_workers: int) -> Observation:
@@ -122,11 +201,16 @@ def nothing_seen(n_workers: int) -> Observation:
     Returns:
         No updates, time 0, no answers, and NaN for what needs a gradient or a loss.
 
+    Raises:
+        TypeError: If `n_workers` is no integer.
+        ValueError: If it is below 1 or above 2^24.
+
     Example:
         >>> seen = nothing_seen(2)
         >>> int(seen.update), seen.response.tolist(), bool(seen.agreement != seen.agreement)
         (0, [inf, inf], True)
     """
+    n_workers = whole("n_workers", n_workers, 1, MOST_WORKERS)
     real = jnp.result_type(float)
     zero, unknown = jnp.zeros((), real), jnp.full((), jnp.nan, real)
     return Observation(

@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import instance, whole, within
 from asyncjax.stragglers.plans.planning import Plan
-from asyncjax.stragglers.policies.policy import Choice
+from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice
 
 
 class Stages(NamedTuple):
@@ -47,6 +47,7 @@ def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[S
     """
     most, varies = load_capacity(load, max_load)
     within("k", k, least=1, integer=True)
+    within("k", k, most=MOST_WORKERS, integer=True)
     *names, last = "k", "load", *more
     shapes = [np.shape(value) for value in (k, load, *more.values())]
     try:
@@ -81,14 +82,14 @@ def load_capacity(load: Any, max_load: int | None) -> tuple[int, bool]:
     if isinstance(load, Tracer):
         if max_load is None:
             raise ValueError("max_load must be given where load is traced, got None")
-        return whole("max_load", max_load), True
+        return whole("max_load", max_load, 1, 2**24 - 1), True
     loads = np.asarray(within("load", load, finite=False), np.float64)
     bad = ~((loads >= 1) & (loads < 2**24) & (loads == np.round(loads)))
     if loads.size == 0 or bad.any():
         first = loads[bad].flat[0] if bad.any() else "none"
         raise ValueError(f"load must be a positive whole number of samples in a run, got {first}")
     most, varies = int(loads.max()), bool((loads != loads.flat[0]).any())
-    return most if max_load is None else whole("max_load", max_load, most), varies
+    return most if max_load is None else whole("max_load", max_load, most, 2**24 - 1), varies
 
 
 def padded(row: Any) -> Array:
@@ -99,8 +100,7 @@ def padded(row: Any) -> Array:
 
 def check_plan(plan: Any) -> None:
     """Refuses what is no plan with stages (TypeError, ValueError)."""
-    if not isinstance(plan, Plan):
-        raise TypeError(f"plan must be a Plan, as plan(...) makes it, got {plan!r}")
+    instance("plan", plan, Plan, "a Plan, as plan(...) makes it")
     if not plan.k.size:
         raise ValueError("plan must have at least one stage, got none: its error is at the target")
 

@@ -22,13 +22,13 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import function, one_key, whole, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import CONSTANT, RECORDED
 from asyncjax.stragglers.times.order_statistics import identical, identical_integrals
 from asyncjax.stragglers.times.quadrature import log_panels, nodes_a_panel, panel_levels
 from asyncjax.stragglers.times.response_times import Response, check_plain, shift_of
-from asyncjax.stragglers.times.shapes import as_array
+from asyncjax.stragglers.times.shapes import MOST_WORKERS, as_array, common_shape
 
 Survival = Callable[[Array], Array]
 
@@ -53,7 +53,7 @@ def completion_of_survival(
             and may jump.
         k: How many answers the server waits for, int or int array in 1 .. n; traced ones are not
             checked.
-        n_workers: Number of workers `n`.
+        n_workers: Number of workers `n`, at most 10 000.
         typical: A time after `start` of the order of the median, positive; 20 orders of magnitude
             on either side are searched.
         start: Time before which no worker answers, at least 0: where `survival` leaves 1.
@@ -80,8 +80,9 @@ def completion_of_survival(
         >>> [round(float(value), 6) for value in times]
         [0.04, 0.09]
     """
-    n = whole("n_workers", n_workers)
+    n = whole("n_workers", n_workers, 1, MOST_WORKERS)
     within("k", k, least=1, most=n, integer=True)
+    common_shape(k=k)
     within("typical", typical, above=0)
     within("start", start, least=0)
     for name, value in (("typical", typical), ("start", start)):
@@ -95,8 +96,7 @@ def completion_of_survival(
 
 def _check_survival(survival: Any, dtype: np.dtype) -> None:
     """Refuses what is no function from float[Q] to float[Q]."""
-    if not callable(survival):
-        raise TypeError(f"survival must be a function t -> P(T > t), got {survival!r}")
+    function("survival", survival, "a function t -> P(T > t)")
     given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), dtype))
     if not isinstance(given, jax.ShapeDtypeStruct) or not jnp.issubdtype(given.dtype, jnp.floating):
         raise TypeError(f"survival must return an array of floats, got {given!r}")
@@ -189,10 +189,10 @@ def sampled(times: Response | Clock, key: Array | None, n_rounds: int) -> Respon
         the load, and the rest recorded.
 
     Raises:
-        TypeError: If `times` is no response or clock, or `n_rounds` no integer.
+        TypeError: If `times` is no response or clock, `n_rounds` no integer, or `key` no typed key.
         ValueError: If jobs get lost or workers change power, under "additive" unless the compute
             time is constant (the sum of `load` draws is not a function of one of them), or if
-            `n_rounds < 1`.
+            `n_rounds < 1` or makes 2^31 times or more.
 
     Example:
         >>> import jax
@@ -204,6 +204,13 @@ def sampled(times: Response | Clock, key: Array | None, n_rounds: int) -> Respon
     """
     check_plain(times)
     n_rounds = whole("n_rounds", n_rounds)
+    if times.n_workers * n_rounds >= 2**31:
+        raise ValueError(
+            f"n_rounds must make fewer than 2**31 times of {times.n_workers} workers, got"
+            f" {n_rounds}"
+        )
+    if key is not None:
+        one_key("key", key)
     drawn = times.times(key, n_rounds)
     apart, compute, n = drawn.download + drawn.upload, drawn.compute, times.n_workers
     if isinstance(times, Clock):

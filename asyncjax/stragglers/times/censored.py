@@ -149,7 +149,8 @@ def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> Hypoe
     loads = jnp.asarray(within("load", load, above=0), times.dtype)
     if loads.shape != times.shape[:1]:
         raise ValueError(
-            f"load must be one number a round, got shape {loads.shape} for {times.shape[0]} rounds"
+            f"load must be one number a round of observed, got shape {loads.shape} for"
+            f" {times.shape[0]} rounds"
         )
     if not isinstance(load, Tracer) and np.unique(np.asarray(load)).size < 2:
         raise ValueError(
@@ -160,7 +161,7 @@ def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> Hypoe
 
 def _rounds(observed: Any, n_workers: int) -> tuple[Array, int]:
     """Reads times seen as float[R, k] and the number of workers."""
-    n = whole("n_workers", n_workers)
+    n = whole("n_workers", n_workers, 1, 2**31 - 1)
     times = jnp.asarray(within("observed", observed, above=0), jnp.result_type(float))
     if times.ndim not in (1, 2) or times.size == 0:
         raise ValueError(

@@ -20,6 +20,7 @@ from jax import Array
 from asyncjax.clocks.clock import Clock
 from asyncjax.stragglers.times.laws import EXPONENTIAL, GAMMA, LOGNORMAL, LOMAX, WEIBULL, Part
 from asyncjax.stragglers.times.response_times import Response, check_plain
+from asyncjax.stragglers.times.shapes import MOST_OWN_LAWS, MOST_WORKERS
 
 KNOWN = (
     "constant",
@@ -63,7 +64,7 @@ def is_deterministic(times: Response | Clock) -> bool:
 
 
 def check_times(times: Response | Clock) -> None:
-    """Refuses response times whose completion cannot be computed."""
+    """Refuses response times whose completion cannot be computed, or not in bounded memory."""
     check_plain(times)
     if is_deterministic(times):
         return
@@ -75,6 +76,13 @@ def check_times(times: Response | Clock) -> None:
                 f"({', '.join(KNOWN)}), or all parts constant or recorded, got {clock.law.name}; "
                 "sampled(times, key, n_rounds) records rounds of any clock"
             )
+    is_alike = all(clock.n_workers == 1 for _, clock, _ in listed)
+    most, kind = (MOST_WORKERS, "one law") if is_alike else (MOST_OWN_LAWS, "laws of their own")
+    if times.n_workers > most:
+        raise ValueError(
+            f"times must have at most {most} workers of {kind} for an expected completion, got"
+            f" {times.n_workers}"
+        )
     n_random = sum(clock.law.name != "constant" for _, clock, _ in listed)
     if n_random > 2:
         raise ValueError(

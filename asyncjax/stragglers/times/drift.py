@@ -11,7 +11,7 @@ one, both move by the same factor.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import instance, whole, within
 from asyncjax.stragglers.times.censored import log_likelihood, newton_step, search_starts
 
 _STEPS = 3
@@ -42,7 +42,8 @@ class Estimator:
     Attributes:
         init: `() -> state`.
         observe: `(state, response, load) -> state`, after every update: `response` float[n] are the
-            response times of all workers, inf where not awaited, `load` float[] is what was asked.
+            response times of all workers, inf where not awaited, `load` float[] is what was asked;
+            refuses others.
         estimate: `state -> (communicate_mean, compute_mean)`, float[] each, time units.
     """
 
@@ -67,7 +68,8 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
 
     Raises:
         TypeError: If a count is no integer or `start` not made of numbers.
-        ValueError: If a count is below 1, or `start` not two positive numbers.
+        ValueError: If a count is below 1, both together make 2^31 times or more, or `start` is not
+            two positive numbers.
 
     Note:
         Means are told apart only while the window holds two loads that differ by more than 5 %.
@@ -95,6 +97,8 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
         Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: two independent random times.
     """
     size, n = whole("window", window), whole("n_workers", n_workers)
+    if size * n >= 2**31:
+        raise ValueError(f"window must make fewer than 2**31 times of {n} workers, got {size}")
     if np.shape(within("start", start, above=0)) != (2,):
         raise ValueError(f"start must be the means of communication and computation, got {start!r}")
 
@@ -108,7 +112,16 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
         )
 
     def observe(state: DriftState, response: Array, load: ArrayLike) -> DriftState:
+        _check_state(state, (size, n))
+        within("response", response, least=0, finite=False)
+        within("load", load, above=0)
+        if np.shape(response) != (n,) or np.ndim(load):
+            raise ValueError(
+                f"response must have the shape {(n,)} and load be one number, got shapes"
+                f" {np.shape(response)} and {np.shape(load)}"
+            )
         row = state.updates % size
+        response = jnp.asarray(response)
         is_seen = jnp.isfinite(response) & (response > 0)
         times = jnp.sort(jnp.where(is_seen, response, jnp.inf)).astype(state.times.dtype)
         state = state._replace(
@@ -119,10 +132,21 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
         return state._replace(log_means=_refitted(state, n))
 
     def estimate(state: DriftState) -> tuple[Array, Array]:
+        _check_state(state, (size, n))
         communicate, compute = jnp.exp(state.log_means)
         return communicate, compute
 
     return Estimator(init, observe, estimate)
+
+
+def _check_state(state: Any, shape: tuple[int, int]) -> None:
+    """Refuses what is no state of this window and these workers."""
+    instance("state", state, DriftState, "a DriftState, as init() makes it")
+    if np.shape(state.times) != shape:
+        raise ValueError(
+            f"state must be of a window of {shape[0]} and {shape[1]} workers, got times of shape"
+            f" {np.shape(state.times)}"
+        )
 
 
 def _refitted(state: DriftState, n: int) -> Array:

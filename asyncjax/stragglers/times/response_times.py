@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import instance, one_key, whole, within
 from asyncjax.clocks.clock import Clock, Times
 from asyncjax.clocks.parameters import Parameter
 from asyncjax.clocks.streams import DOWNLOAD_STREAM, check_key, job_keys
@@ -109,13 +109,18 @@ class Response:
             `upload` is 0.
 
         Raises:
-            TypeError: If `n_jobs` is no integer.
-            ValueError: If a key is needed and is None, or a number is out of range.
+            TypeError: If `n_jobs` or `first` is no integer, or `key` no typed key.
+            ValueError: If a key is needed and is None, a number is out of range, a load does not
+                broadcast, or there are 2^31 times or more.
         """
         within("load", load, above=0)
+        _check_number("first", first)
         if self.is_random:
             check_key(key)
+        elif key is not None:
+            one_key("key", key)
         n_jobs = whole("n_jobs", n_jobs)
+        _check_block(self.n_workers, n_jobs, load)
         return _draw(self, key, first, load, n_jobs)
 
     def durations(
@@ -128,6 +133,26 @@ class Response:
     ) -> Array:
         """Draws the durations of a block of updates, float[n, n_jobs], as `times` does."""
         return self.times(key, n_jobs, first=first, load=load).total
+
+
+def _check_number(name: str, value: Any) -> None:
+    """Refuses what is no number of an update."""
+    within(name, value, least=0, most=2**31 - 1, integer=True)
+    if np.ndim(value):
+        raise ValueError(f"{name} must be one integer, got an array of shape {np.shape(value)}")
+
+
+def _check_block(n_workers: int, n_jobs: int, load: Any) -> None:
+    """Refuses blocks that are too large, and loads that do not broadcast to them."""
+    if n_workers * n_jobs >= 2**31:
+        raise ValueError(
+            f"n_jobs must make fewer than 2**31 times of {n_workers} workers, got {n_jobs}"
+        )
+    block, shape = (n_workers, n_jobs), np.shape(load)
+    if len(shape) > 2 or any(
+        own not in (1, all_) for own, all_ in zip(shape[::-1], block[::-1], strict=False)
+    ):
+        raise ValueError(f"load must broadcast to [n, n_jobs] = {block}, got shape {shape}")
 
 
 @partial(jax.jit, static_argnames=("n_jobs",))
@@ -179,7 +204,8 @@ def sample_times(
     "shift", sums of draws of their own under "additive". Under the first two the last column is
     what `times.times(key, 1, first=update, load=max_load)` draws.
 
-    Returns the communication float[n] and the time of computing float[n, max_load].
+    Returns the communication float[n] and the time of computing float[n, max_load]; refuses a
+    `max_load` or an `update` that is no such integer (TypeError, ValueError).
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -187,6 +213,9 @@ def sample_times(
         >>> sample_times(times, None, 0, 3)[1].tolist()
         [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
     """
+    instance("times", times, (Response, Clock), "a response or a clock")
+    max_load = whole("max_load", max_load)
+    _check_number("update", update)
     drawn = times.times(key, 1, first=update)
     apart, one = (drawn.download + drawn.upload)[:, 0], drawn.compute
     more = jnp.arange(max_load, dtype=one.dtype)
@@ -208,8 +237,7 @@ def shift_of(clock: Clock) -> Array:
 
 def check_plain(times: Any) -> None:
     """Refuses what is no response or clock, and clocks that lose jobs or change their power."""
-    if not isinstance(times, Response | Clock):
-        raise TypeError(f"times must be a response or a clock, got {times!r}")
+    instance("times", times, (Response, Clock), "a response or a clock")
     if not times.is_plain:
         raise ValueError("times must be without losses and powers, got a clock that has some")
 
@@ -271,8 +299,7 @@ def response(
 
 def _check_part(name: str, part: Any, n_workers: int) -> None:
     """Refuses what is no plain clock of 1 or `n_workers` workers."""
-    if not isinstance(part, Clock):
-        raise TypeError(f"{name} must be a clock, got {part!r}")
+    instance(name, part, Clock, "a clock")
     if part.download is not None or part.upload is not None or not part.is_plain:
         raise ValueError(
             f"{name} must be a clock without links, losses and powers, got one of law "

@@ -89,7 +89,8 @@ def test_the_least_costs_can_be_had_and_no_less():
 
 
 def test_a_target_out_of_reach_is_no_error():
-    stages = plan_within(eight(), BOUND, **{**MENU, "target": 0.02}, samples_assigned=10.0)
+    with pytest.warns(UserWarning, match="target should be above the least floor"):
+        stages = plan_within(eight(), BOUND, **{**MENU, "target": 0.02}, samples_assigned=10.0)
     assert not stages.reachable
     there = plan_within(eight(), BOUND, **{**MENU, "target": 11.0}, samples_assigned=10.0)
     assert there.time == 0.0

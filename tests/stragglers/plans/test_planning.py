@@ -222,7 +222,10 @@ def test_whole_updates_follow_the_plan():
 
 def test_a_target_out_of_reach_is_said_so():
     for target in (0.02, 0.025):  # the least floor is 0.025
-        stages = plan(eight("scale"), BOUND, **MENU, target=target)
+        with pytest.warns(
+            UserWarning, match=rf"least floor .* is 0\.025, .* got {target}: the plan"
+        ):
+            stages = plan(eight("scale"), BOUND, **MENU, target=target)
         assert not stages.reachable
         assert stages.time == stages.n_updates == stages.uplinks == math.inf
         assert stages.k.tolist()[-1] == 8
@@ -242,7 +245,8 @@ def test_an_error_already_there_needs_no_stage():
     assert stages.k.size == 0
     assert stages.time == stages.n_updates == stages.samples_used == 0.0
     low = ErrorBound(0.1, 2.0, 0.5, 8.0, 0.02)  # below every floor, above the target
-    stages = plan(eight("scale"), low, **MENU, target=0.01)
+    with pytest.warns(UserWarning, match="target should be above .* above the initial error"):
+        stages = plan(eight("scale"), low, **MENU, target=0.01)
     assert not stages.reachable
     assert stages.k.size == 0
     assert stages.time == math.inf
@@ -266,9 +270,11 @@ def test_another_floor_moves_the_switches():
     assert here.k.tolist() == [1, 2, 3]
     assert here.floor[-1] == 0.0
     assert here.reachable
-    assert not plan(times, BOUND, load=2.0, target=1e-6).reachable
+    with pytest.warns(UserWarning, match="target should be above the least floor"):
+        assert not plan(times, BOUND, load=2.0, target=1e-6).reachable
 
 
+@pytest.mark.filterwarnings("ignore:target should be above")  # some are out of reach
 def test_reports_and_comparisons():
     stages = plan(eight("scale"), BOUND, **MENU, target=TARGET)
     text = plan_text(stages)
@@ -354,6 +360,7 @@ def test_gradient_coding_and_the_synchronous_method_are_compared():
     assert "by gradient coding, the least floor is 0.025" in text
 
 
+@pytest.mark.filterwarnings("ignore:target should be above")  # some are out of reach
 def test_times_inside_a_compiled_function_can_still_be_planned():
     times = eight("scale")
     compiled = jax.jit(lambda load: times.durations(jax.random.key(0), 3, load=load))

@@ -90,7 +90,7 @@ def test_many_workers_in_single_precision_under_jit_and_differentiated():
         ({"typical": 0.0}, ValueError, "typical must be positive"),
         ({"typical": [1.0, 2.0]}, ValueError, "typical must be one number"),
         ({"start": -1.0}, ValueError, "start must be at least 0"),
-        ({"n_workers": 0}, ValueError, "n_workers must be an integer of at least 1"),
+        ({"n_workers": 0}, ValueError, "n_workers must be an integer in 1 .. 10000, got 0"),
     ],
 )
 def test_bad_survival_functions_are_refused(arguments, error, words):
