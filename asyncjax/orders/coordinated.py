@@ -42,7 +42,8 @@ def coordinated(n_workers: int, n: int | Sequence[int], dim: int, *, block: int 
     Raises:
         TypeError: If a number is not a static integer.
         ValueError: If a number is below 1, or `n` has another length than m; in `observe` if shapes
-            do not fit.
+            do not fit, or a gradient of a worker that is not idle is not finite (traced, it does
+            what it does in `pair_balanced`).
 
     Note:
         On several devices: place the gradients split along d, and in the state `balance` and

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import LARGEST, check_state
 from asyncjax.orders.kernels.balancing import add_signed, as_signs
 from asyncjax.orders.kernels.first_orders import random_order
 from asyncjax.orders.kernels.reordering import reorder
@@ -48,7 +49,13 @@ def grab(n: int, dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1; in `observe` if shapes do not fit.
+        ValueError: If a number is below 1; in `observe` if shapes do not fit, or a gradient is not
+            finite.
+
+    Note:
+        A traced gradient with NaN or infinity makes `running_sum` so, and what is left of the epoch
+        gets the sign -1; `mean_gradient` is then not finite in the next epoch, which gets nothing
+        but -1, and finite again in the one after. Orders stay permutations.
 
     Example:
         >>> order = grab(4, 1)
@@ -65,16 +72,25 @@ def grab(n: int, dim: int) -> Order:
         Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
         Reshuffling", arXiv 2205.10733.
     """
-    n, dim = whole("n", n), whole("dim", dim)
+    n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
 
     def init(key: jax.Array) -> GrabState:
         zeros = (jnp.zeros(dim, float) for _ in range(3))
-        return GrabState(random_order(key, n), jnp.zeros(n, jnp.int8), *zeros)
+        return GrabState(random_order(one_key("key", key), n), jnp.zeros(n, jnp.int8), *zeros)
+
+    def permutation(state: GrabState) -> jax.Array:
+        check_state(state, GrabState, (n,))
+        return state.order
 
     def observe(state: GrabState, positions: Any, gradients: Any) -> GrabState:
-        return _observe(state, *check_observation(positions, gradients, dim=dim))
+        check_state(state, GrabState, (n,))
+        return _observe(state, *check_observation(positions, gradients, dim=dim, n=n))
 
-    return Order(init, lambda state: state.order, observe, _end_epoch, n=n, dim=dim)
+    def end_epoch(state: GrabState) -> GrabState:
+        check_state(state, GrabState, (n,))
+        return _end_epoch(state)
+
+    return Order(init, permutation, observe, end_epoch, n=n, dim=dim)
 
 
 @jax.jit

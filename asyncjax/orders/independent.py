@@ -27,7 +27,8 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
     Raises:
         TypeError: If a number is not a static integer.
         ValueError: If a number is below 1, or `n` has another length than m; in `observe` if shapes
-            do not fit.
+            do not fit, or a gradient of a worker that is not idle is not finite (traced, it does
+            what it does in `pair_balanced`).
 
     Example:
         >>> import jax

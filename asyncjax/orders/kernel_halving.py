@@ -45,7 +45,8 @@ def kernel_halving(n: int, dim: int, epochs: int, delta: float = 0.5) -> Order:
 
     Raises:
         TypeError: If an integer is not a static one.
-        ValueError: If a number is out of range; in `observe` if shapes do not fit.
+        ValueError: If a number is out of range; in `observe` if shapes do not fit, or a gradient is
+            not finite (traced, it does what it does in `pair_balanced`).
 
     Note:
         The authors' code adds log(1 + 1/e) to L at the start of epoch e >= 1; the sum of these

@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import LARGEST, flag, function, in_short
+from asyncjax.orders.kernels.reordering import check_distinct
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,11 @@ class Arriving:
     observe: Callable[[Any, Any, Any, Any], Any]
     end_epoch: Callable[[Any, Any, Any], Any]
 
+    def __post_init__(self) -> None:
+        function("visits", self.visits, "state")
+        function("observe", self.observe, "state", "worker", "visit", "gradient")
+        function("end_epoch", self.end_epoch, "state", "worker", "is_last")
+
 
 @dataclass(frozen=True)
 class Order:
@@ -47,7 +58,9 @@ class Order:
     * `observe(state, positions, gradients)` tells the order the gradients float[B, d] (m workers:
       [m, B, d]) of the steps int32[B] of this epoch. Steps come in increasing sequence without
       gaps, in batches of any size; where the epoch is cut changes nothing. A row whose step lies
-      outside 0 .. n-1 is padding: it is ignored, even if it is NaN.
+      outside 0 .. n-1 is padding: it is ignored, even if it is NaN. The orders of this room refuse
+      NaN and infinity in other rows, and steps out of sequence, unless they are traced: traced,
+      signs are what comparisons with NaN make of them, and the order stays a permutation.
     * `end_epoch(state)` turns to the next epoch.
 
     All leaves of a state are jax arrays with fixed shapes and dtypes, so that it goes through
@@ -56,7 +69,8 @@ class Order:
     The orders of this room copy NumPy arrays before they look at them, so that a buffer may be used
     again at once. In a `jit` of one's own the program may read the buffer until it has finished.
 
-    The first four fields make an order of one's own; the rest has defaults.
+    The first four fields make an order of one's own; the rest has defaults. `check_order` says
+    whether it keeps the contract.
 
     Attributes:
         n: Steps of an epoch: examples (of the worker that has most); None if not known.
@@ -67,6 +81,12 @@ class Order:
         needs_gradients: False if `observe` may be left out, or be given None for the gradients; a
             training loop then has no need of one gradient per example.
         arriving: How it learns in an asynchronous run; None if it only learns from workers in step.
+
+    Raises:
+        TypeError: If one of the functions is no function of these arguments, or another field is of
+            another kind.
+        ValueError: If a number is out of range, or `n_workers`, `counts` and `n` contradict each
+            other.
 
     Example:
         Always backwards:
@@ -92,3 +112,143 @@ class Order:
     dim: int | None = None
     needs_gradients: bool = True
     arriving: Arriving | None = None
+
+    def __post_init__(self) -> None:
+        function("init", self.init, "key")
+        function("permutation", self.permutation, "state")
+        function("observe", self.observe, "state", "positions", "gradients")
+        function("end_epoch", self.end_epoch, "state")
+        for name, most in (("n", LARGEST), ("n_workers", LARGEST), ("dim", None)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), most=most)
+        flag("needs_gradients", self.needs_gradients)
+        if self.arriving is not None and not isinstance(self.arriving, Arriving):
+            raise TypeError(f"arriving must be an Arriving or None, got {in_short(self.arriving)}")
+        if self.counts is not None:
+            _check_counts(self.counts, self.n, self.n_workers)
+
+
+def _check_counts(counts: Any, n: int | None, n_workers: int | None) -> None:
+    """Refuses counts that are not those of the workers of an order."""
+    if not isinstance(counts, tuple):
+        raise TypeError(f"counts must be a tuple of integers or None, got {in_short(counts)}")
+    for j, count in enumerate(counts):
+        whole(f"counts[{j}]", count, most=LARGEST if n is None else n)
+    if len(counts) != n_workers:
+        raise ValueError(f"counts must be of n_workers = {n_workers} workers, got {len(counts)}")
+    if n is not None and max(counts) != n:
+        raise ValueError(f"counts must have n = {n} as the largest, got {max(counts)}")
+
+
+def check_order(order: Order, key: jax.Array | None = None) -> None:
+    """Refuses an order of one's own that breaks the contract of `Order`.
+
+    It is begun, read, turned to its second epoch and read again; what `observe` returns is looked
+    at without computing it. An order of this room passes at once.
+
+    Args:
+        order: The order.
+        key: Typed key that it begins with; None for `jax.random.key(0)`.
+
+    Raises:
+        TypeError: If `order` is no `Order`, or `permutation` is not made of integers.
+        ValueError: If a permutation has another shape or does not visit every example once, or
+            `observe` or `end_epoch` changes the structure, a shape or a dtype of the state.
+
+    Example:
+        >>> late = Order(
+        ...     init=lambda key: jnp.arange(3) + 1,
+        ...     permutation=lambda state: state,
+        ...     observe=lambda state, positions, gradients: state,
+        ...     end_epoch=lambda state: state,
+        ... )
+        >>> check_order(late)
+        Traceback (most recent call last):
+        ...
+        ValueError: permutation of order must have each of 0 .. 2 once, got 3
+    """
+    if not isinstance(order, Order):
+        raise TypeError(f"order must be an Order, as its factories make it, got {in_short(order)}")
+    if key is not None:
+        one_key("key", key)
+    functions = (order.init, order.permutation, order.observe, order.end_epoch)
+    rooms = (getattr(one, "__module__", None) or "" for one in functions)
+    if all(room.startswith("asyncjax.orders.") and room != __name__ for room in rooms):
+        return
+    with jax.ensure_compile_time_eval():
+        state = order.init(jax.random.key(0) if key is None else key)
+        _check_visits(order, order.permutation(state))
+        like = jax.eval_shape(lambda: state)
+        seen = _observed(order, state)
+        if seen is not None:
+            _check_same("observe", like, seen)
+        _check_same("end_epoch", like, jax.eval_shape(order.end_epoch, state))
+        _check_visits(order, order.permutation(order.end_epoch(state)))
+
+
+def _observed(order: Order, state: Any) -> Any:
+    """What `observe` returns for one step, its shapes; None where the gradients are not known."""
+    positions = jax.ShapeDtypeStruct((1,), jnp.int32)
+    if not order.needs_gradients:
+        return jax.eval_shape(
+            lambda state, steps: order.observe(state, steps, None), state, positions
+        )
+    if order.dim is None:
+        return None
+    workers = () if order.n_workers is None else (order.n_workers,)
+    rows = jax.ShapeDtypeStruct((*workers, 1, order.dim), jnp.float32)
+    return jax.eval_shape(order.observe, state, positions, rows)
+
+
+def _check_visits(order: Order, visited: Any) -> None:
+    """Refuses what is no permutation int[n] or int[m, n]."""
+    try:
+        visits = np.asarray(visited)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"permutation of order must return an array of integers, got {in_short(visited)}"
+        ) from error
+    if not jnp.issubdtype(visits.dtype, jnp.integer):
+        raise TypeError(f"permutation of order must return integers, got {visits.dtype}")
+    workers, n = order.n_workers, order.n
+    single = visits.ndim == 1 and workers is None
+    shape = (None, *visits.shape) if single else visits.shape
+    if (
+        len(shape) != 2
+        or 0 in shape
+        or (workers is not None and shape[0] != workers)
+        or n not in (None, shape[1])
+    ):
+        words = f"[{'n' if n is None else n}]"
+        words = words if workers is None else f"[{workers}, {words[1:]}"
+        raise ValueError(f"permutation of order must have shape {words}, got {list(visits.shape)}")
+    rows = visits[None] if single else visits
+    counts = (rows.shape[1],) * len(rows) if order.counts is None else order.counts
+    for worker, (row, count) in enumerate(zip(rows, counts, strict=True)):
+        whose = "" if single else f" for worker {worker}"
+        name = f"permutation of order{whose}"
+        own = row[row != -1] if count < len(row) else row
+        check_distinct(name, own, count)
+        if len(own) != count:
+            raise ValueError(
+                f"{name} must have each of 0 .. {count - 1} once, got {len(own)} visits"
+            )
+
+
+def _check_same(name: str, before: Any, after: Any) -> None:
+    """Refuses a state of another structure, shape or dtype than the one before."""
+    old, new = jax.tree.structure(before), jax.tree.structure(after)
+    if old != new:
+        raise ValueError(
+            f"{name} of order must return a state like that of init, {in_short(old)}, got"
+            f" {in_short(new)}"
+        )
+    for (path, one), other in zip(
+        jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True
+    ):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            where = f"state{jax.tree_util.keystr(path)}"
+            raise ValueError(
+                f"{name} of order must return a state like that of init, whose {where} is"
+                f" {one.dtype}{list(one.shape)}, got {other.dtype}{list(other.shape)}"
+            )

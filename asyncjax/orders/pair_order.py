@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import LARGEST, check_state
 from asyncjax.orders.kernels.balancing import add_signed, as_signs, balance_signs
 from asyncjax.orders.kernels.first_orders import random_order
 from asyncjax.orders.kernels.pairing import Pairs, find_pairs
@@ -105,7 +106,13 @@ def pair_balanced(n: int, dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1; in `observe` if shapes do not fit.
+        ValueError: If a number is below 1; in `observe` if shapes do not fit, or a gradient is not
+            finite.
+
+    Note:
+        A traced gradient with NaN or infinity makes the running sum in `state.balance` so, and all
+        pairs that follow it in the epoch get -1 for their first example. The order stays a
+        permutation, and the next epoch begins with a running sum of 0.
 
     Example:
         >>> order = pair_balanced(4, 1)
@@ -131,21 +138,27 @@ def pair_order(rule: PairRule, n: int, dim: int) -> Order:
         >>> order.permutation(order.init(jax.random.key(0))).shape
         (5,)
     """
-    n, dim = whole("n", n), whole("dim", dim)
+    n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
 
     def init(key: jax.Array) -> PairState:
-        order_key, rule_key = jax.random.split(key)
+        order_key, rule_key = jax.random.split(one_key("key", key))
         balance = rule.init(rule_key, jnp.zeros(dim, float))
         return start(random_order(order_key, n), balance, dim)
 
+    def permutation(state: PairState) -> jax.Array:
+        check_state(state, PairState, (n,))
+        return state.order
+
     def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
-        positions, gradients = check_observation(positions, gradients, dim=dim)
+        check_state(state, PairState, (n,))
+        positions, gradients = check_observation(positions, gradients, dim=dim, n=n)
         return _observe_one(rule, state, positions, gradients)
 
     def end_epoch(state: PairState) -> PairState:
+        check_state(state, PairState, (n,))
         return _end_one(rule, state)
 
-    return Order(init, lambda state: state.order, observe, end_epoch, n=n, dim=dim)
+    return Order(init, permutation, observe, end_epoch, n=n, dim=dim)
 
 
 def start(order: jax.Array, balance: Any, dim: int) -> PairState:

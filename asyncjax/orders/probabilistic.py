@@ -24,7 +24,7 @@ class WalkBalance(NamedTuple):
 
     running_sum: jax.Array  # float[d], r of this epoch
     norm_bound: jax.Array  # float[], the largest |z| of all epochs so far
-    failures: jax.Array  # int32[], pairs with |<r, z>| > c b^2, in all epochs so far
+    failures: jax.Array  # int32[], pairs with |<r, z>| > c b^2 or NaN, in all epochs so far
     key: jax.Array  # key[]
     epoch: jax.Array  # int32[], epochs ended
 
@@ -45,7 +45,9 @@ def probabilistic(n: int, dim: int, c: float = 0.5) -> Order:
 
     Raises:
         TypeError: If `n` or `dim` is not a static integer.
-        ValueError: If one is below 1, or `c` is negative; in `observe` if shapes do not fit.
+        ValueError: If one is below 1, or `c` is negative; in `observe` if shapes do not fit, or a
+            gradient is not finite (traced, it makes the running sum so, and every pair that follows
+            it in the epoch counts as a failure).
 
     Note:
         The bound b is the largest norm seen so far, not one known beforehand as in the paper.
@@ -74,14 +76,16 @@ def _sign(
     c: float, balance: WalkBalance, difference: jax.Array, pair: jax.Array
 ) -> tuple[WalkBalance, jax.Array]:
     norm = jnp.sqrt(inner_product(difference, difference))
-    bound = jnp.fmax(balance.norm_bound, norm)  # one NaN does not stay for ever
+    known = jnp.where(jnp.isfinite(norm), norm, 0)  # one NaN or infinity does not stay for ever
+    bound = jnp.maximum(balance.norm_bound, known)
     inner = inner_product(balance.running_sum, difference)
     limit = c * bound**2
     key = jax.random.fold_in(jax.random.fold_in(balance.key, balance.epoch), pair)
     # A uniform number u in (-1, 1) has P(inner <= u limit) = 1/2 - inner / (2 limit).
     uniform = jax.random.uniform(key, (), bound.dtype, minval=-1.0, maxval=1.0)
     is_plus = inner <= uniform * limit
-    failed = jnp.where(jnp.abs(inner) > limit, jnp.int32(1), jnp.int32(0))
+    fits = (jnp.abs(inner) <= limit) | (norm == 0)  # else NaN too has failed
+    failed = jnp.where(fits, jnp.int32(0), jnp.int32(1))
     r = balance.running_sum
     return balance._replace(
         running_sum=jnp.where(is_plus, r + difference, r - difference),

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
 from asyncjax.orders.grab import decide_centred, mean_seen
+from asyncjax.orders.kernels.arguments import LARGEST, check_state
 from asyncjax.orders.kernels.balancing import add_signed
 from asyncjax.orders.kernels.first_orders import random_order
 from asyncjax.orders.kernels.vectors import check_observation
@@ -50,7 +51,11 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is out of range; in `observe` if shapes do not fit.
+        ValueError: If a number is out of range; in `observe` if shapes do not fit, or a gradient is
+            not finite.
+
+    Note:
+        A traced gradient with NaN or infinity does here what it does in `grab`, in `running_sums`.
 
     Example:
         >>> order = recursive(16, 2, depth=1)
@@ -60,26 +65,32 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
         >>> sorted(order.permutation(state).tolist()) == list(range(16))
         True
     """
-    n, dim = whole("n", n), whole("dim", dim)
+    n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
     depth = whole("depth", depth, 0, most=20)
 
     def init(key: jax.Array) -> RecursiveState:
         return RecursiveState(
-            order=random_order(key, n),
+            order=random_order(one_key("key", key), n),
             lists=jnp.full(n, -1, jnp.int32),
             running_sums=jnp.zeros((2 ** (depth + 1) - 1, dim), float),
             mean_gradient=jnp.zeros(dim, float),
             gradient_sum=jnp.zeros(dim, float),
         )
 
+    def permutation(state: RecursiveState) -> jax.Array:
+        check_state(state, RecursiveState, (n,))
+        return state.order
+
     def observe(state: RecursiveState, positions: Any, gradients: Any) -> RecursiveState:
-        positions, gradients = check_observation(positions, gradients, dim=dim)
+        check_state(state, RecursiveState, (n,))
+        positions, gradients = check_observation(positions, gradients, dim=dim, n=n)
         return _observe(state, positions, gradients, depth)
 
     def end_epoch(state: RecursiveState) -> RecursiveState:
+        check_state(state, RecursiveState, (n,))
         return _end_epoch(state, depth)
 
-    return Order(init, lambda state: state.order, observe, end_epoch, n=n, dim=dim)
+    return Order(init, permutation, observe, end_epoch, n=n, dim=dim)
 
 
 def _descend(running_sums: jax.Array, vector: jax.Array, depth: int) -> tuple[jax.Array, jax.Array]:

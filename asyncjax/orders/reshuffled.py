@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import LARGEST, check_order_shape, in_short
 from asyncjax.orders.kernels.first_orders import random_order, random_orders
 from asyncjax.orders.kernels.shards import check_shards, spread
 from asyncjax.orders.order import Order
@@ -50,9 +51,10 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         >>> sorted(order.permutation(order.end_epoch(state)).tolist())
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    draw, blind = _drawn(n, n_workers)
+    draw, blind, _ = _drawn(n, n_workers)
 
     def permutation(state: ReshuffledState) -> jax.Array:
+        _check_drawn(state)
         return draw(jax.random.fold_in(state.key, state.epoch))
 
     return blind(init=_first_epoch, permutation=permutation, end_epoch=_next_epoch)
@@ -78,8 +80,13 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
         >>> bool((order.permutation(order.end_epoch(state)) == order.permutation(state)).all())
         True
     """
-    draw, blind = _drawn(n, n_workers)
-    return blind(init=draw, permutation=lambda order: order, end_epoch=lambda order: order)
+    draw, blind, shape = _drawn(n, n_workers)
+
+    def same(state: Any) -> jax.Array:
+        check_order_shape(state, shape)
+        return state
+
+    return blind(init=lambda key: draw(one_key("key", key)), permutation=same, end_epoch=same)
 
 
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
@@ -107,9 +114,10 @@ def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         Rajput, Lee, Papailiopoulos 2021, "Permutation-Based SGD: Is Random Optimal?", arXiv
         2102.09718.
     """
-    draw, blind = _drawn(n, n_workers)
+    draw, blind, _ = _drawn(n, n_workers)
 
     def permutation(state: ReshuffledState) -> jax.Array:
+        _check_drawn(state)
         order = draw(jax.random.fold_in(state.key, state.epoch // 2))
         return jnp.where(state.epoch % 2 == 1, _reversed(order), order)
 
@@ -117,26 +125,35 @@ def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
 
 
 def _first_epoch(key: jax.Array) -> ReshuffledState:
-    return ReshuffledState(jax.random.clone(key), jnp.zeros((), jnp.int32))
+    return ReshuffledState(jax.random.clone(one_key("key", key)), jnp.zeros((), jnp.int32))
+
+
+def _check_drawn(state: Any) -> None:
+    if not isinstance(state, ReshuffledState):
+        raise TypeError(
+            "state must be a ReshuffledState, as init of this order makes it, got"
+            f" {in_short(state)}"
+        )
 
 
 def _next_epoch(state: ReshuffledState) -> ReshuffledState:
+    _check_drawn(state)
     return state._replace(epoch=state.epoch + 1)
 
 
 def _drawn(
     n: Any, n_workers: int | None
-) -> tuple[Callable[[jax.Array], jax.Array], Callable[..., Order]]:
-    """Makes what draws an order int32[n] or [m, n] from a key, and `Order` but for its use."""
+) -> tuple[Callable[[jax.Array], jax.Array], Callable[..., Order], tuple[int, ...]]:
+    """Makes what draws an order from a key, `Order` but for its use, and the shape of an order."""
     counts = None if n_workers is None else check_shards(n, n_workers)
-    size = whole("n", n) if counts is None else max(counts)
+    size = whole("n", n, most=LARGEST) if counts is None else max(counts)
 
     def draw(key: jax.Array) -> jax.Array:
         if counts is None:
             return random_order(key, size)
         return spread(random_orders(key, counts), counts)
 
-    return draw, partial(
+    blind = partial(
         Order,
         observe=lambda state, positions, gradients: state,
         n=size,
@@ -144,6 +161,7 @@ def _drawn(
         counts=counts,
         needs_gradients=False,
     )
+    return draw, blind, (size,) if counts is None else (len(counts), size)
 
 
 def _reversed(order: jax.Array) -> jax.Array:

@@ -19,7 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import check_state
 from asyncjax.orders.kernels.balancing import as_signs
 from asyncjax.orders.kernels.first_orders import random_orders
 from asyncjax.orders.kernels.reordering import reorder_shard
@@ -49,23 +50,30 @@ def worker_pairs(
         (2, 1)
     """
     counts, dim = check_shards(n, n_workers), whole("dim", dim)
-    shape = (len(counts), dim) if own_balance else (dim,)
+    shape, n = (len(counts), dim) if own_balance else (dim,), max(counts)
 
     def init(key: jax.Array) -> PairState:
-        return start(random_orders(key, counts), jnp.zeros(shape, float), dim)
+        return start(random_orders(one_key("key", key), counts), jnp.zeros(shape, float), dim)
+
+    def permutation(state: PairState) -> jax.Array:
+        check_state(state, PairState, (len(counts), n))
+        return spread(state.order, counts)
 
     def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
-        positions, gradients = check_observation(
-            positions, gradients, dim=dim, n_workers=len(counts)
-        )
+        check_state(state, PairState, (len(counts), n))
+        positions, gradients = check_observation(positions, gradients, dim=dim, n=n, counts=counts)
         return _observe(rule, state, positions, gradients, counts, own_balance)
+
+    def end_epoch(state: PairState) -> PairState:
+        check_state(state, PairState, (len(counts), n))
+        return _end_epoch(rule, state, counts)
 
     return Order(
         init,
-        lambda state: spread(state.order, counts),
+        permutation,
         observe,
-        lambda state: _end_epoch(rule, state, counts),
-        n=max(counts),
+        end_epoch,
+        n=n,
         n_workers=len(counts),
         counts=counts,
         dim=dim,

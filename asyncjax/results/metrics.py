@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.checks import real, whole
+from asyncjax.results.arguments import flag, numbers
+
 
 @dataclass(frozen=True, eq=False)
 class Spread:
@@ -50,6 +53,7 @@ def time_to_target(
         float64 `[...]` in the unit of the axis, infinity where the target is never reached.
 
     Raises:
+        TypeError: If an argument is not made of real numbers, or a flag is neither True nor False.
         ValueError: If the target is NaN, the shapes do not fit or the axis decreases.
 
     Example:
@@ -60,10 +64,10 @@ def time_to_target(
         >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 0.5))
         inf
     """
-    if np.isnan(target):
-        raise ValueError(f"target is {target}; it must be a number")
+    goal = real("target", target, finite=False)
+    above, interpolate = flag("above", above), flag("interpolate", interpolate)
     points, curve = _matched(axis, values)
-    curve, goal = (-curve, -target) if above else (curve, float(target))
+    curve, goal = (-curve, -goal) if above else (curve, goal)
     if curve.shape[-1] == 0:
         return np.full(curve.shape[:-1], np.inf)[()]
     hit = (curve <= goal) & ~np.isnan(points)
@@ -98,6 +102,7 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
         A `Spread` of arrays `[...]`; `reached` is the share of finite samples.
 
     Raises:
+        TypeError: If the samples are not real numbers, or the flag is neither True nor False.
         ValueError: If there is no sample.
 
     Example:
@@ -107,10 +112,10 @@ def median_and_spread(samples: ArrayLike, *, smaller_is_better: bool = True) -> 
         >>> round(float(spread.reached), 3)
         0.667
     """
-    data = np.asarray(samples, dtype=np.float64)
+    data = numbers("samples", samples)
     if data.ndim == 0 or data.shape[-1] == 0:
         raise ValueError(f"samples has shape {data.shape}; it must hold at least one sample")
-    worst = np.inf if smaller_is_better else -np.inf
+    worst = np.inf if flag("smaller_is_better", smaller_is_better) else -np.inf
     ordered = np.sort(np.where(np.isnan(data), worst, data), axis=-1)
     reached = np.isfinite(data).mean(axis=-1)
     low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
@@ -134,6 +139,8 @@ def resample(
         float64 `[S, G]`; NaN outside the range that a seed covers.
 
     Raises:
+        TypeError: If an argument is not made of real numbers, or `stepwise` is neither True nor
+            False.
         ValueError: If the shapes do not fit or an axis decreases.
 
     Example:
@@ -142,10 +149,11 @@ def resample(
         >>> resample([[0.0, 2.0]], [[4.0, 0.0]], [1.0, 2.0], stepwise=True)
         array([[4., 0.]])
     """
+    stepwise = flag("stepwise", stepwise)
     points, curves = _matched(axis, values)
     if curves.ndim != 2:
         raise ValueError(f"values has shape {curves.shape}; it must be [seeds, records]")
-    where = np.asarray(grid, dtype=np.float64)
+    where = numbers("grid", grid)
     if where.ndim != 1:
         raise ValueError(f"grid has shape {where.shape}; it must be one-dimensional")
     result = np.full((curves.shape[0], where.size), np.nan)
@@ -171,18 +179,19 @@ def best_on_grid(scores: ArrayLike, *, smaller_is_better: bool = True) -> int:
         The index of the best setting.
 
     Raises:
+        TypeError: If the scores are not real numbers, or the flag is neither True nor False.
         ValueError: If no setting has a finite median.
 
     Example:
         >>> best_on_grid([[3.0, 4.0], [1.0, 2.0], [float("nan"), 0.0]])
         1
     """
-    table = np.asarray(scores, dtype=np.float64)
+    table = numbers("scores", scores)
     if table.ndim == 1:
         table = table[:, None]
     if table.ndim != 2 or table.size == 0:
         raise ValueError(f"scores has shape {table.shape}; it must be [settings, seeds]")
-    if not smaller_is_better:
+    if not flag("smaller_is_better", smaller_is_better):
         table = -table
     # An infinitely good score is no score: a loss of minus infinity has diverged too.
     medians = median_and_spread(np.where(np.isfinite(table), table, np.inf)).median
@@ -205,21 +214,21 @@ def at_grid_edge(index: int, n_settings: int) -> bool:
         True at either end; a grid of one setting is all edge.
 
     Raises:
+        TypeError: If a number is no integer.
         ValueError: If the index lies outside the grid.
 
     Example:
         >>> at_grid_edge(0, 5), at_grid_edge(3, 5)
         (True, False)
     """
-    if not 0 <= index < n_settings:
-        raise ValueError(f"index is {index}; it must lie in 0 to {n_settings - 1}")
+    n_settings = whole("n_settings", n_settings)
+    index = whole("index", index, 0, n_settings - 1)
     return index in (0, n_settings - 1)
 
 
 def _matched(axis: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Axis and values as float64 of one shape, checked."""
-    curve = np.asarray(values, dtype=np.float64)
-    points = np.asarray(axis, dtype=np.float64)
+    curve, points = numbers("values", values), numbers("axis", axis)
     if curve.ndim == 0:
         raise ValueError("values is a single number; it must hold records in its last dimension")
     if points.ndim == 0 or points.shape[-1] != curve.shape[-1]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Union
 
+from asyncjax.results.arguments import in_short, several, text
 from asyncjax.results.plots.style import png_bytes
 from asyncjax.results.tables import Table, as_html
 from asyncjax.storage import write_atomically
@@ -65,6 +66,10 @@ class Illustration:
     caption: str
     alt: str = ""  # for those who cannot see the picture; the caption where empty
 
+    def __post_init__(self) -> None:
+        text("caption", self.caption)
+        text("alt", self.alt)
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
@@ -74,6 +79,12 @@ class Section:
     text: str
     figures: Sequence[Illustration] = ()
     tables: Sequence[Table] = ()
+
+    def __post_init__(self) -> None:
+        text("title", self.title)
+        text("text", self.text)
+        several("figures", self.figures, Illustration, "illustrations (report.Illustration)")
+        several("tables", self.tables, Table, "tables (results.Table)")
 
 
 def render(title: str, summary: str, sections: Sequence[Section]) -> str:
@@ -91,14 +102,17 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
         The document.
 
     Raises:
-        TypeError: If a figure is neither of matplotlib nor the bytes of a PNG.
+        TypeError: If a figure is neither of matplotlib nor the bytes of a PNG, or an argument of
+            another kind.
 
     Example:
         >>> document = render("A & B", "Short.", [Section("First", "One.\n\nTwo.")])
         >>> "<h1>A &amp; B</h1>" in document, document.count("<p>")
         (True, 3)
     """
-    head = html.escape(title)
+    head = html.escape(text("title", title))
+    text("summary", summary)
+    several("sections", sections, Section, "sections (report.Section)")
     contents = "\n".join(
         f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
         for index, section in enumerate(sections, start=1)
@@ -134,7 +148,10 @@ def write(path: str | os.PathLike[str], document: str) -> None:
         document: What `render` returned.
 
     Raises:
+        TypeError: If `path` is no path, or `document` no text.
+        ValueError: If `path` is empty.
         FileNotFoundError: If the folder does not exist.
+        IsADirectoryError: If `path` is a folder.
 
     Example:
         >>> import pathlib, tempfile
@@ -144,7 +161,28 @@ def write(path: str | os.PathLike[str], document: str) -> None:
         ...     path.read_text().splitlines()[0]
         '<!DOCTYPE html>'
     """
-    write_atomically(path, document)
+    check_path(path)
+    write_atomically(path, text("document", document))
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuses a path to which no report can be written; call it before a long run.
+
+    Example:
+        >>> check_path("no/such/folder/report.html")
+        Traceback (most recent call last):
+        ...
+        FileNotFoundError: path is 'no/such/folder/report.html'; its folder does not exist
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be a text or a path, got {in_short(path)}")
+    name = os.fspath(path)
+    if not name:
+        raise ValueError("path must name a file, got ''")
+    if not os.path.isdir(os.path.dirname(name) or "."):
+        raise FileNotFoundError(f"path is {name!r}; its folder does not exist")
+    if os.path.isdir(name):
+        raise IsADirectoryError(f"path must name a file, got the folder {name!r}")
 
 
 def _section(index: int, section: Section) -> str:
@@ -166,10 +204,10 @@ def _table(table: Table) -> str:
     return f'{note}<div class="scroll">\n{as_html(replace(table, caption=""))}\n</div>'
 
 
-def _paragraphs(text: str) -> str:
+def _paragraphs(written: str) -> str:
     """Text as paragraphs and lists, escaped."""
     blocks: list[list[str]] = [[]]
-    for line in text.splitlines():
+    for line in written.splitlines():
         if line.strip():
             blocks[-1].append(line.strip())
         elif blocks[-1]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.core import Tracer
@@ -18,6 +19,8 @@ from asyncjax.traces.rounds import Rounds, trace_of_rounds
 from asyncjax.traces.summary import busy_time
 
 Array = jax.Array | np.ndarray
+FACTOR = 1e3  # a loss that is larger than its first record by this factor has diverged
+SMALLEST = 1e-3  # a first loss nearer to 0 counts as so large
 
 
 class Records(NamedTuple):
@@ -119,11 +122,36 @@ class Run:
         *several, count = self.records.loss.shape
         runs = f"{int(np.prod(several))} runs of " if several else ""
         version, time = np.asarray(records.version), np.asarray(records.time)
+        if not count:
+            return f"Run({runs}0 records)"
         until = f"{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units"
         text = f"{runs}{until}, {count} records"
         if not several and not isinstance(records.loss, Tracer):
             text += f", loss {float(records.loss[0]):.4g} -> {float(records.loss[-1]):.4g}"
+        if not isinstance(records.loss, Tracer) and not isinstance(records.finite, Tracer):
+            diverged = int(np.sum(self.diverged))
+            text += (f", {diverged} diverged" if several else ", diverged") if diverged else ""
         return f"Run({text})"
+
+    @property
+    def diverged(self) -> Any:
+        """Which runs went wrong, bool[...]: one truth value, or one for each run of several.
+
+        A run has diverged if a recorded model is not finite; or if a recorded loss is not finite or
+        is larger than 1000 max(|first recorded loss|, 0.001). So a loss that starts at 0, near it,
+        or below it (an objective may be negative) has diverged once it is larger than 1, or than
+        1000 times its size at the first record; losses up to 1 never have. A loss that is NaN in
+        every record says nothing: it was not measured, or `finite` tells.
+        """
+        loss, finite = self.records.loss, self.records.finite
+        host = not any(isinstance(one, Tracer) for one in (loss, finite))
+        module: Any = np if host else jnp
+        losses = np.asarray(loss, np.float64) if host else loss
+        if not losses.shape[-1]:
+            return module.zeros(losses.shape[:-1], bool)[()]
+        measured = ~module.isnan(losses).all(-1)
+        wrong = (_beyond(losses).any(-1) & measured) | ~module.asarray(finite).all(-1)
+        return module.asarray(wrong)[()]
 
     @property
     def trace(self) -> EventTrace:
@@ -162,20 +190,20 @@ class Run:
 
         Raises:
             FloatingPointError: A recorded model holds NaN or infinity; names the first such
-                version.
+                version. Or the run diverged, as `diverged` says; names the first record and the
+                first that is too large, and of several runs how many.
             OverflowError: A delay exceeded the history of a delay-adaptive rule, or a policy chose
                 what cannot be.
         """
         bad = np.argwhere(~np.asarray(self.records.finite))
         if len(bad):
             first = bad[np.argmin(bad[:, -1])]
-            record = int(first[-1])
-            versions = np.asarray(self.records.version)
-            version = versions[tuple(first)] if versions.ndim == len(first) else versions[record]
-            where = f" in run {tuple(map(int, first[:-1]))}" if len(first) > 1 else ""
             raise FloatingPointError(
-                f"the model is not finite at version {version}{where}; a smaller step size may help"
+                f"the model is not finite at version {self._version(first)}{_where(first)}; a"
+                " smaller step size may help"
             )
+        if np.any(self.diverged):
+            raise FloatingPointError(self._divergence())
         overflows = int(np.max(np.asarray(self.delay_overflows)))
         if overflows:
             raise OverflowError(
@@ -191,6 +219,39 @@ class Run:
                     " max_load"
                 )
         return self
+
+    def _version(self, record: Any) -> int:
+        """The version of a record, by its place among the losses."""
+        versions = np.asarray(self.records.version)
+        return int(
+            versions[tuple(record)] if versions.ndim == len(record) else versions[record[-1]]
+        )
+
+    def _divergence(self) -> str:
+        """How the run, or the first of several runs that diverged, went wrong."""
+        diverged, loss = np.asarray(self.diverged), np.asarray(self.records.loss, np.float64)
+        run = tuple(np.argwhere(diverged)[0])
+        first, last = (*run, 0), (*run, int(np.argmax(_beyond(loss[run]))))
+        if last[-1] == 0:
+            text = f"the loss is {loss[last]:.4g} at version {self._version(last)}"
+        else:
+            text = (
+                f"the loss went from {loss[first]:.4g} at version {self._version(first)} to"
+                f" {loss[last]:.4g} at version {self._version(last)}"
+            )
+        several = f"{int(diverged.sum())} of {diverged.size} runs diverged: " if run else ""
+        return f"{several}{text}{_where(first)}; a smaller step size may help"
+
+
+def _beyond(losses: Any) -> Any:
+    """Which losses, along the last axis, no run has that goes well."""
+    size = abs(losses[..., :1])
+    return ~(abs(losses) < np.inf) | (losses > FACTOR * size.clip(SMALLEST))
+
+
+def _where(record: Any) -> str:
+    """Which run a record is of, where there are several."""
+    return f" in run {tuple(int(i) for i in record[:-1])}" if len(record) > 1 else ""
 
 
 def _costs_of_rounds(rounds: Rounds) -> Costs:

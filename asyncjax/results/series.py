@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.results.arguments import flag, numbers, text
 from asyncjax.results.metrics import median_and_spread, resample
 
 
@@ -24,7 +25,9 @@ class Series:
     high: ArrayLike  # float[R], upper edge of the band
 
     def __post_init__(self) -> None:
-        shapes = {field: np.shape(getattr(self, field)) for field in ("x", "median", "low", "high")}
+        text("name", self.name)
+        fields = ("x", "median", "low", "high")
+        shapes = {field: numbers(field, getattr(self, field)).shape for field in fields}
         if len(shapes["x"]) != 1 or len(set(shapes.values())) != 1:
             raise ValueError(
                 f"series {self.name!r} has shapes {shapes}; all four must be one-dimensional "
@@ -55,6 +58,8 @@ def series_over_seeds(
         A `Series` of length G, NaN where some seed has no records.
 
     Raises:
+        TypeError: If `name` is no text, an array not made of real numbers, or a flag neither True
+            nor False.
         ValueError: If the shapes do not fit or an axis decreases.
 
     Example:
@@ -62,13 +67,15 @@ def series_over_seeds(
         >>> curve.median
         array([ 5.,  3., nan])
     """
+    text("name", name)
+    flag("smaller_is_better", smaller_is_better)
     read = resample(axis, values, grid, stepwise=stepwise)
-    points = np.broadcast_to(np.asarray(axis, dtype=np.float64), np.shape(values))
+    points = np.broadcast_to(numbers("axis", axis), np.shape(values))
     covered = ~np.isnan(resample(points, np.zeros(points.shape), grid)).any(axis=0)
     spread = median_and_spread(read.T, smaller_is_better=smaller_is_better)
     return Series(
         name=name,
-        x=np.asarray(grid, dtype=np.float64),
+        x=numbers("grid", grid),
         median=np.where(covered, spread.median, np.nan),
         low=np.where(covered, spread.low, np.nan),
         high=np.where(covered, spread.high, np.nan),

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.checks import whole
+from asyncjax.results.arguments import flag, in_short, numbers, several, text
 from asyncjax.results.metrics import Spread
+from asyncjax.results.run import Run
 
 NOT_REACHED = "not reached"
 NOT_A_NUMBER = "n/a"
+DIVERGED = "diverged"
 
 
 def format_number(value: Any, digits: int = 3) -> str:
@@ -29,11 +33,10 @@ def format_number(value: Any, digits: int = 3) -> str:
         >>> format_number(float("inf"))
         'not reached'
     """
-    if digits < 1:
-        raise ValueError(f"digits is {digits}; it must be at least 1")
-    if isinstance(value, int | np.integer):
+    digits = whole("digits", digits)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{int(value):,}"
-    number = float(value)
+    number = value if isinstance(value, float) else _number(value)
     if np.isnan(number):
         return NOT_A_NUMBER
     if np.isinf(number):
@@ -58,6 +61,8 @@ def format_spread(spread: Spread, digits: int = 3) -> str:
         >>> format_spread(Spread(median=inf, low=90.0, high=inf, reached=0.4))
         'not reached (40% did)'
     """
+    if not isinstance(spread, Spread):
+        raise TypeError(f"spread must be a Spread, got {in_short(spread)}")
     if np.ndim(spread.median) != 0:
         raise ValueError(
             f"spread has shape {np.shape(spread.median)}; a cell holds one median and its quartiles"
@@ -73,6 +78,8 @@ def format_spread(spread: Spread, digits: int = 3) -> str:
 def format_cell(value: Any) -> str:
     """A cell by its type: text as it is, yes or no, a number, a `Spread`; nothing for None.
 
+    Of a `Run` its last loss, with the word that it diverged where it did; of several, how many.
+
     Example:
         >>> format_cell("sgd"), format_cell(True), format_cell(1234), format_cell(None)
         ('sgd', 'yes', '1,234', '')
@@ -83,6 +90,8 @@ def format_cell(value: Any) -> str:
         return value
     if isinstance(value, Spread):
         return format_spread(value)
+    if isinstance(value, Run):
+        return _run(value)
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | float | np.integer | np.floating):
@@ -90,9 +99,29 @@ def format_cell(value: Any) -> str:
     if getattr(value, "shape", None) == () and np.asarray(value).dtype.kind in "biuf":
         return format_cell(np.asarray(value)[()])
     raise TypeError(
-        f"cell value {value!r} is of type {type(value).__name__}; allowed are text, numbers, "
-        "yes or no, Spread and None, or a column with a format of its own"
+        f"cell value {in_short(value)} is of type {type(value).__name__}; allowed are text, "
+        "numbers, yes or no, Spread, Run and None, or a column with a format of its own"
     )
+
+
+def _number(value: Any) -> float:
+    """A number that NumPy or JAX holds, as Python's."""
+    array = numbers("value", value)
+    if array.ndim:
+        raise TypeError(f"value must be one number, got {in_short(value)}")
+    return float(array)
+
+
+def _run(run: Run) -> str:
+    """What a row says of a run, or of several."""
+    diverged = np.asarray(run.diverged)
+    if diverged.ndim:
+        return f"{int(diverged.sum()):,} of {diverged.size:,} diverged"
+    losses = np.asarray(run.records.loss)
+    if not losses.size:
+        return "no records"
+    last = format_number(float(losses[-1]))
+    return f"{DIVERGED} ({last})" if diverged else last
 
 
 @dataclass(frozen=True)
@@ -103,6 +132,13 @@ class Column:
     unit: str = ""
     format: Callable[[Any], str] = format_cell
     right: bool = True  # numbers to the right, names to the left
+
+    def __post_init__(self) -> None:
+        text("heading", self.heading)
+        text("unit", self.unit)
+        if not callable(self.format):
+            raise TypeError(f"format must be a function of a value, got {in_short(self.format)}")
+        flag("right", self.right)
 
     @property
     def label(self) -> str:
@@ -128,9 +164,13 @@ class Table:
     caption: str = ""
 
     def __post_init__(self) -> None:
+        several("columns", self.columns, Column, "columns (results.Column)")
+        text("caption", self.caption)
         if not self.columns:
             raise ValueError("columns is empty; a table needs at least one column")
-        for index, row in enumerate(self.rows):
+        for index, row in enumerate(several("rows", self.rows, Sequence, "rows")):
+            if isinstance(row, str):
+                raise TypeError(f"rows[{index}] must be a list of values, got {in_short(row)}")
             if len(row) != len(self.columns):
                 raise ValueError(
                     f"rows[{index}] has {len(row)} values; it must have one for each of the "
@@ -140,9 +180,26 @@ class Table:
     def cells(self) -> list[list[str]]:
         """The text of every cell, row by row, not escaped."""
         return [
-            [column.format(value) for column, value in zip(self.columns, row, strict=True)]
+            [_cell(column, value) for column, value in zip(self.columns, row, strict=True)]
             for row in self.rows
         ]
+
+
+def _cell(column: Column, value: Any) -> str:
+    """The text of one cell, which the column must make a text."""
+    cell = column.format(value)
+    if not isinstance(cell, str):
+        raise TypeError(
+            f"format of column {column.heading!r} must return a text, got {in_short(cell)}"
+        )
+    return cell
+
+
+def _checked(table: Any) -> Table:
+    """The table, or what is none refused."""
+    if not isinstance(table, Table):
+        raise TypeError(f"table must be a Table, got {in_short(table)}")
+    return table
 
 
 def as_text(table: Table) -> str:
@@ -154,6 +211,10 @@ def as_text(table: Table) -> str:
     Returns:
         Lines joined by newlines, the caption above where there is one.
 
+    Raises:
+        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
+            returns no text.
+
     Example:
         >>> print(as_text(Table((Column("n"),), ((1,), (1000,)))))
             n
@@ -161,7 +222,7 @@ def as_text(table: Table) -> str:
             1
         1,000
     """
-    cells = [[_one_line(cell) for cell in row] for row in table.cells()]
+    cells = [[_one_line(cell) for cell in row] for row in _checked(table).cells()]
     labels = [_one_line(column.label) for column in table.columns]
     widths = [max(map(len, column)) for column in zip(labels, *cells, strict=True)]
 
@@ -187,13 +248,17 @@ def as_markdown(table: Table) -> str:
     Returns:
         Lines joined by newlines, the caption as a paragraph above where there is one.
 
+    Raises:
+        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
+            returns no text.
+
     Example:
         >>> print(as_markdown(Table((Column("method", right=False), Column("n")), (("a|b", 1),))))
         | method | n |
         | :--- | ---: |
         | a\|b | 1 |
     """
-    labels = [_markdown(column.label) for column in table.columns]
+    labels = [_markdown(column.label) for column in _checked(table).columns]
     rules = ["---:" if column.right else ":---" for column in table.columns]
     rows = [[_markdown(cell) for cell in row] for row in table.cells()]
     lines = ["| " + " | ".join(row) + " |" for row in [labels, rules, *rows]]
@@ -209,6 +274,10 @@ def as_html(table: Table) -> str:
     Returns:
         The element `<table>`.
 
+    Raises:
+        TypeError: If `table` is no `Table`, a cell is of no known kind, or a column's format
+            returns no text.
+
     Example:
         >>> print(as_html(Table((Column("n"),), (("<1",),))))
         <table>
@@ -218,7 +287,7 @@ def as_html(table: Table) -> str:
         </tbody>
         </table>
     """
-    kinds = [' class="right"' if column.right else "" for column in table.columns]
+    kinds = [' class="right"' if column.right else "" for column in _checked(table).columns]
     head = "".join(
         f'<th scope="col"{kind}>{html.escape(column.label)}</th>'
         for kind, column in zip(kinds, table.columns, strict=True)

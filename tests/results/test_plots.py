@@ -187,7 +187,7 @@ def test_timeline_with_nothing_used_and_of_no_length() -> None:
     figure = plots.timeline(small_trace(used=np.zeros(5, bool)), until=5.0)
     assert draws(figure)
     for until in (0.0, INF, NAN):
-        with pytest.raises(ValueError, match="until is"):
+        with pytest.raises(ValueError, match="until must be positive and finite"):
             plots.timeline(small_trace(), until=until)
 
 
@@ -255,7 +255,7 @@ def test_step_size_sensitivity_refuses() -> None:
         plots.step_size_sensitivity([0.0, 1.0], {"a": [1.0, 1.0]}, y_label="y")
     with pytest.raises(ValueError, match=r"scores\['a'\] has shape \(1,\)"):
         plots.step_size_sensitivity([0.1, 1.0], {"a": [1.0]}, y_label="y")
-    with pytest.raises(ValueError, match=r"chosen\['a'\] is 2"):
+    with pytest.raises(ValueError, match=r"chosen\['a'\] must be .* in 0 .. 1, got 2"):
         plots.step_size_sensitivity([0.1, 1.0], {"a": [1.0, 1.0]}, y_label="y", chosen={"a": 2})
     with pytest.raises(ValueError, match="scores is empty"):
         plots.step_size_sensitivity([0.1], {}, y_label="y")

@@ -47,7 +47,7 @@ def test_format_number(value: float, text: str) -> None:
 def test_format_number_digits() -> None:
     assert format_number(3.14159, digits=5) == "3.1416"
     assert format_number(3.14159, digits=1) == "3"
-    with pytest.raises(ValueError, match="digits is 0"):
+    with pytest.raises(ValueError, match=r"digits must be .* at least 1, got 0"):
         format_number(1.0, digits=0)
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import whole
+from asyncjax.orders.kernels.arguments import array, check_finite
 from asyncjax.orders.kernels.vectors import check_vectors
 
 
@@ -36,7 +37,9 @@ def balance_signs(
 
     Raises:
         TypeError: If an argument is not real, or `block` is not a static integer.
-        ValueError: If shapes do not fit, or `block` is below 1.
+        ValueError: If shapes do not fit, a number is not finite, or `block` is below 1. A traced
+            NaN or infinity goes on: the running sum is not finite from there on, and all further
+            signs are -1.
 
     Example:
         >>> vectors = jnp.array([[3.0], [1.0], [-2.0], [2.0], [0.0]])
@@ -70,7 +73,9 @@ def pair_signs(
 
     Raises:
         TypeError: If an argument is not real, or `block` is not a static integer.
-        ValueError: If shapes do not fit, or `block` is below 1.
+        ValueError: If shapes do not fit, a number is not finite, or `block` is below 1. A traced
+            NaN or infinity goes on: the running sum is not finite from there on, and all further
+            signs are -1.
 
     Example:
         >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))
@@ -181,12 +186,14 @@ def _balance(
 ) -> tuple[jax.Array, jax.Array]:
     block = whole("block", block)
     vectors = check_vectors(name, vectors)
-    running_sum = check_vectors("running_sum", jnp.asarray(running_sum)[None])[0]
-    if running_sum.shape[0] != vectors.shape[1]:
+    running_sum = array("running_sum", running_sum)
+    if running_sum.shape != vectors.shape[1:]:
         raise ValueError(
-            f"running_sum must have shape [d] = ({vectors.shape[1]},), got {running_sum.shape}"
+            f"running_sum must have shape [d] = ({vectors.shape[1]},), as {name} have, got"
+            f" {running_sum.shape}"
         )
-    dtype = jnp.promote_types(vectors.dtype, running_sum.dtype)
+    check_finite("running_sum", running_sum)
+    dtype = jnp.promote_types(vectors.dtype, jnp.promote_types(running_sum.dtype, jnp.float32))
     vectors, running_sum = vectors.astype(dtype), running_sum.astype(dtype)
     if block == 1:
         return _one_by_one(vectors, running_sum)

@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from asyncjax.orders.kernels.arguments import array
+from asyncjax.orders.kernels.reordering import check_distinct
 
 
 class PrefixNorms(NamedTuple):
@@ -28,13 +33,18 @@ def prefix_norms(vectors: jax.typing.ArrayLike, order: jax.typing.ArrayLike) -> 
 
     Args:
         vectors: float[n, d], or float[m, n, d].
-        order: int32[n], or int32[m, n] in local indices; a negative entry is no visit.
+        order: int32[n], or int32[m, n] in local indices, each example at most once; a negative
+            entry is no visit.
 
     Returns:
-        `PrefixNorms(l2, linf)`, computed in float32, or in float64 if given.
+        `PrefixNorms(l2, linf)`, computed in float32, or in float64 if given; NaN if a vector that
+        is visited is not finite.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        TypeError: If the vectors are not real, or `order` is not made of integers.
+        ValueError: If the shapes do not fit, or an example is visited twice or does not exist.
+            Traced, an example may be visited twice, and the last stands for those that do not
+            exist.
 
     Example:
         >>> vectors = jnp.array([[1.0], [1.0], [-1.0], [-1.0]])
@@ -43,15 +53,20 @@ def prefix_norms(vectors: jax.typing.ArrayLike, order: jax.typing.ArrayLike) -> 
         >>> float(prefix_norms(vectors, jnp.array([0, 2, 1, 3])).l2)
         1.0
     """
-    vectors, order = jnp.asarray(vectors), jnp.asarray(order)
+    vectors, order = array("vectors", vectors), array("order", order, integers=True)
     if vectors.ndim not in (2, 3) or order.shape != vectors.shape[:-1]:
         raise ValueError(
             "vectors and order must have shapes [n, d] and [n], or [m, n, d] and [m, n], got "
             f"{vectors.shape} and {order.shape}"
         )
+    if 0 in vectors.shape:
+        raise ValueError(f"vectors must have at least one entry, got shape {vectors.shape}")
     vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
     if order.ndim == 1:
         vectors, order = vectors[None], order[None]
+    if not isinstance(order, Tracer):
+        for row in np.asarray(order):
+            check_distinct("order", row[row >= 0], len(row))
     return _norms(vectors, order)
 
 

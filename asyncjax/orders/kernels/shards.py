@@ -9,6 +9,7 @@ each shard, which is what lets one sum balance all of them: were the idle steps 
 epoch, coordinated workers would order no better than independent ones.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import whole
+from asyncjax.orders.kernels.arguments import LARGEST, in_short
 
 
 def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
@@ -25,10 +27,14 @@ def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
         >>> check_shards(4, 3), check_shards([4, 2, 5], 3)
         ((4, 4, 4), (4, 2, 5))
     """
-    n_workers = whole("n_workers", n_workers)
-    if np.ndim(n) == 0:
-        return (whole("n", n),) * n_workers
-    counts = tuple(whole(f"n[{j}]", count) for j, count in enumerate(n))
+    n_workers = whole("n_workers", n_workers, most=LARGEST)
+    if np.ndim(n) == 0 or isinstance(n, Mapping | str):  # pairs are sorted by step and worker
+        return (whole("n", n, most=LARGEST // n_workers),) * n_workers
+    if np.ndim(n) != 1:
+        raise TypeError(
+            f"n must be one integer or one for each of {n_workers} workers, got {in_short(n)}"
+        )
+    counts = tuple(whole(f"n[{j}]", count, most=LARGEST // n_workers) for j, count in enumerate(n))
     if len(counts) != n_workers:
         raise ValueError(
             f"n must be one integer or one for each of {n_workers} workers, got {len(counts)}"

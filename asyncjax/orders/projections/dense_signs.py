@@ -20,8 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import whole
+from asyncjax.orders.kernels.arguments import check_tree, function, in_short
 from asyncjax.orders.kernels.balancing import as_pairs, gram_signs
-from asyncjax.orders.projections.directional import check_trees, loss_count
+from asyncjax.orders.projections.arguments import check_rows, check_trees
+from asyncjax.orders.projections.directional import loss_count
 
 PyTree = Any
 Layer = Callable[[jax.Array], jax.Array]
@@ -108,8 +110,10 @@ def dense_signs(
 
     Raises:
         TypeError: If a leaf of `params` is not floating, `pairs_per_block` is not a static integer,
-            or the params of a function are no list of (kernel, bias).
-        ValueError: If the number of losses is odd, or trees do not fit; if a parameter belongs to
+            a function is none of these arguments, or the params of a function are no list of
+            (kernel, bias).
+        ValueError: If the number of losses is odd, or trees do not fit; if a number of `params`,
+            `inputs` or `running_sum` is known and not finite; if a parameter belongs to
             anything but a dense layer (convolution, normalisation, embedding, `nn.DenseGeneral`),
             or a layer is used more than once or on more than one row an example (in attention, on
             pixels). The message names it. Nothing else is tried: for such networks call
@@ -137,7 +141,11 @@ def dense_signs(
         Training", arXiv 2302.00845; its signs from activations are this library's.
     """
     if not isinstance(apply, nn.Module):
+        function("apply", apply, "layers", "inputs")
         _check_pairs(params)
+    function("loss_of_scores", loss_of_scores, "scores")
+    function("recursion", recursion, "gram", "inner")
+    check_rows("inputs", inputs)
     running_sum = check_trees(params, running_sum)
     uses, rows = _backward(apply, params, inputs, loss_of_scores)
     n_losses = rows[0].deltas.shape[0]
@@ -163,6 +171,10 @@ def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[L
     Returns:
         For each layer the function values[B, in] -> values @ kernel + bias.
 
+    Raises:
+        TypeError: If `params` is no list of (kernel, bias) of floating arrays.
+        ValueError: If a kernel or a bias has another shape, or is known and not finite.
+
     Example:
         >>> def network(layers, inputs):
         ...     hidden, last = layers
@@ -175,6 +187,7 @@ def dense_layers(params: Sequence[tuple[jax.Array, jax.Array | None]]) -> list[L
     def layer(kernel: jax.Array, bias: jax.Array | None) -> Layer:
         return lambda values: values @ kernel if bias is None else values @ kernel + bias
 
+    _check_pairs(params)
     return [layer(kernel, bias) for kernel, bias in params]
 
 
@@ -195,7 +208,10 @@ def _backward(
 
     def losses(taps: Sequence[jax.Array] | None) -> tuple[jax.Array, _Taps]:
         met = _Taps(taps, names)
-        return loss_of_scores(forward(met)), met
+        scores = forward(met)
+        if scores is None:
+            raise TypeError("apply must return scores, an array with a row an example, got None")
+        return loss_of_scores(scores), met
 
     shapes: list[jax.ShapeDtypeStruct] = []
     uses: list[DenseUse] = []
@@ -259,11 +275,22 @@ def _check_pairs(params: Any) -> None:
     fits = isinstance(params, list | tuple) and all(
         isinstance(layer, list | tuple) and len(layer) == 2 for layer in params
     )
-    if not fits:
+    if not fits or not params:
+        got = jax.tree.structure(params) if jax.tree.leaves(params) else params
         raise TypeError(
-            "params of a function of layers must be a list of (kernel, bias or None), "
-            f"got {jax.tree.structure(params)}"
+            "params of a function of layers must be a list of (kernel, bias or None), got"
+            f" {in_short(got)}"
         )
+    check_tree("params", params)
+    for index, (kernel, bias) in enumerate(params):
+        if kernel is None or jnp.ndim(kernel) != 2:
+            shape = None if kernel is None else jnp.shape(kernel)
+            raise ValueError(f"params[{index}][0] must be a kernel [in, out], got {shape}")
+        if bias is not None and jnp.shape(bias) != jnp.shape(kernel)[1:]:
+            raise ValueError(
+                f"params[{index}][1] must be a bias of shape {jnp.shape(kernel)[1:]}, got"
+                f" {jnp.shape(bias)}"
+            )
 
 
 def _check_covered(
@@ -341,6 +368,10 @@ def _block_signs(
         strip = _strip(uses, rows, start, stop)  # inner products with pairs before it and within
         known = strip[:, :start] @ signs.astype(strip.dtype)
         own = recursion(strip[:, start:], inner[start:stop] + known)
+        if getattr(own, "shape", None) != (stop - start,):
+            raise TypeError(
+                f"recursion must return signs int8[{stop - start}], got {in_short(own)}"
+            )
         signs = jnp.concatenate([signs, own])
     return signs
 

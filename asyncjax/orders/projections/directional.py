@@ -19,7 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import whole
+from asyncjax.orders.kernels.arguments import array, check_finite, flag, function
 from asyncjax.orders.kernels.balancing import as_pairs, as_signs
+from asyncjax.orders.projections.arguments import check_rows, check_squared_norm, check_trees
 
 PyTree = Any
 Losses = Callable[..., jax.Array]  # of the parameters, or of them and examples: float[2K]
@@ -72,11 +74,16 @@ def directional_signs(
         `params` in its dtypes; the new running sum.
 
     Raises:
-        TypeError: If a leaf is not floating, `pairs_per_block` is not a static integer, or the
-            losses have no forward mode while `forward_mode` is True.
-        ValueError: If the number of losses is odd, or shapes or trees do not fit.
+        TypeError: If a leaf is not floating, `pairs_per_block` is not a static integer, `losses` is
+            no function of these arguments, or the losses have no forward mode while `forward_mode`
+            is True.
+        ValueError: If the number of losses is odd, shapes or trees do not fit, or a number of
+            `params` or `running_sum` is not finite.
 
     Note:
+        A traced NaN or infinity, and one in a gradient, goes on: the running sum is not finite from
+        there on, the pairs that follow get (-1, +1), and the mean gradient tells it.
+
         *Exactness.* Between blocks the rule is exact. Within a block all pairs see the same r, so
         single signs differ from `pair_signs` (about half of them for 16 pairs). `dense_signs` is
         exact for dense networks; `pair_signs` is the reference.
@@ -111,6 +118,7 @@ def directional_signs(
         Accelerated Training", arXiv 2302.00845. Projections instead of gradients are this
         library's.
     """
+    rank_one, forward_mode = flag("rank_one", rank_one), flag("forward_mode", forward_mode)
     running_sum = check_trees(params, running_sum)
     n_losses = _check_losses(losses, params, examples)
     n_pairs = n_losses // 2
@@ -143,7 +151,9 @@ def projected_signs(
         Signs int8[2K] as (s, -s) for each pair; a tie gives (+1, -1).
 
     Raises:
-        ValueError: If `projections` is no vector of even length.
+        TypeError: If an argument is not real, or `rank_one` is neither True nor False.
+        ValueError: If `projections` is no vector of even length, `squared_norm` no single number of
+            at least 0, or one is not finite. Traced, a NaN gives (-1, +1).
 
     Example:
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0).tolist()
@@ -151,11 +161,13 @@ def projected_signs(
         >>> projected_signs(jnp.array([3.0, 0.0, 3.0, 0.0]), 2.0, rank_one=False).tolist()
         [-1, 1, -1, 1]
     """
-    projections = jnp.asarray(projections)
+    rank_one, projections = flag("rank_one", rank_one), array("projections", projections)
     if projections.ndim != 1 or projections.shape[0] % 2:
         raise ValueError(
             f"projections must be a vector of even length 2K, got shape {projections.shape}"
         )
+    check_finite("projections", projections)
+    check_squared_norm(squared_norm)
     projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
     signs = along_running_sum(projections[0::2] - projections[1::2], squared_norm, rank_one)
     return as_pairs(signs)
@@ -199,37 +211,6 @@ def squared_norm(tree: PyTree) -> jax.Array:
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(leaf * leaf), tree))
 
 
-def check_trees(params: PyTree, running_sum: PyTree) -> PyTree:
-    """Returns the running sum in float32 or wider, if it fits the parameters.
-
-    Example:
-        >>> check_trees({"w": jnp.ones(2)}, {"w": jnp.ones(3)})
-        Traceback (most recent call last):
-        ...
-        ValueError: running_sum['w'] must have the shape of the parameter, (2,), got (3,)
-    """
-    if jax.tree.structure(params) != jax.tree.structure(running_sum):
-        raise ValueError(
-            f"running_sum must be a tree like params, {jax.tree.structure(params)}, "
-            f"got {jax.tree.structure(running_sum)}"
-        )
-
-    def widened(path: Any, leaf: Any, total: Any) -> jax.Array:
-        name = jax.tree_util.keystr(path)
-        leaf, total = jnp.asarray(leaf), jnp.asarray(total)
-        for what, array in (("params", leaf), ("running_sum", total)):
-            if not jnp.issubdtype(array.dtype, jnp.floating):
-                raise TypeError(f"{what}{name} must be floating, got {array.dtype}")
-        if leaf.shape != total.shape:
-            raise ValueError(
-                f"running_sum{name} must have the shape of the parameter, {leaf.shape}, "
-                f"got {total.shape}"
-            )
-        return total.astype(jnp.promote_types(total.dtype, jnp.float32))
-
-    return jax.tree_util.tree_map_with_path(widened, params, running_sum)
-
-
 def loss_count(name: str, losses: Any) -> int:
     """Returns the number 2K of losses that the function `name` makes: a vector of even length.
 
@@ -252,13 +233,12 @@ def loss_count(name: str, losses: Any) -> int:
 def _check_losses(losses: Losses, params: PyTree, examples: PyTree | None) -> int:
     """Returns the number of losses, 2K."""
     given = (params,) if examples is None else (params, examples)
+    reason = " where examples is None" if examples is None else ""
+    function("losses", losses, *("params", "examples")[: len(given)], reason=reason)
+    rows = check_rows("examples", examples) if examples is not None else None
     count = loss_count("losses", jax.eval_shape(losses, *given))
-    for leaf in jax.tree.leaves(examples):
-        if jnp.shape(leaf)[:1] != (count,):
-            raise ValueError(
-                f"examples must have a leading axis of the {count} losses, "
-                f"got shape {jnp.shape(leaf)}"
-            )
+    if rows not in (None, count):
+        raise ValueError(f"examples must have a leading axis of the {count} losses, got {rows}")
     return count
 
 

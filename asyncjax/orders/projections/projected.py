@@ -18,12 +18,23 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import whole
+from asyncjax.checks import one_key, whole
+from asyncjax.orders.kernels.arguments import (
+    LARGEST,
+    array,
+    check_finite,
+    check_state,
+    check_tree,
+    flag,
+    function,
+    in_short,
+)
 from asyncjax.orders.kernels.balancing import as_pairs, as_signs
 from asyncjax.orders.kernels.first_orders import random_order, random_orders
-from asyncjax.orders.kernels.reordering import reorder_shard
-from asyncjax.orders.kernels.vectors import check_observation
+from asyncjax.orders.kernels.reordering import check_signs, reorder_shard
+from asyncjax.orders.kernels.vectors import check_observation, check_positions
 from asyncjax.orders.order import Order
+from asyncjax.orders.projections.arguments import check_squared_norm, check_sum
 from asyncjax.orders.projections.directional import along_running_sum, squared_norm
 
 PyTree = Any
@@ -77,6 +88,15 @@ class ProjectedOrder:
     pairs_per_block: int | None = 8
     forward_mode: bool = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.order, Order):
+            raise TypeError(f"order must be an Order, got {in_short(self.order)}")
+        function("direction", self.direction, "state")
+        function("observe_signs", self.observe_signs, "state", "positions", "signs", "running_sum")
+        if self.pairs_per_block is not None:
+            whole("pairs_per_block", self.pairs_per_block)
+        flag("forward_mode", self.forward_mode)
+
 
 def pair_balanced_by_projection(
     n: int, like: PyTree, *, pairs_per_block: int | None = 8, forward_mode: bool = True
@@ -94,8 +114,9 @@ def pair_balanced_by_projection(
         A `ProjectedOrder`; permutations int32[n].
 
     Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1.
+        TypeError: If a number is not a static integer, or a leaf of `like` is not floating.
+        ValueError: If a number is below 1, or `like` has no leaf; in `observe_signs` if shapes,
+            trees, steps or signs do not fit, or the running sum is not finite.
 
     Note:
         With `dense_signs` the order is exactly `pair_balanced`; with `directional_signs` it is
@@ -120,7 +141,7 @@ def pair_balanced_by_projection(
     Reference:
         The pair rule: Cooper et al. 2023, arXiv 2302.00845.
     """
-    return _projected(whole("n", n), None, like, pairs_per_block, forward_mode)
+    return _projected(whole("n", n, most=LARGEST), None, like, pairs_per_block, forward_mode)
 
 
 def coordinated_by_projection(
@@ -145,8 +166,9 @@ def coordinated_by_projection(
         A `ProjectedOrder`; permutations int32[m, n], signs int8[m, B] of the same steps for all.
 
     Raises:
-        TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1.
+        TypeError: If a number is not a static integer, or a leaf of `like` is not floating.
+        ValueError: If a number is below 1, or `like` has no leaf; in `observe_signs` if shapes,
+            trees, steps or signs do not fit, or the running sum is not finite.
 
     Note:
         This is not CD-GraB itself, which decides the m pairs one after another with r renewed
@@ -164,7 +186,7 @@ def coordinated_by_projection(
         Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
         Training", arXiv 2302.00845.
     """
-    n, n_workers = whole("n", n), whole("n_workers", n_workers)
+    n, n_workers = whole("n", n, most=LARGEST), whole("n_workers", n_workers)
     return _projected(n, n_workers, like, pairs_per_block, forward_mode)
 
 
@@ -194,7 +216,8 @@ def coordinated_signs(
         Signs int8[m, 2K] as (s, -s) for each pair.
 
     Raises:
-        ValueError: If shapes do not fit.
+        TypeError: If an argument is not real, or `rank_one` is neither True nor False.
+        ValueError: If shapes do not fit, or a number is not finite, or `squared_norm` is negative.
 
     Note:
         Stale: differences within the step are not known but for what the sketch tells. Parallel
@@ -210,20 +233,23 @@ def coordinated_signs(
         >>> coordinated_signs(jnp.zeros((2, 2)), 0.0, sketches=sketches).tolist()
         [[1, -1], [-1, 1]]
     """
-    projections = jnp.asarray(projections)
-    projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
+    rank_one, projections = flag("rank_one", rank_one), array("projections", projections)
     if projections.ndim != 2 or projections.shape[1] % 2:
         raise ValueError(f"projections must have shape [m, 2K], got {projections.shape}")
+    check_finite("projections", projections)
+    projections = projections.astype(jnp.promote_types(projections.dtype, jnp.float32))
     inner = (projections[:, 0::2] - projections[:, 1::2]).T  # [K, m]: time outer, worker inner
     if sketches is None:
+        check_squared_norm(squared_norm)
         signs = along_running_sum(inner.reshape(-1), squared_norm, rank_one)
     else:
-        sketches = jnp.asarray(sketches)
+        sketches = array("sketches", sketches)
         if sketches.ndim != 3 or sketches.shape[:2] != inner.T.shape:
             raise ValueError(
                 f"sketches must have shape [m, K, k] with [m, K] = {inner.T.shape}, "
                 f"got {sketches.shape}"
             )
+        check_finite("sketches", sketches)
         rows = jnp.swapaxes(sketches, 0, 1).reshape(-1, sketches.shape[2]).astype(inner.dtype)
         signs = _by_sketches(inner.reshape(-1), rows)
     return as_pairs(signs.reshape(inner.shape).T)
@@ -274,7 +300,8 @@ def count_sketch(tree: PyTree, key: jax.Array, size: int) -> jax.Array:
         >>> float(jnp.sum(sketch**2))
         9.0
     """
-    size = whole("size", size)
+    size, key = whole("size", size), one_key("key", key)
+    check_tree("tree", tree)
     sketch = jnp.zeros(size)
     for index, leaf in enumerate(jax.tree.leaves(tree)):
         values = jnp.ravel(leaf)
@@ -292,7 +319,10 @@ def _projected(
     """Makes the order of one worker (None) or of several."""
     if pairs_per_block is not None:
         pairs_per_block = whole("pairs_per_block", pairs_per_block)
+    forward_mode = flag("forward_mode", forward_mode)
+    check_tree("like", like, finite=False)
     shape = (n,) if n_workers is None else (n_workers, n)
+    counts = None if n_workers is None else (n,) * n_workers
     dim = sum(int(leaf.size) for leaf in jax.tree.leaves(like))
 
     def zeros() -> PyTree:
@@ -301,40 +331,54 @@ def _projected(
         )
 
     def init(key: jax.Array) -> ProjectedState:
-        order = random_order(key, n) if n_workers is None else random_orders(key, (n,) * n_workers)
+        key = one_key("key", key)
+        order = random_order(key, n) if counts is None else random_orders(key, counts)
         return ProjectedState(order, jnp.zeros(shape, jnp.int8), zeros())
 
     def observe(state: ProjectedState, positions: Any, gradients: Any) -> ProjectedState:
+        check_state(state, ProjectedState, shape)
         if gradients is None:
             return state
-        positions, rows = check_observation(positions, gradients, dim=dim, n_workers=n_workers)
+        positions, rows = check_observation(positions, gradients, dim=dim, n=n, counts=counts)
         signs, running_sum = _decide_gradients(state, positions, rows, n)
         return observe_signs(state, positions, signs, running_sum)
 
     def observe_signs(
         state: ProjectedState, positions: Any, signs: Any, running_sum: PyTree
     ) -> ProjectedState:
-        positions, signs = jnp.asarray(positions), jnp.asarray(signs)
+        check_state(state, ProjectedState, shape)
+        positions, signs = check_positions(positions, n), array("signs", signs)
         wanted = (*shape[:-1], *positions.shape)
-        if positions.ndim != 1 or signs.shape != wanted:
+        if signs.shape != wanted:
             raise ValueError(
                 f"signs must have one entry a step of positions, {wanted}, got {signs.shape}"
             )
+        check_signs(signs)
+        check_sum(state.running_sum, running_sum)
         step = jnp.where(paired(positions, n), positions, n)
         seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
         total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)
         return ProjectedState(state.order, seen, total)
 
     def end_epoch(state: ProjectedState) -> ProjectedState:
+        check_state(state, ProjectedState, shape)
         count = jnp.asarray(n, jnp.int32)
         place = reorder_shard if n_workers is None else jax.vmap(reorder_shard, (0, 0, None))
         return ProjectedState(
             place(state.order, state.signs, count), jnp.zeros_like(state.signs), zeros()
         )
 
+    def permutation(state: ProjectedState) -> jax.Array:
+        check_state(state, ProjectedState, shape)
+        return state.order
+
+    def direction(state: ProjectedState) -> PyTree:
+        check_state(state, ProjectedState, shape)
+        return state.running_sum
+
     order = Order(
         init=init,
-        permutation=lambda state: state.order,
+        permutation=permutation,
         observe=observe,
         end_epoch=end_epoch,
         n=n,
@@ -342,9 +386,7 @@ def _projected(
         dim=dim,
         needs_gradients=False,
     )
-    return ProjectedOrder(
-        order, lambda state: state.running_sum, observe_signs, pairs_per_block, forward_mode
-    )
+    return ProjectedOrder(order, direction, observe_signs, pairs_per_block, forward_mode)
 
 
 def paired(positions: jax.Array, n: int) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asyncjax.results.arguments import flag, several, text
 from asyncjax.results.metrics import Spread
 from asyncjax.results.plots.style import (
     MUTED,
@@ -49,7 +50,9 @@ def bars(
         A matplotlib figure.
 
     Raises:
-        ValueError: If there are no names, or not as many spreads, or `styles` misses a name.
+        TypeError: If an argument is of another kind.
+        ValueError: If there are no names, or not as many spreads, a spread is of several
+            numbers, or `styles` misses a name.
 
     Example:
         >>> spread = Spread(median=2.0, low=1.0, high=3.0, reached=1.0)
@@ -57,11 +60,21 @@ def bars(
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['2.00']
     """
+    text("x_label", x_label)
+    text("title", title)
+    flag("log_x", log_x)
+    several("names", names, str, "texts")
+    several("spreads", spreads, Spread, "spreads (results.Spread)")
     if not names or len(names) != len(spreads):
         raise ValueError(
             f"names has {len(names)} entries and spreads {len(spreads)}; "
             "both must have the same number, at least one"
         )
+    for index, spread in enumerate(spreads):
+        if np.ndim(spread.median) or np.ndim(spread.low) or np.ndim(spread.high):
+            raise ValueError(
+                f"spreads[{index}] must be of single numbers, got shape {np.shape(spread.median)}"
+            )
     chosen = styles_for(names, styles)
     with drawing():
         figure = new_figure(8.0, 1.2 + 0.38 * len(names))

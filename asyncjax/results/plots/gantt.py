@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from asyncjax.checks import real, whole
+from asyncjax.results.arguments import in_short, numbers, text
 from asyncjax.results.plots.style import MUTED, drawing, new_figure
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
+_FIELDS = ("time", "worker", "start", "used", "steps", "delay")  # [E] each
 _BAR = 0.76  # height of a bar, in rows
 _KINDS: dict[str, dict[str, Any]] = {
     "thrown away": {"facecolor": "#C8C8C8", "edgecolor": "#6E6E6E", "hatch": "////"},
@@ -85,7 +88,9 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
         A matplotlib figure: the chart and a colour bar of delays.
 
     Raises:
-        ValueError: If `until` is not a positive finite number.
+        TypeError: If `trace` has not the fields of a trace, or another argument is of another kind.
+        ValueError: If `until` is not a positive finite number, or the fields of the trace are not
+            of one length or do not say when jobs start.
 
     Example:
         >>> from types import SimpleNamespace
@@ -95,13 +100,9 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
         >>> timeline(trace, until=3.0).axes[0].get_xlabel()
         'time'
     """
-    if not (np.isfinite(until) and until > 0):
-        raise ValueError(f"until is {until}; it must be a positive finite time")
-    if trace.start is None:
-        raise ValueError(
-            "trace does not record when jobs start (start is None), so no job can be drawn"
-        )
-    n_workers = trace.n_workers or int(np.max(trace.worker)) + 1
+    until = real("until", until, above=0)
+    text("title", title)
+    n_workers = _check_trace(trace)
     with drawing():
         figure = new_figure(9.0, min(max(1.6 + 0.17 * n_workers, 2.6), 12.0))
         axes = figure.subplots()
@@ -125,6 +126,35 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
                 ncols=len(legend),
             )
     return figure
+
+
+def _check_trace(trace: Any) -> int:
+    """Refuses what is no trace that can be drawn; returns how many workers it has."""
+    missing = [name for name in (*_FIELDS, "n_workers") if not hasattr(trace, name)]
+    if missing:
+        hint = ", take run.trace" if hasattr(trace, "records") else ""
+        raise TypeError(
+            f"trace must be a trace with {', '.join(_FIELDS)}{hint}, got {in_short(trace)} without"
+            f" {missing[0]}"
+        )
+    if trace.start is None:
+        raise ValueError(
+            "trace does not record when jobs start (start is None), so no job can be drawn"
+        )
+    n_arrivals = np.shape(trace.time)
+    for name in _FIELDS:
+        if name not in ("used", "steps"):
+            numbers(f"trace.{name}", getattr(trace, name))
+        if np.shape(getattr(trace, name)) != n_arrivals or len(n_arrivals) != 1:
+            raise ValueError(
+                "trace must have fields of one length [E], got time of shape"
+                f" {n_arrivals} and {name} of {np.shape(getattr(trace, name))}"
+            )
+    if trace.n_workers is not None:
+        return whole("trace.n_workers", trace.n_workers)
+    if not n_arrivals[0]:
+        raise ValueError("trace has no arrivals and does not say how many workers it has")
+    return int(np.max(trace.worker)) + 1
 
 
 def _draw_used(axes: "Axes", trace: Trace, until: float) -> "ScalarMappable":

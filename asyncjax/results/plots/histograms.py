@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.results.arguments import by_name, flag, text, whole_numbers
 from asyncjax.results.plots.style import MUTED, LineStyle, add_grid, drawing, new_figure, styles_for
 from asyncjax.results.tables import format_number
 
@@ -39,6 +40,7 @@ def staleness_histogram(
         A matplotlib figure with an axes for each method.
 
     Raises:
+        TypeError: If an argument is of another kind, or a delay is no integer.
         ValueError: If there is no method, a delay is negative, or `styles` misses a name.
 
     Example:
@@ -46,9 +48,14 @@ def staleness_histogram(
         >>> [axes.get_title("left") for axes in figure.axes]
         ['sgd', 'piag']
     """
-    if not delays:
+    text("title", title)
+    doubling = flag("doubling", doubling)
+    given = by_name("delays", delays, "delays")
+    if not given:
         raise ValueError("delays is empty; a plot needs at least one method")
-    data = {name: np.asarray(values).ravel() for name, values in delays.items()}
+    data = {
+        name: whole_numbers(f"delays[{name!r}]", values).ravel() for name, values in given.items()
+    }
     for name, values in data.items():
         if values.size and values.min() < 0:
             raise ValueError(f"delays[{name!r}] holds {values.min()}; a delay is at least 0")

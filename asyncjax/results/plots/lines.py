@@ -7,11 +7,12 @@ points at or below zero.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.results.arguments import flag, goal, several, span, text
 from asyncjax.results.plots.style import (
     MUTED,
     LineStyle,
@@ -35,6 +36,11 @@ class Panel:
     x_label: str
     series: Sequence[Series]
     log_x: bool = False
+
+    def __post_init__(self) -> None:
+        text("x_label", self.x_label)
+        several("series", self.series, Series, "curves (plots.Series)")
+        flag("log_x", self.log_x)
 
 
 def curves(
@@ -66,7 +72,9 @@ def curves(
         A matplotlib figure.
 
     Raises:
-        ValueError: If there is no series, or `styles` misses one.
+        TypeError: If an argument is of another kind.
+        ValueError: If there is no series, `styles` misses one, a range is not (lowest, highest) or
+            cannot be drawn, or the target is not finite.
 
     Example:
         >>> line = Series("sgd", [0.0, 1.0], [2.0, 1.0], [1.5, 0.8], [2.5, 1.2])
@@ -75,6 +83,7 @@ def curves(
         'time [s]'
     """
     panel = Panel(x_label, series, log_x)
+    y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(_names([panel]), styles)
     with drawing():
         figure = new_figure(8.0, 4.4)
@@ -113,7 +122,9 @@ def panels(
         A matplotlib figure with an axes for each panel.
 
     Raises:
-        ValueError: If there is no panel or no series, or `styles` misses one.
+        TypeError: If an argument is of another kind.
+        ValueError: If there is no panel or no series, `styles` misses one, a range is not (lowest,
+            highest) or cannot be drawn, or the target is not finite.
 
     Example:
         >>> line = Series("sgd", [0.0, 1.0], [2.0, 1.0], [1.5, 0.8], [2.5, 1.2])
@@ -121,7 +132,8 @@ def panels(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['time [s]', 'updates']
     """
-    names = _names(parts)
+    names = _names(several("parts", parts, Panel, "panels (plots.Panel)"))
+    y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(names, styles)
     with drawing():
         columns = min(len(names), 5)
@@ -144,6 +156,21 @@ def panels(
             [handles[name] for name in names], names, loc="outside lower center", ncols=columns
         )
     return figure
+
+
+def _vertical(
+    y_label: str, title: str, log_y: bool, y_range: Any, target: Any
+) -> tuple[tuple[float, float] | None, float | None]:
+    """The range and the target, read; texts and flags checked."""
+    text("y_label", y_label)
+    text("title", title)
+    flag("log_y", log_y)
+    limits, wanted = span("y_range", y_range), goal("target", target)
+    if log_y and limits is not None and limits[0] <= 0:
+        raise ValueError(f"y_range must be positive on a logarithmic axis, got {limits}")
+    if log_y and wanted is not None and wanted <= 0:
+        raise ValueError(f"target must be positive on a logarithmic axis, got {wanted}")
+    return limits, wanted
 
 
 def _names(parts: Sequence[Panel]) -> list[str]:

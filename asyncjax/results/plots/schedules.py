@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.checks import real
+from asyncjax.results.arguments import numbers, several, text, whole_numbers
 from asyncjax.results.plots.style import (
     MUTED,
     add_grid,
@@ -46,21 +48,35 @@ def schedule_chart(
         bar at the end of a slot a completion; jobs that never complete are named in grey italics.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        TypeError: If an argument is of another kind; all three are made of integers.
+        ValueError: If the shapes do not fit, there is no job or no slot, a count of workers is
+            negative, or a slot is not there.
 
     Example:
         >>> figure = schedule_chart([[2, 4], [0, 3]], arrival=[0, 1], completion=[1, -1])
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['0', '1']
     """
-    units = np.asarray(workers)
+    text("title", title)
+    units = whole_numbers("workers", workers)
     units = units.sum(-1) if units.ndim == 3 else units
-    arrivals, ends = np.asarray(arrival), np.asarray(completion)
+    arrivals = whole_numbers("arrival", arrival)
+    ends = whole_numbers("completion", completion)
     if units.ndim != 2 or not arrivals.shape == ends.shape == units.shape[:1]:
         raise ValueError(
             f"workers must be [N, T] or [N, T, H], and arrival and completion [N], got shapes "
             f"{np.shape(workers)}, {arrivals.shape} and {ends.shape}"
         )
+    if not units.size:
+        raise ValueError(f"workers must have a job and a slot, got shape {np.shape(workers)}")
+    if units.min() < 0:
+        raise ValueError(f"workers must be at least 0, got {units.min()}")
+    for name, slots, least in (("arrival", arrivals, 0), ("completion", ends, -1)):
+        if slots.min() < least or slots.max() >= units.shape[1]:
+            wrong = slots.min() if slots.min() < least else slots.max()
+            raise ValueError(
+                f"{name} must be slots of {least} .. {units.shape[1] - 1}, got {wrong}"
+            )
     n_jobs, n_slots = units.shape
     with drawing():
         figure = new_figure(8.0, min(max(1.8 + 0.16 * n_jobs, 2.6), 12.0))
@@ -101,17 +117,25 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
         A matplotlib figure with a stepped line for each resource.
 
     Raises:
-        ValueError: If `shares` is not [T, R], or there are not R names.
+        TypeError: If an argument is of another kind.
+        ValueError: If `shares` is not [T, R] or not finite or negative, or there are not R names.
 
     Example:
         >>> figure = utilisation_chart([[0.5, 0.2], [1.0, 0.1]], names=["GPU", "vCPU"])
         >>> [line.get_label() for line in figure.axes[0].lines]
         ['GPU', 'vCPU']
     """
-    values = np.asarray(shares, np.float64)
+    text("title", title)
+    values = numbers("shares", shares)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"shares must be [T, R] and not empty, got the shape {values.shape}")
-    labels = list(names) or [f"resource {index}" for index in range(values.shape[1])]
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"shares must be at least 0 and finite, got {values.min():g} to {values.max():g}"
+        )
+    labels = several("names", names, str, "texts") or [
+        f"resource {index}" for index in range(values.shape[1])
+    ]
     if len(labels) != values.shape[1]:
         raise ValueError(
             f"names must name the {values.shape[1]} resources of shares, got {len(labels)} names"
@@ -153,6 +177,7 @@ def price_map(
         A matplotlib figure: a row for each machine, a column for each slot.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If `prices` is not [T, H], or not positive and finite, or `lowest` is not
             positive.
 
@@ -161,15 +186,17 @@ def price_map(
         >>> figure.axes[0].get_ylabel()
         'machine'
     """
-    values = np.asarray(prices, np.float64)
+    text("unit", unit)
+    text("title", title)
+    values = numbers("prices", prices)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"prices must be [T, H] and not empty, got the shape {values.shape}")
     if not (np.isfinite(values) & (values > 0)).all():
         raise ValueError(
             f"prices must be positive and finite, got {values.min():g} to {values.max():g}"
         )
-    if lowest is not None and not (np.isfinite(lowest) and lowest > 0):
-        raise ValueError(f"lowest must be positive and finite, got {lowest}")
+    if lowest is not None:
+        lowest = real("lowest", lowest, above=0)
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 

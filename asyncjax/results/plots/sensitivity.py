@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.checks import whole
+from asyncjax.results.arguments import by_name, flag, in_short, numbers, span, text
 from asyncjax.results.metrics import best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
     LineStyle,
@@ -56,7 +58,9 @@ def step_size_sensitivity(
         A matplotlib figure.
 
     Raises:
-        ValueError: If there is no method, a step size is not positive or the shapes do not fit.
+        TypeError: If an argument is of another kind.
+        ValueError: If there is no method, a step size is not positive or the shapes do not fit; if
+            `chosen` names a method that is not there.
 
     Example:
         >>> figure = step_size_sensitivity(
@@ -64,10 +68,18 @@ def step_size_sensitivity(
         >>> figure.axes[0].get_xlabel()
         'step size'
     """
-    sizes = _positive(step_sizes)
-    data = {name: _table(name, values, sizes.size) for name, values in scores.items()}
+    text("y_label", y_label)
+    text("title", title)
+    log_y = flag("log_y", log_y)
+    smaller_is_better = flag("smaller_is_better", smaller_is_better)
+    y_range = span("y_range", y_range)
+    if log_y and y_range is not None and y_range[0] <= 0:
+        raise ValueError(f"y_range must be positive on a logarithmic axis, got {y_range}")
+    sizes, given = _positive(step_sizes), by_name("scores", scores, "scores")
+    data = {name: _table(name, values, sizes.size) for name, values in given.items()}
     if not data:
         raise ValueError("scores is empty; a plot needs at least one method")
+    _check_chosen(chosen, data)
     looks = styles_for(data, styles)
     with drawing():
         figure = new_figure(8.0, 4.8)
@@ -89,9 +101,11 @@ def step_size_sensitivity(
 
 def _positive(step_sizes: ArrayLike) -> np.ndarray:
     """The step sizes as [G], checked."""
-    sizes = np.asarray(step_sizes, dtype=np.float64)
-    if sizes.ndim != 1 or not np.all(np.isfinite(sizes) & (sizes > 0)):
-        raise ValueError(f"step_sizes is {step_sizes}; it must be a list of positive numbers")
+    sizes = numbers("step_sizes", step_sizes)
+    if sizes.ndim != 1 or not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
+        raise ValueError(
+            f"step_sizes is {in_short(step_sizes)}; it must be a list of positive numbers"
+        )
     return sizes
 
 
@@ -131,7 +145,7 @@ def _axes(
 
 def _table(name: str, values: ArrayLike, n_settings: int) -> np.ndarray:
     """The scores of a method as [G, S]."""
-    table = np.asarray(values, dtype=np.float64)
+    table = numbers(f"scores[{name!r}]", values)
     table = table[:, None] if table.ndim == 1 else table
     if table.ndim != 2 or table.shape[0] != n_settings or table.shape[1] == 0:
         raise ValueError(
@@ -141,17 +155,22 @@ def _table(name: str, values: ArrayLike, n_settings: int) -> np.ndarray:
     return table
 
 
+def _check_chosen(chosen: Mapping[str, int] | None, data: Mapping[str, np.ndarray]) -> None:
+    """Refuses marks of methods that are not there, or of no step size."""
+    if chosen is None:
+        return
+    for name, index in by_name("chosen", chosen, "places of step sizes").items():
+        if name not in data:
+            raise ValueError(f"chosen must name methods of scores, {list(data)}, got {name!r}")
+        whole(f"chosen[{name!r}]", index, 0, len(data[name]) - 1)
+
+
 def _marked(
     name: str, table: np.ndarray, chosen: Mapping[str, int] | None, smaller_is_better: bool
 ) -> int | None:
     """The setting to mark, None where all have diverged."""
     if chosen is not None:
-        index = chosen.get(name)
-        if index is not None and not 0 <= index < len(table):
-            raise ValueError(
-                f"chosen[{name!r}] is {index}; it must lie in 0 to {len(table) - 1}, the step sizes"
-            )
-        return index
+        return chosen.get(name)
     try:
         return best_on_grid(table, smaller_is_better=smaller_is_better)
     except ValueError:

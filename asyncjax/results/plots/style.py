@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncjax.checks import whole
+from asyncjax.results.arguments import by_name, in_short, several, text
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -70,6 +73,9 @@ class LineStyle:
     colour: str
     dash: Any  # a matplotlib line style
 
+    def __post_init__(self) -> None:
+        text("colour", self.colour)
+
 
 def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A colour and a dash pattern for every name, in their order.
@@ -83,11 +89,16 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     Returns:
         Styles by name, all different for up to 36 names.
 
+    Raises:
+        TypeError: If a name is no text.
+
     Example:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    unique = list(dict.fromkeys(names))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"names must be a list of texts, got {in_short(names)}")
+    unique = list(dict.fromkeys(several("names", list(names), str, "texts")))
     return {
         name: LineStyle(
             colour=COLOURS[index % len(COLOURS)],
@@ -109,10 +120,31 @@ def styles_for(
     names = list(names)
     if given is None:
         return assign_styles(names)
-    missing = [name for name in names if name not in given]
+    styles = by_name("styles", given, "styles")
+    missing = [name for name in names if name not in styles]
     if missing:
         raise ValueError(f"styles has no entry for {missing}; it must cover every name plotted")
-    return given
+    for name in names:
+        _check_style(name, styles[name])
+    return styles
+
+
+def _check_style(name: str, style: Any) -> None:
+    """Refuses what is no style, or one that cannot be drawn."""
+    if not isinstance(style, LineStyle):
+        raise TypeError(f"styles[{name!r}] must be a LineStyle, got {in_short(style)}")
+    require_matplotlib()
+    from matplotlib.colors import is_color_like
+    from matplotlib.lines import Line2D
+
+    if not is_color_like(style.colour):
+        raise ValueError(f"styles[{name!r}] must have a colour that exists, got {style.colour!r}")
+    try:
+        Line2D([], [], linestyle=style.dash)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"styles[{name!r}] must have a dash of matplotlib, got {in_short(style.dash)}"
+        ) from error
 
 
 @contextmanager
@@ -125,14 +157,25 @@ def drawing() -> Iterator[None]:
         >>> figure.get_size_inches()
         array([4., 3.])
     """
+    require_matplotlib()
+    import matplotlib
+
+    with matplotlib.rc_context(rc=_SETTINGS):
+        yield
+
+
+def require_matplotlib() -> None:
+    """Says what to install where matplotlib is missing.
+
+    Example:
+        >>> require_matplotlib()
+    """
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
             'plots need matplotlib, which is not installed: pip install "asyncjax[plots]"'
         ) from error
-    with matplotlib.rc_context(rc=_SETTINGS):
-        yield
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -204,11 +247,18 @@ def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
     Returns:
         The bytes of the file.
 
+    Raises:
+        TypeError: If `figure` is no figure of matplotlib, or `dpi` no integer.
+        ValueError: If `dpi` is below 1, or so large that a side has more than 65,535 points.
+
     Example:
         >>> with drawing():
         ...     png_bytes(new_figure(1.0, 1.0))[:4]
         b'\x89PNG'
     """
+    if not hasattr(figure, "savefig") or not hasattr(figure, "get_size_inches"):
+        raise TypeError(f"figure must be a matplotlib figure, got {in_short(figure)}")
+    dpi = whole("dpi", dpi, most=int(65535 / max(figure.get_size_inches())))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
