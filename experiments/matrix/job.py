@@ -4,8 +4,9 @@ A cell is a method, a law of speeds and a problem. Each gets the same simulated 
 workers (the duration of job j of worker i is the same for all methods) and the same grid of step
 sizes; the step is chosen by the final training loss on some seeds and reported on others. A
 finished cell is a file: a run that was killed goes on where it was, to the same bits, and other
-settings never use it. Run it with `python -m experiments.matrix`; `--full` takes all methods,
-longer runs and more seeds: 1,610 cells, each of five times the work of the 448 default ones.
+settings, or another state of the code, never use it. Run it with `python -m experiments.matrix`;
+`--full` takes all methods, longer runs and more seeds: 1,610 cells, each of five times the work of
+the 448 default ones.
 """
 
 import time

@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
 
+import asyncjax
 from asyncjax import problems, storage
 from experiments.common.recordings import RECORDINGS
 from experiments.matrix.methods import METHODS, REFERENCE
@@ -21,8 +23,6 @@ from experiments.matrix.tasks import (
     Workers,
     recorded_workers,
 )
-
-FORMAT = 1  # of a cell; a change of what a cell means counts it up
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,23 @@ def fingerprint(settings: Settings, method: str, clock: str, problem: str) -> st
     fields = ("n_workers", "horizon", "seeds", "tuning_seeds", "batch", "records", "seed")
     facts: dict[str, Any] = {name: getattr(settings, name) for name in fields}
     facts |= {"cell": [method, clock, problem], "step_sizes": list(settings.step_sizes)}
-    facts |= {"format": FORMAT, "jax": jax.__version__, "device": jax.devices()[0].device_kind}
+    facts |= {"sources": sources(), "jax": jax.__version__, "device": jax.devices()[0].device_kind}
     if clock == RECORDED:
         facts["recordings"] = [
             hashlib.sha256(path.read_bytes()).hexdigest() for path in settings.recordings
         ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@cache
+def sources() -> str:
+    """A digest of the code that makes a cell, so that no cell of other code is ever used."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[2]
+    for folder in (Path(asyncjax.__file__).parent, root / "experiments"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def cells_of(settings: Settings, laws: Sequence[str]) -> list[Cell]:

@@ -3,6 +3,7 @@
 Every method runs, cells resume to the same bits, and its numbers mean what they say.
 """
 
+import os
 from dataclasses import replace
 
 import jax
@@ -198,6 +199,43 @@ def test_other_settings_never_use_the_cells(settings, numbers, change):
     other = runs.resolved(replace(settings, **change))
     assert all(runs.finished(cell) is not None for cell in runs.cells_of(own, own.clocks))
     assert all(runs.finished(cell) is None for cell in runs.cells_of(other, own.clocks))
+
+
+def test_other_code_never_uses_the_cells(settings, numbers, monkeypatch):
+    own = runs.resolved(settings)
+    assert all(runs.finished(cell) is not None for cell in runs.cells_of(own, own.clocks))
+    monkeypatch.setattr(runs, "sources", lambda: "of another state of the code")
+    assert all(runs.finished(cell) is None for cell in runs.cells_of(own, own.clocks))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_matrix_killed_while_writing_goes_on_to_the_same_numbers(
+    settings, numbers, call, tmp_path, monkeypatch
+):
+    own, real, kills = replace(settings, output=tmp_path), getattr(os, call), 0
+    while True:
+        left = [kills % 3]
+
+        def killing(*arguments, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return real(*arguments)
+
+        with monkeypatch.context() as patch:
+            if kills < 5:
+                patch.setattr(os, call, killing)
+            try:
+                again = job.run(own, lambda line: None)
+            except KeyboardInterrupt:
+                kills += 1
+                continue
+        break
+    assert kills == 5
+    assert again["cells"] == numbers["cells"]
+    files = [path.name for path in (tmp_path / "cells").iterdir()]
+    assert sorted(files) == sorted(path.name for path in (settings.output / "cells").iterdir())
 
 
 def test_report_and_tables_are_there(settings, numbers):
