@@ -1,0 +1,1 @@
+"""Simulation tests: one integer draws a whole scenario, and everything that happens is checked."""
