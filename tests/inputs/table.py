@@ -9,7 +9,7 @@ In `<room>.txt`. Words are separated by `;`. A line `name = value` defines what 
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ def bounded(seconds: float = SECONDS) -> Iterator[None]:
 def told(text: str, names: dict[str, Any]) -> Exception | str | None:
     """What a call answers: its error, "hangs", or None where it goes by in silence."""
     try:
-        with bounded():
+        with bounded(), chdir(names["folder"]):
             evaluate(text, names)
     except Hanging:
         return "hangs"
@@ -103,6 +103,6 @@ def is_sentence(error: Exception) -> bool:
     return (
         isinstance(error, kinds)
         and len(message) < 600
-        and not message.endswith(".")
+        and (message.endswith("...") or not message.endswith("."))  # a long value is cut
         and not any(raw in message for raw in _RAW)
     )
