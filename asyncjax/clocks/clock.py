@@ -20,7 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
-from asyncjax.clocks.law import Law
+from asyncjax.clocks.law import Law, answered
 from asyncjax.clocks.parameters import Parameter, spread
 from asyncjax.clocks.streams import (
     DOWNLOAD_STREAM,
@@ -131,7 +131,14 @@ class Clock:
     @property
     def n_workers(self) -> int:
         """Number of workers `n`."""
-        return next(iter(self.parameters.values())).shape[0]
+        shapes = {name: np.shape(value) for name, value in self.parameters.items()}
+        counts = {shape[:1] for shape in shapes.values()}
+        if len(counts) != 1 or () in counts:
+            raise ValueError(
+                "parameters of a clock must be arrays with one leading axis [n], got shapes"
+                f" {shapes}"
+            )
+        return next(iter(shapes.values()))[0]
 
     @property
     def is_random(self) -> bool:
@@ -159,6 +166,29 @@ class Clock:
         total = self.law.variance(self.parameters)
         for link in (self.download, self.upload):
             total = total if link is None else total + link.variance
+        return total
+
+    def least(self, load: float = 1.0) -> np.ndarray:
+        """Time that no job is shorter than, as far as the laws of its parts know.
+
+        Args:
+            load: Factor of the compute part.
+
+        Returns:
+            float64[n], time units; 0 where nothing is known.
+
+        Example:
+            >>> from asyncjax import clocks
+            >>> clocks.pareto(mean=[3.0, 6.0], tail=3.0).least().tolist()
+            [2.0, 4.0]
+        """
+        known = None if self.law.least is None else self.law.least(self.parameters)
+        total = np.zeros(self.n_workers) if known is None else load * np.asarray(known, np.float64)
+        for power in self.powers:
+            fastest = np.asarray(power.rates, np.float64).max(axis=1)
+            total = total / np.where(fastest > 0, fastest, 1.0)
+        for link in (self.download, self.upload):
+            total = total if link is None else total + link.least()
         return total
 
     def times(
@@ -335,7 +365,7 @@ def _row_times(
         assert key is not None  # checked by the callers
         worker_key = jax.random.fold_in(key, worker)
     drawn = row.law.draw(jax.tree.map(jnp.asarray, row.parameters), worker_key, first, count)
-    compute = _finite(load * _finite(drawn))
+    compute = _finite(load * _finite(answered(row.law, drawn, count)))
     if row.loss is not None:
         assert key is not None  # checked by the callers
         is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)

@@ -34,6 +34,7 @@ CONSTANT = Law(
     mean=lambda parameters: parameters["compute"],
     variance=lambda parameters: 0.0 * parameters["compute"],
     is_random=False,
+    least=lambda parameters: parameters["compute"],
 )
 RECORDED = Law(
     "recorded",
@@ -41,6 +42,7 @@ RECORDED = Law(
     mean=lambda parameters: parameters["durations"].mean(axis=1),
     variance=lambda parameters: parameters["durations"].var(axis=1),
     is_random=False,
+    least=lambda parameters: parameters["durations"].min(axis=1),
 )
 
 

@@ -50,7 +50,13 @@ def _variance_folded(parameters: Parameters) -> Parameter:
     return parameters["scale"] ** 2 - added * (2 * abs(parameters["location"]) + added)
 
 
-FOLDED_NORMAL = Law("folded_normal", _draw_folded, _mean_folded, _variance_folded)
+FOLDED_NORMAL = Law(
+    "folded_normal",
+    _draw_folded,
+    _mean_folded,
+    _variance_folded,
+    least=lambda parameters: parameters["shift"],
+)
 
 
 def folded_normal(location: Any, scale: Any, shift: Any = 0.0) -> Clock:

@@ -87,6 +87,7 @@ SHIFTED_EXPONENTIAL = Law(
     _draw_shifted,
     mean=lambda parameters: parameters["shift"] + parameters["mean"],
     variance=_squared_mean,
+    least=lambda parameters: parameters["shift"],
 )
 GAMMA = Law(
     "gamma",
@@ -95,7 +96,13 @@ GAMMA = Law(
     variance=lambda parameters: parameters["mean"] ** 2 / parameters["shape"],
 )
 LOGNORMAL = Law("lognormal", _draw_lognormal, _mean, _variance_lognormal)
-PARETO = Law("pareto", _draw_pareto, _mean, _variance_pareto)
+PARETO = Law(
+    "pareto",
+    _draw_pareto,
+    _mean,
+    _variance_pareto,
+    least=lambda parameters: parameters["mean"] * (1.0 - 1.0 / parameters["tail"]),
+)
 
 
 def exponential(mean: Any) -> Clock:

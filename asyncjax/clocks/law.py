@@ -2,9 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from asyncjax.checks import flag, function, instance, shown
 from asyncjax.clocks.parameters import Parameter
 
 Parameters = dict[str, Parameter]  # [n, ...], by name
@@ -25,6 +30,7 @@ class Law:
         mean: `parameters -> float[n]`, long-run mean of one duration.
         variance: `parameters -> float[n]`, long-run variance of one duration, inf where infinite.
         is_random: False if `draw` needs no key.
+        least: `parameters -> float[n]`, no duration is shorter; None: nothing is known.
     """
 
     name: str
@@ -32,3 +38,37 @@ class Law:
     mean: Callable[[Parameters], Parameter]
     variance: Callable[[Parameters], Parameter]
     is_random: bool = True
+    least: Callable[[Parameters], Parameter] | None = None
+
+    def __post_init__(self) -> None:
+        instance("name", self.name, str, "the name of the law")
+        for name in ("draw", "mean", "variance"):
+            function(name, getattr(self, name), f"a function of the law {self.name!r}")
+        flag("is_random", self.is_random)
+        if self.least is not None:
+            function("least", self.least, "a function of the parameters, or None")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the law comes from outside this library."""
+        return not getattr(self.draw, "__module__", "").startswith("asyncjax.")
+
+
+def answered(law: Law, drawn: Any, count: int) -> Array:
+    """What a law has drawn, refused if it is not one time a job.
+
+    Example:
+        >>> from asyncjax.clocks.fixed import CONSTANT
+        >>> answered(CONSTANT, np.ones(2, int), 2)
+        Traceback (most recent call last):
+        TypeError: draw of the law 'constant' must give float[2], a time a job, got int64[2]
+    """
+    allowed = f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
+    if not isinstance(drawn, jax.Array | np.ndarray):
+        raise TypeError(f"{allowed} {shown(drawn)}")
+    got = f"{drawn.dtype}[{', '.join(map(str, drawn.shape))}]"
+    if not jnp.issubdtype(drawn.dtype, jnp.floating):
+        raise TypeError(f"{allowed} {got}")
+    if drawn.shape != (count,):
+        raise ValueError(f"{allowed} {got}")
+    return jnp.asarray(drawn)

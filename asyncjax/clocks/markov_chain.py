@@ -92,7 +92,11 @@ def _variance_markov(parameters: Parameters) -> Parameter:
     return share * (1 - share) * (parameters["slow"] - parameters["fast"]) ** 2
 
 
-MARKOV = Law("markov", _draw_markov, _mean_markov, _variance_markov)
+def _least_markov(parameters: Parameters) -> Parameter:
+    return namespace(*parameters.values()).minimum(parameters["fast"], parameters["slow"])
+
+
+MARKOV = Law("markov", _draw_markov, _mean_markov, _variance_markov, least=_least_markov)
 
 
 def markov(fast: Any, slow: Any, to_slow: Any, to_fast: Any) -> Clock:

@@ -118,6 +118,7 @@ POISSON = Law(
     _draw_poisson,
     mean=lambda parameters: _moments(parameters)[0],
     variance=lambda parameters: _moments(parameters)[1],
+    least=lambda parameters: parameters["least"],
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import within
+from asyncjax.checks import flag, within
 from asyncjax.clocks.agreement import agreed
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.fixed import recorded
@@ -70,7 +70,8 @@ def powered(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> 
         A clock with the compute times of `clock` as work.
 
     Raises:
-        TypeError: If `clock` is not a clock, or a table is not made of real numbers.
+        TypeError: If `clock` is not a clock, a table is not made of real numbers, or `repeats` is
+            neither True nor False.
         ValueError: If a length is not positive, a rate is negative, one is NaN or infinite, the
             shapes disagree, or a worker of a repeating table has no power at all.
 
@@ -85,6 +86,7 @@ def powered(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> 
     Reference:
         Tyurin (2024), arXiv 2408.04929: universal computation model.
     """
+    repeats = flag("repeats", repeats)
     length_table = _table("lengths", within("lengths", lengths, above=0.0))
     rate_table = _table("rates", within("rates", rates, least=0.0))
     missing = rate_table.shape[1] - length_table.shape[1]

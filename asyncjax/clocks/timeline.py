@@ -23,6 +23,7 @@ from jax import Array
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.parameters import unshared
 from asyncjax.clocks.streams import POWER_STREAM
+from asyncjax.clocks.trial import check_lengths
 
 Draw = Callable[[Clock, Array | None, int, int, int], np.ndarray]
 Piece = tuple[float, float]  # (time of its end, power until then)
@@ -112,7 +113,7 @@ def draw_totals(clock: Clock, key: Array | None, worker: int, first: int, count:
     """
     with jax.enable_x64(True):
         times = clock.job_times(key, np.int32(worker), np.int32(first), count)
-        return np.asarray(times.total, np.float64)
+        return check_lengths(clock, key, worker, first, np.asarray(times.total, np.float64))
 
 
 def timelines(clock: Clock, key: Array | None, *, draw: Draw = draw_totals) -> list[Timeline]:

@@ -28,6 +28,7 @@ UNIFORM = Law(
     _draw_uniform,
     mean=lambda parameters: (parameters["low"] + parameters["high"]) / 2,
     variance=lambda parameters: (parameters["high"] - parameters["low"]) ** 2 / 12,
+    least=lambda parameters: parameters["low"],
 )
 
 

@@ -30,6 +30,7 @@ from asyncjax.traces.dispatch import (
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.horizon import lasting
 from asyncjax.traces.logs import from_delays
+from asyncjax.traces.progress import Progress
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize
 from asyncjax.traces.synchronous import synchronous
@@ -40,6 +41,7 @@ __all__ = [
     "Collection",
     "Dispatch",
     "EventTrace",
+    "Progress",
     "StalledError",
     "Summary",
     "asynchronous",

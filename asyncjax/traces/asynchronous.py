@@ -13,22 +13,35 @@ duration, in float64, unless the clock has powers: then the job is done when the
 start adds up to its compute time.
 """
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, whole, within
+from asyncjax.checks import function, instance, real, shown, whole, within
 from asyncjax.clocks import Clock
 from asyncjax.traces.averages import immediately
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.dispatch import Dispatch, Gate, to_deliverer
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
+from asyncjax.traces.host import (
+    DurationBlocks,
+    check_key,
+    count_of_updates,
+    finishes,
+    looking_up,
+    on_host,
+)
 from asyncjax.traces.merge import merged
+from asyncjax.traces.own_rules import answering, collector
+from asyncjax.traces.patience import Patience
+from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.restarts import restarted
 
 _READS = ("assignment", "start")
+_MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
 
 
 def asynchronous(
@@ -43,6 +56,7 @@ def asynchronous(
     load: float = 1.0,
     timeout: ArrayLike | None = None,
     key: jax.Array | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
     """Makes the trace of an asynchronous server.
 
@@ -67,6 +81,9 @@ def asynchronous(
             hands out a job in its place, at the current model. One number, or one a worker; more
             than 0, inf for never, time units. None: the server waits for ever.
         key: Typed key, needed where the clock or the dispatch rule is random.
+        progress: Called on the host a few times a second with how far the run is, and at its end. A
+            trace that is made in one piece tells the share of the durations drawn. Does not change
+            the trace.
 
     Returns:
         The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered`
@@ -75,13 +92,24 @@ def asynchronous(
 
     Raises:
         ValueError: An argument is out of range; `wait_for(b)` with b larger than the number of open
-            jobs; a duration that is not positive and finite; a missing key; or a rule that reuses
+            jobs; a timeout that no job can keep; a duration that is not positive and finite, or
+            depends on the block it is drawn in; a missing key; a dispatch rule names a worker who
+            is not there; weights of a collection rule are out of range; or a rule that reuses
             gradients makes a step without a newly arrived one.
         StalledError: The run cannot go on; a ValueError that says after which arrival and why, and
             holds the trace so far.
-        TypeError: An argument is of the wrong kind.
+        TypeError: An argument, or what a rule answers, is of the wrong kind.
 
     Note:
+        A run is called stuck (StalledError) when no update can come any more: the rule needs a
+        worker whose job is lost, who has no job and gets none, or whose jobs are always given up,
+        be it that his timeout is shorter than any (then at once) or that none of his next 100,000
+        is back in time. One that is only slow goes on. Where this cannot be known it is called
+        stuck after 100,000 jobs given up in a row, and 20 more a worker, without an arrival; and,
+        with a rule of one's own that does not say what it needs (`Collector.is_stuck_without`), a
+        dispatch rule that may pass workers over, or powers that make jobs late, after 250,000
+        arrivals and given-up jobs, and 100 more a worker, without an update.
+
         A job may never return (`clocks.losing`, `clocks.present`). Without a timeout its worker is
         then never heard again: `to_deliverer` goes on with the other workers; `uniformly`,
         `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all open jobs lie
@@ -105,8 +133,14 @@ def asynchronous(
     """
     dispatch = to_deliverer() if dispatch is None else dispatch
     collect = immediately() if collect is None else collect
-    _check(clock, n_updates, dispatch, collect, read, concurrency)
-    load, patience = real("load", load, above=0.0), _patience(timeout, clock.n_workers)
+    n_updates = count_of_updates(n_updates)
+    _check(clock, dispatch, collect, read, concurrency, gate)
+    load = real("load", load, above=0.0)
+    least = clock.least(load)
+    longest = _longest(timeout, least)
+    if progress is not None:
+        function("progress", progress, "a function of a Progress, or None")
+    pace = pace_of(progress, n_updates)
     random_parts = [
         what
         for what, is_random in (("clock", clock.is_random), ("dispatch", dispatch.is_random))
@@ -128,40 +162,51 @@ def asynchronous(
             collect=collect,
             concurrency=open_jobs,
             read_at_start=read == "start",
+            pace=pace,
         )
     if nobody_waits and collect.restarts is not None and concurrency is None:
-        return restarted(blocks, n_updates=n_updates, collect=collect)
-    answer = dispatch.start(n, dispatch_key)
+        return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
+    answer, run = answering(dispatch, n, dispatch_key), collector(collect, n)
     initial = (
         list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))
     )
-    done = finishes(blocks, n_updates * (collect.period or 1) / n)
-    loop = EventLoop(done, answer, collect, gate, read == "start", patience)
-    return loop.run(initial, n_updates)
+    done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
+    patience = Patience(
+        collect.name,
+        run.is_stuck_without,
+        dispatch,
+        longest,
+        least,
+        looking_up(blocks, longest),
+        has_left,
+    )
+    loop = EventLoop(done, answer, collect, run, gate, read == "start", patience)
+    return loop.run(initial, n_updates, pace)
 
 
 def _check(
     clock: Clock,
-    n_updates: int,
     dispatch: Dispatch,
     collect: Collection,
     read: str,
     concurrency: int | None,
+    gate: Gate | None,
 ) -> None:
     for name, value, kind in (
         ("clock", clock, Clock),
         ("dispatch", dispatch, Dispatch),
         ("collect", collect, Collection),
     ):
-        if not isinstance(value, kind):
-            raise TypeError(
-                f"{name} must be a {kind.__name__}, as its factories make it, got {value!r}"
-            )
-    whole("n_updates", n_updates)
+        instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
+    if gate is not None:
+        instance("gate", gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
     if concurrency is not None:
         whole("concurrency", concurrency)
-    if read not in _READS:
-        raise ValueError(f"read must be one of {', '.join(map(repr, _READS))}, got {read!r}")
+        if concurrency > _MOST_OPEN:
+            whole("concurrency", concurrency, 1, _MOST_OPEN)
+    if not isinstance(read, str) or read not in _READS:
+        kind = ValueError if isinstance(read, str) else TypeError
+        raise kind(f"read must be one of {', '.join(map(repr, _READS))}, got {shown(read)}")
     if read == "start" and collect.keeps_model:
         raise ValueError(
             f"read must be 'assignment' for '{collect.name}', whose workers keep their model, got"
@@ -175,12 +220,20 @@ def _check(
         )
 
 
-def _patience(timeout: ArrayLike | None, n_workers: int) -> list[float]:
-    """How long each worker's jobs may take, inf for ever."""
+def _longest(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
+    """How long each worker's jobs may take, inf for ever; some job at `least` must keep to it."""
+    n_workers = len(least)
     longest = np.inf if timeout is None else within("timeout", timeout, above=0.0, finite=False)
     if np.shape(longest) not in ((), (n_workers,)):
         raise ValueError(
             f"timeout must be one number or one a worker, {n_workers}, got shape"
             f" {np.shape(longest)}"
         )
-    return np.broadcast_to(np.asarray(longest, np.float64), (n_workers,)).tolist()
+    allowed = np.broadcast_to(np.asarray(longest, np.float64), (n_workers,))
+    if np.all(allowed < least * (1 - 1e-9)):
+        worker = int(np.argmin(least / allowed))
+        raise ValueError(
+            f"timeout must be longer than the shortest job of some worker, got {allowed[worker]:g}"
+            f" for worker {worker}, whose jobs take {least[worker]:g} at least"
+        )
+    return allowed.tolist()

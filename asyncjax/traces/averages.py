@@ -12,13 +12,13 @@ With v the server version and r the version read, d = v - r:
                     once all are heard often enough
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from asyncjax.checks import real, whole, within
+from asyncjax.checks import flag, real, whole, within
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 
 Weights = NDArray[np.floating[Any]]
@@ -125,7 +125,7 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
             model (k-batch-sync); then nothing is ever thrown away.
 
     Raises:
-        TypeError: `b` is not an integer.
+        TypeError: `b` is not an integer, or `cancel` neither True nor False.
         ValueError: `b` is below 1.
 
     Example:
@@ -138,8 +138,7 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
         Tyurin, Richtárik, 2023 (arXiv 2305.12387), Rennala SGD; with `cancel`, Dutta et al., 2018,
         k-batch-sync SGD.
     """
-    b = whole("b", b)
-
+    b, cancel = whole("b", b), flag("cancel", cancel)
     name = f"fresh {b}" + (", cancelling" if cancel else "")
     if cancel:
         return Collection(name, _every(b, fresh=True), _share(b), cancel_from=1, restarts=b)
@@ -155,6 +154,7 @@ def fresher_than(threshold: float, *, cancel: bool = False) -> Collection:
             restart its worker.
 
     Raises:
+        TypeError: `threshold` is no number, or `cancel` neither True nor False.
         ValueError: `threshold` is below 1 or NaN.
 
     Example:
@@ -167,10 +167,14 @@ def fresher_than(threshold: float, *, cancel: bool = False) -> Collection:
         Maranjyan, Tyurin, Richtárik, 2025 (arXiv 2501.16168), Ringmaster ASGD.
     """
     threshold = real("threshold", threshold, least=1.0, finite=False)
+    cancel = flag("cancel", cancel)
     drop, step = Verdict.DROP, Verdict.STEP
 
     def start(n_workers: int) -> Collector:
-        return Collector(lambda worker, delay: step if delay < threshold else drop)
+        def receive(worker: int, delay: int) -> Verdict:
+            return step if delay < threshold else drop
+
+        return Collector(receive, is_stuck_without=without_all(n_workers))
 
     name = f"fresher than {threshold:g}" + (", cancelling" if cancel else "")
     return Collection(name, start, _share(1), cancel_from=threshold if cancel else None)
@@ -227,7 +231,7 @@ def fresher_than_quantile(quantile: float) -> Collection:
                 threshold += 1
             return Verdict.STEP if delay <= threshold else Verdict.DROP
 
-        return Collector(receive)
+        return Collector(receive, is_stuck_without=without_all(n_workers))
 
     return Collection(f"fresher than quantile {quantile:g}", start, _share(1))
 
@@ -270,9 +274,20 @@ def per_worker(minimum: float) -> Collection:
             counts, unheard, inverse = [0] * n_workers, n_workers, 0.0
             return Verdict.STEP
 
-        return Collector(receive)
+        def is_stuck_without(lost: Set[int]) -> bool:
+            if not all(counts[worker] for worker in lost):
+                return True
+            least = sum(1.0 / counts[worker] for worker in lost)  # the others deliver for ever
+            return n_workers <= least * minimum * (1.0 - _SLACK)
+
+        return Collector(receive, is_stuck_without=is_stuck_without)
 
     return Collection(f"per worker {minimum:g}", start, _mean_of_means)
+
+
+def without_all(n_workers: int) -> Callable[[Set[int]], bool]:
+    """What a rule is stuck without that steps whoever delivers: nothing less than all workers."""
+    return lambda lost: len(lost) == n_workers
 
 
 def _every(b: int, *, fresh: bool = False) -> Callable[[int], Collector]:
@@ -289,7 +304,7 @@ def _every(b: int, *, fresh: bool = False) -> Callable[[int], Collector]:
             collected = (collected + 1) % b
             return keep if collected else step
 
-        return Collector(receive)
+        return Collector(receive, is_stuck_without=without_all(n_workers))
 
     return start
 

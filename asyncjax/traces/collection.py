@@ -10,7 +10,7 @@ The rules are in `averages` (each gradient serves once) and `tables` (it serves 
 replaced).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncjax.checks import flag, function, instance, real, shown, whole, within
 from asyncjax.traces.event_trace import Float64, Int32, Reuse
+from asyncjax.traces.trace_columns import refuse
 from asyncjax.traces.validation import check_steps
 
 
@@ -31,12 +33,20 @@ class Verdict(IntEnum):
 
 
 class Collector(NamedTuple):
-    """One run of a rule."""
+    """One run of a rule.
+
+    A rule that says what it `is_stuck_without` is never called stuck as long as a step may come; of
+    one that does not, a run ends with a `StalledError` after 250,000 arrivals and given-up jobs
+    without a step, and 100 more a worker.
+    """
 
     # (worker, delay) -> what becomes of the gradient, once an arrival, in order
     receive: Callable[[int, int], Verdict]
     # (worker) -> None: told when a job is given up (`asynchronous(..., timeout=)`); None: no matter
     given_up: Callable[[int], None] | None = None
+    # (workers) -> bool: whether no step can come any more, at this moment of the run, if these are
+    # never heard again; None: not known. A set of all workers makes it True.
+    is_stuck_without: Callable[[Set[int]], bool] | None = None
 
 
 class Arrivals(NamedTuple):
@@ -100,21 +110,103 @@ class Collection:
     keeps_model: bool = False
     reuse: Callable[[Arrivals], Reuse] | None = None
 
+    def __post_init__(self) -> None:
+        instance("name", self.name, str, "the name of the rule")
+        function("start", self.start, "a function (n_workers) -> Collector")
+        for name in ("weigh", "reuse"):
+            if getattr(self, name) is not None:
+                function(name, getattr(self, name), "a function of the Arrivals, or None")
+        if self.weigh is None and self.reuse is None:
+            raise ValueError(
+                f"weigh of the rule '{self.name}' must be given, or reuse: got neither"
+            )
+        for name in ("period", "restarts"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        for name in ("holds_back", "keeps_model"):
+            flag(name, getattr(self, name))
+        if self.cancel_from is not None:
+            real("cancel_from", self.cancel_from, least=0.0, finite=False)
+
 
 def settled(rule: Collection, arrivals: Arrivals) -> dict[str, Any]:
     """The columns of a trace that a rule settles: `used`, `steps`, `weight` and `reuse`.
 
     Raises:
-        ValueError: `rule` reuses gradients, and a step has none that is new.
+        TypeError: What `weigh` or `reuse` of `rule` gives is of the wrong kind.
+        ValueError: It is of the wrong shape or out of range; or `rule` reuses gradients, and a step
+            has none that is new.
     """
     steps = arrivals.steps
     if rule.reuse is None:
-        assert rule.weigh is not None
-        weight = rule.weigh(arrivals).astype(np.float32, copy=False)
+        weight = _weights(rule, arrivals).astype(np.float32, copy=False)
         return {"used": arrivals.used, "steps": steps, "weight": weight, "reuse": None}
-    reuse = rule.reuse(arrivals)
+    reuse = _rows(rule, arrivals)
     served, place = np.unique(reuse.arrival, return_index=True)
     weight, serves = np.zeros(len(steps), np.float32), np.zeros(len(steps), bool)
     weight[served], serves[served] = reuse.weight[place], True
-    check_steps(serves, steps, f" of the rule '{rule.name}'")
+    check_steps(serves, steps, _quoted(f" of the rule '{rule.name}'"))
+    _check_steps_of(rule, reuse, arrivals)
     return {"used": serves, "steps": steps, "weight": weight, "reuse": reuse}
+
+
+def _weights(rule: Collection, arrivals: Arrivals) -> np.ndarray:
+    """The factors that a rule gives, one an arrival."""
+    assert rule.weigh is not None  # or it reuses
+    weight, name = rule.weigh(arrivals), f"weigh of the rule '{rule.name}'"
+    quoted = _quoted(name)
+    shape = np.shape(within(name, weight, least=0.0))
+    if shape != arrivals.used.shape:
+        raise ValueError(
+            f"{name} must give a factor for each of {len(arrivals.used)} arrivals, got shape"
+            f" {shape}"
+        )
+    weight = np.asarray(weight)
+    refuse(
+        ~arrivals.used & (weight != 0),
+        f"{quoted} must give 0 to gradients that are not used, got {{weight}} for arrival {{e}}",
+        weight=weight,
+    )
+    return weight
+
+
+def _quoted(text: str) -> str:
+    """Text as it stands in a template of `str.format`."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _rows(rule: Collection, arrivals: Arrivals) -> Reuse:
+    """The rows that a rule gives."""
+    assert rule.reuse is not None
+    rows, name = rule.reuse(arrivals), f"reuse of the rule '{rule.name}'"
+    quoted = _quoted(name)
+    if not isinstance(rows, Reuse):
+        raise TypeError(f"{name} must give a Reuse, got {shown(rows)}")
+    columns = [np.asarray(column) for column in rows]
+    for field, column in zip(rows._fields, columns, strict=True):
+        if column.shape != (len(columns[0]) if columns[0].ndim else 0,):
+            raise ValueError(
+                f"{name} must give columns of one length, got {field} of shape {column.shape}"
+            )
+        within(f"{field} of the {name}", column, integer=field != "weight")
+    arrival, count = columns[0], len(arrivals.used)
+    refuse(
+        (arrival < 0) | (arrival >= count),
+        f"{quoted} must name arrivals of 0 .. {count - 1}, got {{arrival}} in row {{e}}",
+        arrival=arrival,
+    )
+    return rows
+
+
+def _check_steps_of(rule: Collection, rows: Reuse, arrivals: Arrivals) -> None:
+    """Refuses rows that serve before their gradient is there, or after the last step."""
+    first, last, quoted = rows.first, rows.last, _quoted(f"reuse of the rule '{rule.name}'")
+    version, n_updates = arrivals.version[rows.arrival], int(np.count_nonzero(arrivals.steps))
+    refuse(
+        (first < version) | (last < first) | (last >= n_updates),
+        f"{quoted} must let a gradient serve in steps of {{version}} .. {n_updates - 1}, got"
+        " {first} .. {last} in row {e}",
+        first=first,
+        last=last,
+        version=version,
+    )

@@ -21,7 +21,7 @@ from itertools import islice
 import jax
 import numpy as np
 
-from asyncjax.checks import real
+from asyncjax.checks import flag, function, instance, real, shown, within
 from asyncjax.traces.host import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
@@ -40,12 +40,21 @@ class Dispatch:
         is_random: Whether `start` needs a key.
         answers_deliverer: True only for `to_deliverer`: nobody ever waits, so a trace is a merge of
             renewal streams.
+        asks_all: Whether every worker gets a job again and again, so that a run with a worker who
+            has none is not stuck.
     """
 
     name: str
     start: Callable[[int, jax.Array | None], Answer]
     is_random: bool = False
     answers_deliverer: bool = False
+    asks_all: bool = False
+
+    def __post_init__(self) -> None:
+        instance("name", self.name, str, "the name of the rule")
+        function("start", self.start, "a function (n_workers, key) -> answer")
+        for name in ("is_random", "answers_deliverer", "asks_all"):
+            flag(name, getattr(self, name))
 
 
 def to_deliverer() -> Dispatch:
@@ -82,7 +91,9 @@ def uniformly() -> Dispatch:
     Reference:
         Koloskova, Stich, Jaggi, 2022 (arXiv 2206.08307), random asynchronous SGD.
     """
-    return Dispatch("random", lambda n, key: _take(_uniform_draws(n, key)), is_random=True)
+    return Dispatch(
+        "random", lambda n, key: _take(_uniform_draws(n, key)), is_random=True, asks_all=True
+    )
 
 
 def shuffled() -> Dispatch:
@@ -102,7 +113,9 @@ def shuffled() -> Dispatch:
     Reference:
         Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), shuffled asynchronous SGD.
     """
-    return Dispatch("shuffled", lambda n, key: _take(_permutations(n, key)), is_random=True)
+    return Dispatch(
+        "shuffled", lambda n, key: _take(_permutations(n, key)), is_random=True, asks_all=True
+    )
 
 
 def shuffled_once() -> Dispatch:
@@ -125,7 +138,7 @@ def shuffled_once() -> Dispatch:
         first = list(islice(_permutations(n_workers, key), n_workers))
         return _take(worker for _ in iter(int, 1) for worker in first)
 
-    return Dispatch("shuffled once", start, is_random=True)
+    return Dispatch("shuffled once", start, is_random=True, asks_all=True)
 
 
 def given(sequence: Sequence[int]) -> Dispatch:
@@ -139,20 +152,30 @@ def given(sequence: Sequence[int]) -> Dispatch:
         The rule.
 
     Raises:
-        ValueError: The sequence is not one-dimensional and integer; or, when the trace is made, an
-            index is out of range or the sequence is too short.
+        TypeError: The sequence is no list.
+        ValueError: It is empty, not one-dimensional and integer, or names a negative worker; or,
+            when the trace is made, an index is out of range or the sequence is too short.
 
     Example:
         >>> from asyncjax import traces
         >>> traces.given([2, 0, 1]).start(3, None)([1, 1])
         [2, 0]
     """
-    workers = np.asarray(sequence)
-    if workers.ndim != 1 or (workers.size and not np.issubdtype(workers.dtype, np.integer)):
+    try:
+        workers = np.asarray(sequence)
+    except (TypeError, ValueError):  # ragged, or traced
+        workers = np.asarray(None)
+    if workers.dtype == object or np.ndim(workers) == 0:
+        raise TypeError(
+            "sequence must be a list of worker indices (integers), known when the trace is made,"
+            f" got {shown(sequence)}"
+        )
+    if workers.ndim != 1 or not workers.size or not np.issubdtype(workers.dtype, np.integer):
         raise ValueError(
-            "sequence must be a list of worker indices (integers), got shape"
+            "sequence must be a list of worker indices (integers), at least one, got shape"
             f" {workers.shape} and dtype {workers.dtype}"
         )
+    within("sequence", workers, least=0, integer=True)
 
     def start(n_workers: int, key: jax.Array | None) -> Answer:
         outside = np.flatnonzero((workers < 0) | (workers >= n_workers))
@@ -163,7 +186,7 @@ def given(sequence: Sequence[int]) -> Dispatch:
             )
         return _take(iter(workers.tolist()), length=len(workers))
 
-    return Dispatch("given", start)
+    return Dispatch("given", start, asks_all=True)  # it ends
 
 
 @dataclass(frozen=True)
@@ -175,6 +198,9 @@ class Gate:
     """
 
     bound: float
+
+    def __post_init__(self) -> None:
+        real("bound", self.bound, least=0.0, finite=False)
 
 
 def lead_at_most(bound: float) -> Gate:

@@ -4,7 +4,8 @@ At each arrival the server (1) takes the gradient, (2) hands out jobs, perhaps a
 (3) lets idle workers start the head of their queue. Arrivals at one instant are served in order of
 worker index, each completely before the next; then jobs whose time is up, by worker index. An
 arrival costs O(log n): only the workers named in the reaction are looked at, and those that a gate
-held back when the slowest worker has delivered.
+held back when the slowest worker has delivered. After some thousand events without an update the
+loop asks its `Patience` whether one may still come.
 """
 
 from collections import deque
@@ -16,14 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from asyncjax.traces.collection import Arrivals, Collection, Verdict, settled
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
 from asyncjax.traces.dispatch import Answer, Gate
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, StalledError
 from asyncjax.traces.host import Finish
+from asyncjax.traces.patience import Moment, Patience
+from asyncjax.traces.progress import Pace
 
-# Events without an update, and 1,000 more a worker, before a run is called stuck; a tenth once a
-# job is lost for good.
-_PATIENCE = 1_000_000
+# Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
+# worker; how much more it waits for the next look, at most; and between two words on its progress.
+_LOOK, _LOOK_A_WORKER, _NEXT_LOOK, _PIECE = 4_096, 16, 65_536, 512
 _IDLE = -1
 
 
@@ -37,6 +40,23 @@ class _Columns(NamedTuple):
     version: list[Any]  # int
     start: list[Any]  # float
     verdict: list[Any]  # Verdict
+
+
+class _Looks:
+    """When the loop looks around next: the number of silent events, and what it was last time."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.begin = self.threshold = _LOOK + _LOOK_A_WORKER * n_workers
+        self.waited_from = self.count = self.given_up = 0
+
+    def is_due(self, silent: int, waited_from: int) -> bool:
+        """Whether so many events without an update are a reason to look around."""
+        if waited_from != self.waited_from:  # there was an update
+            self.waited_from, self.threshold = waited_from, self.begin
+        if silent < self.threshold:
+            return False
+        self.threshold = silent + min(silent, _NEXT_LOOK)
+        return True
 
 
 class EventLoop:
@@ -54,21 +74,23 @@ class EventLoop:
         finishes: list[Finish],
         answer: Answer,
         collect: Collection,
+        collector: Collector,
         gate: Gate | None,
         read_at_start: bool,
-        timeout: Sequence[float],
+        patience: Patience,
     ) -> None:
         n = len(finishes)
         self.n_workers, self.answer, self.collect = n, answer, collect
-        self.receive, self.tell_given_up = collect.start(n)
-        self.finishes, self.timeout = finishes, timeout
+        self.receive, self.tell_given_up = collector.receive, collector.given_up
+        self.finishes, self.timeout, self.patience = finishes, patience.timeout, patience
         self.bound = None if gate is None or gate.bound == float("inf") else gate.bound
         self.read_at_start = read_at_start
         self.version, self.next_serial = 0, 0
         self.serial, self.job, self.read, self.start = [_IDLE] * n, [-1] * n, [0] * n, [0.0] * n
         self.queues: list[deque[int]] = [deque() for _ in range(n)]
         self.heap: list[tuple[float, int, int]] = []
-        self.given_up, self.patience = 0, _PATIENCE + 1_000 * n
+        self.given_up = 0
+        self.looks = _Looks(n)
         # (read version, worker, serial), if rules cancel
         self.stalest: list[tuple[int, int, int]] = []
         self.delivered, self.at_count, self.slowest = [0] * n, {0: n}, 0
@@ -76,7 +98,7 @@ class EventLoop:
         self.cancelled: list[tuple[int, float, float]] = []
         self.columns = _Columns([], [], [], [], [], [], [])
 
-    def run(self, initial: Sequence[int], n_updates: int) -> EventTrace:
+    def run(self, initial: Sequence[int], n_updates: int, pace: Pace | None = None) -> EventTrace:
         """Serves arrivals until the server has updated `n_updates` times."""
         for worker in initial:
             self.queues[worker].append(0)
@@ -87,9 +109,10 @@ class EventLoop:
         keeps_model = self.collect.keeps_model
         held: list[int] = []
         count = waited_from = 0
+        pause = self._look(0, 0, held, pace)
         while self.version < n_updates:
-            if not heap or count + self.given_up - waited_from > self.patience:
-                raise StalledError(self._stuck(count), self._trace_so_far())
+            if not heap or count + self.given_up >= pause:
+                pause = self._look(count, waited_from, held, pace)
             now, worker, serial = heappop(heap)
             if worker >= self.n_workers:
                 self._give_up(worker - self.n_workers, serial, now)
@@ -145,8 +168,6 @@ class EventLoop:
                 heappush(self.heap, (finish, worker, serial))
             elif deadline != inf:
                 heappush(self.heap, (deadline, self.n_workers + worker, serial))
-            else:  # lost for good: a rule that needs this worker waits in vain
-                self.patience = _PATIENCE // 10 + 1_000 * self.n_workers
             if self.collect.cancel_from is not None:
                 heappush(self.stalest, (self.read[worker], worker, serial))
 
@@ -188,13 +209,49 @@ class EventLoop:
         self.cancelled += [(worker, self.start[worker], now) for worker in sorted(stopped)]
         return sorted(stopped)
 
-    def _stuck(self, count: int) -> str:
+    def _look(self, count: int, waited_from: int, held: list[int], pace: Pace | None) -> int:
+        """Tells how far the run is, and ends it if it is stuck; the number of the next look."""
+        looks, events = self.looks, count + self.given_up
+        silent, is_first = events - waited_from, not events
+        if not self.heap:
+            raise StalledError(self._stuck(count, None), self._trace_so_far())
+        if pace is not None and count:
+            pace.at(self.version, self.columns.time[-1])
+        if is_first or looks.is_due(silent, waited_from):
+            if count != looks.count:
+                looks.count, looks.given_up = count, self.given_up
+            why = self.patience.why_stuck(self._moment(silent, held), looks_ahead=not is_first)
+            if why is not None:
+                raise StalledError(self._stuck(count, why), self._trace_so_far())
+        after = waited_from + looks.threshold
+        return after if pace is None else min(after, events + _PIECE)
+
+    def _moment(self, silent: int, held: list[int]) -> Moment:
+        """What the patience has to know."""
+        n, coming, late = self.n_workers, set(), {}
+        for _, code, serial in self.heap:
+            if self.serial[code % n] == serial:
+                if code < n:
+                    coming.add(code)
+                else:
+                    late[code - n] = self.job[code - n]
+        running = {worker for worker, serial in enumerate(self.serial) if serial != _IDLE}
+        idle = {worker for worker in range(n) if worker not in running and not self.queues[worker]}
+        return Moment(
+            now=self.columns.time[-1] if self.columns.time else 0.0,
+            coming=coming,
+            late=late,
+            lost=running - coming - late.keys(),
+            jobless=idle - {*held},
+            silent=silent,
+            given_up=self.given_up - self.looks.given_up,
+        )
+
+    def _stuck(self, count: int, why: str | None) -> str:
         now = self.columns.time[-1] if count else 0.0
         lost = [worker for worker, serial in enumerate(self.serial) if serial != _IDLE]
-        if self.heap:
-            why = (
-                f"the rule '{self.collect.name}' has not let the server update for a very long time"
-            )
+        if why is not None:
+            pass
         elif lost:
             shown = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
             why = f"no job will return any more; jobs of {len(lost)} workers ({shown}) are lost"

@@ -17,15 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import one_key
+from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.clocks.clock import Times
 from asyncjax.clocks.parameters import unshared
 from asyncjax.clocks.timeline import timelines
+from asyncjax.clocks.trial import (
+    check_given,
+    check_lengths,
+    has_own_laws,
+    is_doubtful,
+    try_laws,
+)
 
 Finish = Callable[[float], float]
 
 _BLOCK = 64  # jobs of one lane
+_MOST_UPDATES = 2**31 - 1
+_LEAST_WORK = float(np.finfo(np.float64).tiny)
 _FEW, _MANY = 16, 256  # lanes of one call: two compiled shapes a clock
 
 
@@ -58,6 +67,12 @@ def check_key(key: Any, needed_by: str | None) -> None:
     one_key("key", key)
 
 
+def count_of_updates(n_updates: Any) -> int:
+    """Reads the number of updates of a trace, whose versions are int32."""
+    count = whole("n_updates", n_updates)
+    return count if count <= _MOST_UPDATES else whole("n_updates", count, 1, _MOST_UPDATES)
+
+
 @jax.jit
 def _lanes(
     clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float
@@ -82,14 +97,21 @@ class DurationBlocks:
 
     def __init__(self, clock: Clock, key: jax.Array | None, load: float = 1.0) -> None:
         self.clock, self.key, self._load = unshared(clock), key, load
+        self._links = clock.download is not None or clock.upload is not None
+        self._own = has_own_laws(clock)
+        if self._own:
+            with on_host(key) as host_key:
+                try_laws(self.clock, host_key)
 
-    def draw(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
-        """Blocks number `block[l]` of workers `worker[l]`.
+    def draw(
+        self, worker: np.ndarray, block: np.ndarray, told: Callable[[float], None] | None = None
+    ) -> np.ndarray:
+        """Blocks number `block[l]` of workers `worker[l]`; `told` hears of the share drawn.
 
         `worker` int[l]; `block` int[l]; returns float64[l, 64], time units; inf for a job that
         never returns, if the clock may lose jobs.
         """
-        durations = self._drawn(_lanes, worker, block)
+        durations = self._drawn(_lanes, worker, block, told)
         self._check(durations, worker, block)
         return durations
 
@@ -99,7 +121,13 @@ class DurationBlocks:
         self._check(parts.sum(axis=-1), worker, block)
         return parts
 
-    def _drawn(self, draw: Callable[..., Any], worker: np.ndarray, block: np.ndarray) -> np.ndarray:
+    def _drawn(
+        self,
+        draw: Callable[..., Any],
+        worker: np.ndarray,
+        block: np.ndarray,
+        told: Callable[[float], None] | None = None,
+    ) -> np.ndarray:
         width = _FEW if len(worker) <= 4 * _FEW else _MANY
         pieces = []
         with on_host(self.key) as key:
@@ -109,10 +137,24 @@ class DurationBlocks:
                 drawn = draw(self.clock, key, worker[lane].astype(np.int32), first, self._load)
                 columns = np.stack([np.asarray(part) for part in jax.tree.leaves(drawn)], axis=-1)
                 pieces.append(columns[: len(worker) - at])
+                if told is not None:
+                    told((at + width) / len(worker))
         drawn = np.concatenate(pieces).astype(np.float64)
         return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
 
     def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
+        doubtful = is_doubtful(durations, self._load)
+        if self.clock.loss is not None:
+            doubtful &= ~np.isinf(durations)
+        if doubtful.any() or (self._own and self._links):  # a link hides what its worker lacks
+            lanes = np.flatnonzero(doubtful.any(axis=1) | (self._own and self._links))
+            with on_host(self.key) as key:
+                first = block[lanes] * _BLOCK
+                check_given(self.clock, key, np.asarray(worker)[lanes], first, _BLOCK)
+            self._check_sums(durations, worker, block)
+
+    def _check_sums(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
+        """Refuses durations that became infinite by their load, or by adding up."""
         fine = np.isfinite(durations) | (self.clock.loss is not None)
         bad = np.argwhere(~((durations > 0.0) & fine))
         if len(bad):
@@ -123,12 +165,34 @@ class DurationBlocks:
             )
 
 
-def finishes(blocks: DurationBlocks, jobs_expected: float) -> list[Finish]:
-    """Per worker, when its next job is done."""
+def looking_up(
+    blocks: DurationBlocks, timeout: list[float]
+) -> Callable[[int, int, int], int | None] | None:
+    """A function that finds the next job that is back in time, None if that depends on its start.
+
+    It is called with a worker, a number of a job, and how many jobs to look at.
+    """
+    if blocks.clock.powers:
+        return None
+
+    def look_up(worker: int, job: int, count: int) -> int | None:
+        numbers = np.arange(job // _BLOCK, (job + count - 1) // _BLOCK + 1)
+        durations = blocks.draw(np.full(len(numbers), worker), numbers).ravel()
+        back = np.flatnonzero(durations[job % _BLOCK :][:count] <= timeout[worker])
+        return job + int(back[0]) if len(back) else None
+
+    return look_up
+
+
+def finishes(
+    blocks: DurationBlocks, jobs_expected: float
+) -> tuple[list[Finish], Callable[[int, float], bool]]:
+    """Per worker, when its next job is done; and whether a worker has no power from a time on."""
     clock = blocks.clock
     if clock.is_plain:
         streams = _streams(blocks.draw, clock.n_workers, jobs_expected)
-        return [lambda now, draw=stream.__next__: now + draw() for stream in streams]
+        plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
+        return plain, lambda worker, now: False
     streams = _streams(blocks.draw_parts, clock.n_workers, jobs_expected)
     with on_host(blocks.key) as key:
         lines = timelines(clock, key, draw=_draw_on_host)
@@ -142,7 +206,10 @@ def finishes(blocks: DurationBlocks, jobs_expected: float) -> list[Finish]:
 
         return finish
 
-    return [finish_of(worker) for worker in range(clock.n_workers)]
+    def has_left(worker: int, now: float) -> bool:
+        return lines[worker].finish(now, _LEAST_WORK) == np.inf
+
+    return [finish_of(worker) for worker in range(clock.n_workers)], has_left
 
 
 def _draw_on_host(
@@ -150,7 +217,7 @@ def _draw_on_host(
 ) -> np.ndarray:
     with on_host(key) as host_key:
         times = clock.job_times(host_key, np.int32(worker), np.int32(first), count)
-        return np.asarray(times.total, np.float64)
+        return check_lengths(clock, host_key, worker, first, np.asarray(times.total, np.float64))
 
 
 def _streams(

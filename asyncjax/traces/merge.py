@@ -15,6 +15,7 @@ from asyncjax.clocks import Clock
 from asyncjax.traces.collection import Arrivals, Collection, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces.progress import Pace
 
 _BLOCK = 64
 
@@ -27,12 +28,14 @@ def merged(
     collect: Collection,
     concurrency: int,
     read_at_start: bool,
+    pace: Pace | None = None,
 ) -> EventTrace:
     """The trace of pure asynchronous dispatch where every `collect.period`-th arrival steps."""
     period = collect.period or 1
     n_workers, n_arrivals = clock.n_workers, n_updates * period
     active = min(n_workers, concurrency)
-    finish = _finish_times(np.asarray(clock.mean, np.float64)[:active], blocks, n_arrivals)
+    mean = np.asarray(clock.mean, np.float64)[:active]
+    finish = _finish_times(mean, blocks, n_arrivals, pace)
     jobs_drawn = [len(times) for times in finish]
     time, worker = np.concatenate(finish), np.repeat(np.arange(active), jobs_drawn)
     job = np.concatenate([np.arange(count) for count in jobs_drawn])
@@ -53,6 +56,8 @@ def merged(
     worker, version = worker.astype(np.int32), (place // period).astype(np.int32)
     used, steps = np.ones(n_arrivals, bool), after * period == place + 1
     arrivals = Arrivals(worker, version - read_version, time, used, steps, n_workers)
+    if pace is not None:
+        pace.end(time[-1])
     return EventTrace(
         time=time,
         worker=worker,
@@ -67,7 +72,9 @@ def merged(
     )
 
 
-def _finish_times(mean: np.ndarray, blocks: DurationBlocks, n_arrivals: int) -> list[np.ndarray]:
+def _finish_times(
+    mean: np.ndarray, blocks: DurationBlocks, n_arrivals: int, pace: Pace | None
+) -> list[np.ndarray]:
     """Finish times per worker, enough of each that the first `n_arrivals` of all are among them."""
     mean = np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
     reach = n_arrivals / np.sum(1.0 / mean)
@@ -85,7 +92,8 @@ def _finish_times(mean: np.ndarray, blocks: DurationBlocks, n_arrivals: int) -> 
             [at + np.arange(count) for at, count in zip(drawn, wanted, strict=True)]
         )
         at = 0
-        new = blocks.draw(lanes, numbers)
+        told = None if pace is None else lambda share, last=reach: pace.drawn(share, last)
+        new = blocks.draw(lanes, numbers, told)
         for i, count in zip(short, wanted, strict=True):
             durations[i].extend(new[at : at + count])
             finish[i] = np.cumsum(np.concatenate(durations[i]))

@@ -16,6 +16,7 @@ import numpy as np
 from asyncjax.traces.collection import Arrivals, Collection, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces.progress import Pace
 
 _BLOCK = 64
 
@@ -50,7 +51,9 @@ class _Durations:
         return float(self.held[worker, place])
 
 
-def restarted(blocks: DurationBlocks, *, n_updates: int, collect: Collection) -> EventTrace:
+def restarted(
+    blocks: DurationBlocks, *, n_updates: int, collect: Collection, pace: Pace | None = None
+) -> EventTrace:
     """The trace of pure dispatch where every `collect.restarts`-th arrival restarts all workers."""
     n, period, durations = blocks.clock.n_workers, collect.restarts or 1, _Durations(blocks)
     shape = (n_updates, period)
@@ -68,6 +71,10 @@ def restarted(blocks: DurationBlocks, *, n_updates: int, collect: Collection) ->
             if place < period - 1:
                 begin[i], finish[i] = now, now + durations.one(i)
         stopped_start[r] = begin
+        if pace is not None:
+            pace.at(r + 1, now)
+    if pace is not None:
+        pace.end(now)
     others = np.arange(n) != worker[:, -1:]  # the worker whose gradient makes the step is idle then
     rounds = np.repeat(np.arange(n_updates, dtype=np.int32), period)
     used = np.ones(rounds.size, bool)

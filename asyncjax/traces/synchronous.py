@@ -16,17 +16,24 @@ from itertools import count
 import jax
 import numpy as np
 
-from asyncjax.checks import real, whole
+from asyncjax.checks import function, instance, real, whole
 from asyncjax.clocks import Clock
 from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
+from asyncjax.traces.host import DurationBlocks, check_key, count_of_updates, finishes, on_host
+from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.rounds import compact_trace
 
 _BLOCK = 64
 
 
 def synchronous(
-    clock: Clock, *, k: int, n_updates: int, load: float = 1.0, key: jax.Array | None = None
+    clock: Clock,
+    *,
+    k: int,
+    n_updates: int,
+    load: float = 1.0,
+    key: jax.Array | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
     """Makes the trace of a synchronous server that waits for the k fastest of n workers.
 
@@ -36,6 +43,7 @@ def synchronous(
         n_updates: Number of rounds; each makes one update.
         load: Factor on the compute part of every duration, more than 0.
         key: Typed key, needed where the clock is random.
+        progress: Called on the host a few times a second with how far the run is, and at its end.
 
     Returns:
         The trace with E = k * n_updates arrivals, delay 0 throughout, and job = read_version =
@@ -57,12 +65,13 @@ def synchronous(
     Reference:
         Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
     """
-    if not isinstance(clock, Clock):
-        raise TypeError(f"clock must be a Clock, as its factories make it, got {clock!r}")
-    n = clock.n_workers
-    n_updates, k = whole("n_updates", n_updates), whole("k", k, 1, n)
+    n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
+    n_updates, k = count_of_updates(n_updates), whole("k", k, 1, n)
     load = real("load", load, above=0.0)
     check_key(key, "clock" if clock.is_random else None)
+    if progress is not None:
+        function("progress", progress, "a function of a Progress, or None")
+    pace = pace_of(progress, n_updates)
     with on_host(key) as host_key:
         duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`
     blocks = DurationBlocks(clock, duration_key, load)
@@ -85,6 +94,10 @@ def synchronous(
                 so_far,
             )
         now = finished[r, k - 1]
+        if pace is not None:
+            pace.at(r + 1, now)
+    if pace is not None:
+        pace.end(now)
     return compact_trace(begins, served, finished, k, share)
 
 
@@ -92,7 +105,7 @@ def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
     """Per round, the finish times float64[n] as a function of its start."""
     n = blocks.clock.n_workers
     if not blocks.clock.is_plain:
-        done = finishes(blocks, 0)
+        done, _ = finishes(blocks, 0)
         while True:
             yield lambda now: np.array([finish(now) for finish in done])
     for block in count():

@@ -13,12 +13,13 @@ gradient in the table.
 """
 
 import math
+from collections.abc import Set
 from functools import partial
 
 import jax
 import numpy as np
 
-from asyncjax.checks import real
+from asyncjax.checks import flag, real
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
 
@@ -93,7 +94,10 @@ def table(*, max_age: float = math.inf) -> Collection:
             unheard.discard(worker)
             return Verdict.KEEP if unheard else Verdict.STEP
 
-        return Collector(receive)
+        def is_stuck_without(lost: Set[int]) -> bool:
+            return not unheard.isdisjoint(lost) or len(lost) == n_workers
+
+        return Collector(receive, is_stuck_without=is_stuck_without)
 
     name = "table" + (f", at most {max_age:g} old" if max_age < math.inf else "")
     return Collection(name, start, reuse=partial(_last_gradients, max_age=max_age))
@@ -116,6 +120,9 @@ def ringleader(*, refresh: bool = False) -> Collection:
     Returns:
         The rule, for `to_deliverer`.
 
+    Raises:
+        TypeError: `refresh` is neither True nor False.
+
     Note:
         The paper was not available; this follows public summaries of it, whose formula takes all of
         a worker's gradients in one table at one model (`refresh=False`).
@@ -131,6 +138,7 @@ def ringleader(*, refresh: bool = False) -> Collection:
     Reference:
         Maranjyan, Richtárik, 2025 (arXiv 2509.22860), Ringleader ASGD.
     """
+    refresh = flag("refresh", refresh)
 
     def start(n_workers: int) -> Collector:
         unheard, waiting = set(range(n_workers)), set()  # waiting: still to step in this round
@@ -152,7 +160,10 @@ def ringleader(*, refresh: bool = False) -> Collection:
                 unheard, early = set(range(n_workers)) - early, set()
             return Verdict.STEP
 
-        return Collector(receive)
+        def is_stuck_without(lost: Set[int]) -> bool:
+            return not unheard.isdisjoint(lost) if unheard else waiting <= lost
+
+        return Collector(receive, is_stuck_without=is_stuck_without)
 
     name = "ringleader" + (", refreshed" if refresh else "")
     return Collection(name, start, reuse=_rounds, keeps_model=not refresh)

@@ -105,10 +105,7 @@ def test_keys_and_kinds():
         traces.asynchronous(CLOCK, n_updates=3, dispatch=traces.shuffled)
 
 
-def test_a_rule_that_never_steps_is_reported(monkeypatch):
-    from asyncjax.traces import event_loop
-
-    monkeypatch.setattr(event_loop, "_PATIENCE", 100)
+def test_a_rule_that_never_steps_is_reported():
     with pytest.raises(ValueError, match="'per worker 1' has not let the server update"):
         traces.asynchronous(CLOCK, n_updates=3, collect=traces.per_worker(1), concurrency=2)
 

@@ -155,8 +155,7 @@ def test_rules_that_need_nobody_in_particular_go_on(collect):
         ({"gate": traces.lead_at_most(1)}, "the gate holds back 2"),
     ],
 )
-def test_rules_that_need_everybody_end_with_a_report(arguments, message, monkeypatch):
-    monkeypatch.setattr("asyncjax.traces.event_loop._PATIENCE", 1000)
+def test_rules_that_need_everybody_end_with_a_report(arguments, message):
     with pytest.raises(traces.StalledError, match=message):
         traces.asynchronous(leaving([np.inf, 5.0, np.inf]), n_updates=60, **arguments)
 
