@@ -86,7 +86,7 @@ def floating(name: str, value: Any) -> Any:
     return dtype
 
 
-def of_kind(name: str, value: Any, kind: type) -> Any:
+def of_kind(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
     """Reads a state, which is of a class of its own.
 
     Example:
@@ -96,8 +96,8 @@ def of_kind(name: str, value: Any, kind: type) -> Any:
         TypeError: state must be the EmptyState that init returned, got int
     """
     if not isinstance(value, kind):
-        got = type(value).__name__
-        raise TypeError(f"{name} must be the {kind.__name__} that init returned, got {got}")
+        first, got = kind[0] if isinstance(kind, tuple) else kind, type(value).__name__
+        raise TypeError(f"{name} must be the {first.__name__} that init returned, got {got}")
     return value
 
 

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import is_traced
+from asyncjax.steps.arguments import number
 from asyncjax.steps.delays import late
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
@@ -24,6 +26,7 @@ class AdaDelayState(NamedTuple):
 
     updates_made: jax.Array  # int32[], saturating
     last_step_size: jax.Array  # float[], gamma_t of the last update
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def scale_by_ada_delay(
@@ -41,7 +44,8 @@ def scale_by_ada_delay(
         A transformation whose state has the field `last_step_size`.
 
     Raises:
-        ValueError: If an argument is negative.
+        TypeError: If an argument is not a number.
+        ValueError: If an argument is negative, or both are 0; in `update`, if `delay` is negative.
 
     Note:
         The scalar form. The paper's practical form has a c of its own for every coordinate.
@@ -59,8 +63,11 @@ def scale_by_ada_delay(
         Sra, Yu, Li, Smola 2015, "AdaDelay: delay adaptive distributed stochastic convex
         optimization", arXiv 1508.05003.
     """
-    within("smoothness", smoothness, least=0)
-    within("growth", growth, least=0)
+    number("smoothness", smoothness, least=0)
+    number("growth", growth, least=0)
+    known = not is_traced([smoothness, growth])
+    if known and not (np.any(np.asarray(smoothness)) or np.any(np.asarray(growth))):
+        raise ValueError("smoothness must be positive where growth is 0, got 0")
 
     def init(params: optax.Params) -> AdaDelayState:
         return AdaDelayState(jnp.zeros((), jnp.int32), jnp.zeros((), wide_dtype(params)))

@@ -23,7 +23,8 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.buffers.step_window import StepWindowState, push_step, step_window, window_sum
-from asyncjax.checks import whole, within
+from asyncjax.checks import whole
+from asyncjax.steps.arguments import number, one_number_of
 from asyncjax.steps.delays import scalar_delay
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
@@ -37,6 +38,7 @@ class AdaptiveState(NamedTuple):
     step_history: StepWindowState  # relative steps, float[max_delay]; float32 or wider
     last_step_size: jax.Array  # float[], gamma_k of the last update
     delay_overflows: jax.Array  # int32[], delays above max_delay, each of which gave a step of 0
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def adaptive_1_rule(alpha: ArrayLike) -> Rule:
@@ -48,10 +50,15 @@ def adaptive_1_rule(alpha: ArrayLike) -> Rule:
     Returns:
         A function of (room, delay).
 
+    Raises:
+        TypeError: If `alpha` is not a number.
+        ValueError: If it is outside (0, 1].
+
     Example:
         >>> float(adaptive_1_rule(0.5)(jnp.float32(0.5), jnp.int32(3)))
         0.25
     """
+    number("alpha", alpha, above=0, most=1)
 
     def rule(room: jax.Array, delay: jax.Array) -> jax.Array:
         del delay
@@ -107,7 +114,9 @@ def scale_by_adaptive_1(
         A transformation whose state has the field `last_step_size` (gamma_k).
 
     Raises:
-        ValueError: If `step_size` is negative, `alpha` outside (0, 1] or `max_delay` below 1.
+        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
+        ValueError: If `step_size` is not positive, `alpha` outside (0, 1] or `max_delay` below 1;
+            in `update`, if `delay` is negative.
 
     Note:
         `optax.inject_hyperparams` turns every number into a traced hyperparameter: pass it
@@ -127,7 +136,6 @@ def scale_by_adaptive_1(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    within("alpha", alpha, above=0, most=1)
     return scale_by_window(adaptive_1_rule(alpha), step_size, max_delay)
 
 
@@ -150,7 +158,9 @@ def scale_by_adaptive_2(
         A transformation whose state has the fields `last_step_size` and `delay_overflows`.
 
     Raises:
-        ValueError: If `step_size` is negative or `max_delay` below 1.
+        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
+        ValueError: If `step_size` is not positive or `max_delay` below 1; in `update`, if `delay`
+            is negative.
 
     Note:
         The paper's "<=" is taken with a slack of 1e-12 gamma' (float64) or 5e-7 gamma' (float32).
@@ -191,7 +201,10 @@ def scale_by_window(
         A transformation whose state has the fields `last_step_size` and `delay_overflows`.
 
     Raises:
-        ValueError: If `step_size` is negative or `max_delay` below 1.
+        TypeError: If `rule` is not such a function, or another argument not a number; in `update`,
+            if `delay` is not an integer.
+        ValueError: If `rule` does not return one number, `step_size` is not positive or `max_delay`
+            below 1; in `update`, if `delay` is negative.
 
     Example:
         Half of the room, but never more than 1 / (delay + 1):
@@ -207,8 +220,9 @@ def scale_by_window(
         0.25
         0.375
     """
-    within("step_size", step_size, least=0)
-    within("max_delay", max_delay, least=1, integer=True)
+    one_number_of("rule", rule, "a function of (room, delay)", jnp.float32(1), jnp.int32(1))
+    number("step_size", step_size, above=0)
+    number("max_delay", max_delay, least=1, integer=True)
 
     def init(params: optax.Params) -> AdaptiveState:
         dtype = wide_dtype(params)

@@ -13,13 +13,16 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.buffers.arguments import like
 from asyncjax.buffers.gradient_table import (
     GradientTableState,
+    fitting,
     gradient_table,
     mean_row,
     put_gradient,
 )
-from asyncjax.checks import whole, within
+from asyncjax.checks import whole
+from asyncjax.steps.arguments import number, table_rows
 from asyncjax.steps.scaling import map_unmasked
 from asyncjax.steps.transformation import transformation
 
@@ -28,6 +31,7 @@ class AverageWorkersState(NamedTuple):
     """State of `average_workers`."""
 
     worker_gradients: GradientTableState  # rows: tree of [n_workers, ...], parameters' dtype
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def average_workers(
@@ -36,8 +40,8 @@ def average_workers(
     """Puts updates into their worker's row of a table and returns the mean of all rows.
 
     Every `update` needs the extra `worker`: an integer scalar, or a vector of m distinct workers
-    with updates that have a leading axis m (a worker outside 0 .. n_workers - 1 is padding). The
-    divisor is always `n_workers`; a row never delivered counts as zero.
+    with updates that have a leading axis m, where a worker of -1 is padding. The divisor is always
+    `n_workers`; a row never delivered counts as zero.
 
     Args:
         n_workers: Number of workers n, at least 1.
@@ -48,8 +52,10 @@ def average_workers(
         A transformation; rows in the dtypes of the parameters, averaged in float32 or wider.
 
     Raises:
-        TypeError: If `n_workers` is not an integer.
-        ValueError: If `n_workers` is below 1, or a leaf of `initial` has another leading axis.
+        TypeError: If `n_workers` is not an integer; in `update`, if `worker` is not.
+        ValueError: If `n_workers` is below 1, or a leaf of `initial` has another leading axis; in
+            `update`, if `worker` is out of range or the updates do not fit the table. A traced
+            worker out of range is not written, and is counted in `invalid_extras`.
 
     Note:
         A rule behind it in a chain that needs `delay` must get the age of the oldest row, not the
@@ -68,12 +74,14 @@ def average_workers(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    within("n_workers", n_workers, least=1, integer=True)
+    number("n_workers", n_workers, least=1, integer=True)
+    table_rows("initial", initial, n_workers)
 
     def init(params: optax.Params) -> AverageWorkersState:
         state = gradient_table(whole("n_workers", n_workers)).init(params)
         # optax.tree.map_params calls init with a placeholder that has no leaves.
         if initial is not None and jax.tree.leaves(params):
+            like("initial", initial, state.gradient_rows, "the table")
             rows = map_unmasked(_initial_rows, state.gradient_rows, initial)
             state = GradientTableState(gradient_rows=rows)
         return AverageWorkersState(worker_gradients=state)
@@ -81,20 +89,20 @@ def average_workers(
     def update(
         updates: optax.Updates, state: AverageWorkersState, *, worker: ArrayLike
     ) -> tuple[optax.Updates, AverageWorkersState]:
+        fitting(state.worker_gradients, jnp.asarray(worker), updates, "updates")
         table = put_gradient(state.worker_gradients, worker, updates)
         mean = jax.tree.map(
             lambda row, leaf: row.astype(jnp.result_type(leaf)), mean_row(table), updates
         )
         return mean, AverageWorkersState(worker_gradients=table)
 
-    return transformation(init, update)
+    return transformation(init, update, n_workers=_table_length)
+
+
+def _table_length(state: AverageWorkersState) -> int | None:
+    rows = jax.tree.leaves(state.worker_gradients)
+    return rows[0].shape[0] if rows else None
 
 
 def _initial_rows(rows: jax.Array, given: Any) -> jax.Array:
-    given = jnp.array(given, rows.dtype)
-    if given.shape != rows.shape:
-        raise ValueError(
-            f"initial must have leaves of shape [n_workers, ...], here {rows.shape}, "
-            f"got {given.shape}"
-        )
-    return given
+    return jnp.array(given, rows.dtype)

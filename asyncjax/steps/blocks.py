@@ -16,7 +16,10 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole
+from asyncjax.buffers.arguments import numbers
+from asyncjax.checks import one_key, whole
+from asyncjax.steps.arguments import invalid, optimizer
+from asyncjax.steps.delays import scalar_integer
 from asyncjax.steps.transformation import transformation
 
 _DRAW = 0x626C6F63  # sets the draw of a block apart from other uses of a job's key
@@ -36,18 +39,18 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
         A tree like `params` of NumPy int32 arrays with values 0 .. m - 1.
 
     Raises:
-        TypeError: If `n_blocks` is not an integer.
+        TypeError: If `params` is not made of arrays, or `n_blocks` is not an integer.
         ValueError: If it is below 1 or above d.
 
     Example:
         >>> block_labels({"b": np.zeros(1), "w": np.zeros((2, 2))}, 2)["w"].tolist()
         [[0, 0], [1, 1]]
     """
-    leaves, structure = jax.tree.flatten(params)
+    leaves, structure = jax.tree.flatten(numbers("params", params))
     shapes = [np.shape(leaf) for leaf in leaves]
     sizes = [int(np.prod(shape)) for shape in shapes]
     if n_blocks is None:
-        numbers = np.repeat(np.arange(len(leaves)), sizes)
+        owners = np.repeat(np.arange(len(leaves)), sizes)
     else:
         n_blocks = whole("n_blocks", n_blocks)
         if leaves and n_blocks > sum(sizes):
@@ -55,8 +58,8 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
                 f"n_blocks must be at most the number of parameters, {sum(sizes)}, got {n_blocks}"
             )
         pieces = [len(piece) for piece in np.array_split(np.arange(sum(sizes)), n_blocks)]
-        numbers = np.repeat(np.arange(n_blocks), pieces)
-    cut = np.split(numbers.astype(np.int32), np.cumsum(sizes)[:-1])
+        owners = np.repeat(np.arange(n_blocks), pieces)
+    cut = np.split(owners.astype(np.int32), np.cumsum(sizes)[:-1])
     labels = [part.reshape(shape) for part, shape in zip(cut, shapes, strict=False)]
     return jax.tree.unflatten(structure, labels)
 
@@ -78,6 +81,7 @@ class BlockState(NamedTuple):
 
     last_block: jax.Array  # int32[], the block of the last update; -1 before the first
     block_inner_state: optax.OptState  # of the inner transformation
+    invalid_extras: jax.Array  # int32[], traced blocks out of range so far
 
 
 def update_block(
@@ -96,8 +100,11 @@ def update_block(
         A transformation whose updates are exact zeros outside the block.
 
     Raises:
-        TypeError: If `n_blocks` is not an integer.
-        ValueError: If `n_blocks` is below 1, or in `update` if it exceeds the number of parameters.
+        TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
+            `block` is not.
+        ValueError: If `n_blocks` is below 1; in `update`, if it exceeds the number of parameters,
+            or `block` is out of range. A traced block out of range moves nothing, and is counted in
+            `invalid_extras`.
 
     Note:
         The inner state is one for all blocks: moments of adam decay for blocks that are not
@@ -115,10 +122,11 @@ def update_block(
     """
     if n_blocks is not None:
         n_blocks = whole("n_blocks", n_blocks)
-    wrapped = optax.with_extra_args_support(inner)
+    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
 
     def init(params: optax.Params) -> BlockState:
-        return BlockState(jnp.full((), -1, jnp.int32), wrapped.init(params))
+        none, zero = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
+        return BlockState(none, wrapped.init(params), zero)
 
     def update(
         updates: optax.Updates,
@@ -128,13 +136,16 @@ def update_block(
         block: ArrayLike,
         **extra: Any,
     ) -> tuple[optax.Updates, BlockState]:
-        block = jnp.asarray(block).astype(jnp.int32)
+        count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
+        found = invalid("block", block, count or None)
+        block = scalar_integer("block", block)
         labels = block_labels(updates, n_blocks)
         alone = _only(updates, labels, block)
         moved, inner_state = wrapped.update(
             alone, state.block_inner_state, params, block=block, **extra
         )
-        return _only(moved, labels, block), BlockState(block, inner_state)
+        invalid_extras = state.invalid_extras + found
+        return _only(moved, labels, block), BlockState(block, inner_state, invalid_extras)
 
     return transformation(init, update)
 
@@ -155,7 +166,8 @@ def random_block(
         A transformation whose updates are exact zeros outside the block.
 
     Raises:
-        TypeError: If `n_blocks` is not an integer.
+        TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
+            `key` is not one typed key.
         ValueError: If `n_blocks` is below 1, or in `update` if it exceeds the number of parameters.
 
     Example:
@@ -180,7 +192,7 @@ def random_block(
         key: jax.Array,
         **extra: Any,
     ) -> tuple[optax.Updates, optax.OptState]:
-        extra["block"] = draw_block(key, n_blocks)
+        extra["block"] = draw_block(one_key("key", key), n_blocks)
         return chosen.update(updates, state, params, key=key, **extra)
 
     return transformation(chosen.init, update)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.steps.arguments import delay_weight, number
 from asyncjax.steps.delay_functions import DelayWeight, polynomial_delay
 from asyncjax.steps.delays import late
 from asyncjax.steps.scaling import scale_tree, wide_dtype
@@ -26,14 +26,17 @@ def clip_by_delay(
     Every `update` needs the extra `delay`.
 
     Args:
-        max_norm: Largest norm for a delay of 0, at least 0.
+        max_norm: Largest norm for a delay of 0, positive.
         weight: Function of the delay, such as `inverse_delay()`; None: (delay + 1)^-1/2.
 
     Returns:
-        A transformation without state.
+        A transformation whose state only counts invalid delays.
 
     Raises:
-        ValueError: If `max_norm` is negative.
+        TypeError: If `max_norm` is not a number or `weight` not a function; in `update`, if `delay`
+            is not an integer.
+        ValueError: If `max_norm` is not positive, or `weight` does not return one number; in
+            `update`, if `delay` is negative.
 
     Note:
         This library's combination of two usual remedies; it is not taken from a paper.
@@ -46,8 +49,8 @@ def clip_by_delay(
         [6.0, 8.0]
         [3.0, 4.0]
     """
-    within("max_norm", max_norm, least=0, finite=False)
-    weight = polynomial_delay(0.5) if weight is None else weight
+    number("max_norm", max_norm, above=0, finite=False)
+    weight = polynomial_delay(0.5) if weight is None else delay_weight("weight", weight)
 
     def clipped(updates: optax.Updates, *, delay: ArrayLike) -> optax.Updates:
         dtype = wide_dtype(updates)

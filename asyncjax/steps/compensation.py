@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import number
 from asyncjax.steps.scaling import map_unmasked
 from asyncjax.steps.transformation import stateless, transformation
 
@@ -32,7 +33,9 @@ def compensate_delay(strength: ArrayLike = 0.04) -> optax.GradientTransformation
         A transformation without state. Under `optax.masked`, `read_params` may be the full tree.
 
     Raises:
-        ValueError: If `strength` is negative, or if `update` gets no `params`.
+        TypeError: If `strength` is not a number.
+        ValueError: If `strength` is negative; if `update` gets no `params`, or trees that are not
+            like the updates.
 
     Example:
         >>> rule = compensate_delay(0.5)
@@ -44,7 +47,7 @@ def compensate_delay(strength: ArrayLike = 0.04) -> optax.GradientTransformation
     Reference:
         Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation".
     """
-    within("strength", strength, least=0)
+    number("strength", strength, least=0)
 
     def correct(grad: ArrayLike, current: ArrayLike, read: ArrayLike) -> jax.Array:
         return _corrected(grad, current, read, jnp.asarray(strength).astype(_wide(grad)))
@@ -52,6 +55,7 @@ def compensate_delay(strength: ArrayLike = 0.04) -> optax.GradientTransformation
     def compensated(
         updates: optax.Updates, *, params: optax.Params, read_params: optax.Params
     ) -> optax.Updates:
+        _fit(updates, params, read_params)
         return map_unmasked(correct, updates, params, read_params)
 
     return stateless(compensated)
@@ -74,13 +78,15 @@ def compensate_delay_adaptively(
     Args:
         strength: Weight of the correction, at least 0; 0 is the identity.
         decay: Of the moving average, in [0, 1).
-        epsilon: Added to the average, positive.
+        epsilon: Added to the average, at least 0.
 
     Returns:
         A transformation whose state has the field `mean_square`.
 
     Raises:
-        ValueError: If an argument is negative, or if `update` gets no `params`.
+        TypeError: If an argument is not a number.
+        ValueError: If an argument is out of range; if `update` gets no `params`, or trees that are
+            not like the parameters.
 
     Example:
         >>> rule = compensate_delay_adaptively(0.5, decay=0.0, epsilon=0.0)
@@ -93,9 +99,9 @@ def compensate_delay_adaptively(
         Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation"
         (DC-ASGD-a).
     """
-    within("strength", strength, least=0)
-    within("decay", decay, least=0)
-    within("epsilon", epsilon, least=0)
+    number("strength", strength, least=0)
+    number("decay", decay, least=0, below=1)
+    number("epsilon", epsilon, least=0)
 
     def init(params: optax.Params) -> CompensateDelayState:
         return CompensateDelayState(
@@ -122,11 +128,19 @@ def compensate_delay_adaptively(
         params: optax.Params,
         read_params: optax.Params,
     ) -> tuple[optax.Updates, CompensateDelayState]:
+        like("updates", updates, state.mean_square, "the parameters that init got")
+        _fit(updates, params, read_params)
         squares = map_unmasked(average, updates, state.mean_square)
         updates = map_unmasked(correct, updates, squares, params, read_params)
         return updates, CompensateDelayState(squares)
 
     return transformation(init, update)
+
+
+def _fit(updates: Any, params: Any, read_params: Any) -> None:
+    """Refuses parameters that are not like the updates."""
+    like("params", params, updates, "the updates")
+    like("read_params", read_params, updates, "the updates")
 
 
 def _corrected(

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.steps.arguments import delay_weight, number
 from asyncjax.steps.delays import late
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import scaled_by, stateless
@@ -58,6 +58,7 @@ def polynomial_delay(exponent: ArrayLike = 0.5) -> DelayWeight:
         A function of a float array of delays.
 
     Raises:
+        TypeError: If `exponent` is not a number.
         ValueError: If `exponent` is negative.
 
     Example:
@@ -67,7 +68,7 @@ def polynomial_delay(exponent: ArrayLike = 0.5) -> DelayWeight:
     Reference:
         Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
-    within("exponent", exponent, least=0)
+    number("exponent", exponent, least=0)
     return lambda late: (late + 1) ** -jnp.asarray(exponent, late.dtype)
 
 
@@ -82,6 +83,7 @@ def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
         A function of a float array of delays.
 
     Raises:
+        TypeError: If an argument is not a number.
         ValueError: If a number is negative.
 
     Example:
@@ -91,8 +93,8 @@ def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
     Reference:
         Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
-    within("slope", slope, least=0)
-    within("grace", grace, least=0, finite=False)
+    number("slope", slope, least=0)
+    number("grace", grace, least=0, finite=False)
 
     def weight(late: jax.Array) -> jax.Array:
         excess = jnp.maximum(0, late - jnp.asarray(grace, late.dtype))
@@ -121,7 +123,7 @@ def concurrency_delay(n_workers: ArrayLike) -> DelayWeight:
     Reference:
         Mishchenko, Bach, Even, Woodworth 2022, arXiv 2206.07638.
     """
-    within("n_workers", n_workers, least=1, integer=True)
+    number("n_workers", n_workers, least=1, integer=True)
 
     def weight(late: jax.Array) -> jax.Array:
         workers = jnp.asarray(n_workers, late.dtype)
@@ -140,15 +142,17 @@ def scale_by_delay(
     Args:
         weight: Function of the delay (a float scalar, at least 0) that returns a factor, such as
             `polynomial_delay(0.5)` or a lambda of your own.
-        step_size: Base step eta, at least 0.
+        step_size: Base step eta, positive.
 
     Returns:
         A transformation whose state has the field `last_step_size`, so that `proximal` can follow
         it and `as_schedule` can turn it into a learning rate.
 
     Raises:
-        TypeError: If `weight` is not a function.
-        ValueError: If `step_size` is negative.
+        TypeError: If `weight` is not a function of one argument or `step_size` not a number; in
+            `update`, if `delay` is not an integer.
+        ValueError: If `weight` does not return one number or `step_size` is not positive; in
+            `update`, if `delay` is negative.
 
     Example:
         The rule c / (delay + b), which no choice of c and b makes safe:
@@ -158,10 +162,14 @@ def scale_by_delay(
         >>> print(f"{update:.1f}")
         0.1
     """
-    if not callable(weight):
-        raise TypeError(f"weight must be a function of the delay, got {weight!r}")
-    within("step_size", step_size, least=0)
+    delay_weight("weight", weight)
+    number("step_size", step_size, above=0)
+    return _scaled_by_delay(weight, step_size)
 
+
+def _scaled_by_delay(
+    weight: DelayWeight, step_size: ArrayLike
+) -> optax.GradientTransformationExtraArgs:
     def step(dtype: Any, *, delay: ArrayLike) -> jax.Array:
         factor = jnp.asarray(weight(late(delay, dtype))).astype(dtype)
         return jnp.asarray(step_size).astype(dtype) * factor
@@ -193,10 +201,12 @@ def scale_by_staleness(
         n_workers: The n of "concurrency", at least 1; required there.
 
     Returns:
-        A transformation without state.
+        A transformation whose state only counts invalid delays.
 
     Raises:
-        ValueError: If `kind` is unknown, or a number is out of range.
+        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
+        ValueError: If `kind` is unknown, or a number is out of range; in `update`, if `delay` is
+            negative.
 
     Example:
         >>> rule = scale_by_staleness("polynomial", exponent=0.5)
@@ -217,7 +227,7 @@ def scale_by_staleness(
         weights["concurrency"] = concurrency_delay(n_workers)
     elif kind == "concurrency":
         raise ValueError("n_workers must be given for kind 'concurrency', got None")
-    if kind not in weights:
+    if not isinstance(kind, str) or kind not in weights:
         kinds = "'inverse', 'polynomial', 'hinge', 'concurrency'"
         raise ValueError(f"kind must be one of {kinds}, got {kind!r}")
     weight = weights[kind]
@@ -238,14 +248,16 @@ def scale_by_concurrency_bound(
 
     Args:
         step_size: eta, the step for ordinary delays.
-        concurrency: Number of gradients computed at the same time; delays up to it are ordinary.
-        smoothness: L, the Lipschitz constant of the gradient.
+        concurrency: Number of gradients computed at the same time, at least 1; delays up to it are
+            ordinary.
+        smoothness: L, the Lipschitz constant of the gradient, positive.
 
     Returns:
         A transformation whose state has the field `last_step_size`.
 
     Raises:
-        ValueError: If an argument is negative.
+        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
+        ValueError: If an argument is out of range; in `update`, if `delay` is negative.
 
     Example:
         >>> rule = scale_by_concurrency_bound(0.5, concurrency=2, smoothness=1.0)
@@ -259,9 +271,9 @@ def scale_by_concurrency_bound(
     Reference:
         Koloskova, Stich, Jaggi 2022, arXiv 2206.08307.
     """
-    within("step_size", step_size, least=0)
-    within("concurrency", concurrency, least=0, finite=False)
-    within("smoothness", smoothness, least=0)
+    number("step_size", step_size, above=0)
+    number("concurrency", concurrency, least=1, finite=False)
+    number("smoothness", smoothness, above=0)
 
     def step(delay: jax.Array) -> jax.Array:
         dtype = delay.dtype
@@ -270,4 +282,4 @@ def scale_by_concurrency_bound(
         bounded = jnp.minimum(full, 1 / (4 * curvature * jnp.maximum(1, delay)))
         return jnp.where(delay <= jnp.asarray(concurrency).astype(dtype), full, bounded)
 
-    return scale_by_delay(step)
+    return _scaled_by_delay(step, 1.0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 
@@ -14,21 +15,32 @@ def scalar_delay(delay: ArrayLike) -> jax.Array:
         >>> int(scalar_delay(3))
         3
     """
-    delay = jnp.asarray(delay)
-    if delay.ndim:
+    if np.ndim(delay):
         raise ValueError(
             f"delay must be a scalar (for several gradients in one step, the largest of theirs), "
-            f"got shape {delay.shape}"
+            f"got shape {np.shape(delay)}"
         )
-    return delay.astype(jnp.int32)
+    return jnp.asarray(delay).astype(jnp.int32)
+
+
+def scalar_integer(name: str, value: ArrayLike) -> jax.Array:
+    """Returns another extra, such as `block`, as an int32 scalar.
+
+    Example:
+        >>> int(scalar_integer("block", 3))
+        3
+    """
+    if np.ndim(value):
+        raise ValueError(f"{name} must be a scalar, got shape {np.shape(value)}")
+    return jnp.asarray(value).astype(jnp.int32)
 
 
 def late(delay: ArrayLike, dtype: Any) -> jax.Array:
     """Returns the extra `delay` as a scalar of a float dtype that is not negative.
 
     Example:
-        >>> float(late(-1, jnp.float32))
-        0.0
+        >>> float(late(jnp.int32(3), jnp.float32))
+        3.0
     """
     return jnp.maximum(0, scalar_delay(delay)).astype(dtype)
 

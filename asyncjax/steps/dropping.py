@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import number, optimizer
 from asyncjax.steps.delays import scalar_delay
 from asyncjax.steps.scaling import map_unmasked
 from asyncjax.steps.transformation import transformation
@@ -27,6 +28,7 @@ class DropStaleState(NamedTuple):
 
     dropped_gradients: jax.Array  # int32[], gradients dropped so far
     kept_state: optax.OptState  # of the inner transformation; empty for the filter
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def drop_stale(
@@ -48,7 +50,10 @@ def drop_stale(
         A transformation whose state has the field `dropped_gradients`.
 
     Raises:
-        ValueError: If `threshold` is below 1, which would drop everything.
+        TypeError: If `threshold` is not a number or `inner` no transformation; in `update`, if
+            `delay` is not an integer.
+        ValueError: If `threshold` is below 1, which would drop everything; in `update`, if `delay`
+            is negative.
 
     Note:
         Some systems keep a gradient iff delay <= bound; their bound is `threshold - 1`. Around an
@@ -70,7 +75,7 @@ def drop_stale(
     Reference:
         Maranjyan, Tyurin, Richtárik 2025, "Ringmaster ASGD", arXiv 2501.16168.
     """
-    within("threshold", threshold, least=1, finite=False)
+    number("threshold", threshold, least=1, finite=False)
 
     def keeps(*, params: optax.Params | None = None, delay: ArrayLike, **extra: Any) -> jax.Array:
         del params, extra
@@ -95,7 +100,9 @@ def drop_distant(
         A transformation whose state has the field `dropped_gradients`.
 
     Raises:
-        ValueError: If `radius` is negative, or `update` gets no `params`.
+        TypeError: If `radius` is not a number or `inner` no transformation.
+        ValueError: If `radius` is negative; if `update` gets no `params`, or `read_params` that are
+            not like them.
 
     Example:
         >>> rule = drop_distant(1.0)
@@ -111,7 +118,7 @@ def drop_distant(
         Cohen, Daniely, Drori, Koren, Schain 2021, "Asynchronous stochastic optimization robust to
         arbitrary delays" (Picky SGD).
     """
-    within("radius", radius, least=0, finite=False)
+    number("radius", radius, least=0, finite=False)
 
     def gap(leaf: ArrayLike, read: ArrayLike) -> jax.Array:
         wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
@@ -119,6 +126,7 @@ def drop_distant(
 
     def keeps(*, params: optax.Params, read_params: optax.Params, **extra: Any) -> jax.Array:
         del extra
+        like("read_params", read_params, params, "params")
         return jnp.asarray(optax.tree.norm(map_unmasked(gap, params, read_params)) <= radius)
 
     return _filtered(keeps, inner)
@@ -128,7 +136,8 @@ def _filtered(
     keeps: Callable[..., jax.Array], inner: optax.GradientTransformation | None
 ) -> optax.GradientTransformationExtraArgs:
     """The updates of `inner`, or zeros and its old state where `keeps(*, extras)` is false."""
-    wrapped = optax.with_extra_args_support(optax.identity() if inner is None else inner)
+    chosen = optax.identity() if inner is None else optimizer("inner", inner)
+    wrapped = optax.with_extra_args_support(chosen)
 
     def init(params: optax.Params) -> DropStaleState:
         return DropStaleState(
@@ -149,4 +158,4 @@ def _filtered(
         dropped = state.dropped_gradients + jnp.logical_not(keep).astype(jnp.int32)
         return updates, DropStaleState(dropped_gradients=dropped, kept_state=kept_state)
 
-    return transformation(init, update)
+    return transformation(init, update, kind=DropStaleState)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import number
 from asyncjax.steps.delays import late
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
@@ -27,6 +28,7 @@ class FadasState(NamedTuple):
     second_moment: optax.Updates  # tree like the parameters
     largest_second_moment: optax.Updates  # tree like the parameters
     last_step_size: jax.Array  # float[], eta_t of the last update
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def fadas(
@@ -43,18 +45,20 @@ def fadas(
     a trace with `collect=traces.buffered(M)` and `problems.local_steps` for the paper's setting.
 
     Args:
-        learning_rate: eta, at least 0. The bound 1 / delay is absolute: it only bites for a large
+        learning_rate: eta, positive. The bound 1 / delay is absolute: it only bites for a large
             eta.
         delay_threshold: tau_c, longest delay with a full step, at least 0, in updates.
         b1: Decay of the first moment, in [0, 1).
         b2: Decay of the second moment, in [0, 1).
-        epsilon: Added to the root of the second moment, positive.
+        epsilon: Added to the root of the second moment, at least 0.
 
     Returns:
         An optimizer whose state has the field `last_step_size`.
 
     Raises:
-        ValueError: If an argument is negative.
+        TypeError: If an argument is not a number; in `update`, if `delay` is not an integer.
+        ValueError: If an argument is out of range; in `update`, if `delay` is negative or the
+            updates are not like the parameters.
 
     Example:
         >>> optimizer = fadas(0.5, delay_threshold=2, epsilon=0.0)
@@ -70,11 +74,11 @@ def fadas(
         Wang, Wang, Lu, Chen 2024, "FADAS: towards federated adaptive asynchronous optimization",
         arXiv 2407.18365.
     """
-    within("learning_rate", learning_rate, least=0)
-    within("delay_threshold", delay_threshold, least=0, finite=False)
-    within("b1", b1, least=0)
-    within("b2", b2, least=0)
-    within("epsilon", epsilon, least=0)
+    number("learning_rate", learning_rate, above=0)
+    number("delay_threshold", delay_threshold, least=0, finite=False)
+    number("b1", b1, least=0, below=1)
+    number("b2", b2, least=0, below=1)
+    number("epsilon", epsilon, least=0)
 
     def init(params: optax.Params) -> FadasState:
         zeros = optax.tree.zeros_like(params)
@@ -90,6 +94,7 @@ def fadas(
     def update(
         updates: optax.Updates, state: FadasState, *, delay: ArrayLike
     ) -> tuple[optax.Updates, FadasState]:
+        like("updates", updates, state.first_moment, "the parameters that init got")
         dtype = state.last_step_size.dtype
         staleness, full = late(delay, dtype), jnp.asarray(learning_rate).astype(dtype)
         bounded = jnp.minimum(full, 1 / jnp.maximum(1, staleness))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.steps.arguments import number
 from asyncjax.steps.transformation import scaled_by
 
 
@@ -34,7 +34,8 @@ def worst_case(step_size: ArrayLike, max_delay: ArrayLike) -> optax.GradientTran
         A transformation whose state has the field `last_step_size`.
 
     Raises:
-        ValueError: If an argument is negative.
+        TypeError: If an argument is not a number.
+        ValueError: If `step_size` is not positive or `max_delay` negative.
 
     Example:
         >>> rule = worst_case(1.0, max_delay=4)
@@ -58,7 +59,8 @@ def sun(step_size: ArrayLike, max_delay: ArrayLike) -> optax.GradientTransformat
         A transformation whose state has the field `last_step_size`.
 
     Raises:
-        ValueError: If an argument is negative.
+        TypeError: If an argument is not a number.
+        ValueError: If `step_size` is not positive or `max_delay` negative.
 
     Note:
         With `max_delay=0` this is 2 gamma', twice what `scale_by_adaptive_1` could ever take.
@@ -87,8 +89,9 @@ def davis(
     `delay` is ignored.
 
     Args:
-        block_smoothness: L_block, the largest Lipschitz constant of one block's gradient along it.
-        across_smoothness: L_across, of the whole gradient along one block.
+        block_smoothness: L_block, the largest Lipschitz constant of one block's gradient along it,
+            positive.
+        across_smoothness: L_across, of the whole gradient along one block, at least 0.
         n_blocks: m, at least 1.
         max_delay: Longest delay of the run, at least 0, in updates.
         safety: The share h, in (0, 1].
@@ -97,6 +100,7 @@ def davis(
         A transformation whose state has the field `last_step_size`.
 
     Raises:
+        TypeError: If an argument is not a number.
         ValueError: If an argument is out of range.
 
     Note:
@@ -109,11 +113,11 @@ def davis(
         >>> print(f"{update:.1f}")
         2.0
     """
-    within("block_smoothness", block_smoothness, least=0)
-    within("across_smoothness", across_smoothness, least=0)
-    within("n_blocks", n_blocks, least=1)
-    within("max_delay", max_delay, least=0)
-    within("safety", safety, above=0, most=1)
+    number("block_smoothness", block_smoothness, above=0)
+    number("across_smoothness", across_smoothness, least=0)
+    number("n_blocks", n_blocks, least=1)
+    number("max_delay", max_delay, least=0)
+    number("safety", safety, above=0, most=1)
 
     def step(dtype: Any) -> jax.Array:
         own, across, blocks, longest, share = (
@@ -128,8 +132,8 @@ def davis(
 def _offset(
     step_size: ArrayLike, max_delay: ArrayLike, offset: float
 ) -> optax.GradientTransformationExtraArgs:
-    within("step_size", step_size, least=0)
-    within("max_delay", max_delay, least=0)
+    number("step_size", step_size, above=0)
+    number("max_delay", max_delay, least=0)
 
     def step(dtype: Any) -> jax.Array:
         longest = jnp.asarray(max_delay).astype(dtype)

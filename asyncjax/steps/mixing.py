@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import delay_weight, number
 from asyncjax.steps.delay_functions import DelayWeight
 from asyncjax.steps.delays import late
 from asyncjax.steps.scaling import map_unmasked, wide_dtype
@@ -47,8 +48,11 @@ def mix_models(
         A transformation whose state has the field `last_step_size`, the a that was used.
 
     Raises:
-        ValueError: If `mixing` is outside (0, 1], `local_scale` is negative, or `update` gets no
-            `params`.
+        TypeError: If a number is none, or `weight` is not a function; in `update`, if `delay` is
+            not an integer.
+        ValueError: If `mixing` is outside (0, 1], `local_scale` is not positive, or `weight` does
+            not return one number; if `update` gets no `params`, trees that are not like them, or a
+            negative `delay`.
 
     Example:
         >>> from asyncjax.steps import polynomial_delay
@@ -64,9 +68,11 @@ def mix_models(
     Reference:
         Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv 1903.03934.
     """
-    within("mixing", mixing, above=0, most=1)
+    number("mixing", mixing, above=0, most=1)
+    if weight is not None:
+        delay_weight("weight", weight)
     if local_scale is not None:
-        within("local_scale", local_scale, least=0)
+        number("local_scale", local_scale, above=0)
 
     def init(params: optax.Params) -> StepSizeState:
         return StepSizeState(last_step_size=jnp.zeros((), wide_dtype(params)))
@@ -89,6 +95,7 @@ def mix_models(
         worker_params: optax.Params,
     ) -> tuple[optax.Updates, StepSizeState]:
         del updates
+        like("worker_params", worker_params, params, "params")
         return mix(params, worker_params, state, delay)
 
     def update_from_gradient(
@@ -99,6 +106,8 @@ def mix_models(
         delay: ArrayLike,
         read_params: optax.Params,
     ) -> tuple[optax.Updates, StepSizeState]:
+        like("params", params, updates, "the updates")
+        like("read_params", read_params, updates, "the updates")
         scale = jnp.asarray(local_scale).astype(state.last_step_size.dtype)
         model = map_unmasked(partial(_moved, scale), updates, read_params)
         return mix(params, model, state, delay)

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.steps.adaptive import scale_by_adaptive_1
 from asyncjax.steps.aggregation import average_workers
+from asyncjax.steps.arguments import optimizer
 from asyncjax.steps.proximal import Prox, proximal
 from asyncjax.steps.table_age import oldest_delay
 
@@ -31,6 +32,10 @@ def descent(
     Returns:
         A complete optimizer: the sign is flipped. It needs the extras that the rule needs.
 
+    Raises:
+        TypeError: If `rule` is no transformation, or `prox` not a function.
+        ValueError: With `prox`, in `init`, if the state of `rule` has no `last_step_size`.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax.steps import box, sun
@@ -41,7 +46,7 @@ def descent(
         >>> [f"{entry:.2f}" for entry in params + updates]
         ['0.00', '0.30']
     """
-    step = optax.with_extra_args_support(optax.chain(rule, optax.scale(-1.0)))
+    step = optax.with_extra_args_support(optax.chain(optimizer("rule", rule), optax.scale(-1.0)))
     return step if prox is None else proximal(step, prox)
 
 
@@ -68,8 +73,9 @@ def aggregated(
         A complete optimizer whose state has the fields `row_ages` and `last_table_delay`.
 
     Raises:
-        TypeError: If `n_workers` is not an integer.
-        ValueError: If `n_workers` is below 1.
+        TypeError: If `rule` is no transformation, `n_workers` not an integer, or `prox` not a
+            function.
+        ValueError: If `n_workers` is below 1, or `initial` has another leading axis.
 
     Example:
         >>> import jax.numpy as jnp
@@ -84,6 +90,7 @@ def aggregated(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
+    rule = optimizer("rule", rule)
     step = optax.chain(average_workers(n_workers, initial), rule, optax.scale(-1.0))
     return oldest_delay(step if prox is None else proximal(step, prox), n_workers)
 

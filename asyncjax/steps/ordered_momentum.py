@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import number
 from asyncjax.steps.delays import scalar_delay
 from asyncjax.steps.scaling import wide_dtype
 from asyncjax.steps.transformation import transformation
@@ -31,6 +32,7 @@ class OrderedMomentumState(NamedTuple):
 
     momentum: optax.Updates  # u, tree like the parameters
     updates_made: jax.Array  # int32[], t, saturating
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def ordered_momentum(
@@ -45,7 +47,7 @@ def ordered_momentum(
     ordered_momentum(1.0, beta, n))`.
 
     Args:
-        learning_rate: eta, at least 0. As in heavy-ball SGD, a gradient moves the parameters by
+        learning_rate: eta, positive. As in heavy-ball SGD, a gradient moves the parameters by
             eta / (1 - beta) in the end.
         momentum: beta, in [0, 1); 0 is plain SGD.
         n_workers: K, the number of workers, at least 1: how many updates make a bucket.
@@ -54,8 +56,9 @@ def ordered_momentum(
         An optimizer whose state has the fields `momentum` and `updates_made`.
 
     Raises:
-        TypeError: In `update`, if `delay` is missing; if `n_workers` is not an integer.
-        ValueError: If a number is out of range.
+        TypeError: If `n_workers` is not an integer; in `update`, if `delay` is missing or is not.
+        ValueError: If a number is out of range; in `update`, if `delay` is negative or the updates
+            are not like the parameters.
 
     Note:
         The algorithm of the paper is given here from memory; the factors of a late gradient were
@@ -81,9 +84,9 @@ def ordered_momentum(
     Reference:
         Shi, Yang, Li 2024, "Ordered momentum for asynchronous SGD", arXiv 2407.19234.
     """
-    within("learning_rate", learning_rate, least=0)
-    within("momentum", momentum, least=0, below=1)
-    within("n_workers", n_workers, least=1, integer=True)
+    number("learning_rate", learning_rate, above=0)
+    number("momentum", momentum, least=0, below=1)
+    number("n_workers", n_workers, least=1, integer=True)
 
     def init(params: optax.Params) -> OrderedMomentumState:
         return OrderedMomentumState(optax.tree.zeros_like(params), jnp.zeros((), jnp.int32))
@@ -94,6 +97,7 @@ def ordered_momentum(
     def update(
         updates: optax.Updates, state: OrderedMomentumState, *, delay: ArrayLike
     ) -> tuple[optax.Updates, OrderedMomentumState]:
+        like("updates", updates, state.momentum, "the parameters that init got")
         dtype, now = wide_dtype(updates), state.updates_made
         rate, decay = (jnp.asarray(one).astype(dtype) for one in (learning_rate, momentum))
         read = now - jnp.clip(scalar_delay(delay), 0, now)

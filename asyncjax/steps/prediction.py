@@ -15,6 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from asyncjax.buffers.arguments import floating
+from asyncjax.checks import within
+from asyncjax.steps.schedules import tells_step_size
+
 
 class PredictedSteps(NamedTuple):
     """Step sizes of a rule on a sequence of delays, on the host."""
@@ -42,7 +46,10 @@ def predict_steps(
         The step sizes; their sum, and their ratio to another rule's, are the prediction.
 
     Raises:
-        ValueError: If `delay` is not a vector of integers.
+        TypeError: If `rule` is no transformation or needs another extra than `delay`, or `dtype` is
+            no dtype.
+        ValueError: If `delay` is not a vector of integers that are not negative, `rule` does not
+            tell its step size, or `dtype` is not float32 or wider.
 
     Example:
         Even delays of 4, Adaptive 2 against the constant that is safe for a longest delay of 9:
@@ -54,12 +61,14 @@ def predict_steps(
         >>> print(f"{adaptive / fixed:.2f}")
         2.00
     """
+    tells_step_size("rule", rule)
     values = np.asarray(delay)
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise ValueError(
             f"delay must be a vector of integers, got shape {values.shape} of {values.dtype}"
         )
-    kind = jnp.result_type(float) if dtype is None else dtype
+    within("delay", values, least=0, integer=True)
+    kind = jnp.result_type(float) if dtype is None else floating("dtype", dtype)
     state, steps = _run(rule, jnp.asarray(values, jnp.int32), jnp.zeros((), kind))
     found = optax.tree.get_all_with_path(state, "delay_overflows")
     return PredictedSteps(np.asarray(steps), int(sum(int(value) for _, value in found)))

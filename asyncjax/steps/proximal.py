@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.buffers.arguments import like
+from asyncjax.steps.arguments import optimizer, returning
 from asyncjax.steps.transformation import transformation
 
 Prox = Callable[[Any, jax.Array], Any]
@@ -45,8 +47,10 @@ def proximal(
         parameters gives exactly 0 wherever the operator does.
 
     Raises:
+        TypeError: If `inner` is no transformation, or `prox` not a function of two arguments.
         ValueError: In `init`, if the state of `inner` has no or more than one `last_step_size`; in
-            `update`, if `params` is missing.
+            `update`, if `params` is missing or not like the updates, or `prox` returns another
+            tree.
 
     Note:
         The sum of parameters and update may miss a bound of `box` by one rounding error.
@@ -60,7 +64,8 @@ def proximal(
         >>> optax.apply_updates(params, updates).tolist()
         [0.0, 1.5]
     """
-    wrapped = optax.with_extra_args_support(inner)
+    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
+    check_prox(prox)
 
     def init(params: optax.Params) -> ProximalState:
         state = wrapped.init(params)
@@ -77,8 +82,9 @@ def proximal(
     ) -> tuple[optax.Updates, ProximalState]:
         updates, forward_state = wrapped.update(updates, state.forward_state, params, **extra)
         step_size = optax.tree.get(forward_state, "last_step_size")
+        like("params", params, updates, "the updates")
         moved = jax.tree.map(_wide_sum, params, updates)
-        target = prox(moved, step_size)
+        target = like("what prox returns", prox(moved, step_size), params, "the parameters")
         updates = jax.tree.map(
             lambda leaf, update, point: jnp.where(
                 step_size == 0,
@@ -92,6 +98,18 @@ def proximal(
         return updates, ProximalState(forward_state=forward_state)
 
     return transformation(init, update)
+
+
+def check_prox(prox: Any) -> None:
+    """Refuses what cannot be a proximal operator.
+
+    Example:
+        >>> check_prox(3)
+        Traceback (most recent call last):
+        ...
+        TypeError: prox must be a function of (tree, step size), got 3
+    """
+    returning("prox", prox, "a function of (tree, step size)", jnp.zeros(2), jnp.float32(1))
 
 
 def _wide_sum(leaf: ArrayLike, update: ArrayLike) -> jax.Array:

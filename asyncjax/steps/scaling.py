@@ -37,6 +37,8 @@ def scale_tree(updates: optax.Updates, factor: jax.Array) -> optax.Updates:
 
     def scaled(leaf: ArrayLike) -> jax.Array:
         leaf = jnp.asarray(leaf)
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise TypeError(f"updates must be floating-point to be scaled, got {leaf.dtype}")
         return jnp.where(factor == 0, 0, factor * leaf).astype(leaf.dtype)
 
     return jax.tree.map(scaled, updates)

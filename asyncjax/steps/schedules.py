@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.buffers.arguments import floating
 from asyncjax.steps.adaptive import scale_by_adaptive_1, scale_by_adaptive_2
+from asyncjax.steps.arguments import optimizer
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def as_schedule(
         protocol of `optax.schedules.StatefulSchedule`.
 
     Raises:
-        ValueError: If the state of `rule` has no or more than one `last_step_size`.
+        TypeError: If `rule` is no transformation, or `dtype` no dtype.
+        ValueError: If the state of `rule` has no or more than one `last_step_size`, or `dtype` is
+            not float32 or wider.
 
     Note:
         The value has the dtype of the history, so with bfloat16 parameters optax's optimizers
@@ -85,10 +89,23 @@ def as_schedule(
         0.50
         0.05
     """
-    found = len(optax.tree.get_all_with_path(rule.init(jnp.zeros(())), "last_step_size"))
+    tells_step_size("rule", rule)
+    return StepSchedule(rule, None if dtype is None else floating("dtype", dtype))
+
+
+def tells_step_size(name: str, rule: Any) -> None:
+    """Refuses a transformation that does not tell its step size.
+
+    Example:
+        >>> tells_step_size("rule", optax.sgd(0.1))
+        Traceback (most recent call last):
+        ...
+        ValueError: rule must have one field last_step_size in its state, got 0
+    """
+    state = jax.eval_shape(optimizer(name, rule).init, jnp.zeros(()))
+    found = len(optax.tree.get_all_with_path(state, "last_step_size"))
     if found != 1:
-        raise ValueError(f"rule must have one field last_step_size in its state, got {found}")
-    return StepSchedule(rule, dtype)
+        raise ValueError(f"{name} must have one field last_step_size in its state, got {found}")
 
 
 def adaptive_1_schedule(
@@ -113,7 +130,9 @@ def adaptive_1_schedule(
         An object with `init()`, `__call__(state, **extra)` and `update(state, **extra)`.
 
     Raises:
-        ValueError: If `step_size` is negative, `alpha` outside (0, 1] or `max_delay` below 1.
+        TypeError: If an argument is not a number, or `dtype` no dtype.
+        ValueError: If `step_size` is not positive, `alpha` outside (0, 1], `max_delay` below 1, or
+            `dtype` not float32 or wider.
 
     Example:
         >>> schedule = adaptive_1_schedule(0.5, max_delay=64)
@@ -147,7 +166,9 @@ def adaptive_2_schedule(
         An object with `init()`, `__call__(state, **extra)` and `update(state, **extra)`.
 
     Raises:
-        ValueError: If `step_size` is negative or `max_delay` below 1.
+        TypeError: If an argument is not a number, or `dtype` no dtype.
+        ValueError: If `step_size` is not positive, `max_delay` below 1, or `dtype` not float32 or
+            wider.
 
     Example:
         >>> schedule = adaptive_2_schedule(1.0, max_delay=64)

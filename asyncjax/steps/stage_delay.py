@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.steps.arguments import number
 from asyncjax.steps.delays import leaf_delays
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import transformation
@@ -42,8 +42,9 @@ def scale_by_stage_delay(
         A transformation whose state counts the updates.
 
     Raises:
-        TypeError: If `anneal_updates` is not an integer.
-        ValueError: If a number is out of range, or `stage_delay` is not a prefix of the parameters.
+        TypeError: If `anneal_updates` is not an integer, or a delay not a number.
+        ValueError: If a number is out of range; in `init`, if `stage_delay` is not a prefix of the
+            parameters.
 
     Note:
         PipeMare also predicts the weights of the backward pass, which needs a hook in front of the
@@ -63,9 +64,11 @@ def scale_by_stage_delay(
     Reference:
         Yang et al. 2019, "PipeMare: asynchronous pipeline parallel DNN training", arXiv 1910.05124.
     """
+    if not jax.tree.leaves(stage_delay):
+        raise ValueError(f"stage_delay must be a number or a tree of numbers, got {stage_delay!r}")
     for delay in jax.tree.leaves(stage_delay):
-        within("stage_delay", delay, least=0)
-    within("anneal_updates", anneal_updates, least=1, integer=True)
+        number("stage_delay", delay, least=0)
+    number("anneal_updates", anneal_updates, least=1, integer=True)
 
     def init(params: optax.Params) -> StageDelayState:
         leaf_delays(stage_delay, params)

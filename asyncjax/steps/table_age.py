@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.buffers.rows import put_rows
 from asyncjax.checks import whole, within
+from asyncjax.steps.arguments import number, optimizer
 from asyncjax.steps.transformation import transformation
 
 
@@ -26,6 +27,7 @@ class OldestDelayState(NamedTuple):
     row_ages: jax.Array  # int32[n_workers], updates since each row's parameters, at the next update
     last_table_delay: jax.Array  # int32[], tau_k of the last update
     table_state: optax.OptState  # of the inner transformation
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def oldest_delay(
@@ -47,8 +49,11 @@ def oldest_delay(
         A transformation whose state has the fields `row_ages` and `last_table_delay`.
 
     Raises:
-        TypeError: If `n_workers` is not an integer.
-        ValueError: If `n_workers` is below 1.
+        TypeError: If `inner` is no transformation or `n_workers` not an integer; in `update`, if
+            `delay` or `worker` is not.
+        ValueError: If `n_workers` is below 1; in `update`, if `delay` is negative, `worker` out of
+            range (in a vector, -1 is padding), or their shapes differ. A traced value out of range
+            is counted in `invalid_extras`.
 
     Example:
         >>> rule = oldest_delay(optax.sgd(1.0), n_workers=2)
@@ -65,8 +70,8 @@ def oldest_delay(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    within("n_workers", n_workers, least=1, integer=True)
-    wrapped = optax.with_extra_args_support(inner)
+    number("n_workers", n_workers, least=1, integer=True)
+    wrapped = optax.with_extra_args_support(optimizer("inner", inner))
 
     def init(params: optax.Params) -> OldestDelayState:
         return OldestDelayState(
@@ -86,6 +91,11 @@ def oldest_delay(
     ) -> tuple[optax.Updates, OldestDelayState]:
         worker = jnp.asarray(worker)
         age = jnp.maximum(0, jnp.asarray(delay).astype(jnp.int32))
+        if age.shape not in ((), worker.shape):
+            raise ValueError(
+                f"delay must be one, or one for each worker of shape {worker.shape}, got shape"
+                f" {age.shape}"
+            )
         ages = put_rows(state.row_ages, worker, age)
         oldest = jnp.max(ages)
         updates, table_state = wrapped.update(
@@ -97,7 +107,7 @@ def oldest_delay(
             table_state=table_state,
         )
 
-    return transformation(init, update)
+    return transformation(init, update, n_workers=lambda state: state.row_ages.shape[0])
 
 
 def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
@@ -115,7 +125,7 @@ def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
         NumPy int64[K], what the rule inside `piag` gets as `delay`.
 
     Raises:
-        TypeError: If `n_workers` is not an integer.
+        TypeError: If `n_workers` is not an integer, or the arrays are not made of integers.
         ValueError: If the arrays are not two vectors of one length, a worker is out of range or a
             delay is negative.
 
@@ -133,12 +143,9 @@ def table_delays(worker: Any, delay: Any, n_workers: int) -> np.ndarray:
             f"worker and delay must be vectors of one length, got shapes {worker.shape} and "
             f"{delay.shape}"
         )
-    if worker.size and not (worker.min() >= 0 and worker.max() < count):
-        raise ValueError(
-            f"worker must hold integers from 0 to {count - 1}, got {worker.min()} to {worker.max()}"
-        )
-    if delay.size and delay.min() < 0:
-        raise ValueError(f"delay must not be negative, got {delay.min()}")
+    if worker.size:
+        within("worker", worker, least=0, most=count - 1, integer=True)
+        within("delay", delay, least=0, integer=True)
     update = np.arange(worker.size)
     stamp = np.maximum(0, update - delay.astype(np.int64))
     oldest = update.copy()

@@ -7,7 +7,9 @@
 An extra that is needed (`delay`, `worker`, `read_params` and so on, and `params`) is a keyword-only
 argument without default; what a rule does not name is ignored, unless it takes `**extra` to hand it
 on. So a forgotten extra is a TypeError that names it, and `inspect.signature` of the finished
-`update` tells which are needed.
+`update` tells which are needed. Here too a `delay`, `worker` or `time` that is needed is read: a
+concrete one out of range is refused, a traced one is counted in the field `invalid_extras` of the
+state, which a rule need only declare.
 """
 
 import inspect
@@ -19,6 +21,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from asyncjax.buffers.arguments import numbers, of_kind
+from asyncjax.steps.arguments import COUNTED, invalid
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 
 
@@ -26,12 +30,27 @@ class StepSizeState(NamedTuple):
     """State of a rule that remembers nothing but the step size it used last."""
 
     last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
+    # int32[], traced extras out of range so far; None for a rule that needs none
+    invalid_extras: jax.Array | None = None
+
+
+class ExtrasState(NamedTuple):
+    """State of a rule that remembers nothing but how many traced extras were out of range."""
+
+    invalid_extras: jax.Array | None = None  # int32[]
 
 
 def transformation(
-    init: Callable[..., Any], update: Callable[..., Any]
+    init: Callable[..., Any],
+    update: Callable[..., Any],
+    *,
+    kind: type | tuple[type, ...] | None = None,
+    n_workers: Callable[[Any], int | None] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
+
+    `kind` is the class of the state, by default what `update` says that it is; `n_workers(state)`
+    says how many workers there are, where `worker` is needed.
 
     Example:
         >>> def update(updates, state, *, delay):
@@ -43,26 +62,46 @@ def transformation(
     keywords = _keywords(update)
     hands_on = any(one.kind is one.VAR_KEYWORD for one in _parameters(update))
     rule = update.__qualname__.split(".")[0]
+    kind = _state_class(update) if kind is None else kind
+    read = [name for name in COUNTED if name in keywords]
+
+    def started(params: optax.Params) -> Any:
+        state = init(numbers("params", params))
+        counts = read and "invalid_extras" in getattr(state, "_fields", ())
+        return state._replace(invalid_extras=jnp.zeros((), jnp.int32)) if counts else state
 
     def complete(
         updates: optax.Updates, state: Any, params: optax.Params | None = None, **extra: Any
     ) -> tuple[optax.Updates, Any]:
+        numbers("updates", updates)
+        if kind is not None:
+            of_kind("state", state, kind)
         if not hands_on:
             extra = {name: extra[name] for name in keywords if name in extra}
         if "params" in keywords:
             if params is None and keywords["params"].default is inspect.Parameter.empty:
                 raise ValueError(f"params must be given to the update of {rule}, got None")
-            extra["params"] = params
-        return update(updates, state, **extra)
+            extra["params"] = params if params is None else numbers("params", params)
+        n = {"worker": n_workers(state)} if n_workers else {}
+        found = [invalid(name, extra[name], n.get(name)) for name in read if name in extra]
+        updates, new = update(updates, state, **extra)
+        if read and getattr(state, "invalid_extras", None) is not None:
+            new = new._replace(invalid_extras=sum(found, start=state.invalid_extras))
+        return updates, new
 
     shown = [one for name, one in keywords.items() if name != "params"]
     outer = list(inspect.signature(complete).parameters.values())
     complete.__signature__ = inspect.Signature([*outer[:3], *shown, outer[3]])  # pyright: ignore[reportFunctionMemberAccess]
-    return optax.GradientTransformationExtraArgs(init, complete)
+    return optax.GradientTransformationExtraArgs(started, complete)
 
 
-def stateless(change: Callable[..., optax.Updates]) -> optax.GradientTransformationExtraArgs:
-    """Makes a transformation without state of `change(updates, *, extras) -> updates`.
+def stateless(
+    change: Callable[..., optax.Updates], *, n_workers: Callable[[Any], int | None] | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Makes a transformation that remembers nothing of `change(updates, *, extras) -> updates`.
+
+    Its state is empty, or counts the extras out of range if `change` needs such; then an empty one
+    is taken too, and nothing is counted.
 
     Example:
         >>> half = stateless(lambda updates, *, delay: updates / (1.0 + delay))
@@ -71,10 +110,16 @@ def stateless(change: Callable[..., optax.Updates]) -> optax.GradientTransformat
     """
 
     @wraps(change)
-    def update(updates: optax.Updates, state: optax.EmptyState, **extra: Any) -> Any:
+    def update(updates: optax.Updates, state: Any, **extra: Any) -> Any:
         return change(updates, **extra), state
 
-    return transformation(lambda params: optax.EmptyState(), update)
+    counts = bool(set(COUNTED) & set(_keywords(change)))
+
+    def init(params: optax.Params) -> ExtrasState | optax.EmptyState:
+        return ExtrasState() if counts else optax.EmptyState()
+
+    kind = (ExtrasState, optax.EmptyState) if counts else optax.EmptyState
+    return transformation(init, update, kind=kind, n_workers=n_workers)
 
 
 def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExtraArgs:
@@ -100,7 +145,14 @@ def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExt
         size = step(state.last_step_size.dtype, **extra)
         return scale_tree(updates, size), StepSizeState(size)
 
-    return transformation(init, update)
+    return transformation(init, update, kind=StepSizeState)
+
+
+def _state_class(update: Callable[..., Any]) -> type | None:
+    """The class of state that an update says it takes; None if it does not say."""
+    said = [one.annotation for one in _parameters(update) if one.name == "state"]
+    is_class = said and isinstance(said[0], type) and said[0] not in (Any, inspect.Parameter.empty)
+    return said[0] if is_class else None
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -17,6 +17,8 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
+from asyncjax.steps.arguments import number
+from asyncjax.steps.delays import scalar_integer
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 from asyncjax.steps.transformation import stateless, transformation
 
@@ -34,10 +36,12 @@ def scale_by_worker_time(
         times: [n], mean time of one job of each worker, in any unit; positive and finite.
 
     Returns:
-        A transformation without state.
+        A transformation whose state only counts invalid workers.
 
     Raises:
-        ValueError: If `times` is not one positive number a worker.
+        TypeError: If `times` is not made of numbers; in `update`, if `worker` is not an integer.
+        ValueError: If `times` is not one positive number a worker; in `update`, if `worker` is out
+            of range.
 
     Note:
         The largest factor is max(times) / mean(times): the largest stable step shrinks by it.
@@ -51,16 +55,16 @@ def scale_by_worker_time(
     Reference:
         Rescaled asynchronous SGD, 2026, arXiv 2605.13434 (abstract).
     """
+    within("times", times, above=0)
     known = times if isinstance(times, jax.Array) else np.asarray(times, np.float64)
     if known.ndim != 1 or not known.size:
         raise ValueError(f"times must be one number a worker, got shape {known.shape}")
-    within("times", known, above=0)
 
     def scaled(updates: optax.Updates, *, worker: ArrayLike) -> optax.Updates:
         own = jnp.asarray(known, wide_dtype(updates))
-        return scale_tree(updates, own[jnp.asarray(worker)] / jnp.mean(own))
+        return scale_tree(updates, own[scalar_integer("worker", worker)] / jnp.mean(own))
 
-    return stateless(scaled)
+    return stateless(scaled, n_workers=lambda state: known.shape[0])
 
 
 class MeasuredTimeState(NamedTuple):
@@ -69,6 +73,7 @@ class MeasuredTimeState(NamedTuple):
     # float[n], time of each worker's last delivery, time units; 0: none yet
     last_delivery: jax.Array
     deliveries: jax.Array  # int32[n], how many each worker has made
+    invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
 def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraArgs:
@@ -85,8 +90,10 @@ def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraA
         A transformation whose state has the fields `last_delivery` and `deliveries`.
 
     Raises:
-        TypeError: If `n_workers` is not an integer.
-        ValueError: If `n_workers` is below 1.
+        TypeError: If `n_workers` is not an integer; in `update`, if `worker` is not, or `time` is
+            not a number.
+        ValueError: If `n_workers` is below 1; in `update`, if `worker` is out of range, or `time`
+            negative or not finite.
 
     Note:
         Only for pure dispatch, where workers are never idle, with time counted from the start. In
@@ -107,7 +114,7 @@ def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraA
         Rescaled asynchronous SGD, 2026, arXiv 2605.13434 (abstract); the estimate is this
         library's.
     """
-    within("n_workers", n_workers, least=1, integer=True)
+    number("n_workers", n_workers, least=1, integer=True)
 
     def init(params: optax.Params) -> MeasuredTimeState:
         count = whole("n_workers", n_workers)
@@ -119,7 +126,7 @@ def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraA
     def update(
         updates: optax.Updates, state: MeasuredTimeState, *, worker: ArrayLike, time: ArrayLike
     ) -> tuple[optax.Updates, MeasuredTimeState]:
-        worker = jnp.asarray(worker)
+        worker = scalar_integer("worker", worker)
         now = jnp.asarray(time).astype(state.last_delivery.dtype)
         last = state.last_delivery.at[worker].set(now)
         count = state.deliveries.at[worker].add(1)
@@ -128,4 +135,4 @@ def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraA
         factor = jnp.where(mean > 0, own[worker] / jnp.where(mean > 0, mean, 1), 1)
         return scale_tree(updates, factor), MeasuredTimeState(last, count)
 
-    return transformation(init, update)
+    return transformation(init, update, n_workers=lambda state: state.deliveries.shape[0])

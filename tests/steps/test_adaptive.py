@@ -145,8 +145,8 @@ def test_zero_steps_enter_the_history_as_updates():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"step_size": -0.1}, "step_size must be at least 0 and finite, got -0.1"),
-        ({"step_size": float("nan")}, "step_size must be at least 0 and finite, got nan"),
+        ({"step_size": -0.1}, "step_size must be positive and finite, got -0.1"),
+        ({"step_size": float("nan")}, "step_size must be positive and finite, got nan"),
         ({"step_size": 1.0, "alpha": 0.0}, r"alpha must be in \(0, 1\], got 0.0"),
         ({"step_size": 1.0, "alpha": np.float32(1.5)}, r"alpha must be in \(0, 1\], got 1.5"),
         ({"step_size": 1.0, "max_delay": 0}, r"max_delay must be an integer .*at least 1, got 0"),
@@ -163,7 +163,7 @@ def test_arguments_are_checked(arguments, message):
 
 
 def test_concrete_jax_arrays_are_checked_and_traced_ones_pass():
-    with pytest.raises(ValueError, match="step_size must be at least 0 and finite, got -1"):
+    with pytest.raises(ValueError, match="step_size must be positive and finite, got -1"):
         steps.scale_by_adaptive_1(jnp.float32(-1.0))
     with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\], got 7"):
         steps.scale_by_adaptive_1(1.0, jnp.float32(7.0))

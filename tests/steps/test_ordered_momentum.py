@@ -178,7 +178,7 @@ def test_a_delay_longer_than_the_run_reads_the_first_model():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-0.1, 0.5, 2), "learning_rate must be at least 0 and finite, got -0.1"),
+        ((-0.1, 0.5, 2), "learning_rate must be positive and finite, got -0.1"),
         ((0.1, 1.0, 2), r"momentum must be in \[0, 1\), got 1.0"),
         ((0.1, -0.5, 2), r"momentum must be in \[0, 1\), got -0.5"),
         ((0.1, 0.5, 0), "n_workers must be an integer of at least 1, got 0"),
