@@ -8,7 +8,8 @@ positions in the shard:
 
 and `without_replacement` to the beginning of a random permutation of :math:`0, \dots, m - 1`.
 
-A rule of your own is any hashable function `(size, capacity, job, key) -> (positions, valid)`.
+A rule of your own is any hashable function `(size, capacity, job, key) -> (positions, valid)`; it
+is traced once when a problem is made with it, to check what it returns.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import checks
+from asyncjax.problems.problem import check_function
+from asyncjax.problems.shards import Shards
 
 Rows = tuple[jax.Array, jax.Array]  # positions int32[b], valid bool[b]
 _LAST, _PACKED = np.uint32(0xFFFFFFFF), 4096
@@ -110,6 +113,51 @@ class WithoutReplacement:
         return positions, (numbers < count) & (numbers < size)
 
 
+def check_batch(batch: Any, shards: Shards) -> None:
+    """Refuses what is no batch rule, and a batch of more rows than the largest shard.
+
+    Example:
+        >>> check_batch(cyclic(3), Shards(np.array([[0, 1]]), np.array([2])))
+        Traceback (most recent call last):
+        ...
+        ValueError: batch must take at most 2 rows, those of the largest shard, got Cyclic(size=3)
+    """
+    if not callable(batch):
+        raise TypeError(
+            f"batch must be a rule such as whole(), cyclic(16) or uniform(16), got {batch!r}"
+        )
+    try:
+        hash(batch)
+    except TypeError as error:
+        raise TypeError(
+            f"batch must be hashable, so that compilations can be shared, got {batch!r}"
+        ) from error
+    largest = int(shards.size.max())
+    if isinstance(batch, Cyclic | Uniform | WithoutReplacement):
+        if batch.size > largest:
+            raise ValueError(
+                f"batch must take at most {largest} rows, those of the largest shard, got {batch}"
+            )
+    elif not isinstance(batch, Whole):
+        _check_own(batch, shards.rows.shape[1])
+
+
+def _check_own(batch: Any, capacity: int) -> None:
+    """Refuses a person's own rule that does not return positions and which of them count."""
+    form = "(size, capacity, job, key) -> (positions int[b], valid bool[b])"
+    check_function("batch", batch, form, 4)
+    number, key = jax.ShapeDtypeStruct((), jnp.int32), jax.eval_shape(jax.random.key, 0)
+    found = jax.eval_shape(
+        lambda size, job, key: batch(size, capacity, job, key), number, number, key
+    )
+    parts = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
+    shapes = [getattr(part, "shape", ()) for part in parts]
+    kinds = [getattr(getattr(part, "dtype", None), "kind", "") for part in parts]
+    fits = shapes[0] == shapes[1] and len(shapes[0]) == 1
+    if not (fits and kinds[0] in ("i", "u") and kinds[1] == "b"):
+        raise TypeError(f"batch must be a function {form}, got one that returns {found}")
+
+
 def whole() -> Whole:
     """Returns the rule that takes every row of the shard: the exact gradient of f_i.
 
@@ -135,7 +183,8 @@ def cyclic(size: int) -> Cyclic:
     .. math:: (jB + r) \bmod m, \qquad r = 0, \dots, B - 1
 
     Args:
-        size: B, rows in a job, at least 1; more than the shard has means rows repeat.
+        size: B, rows in a job, at least 1 and at most those of the largest shard; in a shard of
+            fewer rows they repeat.
 
     Returns:
         The rule, a function of the job number alone.
@@ -150,14 +199,14 @@ def cyclic(size: int) -> Cyclic:
         >>> problems.cyclic(2)(3, 4, 1, jax.random.key(0))[0].tolist()
         [2, 0]
     """
-    return Cyclic(checks.whole("batch size", size))
+    return Cyclic(checks.whole("size", size))
 
 
 def uniform(size: int) -> Uniform:
     """Returns the rule that draws `size` rows of the shard with replacement, from the job's key.
 
     Args:
-        size: Rows in a job, at least 1.
+        size: Rows in a job, at least 1 and at most those of the largest shard.
 
     Returns:
         The rule: an unbiased estimate of the gradient of f_i.
@@ -173,14 +222,15 @@ def uniform(size: int) -> Uniform:
         >>> positions.shape, bool((positions < 3).all()), bool(valid.all())
         ((4,), True, True)
     """
-    return Uniform(checks.whole("batch size", size))
+    return Uniform(checks.whole("size", size))
 
 
 def without_replacement(size: int) -> WithoutReplacement:
     r"""Returns the rule that draws `size` different rows of the shard, from the job's key.
 
     Args:
-        size: Rows in a job, at least 1; of a smaller shard all rows.
+        size: Rows in a job, at least 1 and at most those of the largest shard; of a smaller shard
+            all rows.
 
     Returns:
         The rule: an unbiased estimate of the gradient of f_i, of less variance than
@@ -197,4 +247,4 @@ def without_replacement(size: int) -> WithoutReplacement:
         >>> sorted(positions.tolist()), valid.tolist()
         ([0, 1, 2], [True, True, True])
     """
-    return WithoutReplacement(checks.whole("batch size", size))
+    return WithoutReplacement(checks.whole("size", size))

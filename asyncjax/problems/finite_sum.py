@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.problems.batches import Batch, Whole
+from asyncjax.problems.batches import Batch, Whole, check_batch
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.shards import Shards, check_shards, contiguous
 
@@ -162,10 +162,7 @@ def finite_sum(
         shards = contiguous(n_rows, n_workers)
     shards = check_shards(shards, n_rows, n_workers)
     batch = Whole() if batch is None else batch
-    if not callable(batch):
-        raise TypeError(
-            f"batch must be a rule such as whole(), cyclic(16) or uniform(16), got {batch!r}"
-        )
+    check_batch(batch, shards)
     return Problem(
         params=params,
         data=Samples(

@@ -171,9 +171,9 @@ def from_gradient(
         >>> float(loss), float(grads), problem.objective(3.0)
         (1.0, 2.0, 9.0)
     """
-    _check_function("gradient", gradient, "(params, worker, job, key) -> (loss, grads)", 4)
+    check_function("gradient", gradient, "(params, worker, job, key) -> (loss, grads)", 4)
     if objective is not None:
-        _check_function("objective", objective, "params -> scalar, or None", 1)
+        check_function("objective", objective, "params -> scalar, or None", 1)
     if n_workers is not None:
         n_workers = whole("n_workers", n_workers)
     params = _floating_leaves(params)
@@ -210,7 +210,7 @@ def _floating_leaves(params: PyTree) -> PyTree:
     return params
 
 
-def _check_function(name: str, function: Any, form: str, n_arguments: int) -> None:
+def check_function(name: str, function: Any, form: str, n_arguments: int) -> None:
     """Refuses what cannot be called with so many arguments."""
     if not callable(function):
         raise TypeError(f"{name} must be a function {form}, got {function!r}")

@@ -15,6 +15,9 @@ import jax
 import numpy as np
 
 from asyncjax.checks import one_key, real, whole
+from asyncjax.problems.arrays import as_array, is_traced
+
+_MOST_ROWS = 2**31 - 1  # row numbers are int32
 
 
 class Shards(NamedTuple):
@@ -83,7 +86,7 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
     rows of a label are cut into consecutive runs, one for each worker that holds it.
 
     Args:
-        labels: [rows], any values that can be sorted.
+        labels: [rows], numbers (no NaN) or texts.
         n_workers: At least 1, at most the number of rows.
         classes_per_worker: C, or None.
 
@@ -103,7 +106,7 @@ def by_label(labels: Any, n_workers: int, *, classes_per_worker: int | None = No
         [[1, 0], [3, 2]]
     """
     labels = _label_array(labels)
-    _, n_workers = _counts(labels.size, n_workers)
+    n_workers = _counts(labels.size, n_workers)[1]
     if classes_per_worker is None:
         return _padded(np.array_split(np.argsort(labels, kind="stable"), n_workers))
     held = whole("classes_per_worker", classes_per_worker)
@@ -148,7 +151,7 @@ def dirichlet(
     with fewer than `minimum` rows then takes the last rows of whoever has most.
 
     Args:
-        labels: [rows], any values that can be sorted.
+        labels: [rows], numbers (no NaN) or texts.
         n_workers: At least 1, at most the number of rows.
         concentration: alpha, positive and finite.
         key: A typed key.
@@ -188,6 +191,8 @@ def dirichlet(
     classes = np.unique(labels)
     alpha = np.full(n_workers, concentration, np.float32)
     shares = np.asarray(jax.random.dirichlet(share_key, alpha, (classes.size,)))
+    if not np.isfinite(shares).all():
+        raise ValueError(f"concentration must be neither tiny nor huge, got {concentration}")
     shuffled = np.asarray(jax.random.permutation(row_key, n_rows))
     parts: list[list[int]] = [[] for _ in range(n_workers)]
     for label, share in zip(classes, shares, strict=True):
@@ -223,7 +228,9 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int | None = None) -> S
     """Returns the shards as int32 NumPy arrays, all row numbers within the data."""
     if not (isinstance(shards, tuple) and len(shards) == 2):
         raise TypeError(f"shards must be Shards(rows, size), got {type(shards).__name__}")
-    rows, size = (np.asarray(part) for part in shards)
+    if any(is_traced(part) for part in shards):
+        raise TypeError("shards must be concrete, since they are checked on the host, got traced")
+    rows, size = (np.asarray(as_array("shards", part)) for part in shards)
     if not (np.issubdtype(rows.dtype, np.integer) and np.issubdtype(size.dtype, np.integer)):
         raise TypeError(f"shards must hold integers, got {rows.dtype} and {size.dtype}")
     if rows.ndim != 2 or size.shape != rows.shape[:1] or rows.size == 0:
@@ -246,7 +253,7 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int | None = None) -> S
 
 def _counts(n_rows: Any, n_workers: Any) -> tuple[int, int]:
     """Returns both counts, checked."""
-    n_rows = whole("n_rows", n_rows)
+    n_rows = whole("n_rows", n_rows, most=_MOST_ROWS)
     n_workers = whole("n_workers", n_workers)
     if n_workers > n_rows:
         raise ValueError(
@@ -258,9 +265,16 @@ def _counts(n_rows: Any, n_workers: Any) -> tuple[int, int]:
 
 def _label_array(labels: Any) -> np.ndarray:
     """Returns the labels on the host."""
-    array = np.asarray(labels)
+    array = as_array("labels", labels)
+    if is_traced(array):
+        raise TypeError("labels must be concrete, since shards are made on the host, got traced")
+    array = np.asarray(array)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"labels must be a 1-D array, not empty, got shape {array.shape}")
+    if array.dtype.kind not in "biufSU":
+        raise TypeError(f"labels must be numbers or texts, got dtype {array.dtype}")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(f"labels must not be NaN, got one at index {np.isnan(array).argmax()}")
     return array
 
 

@@ -72,9 +72,9 @@ def test_mini_batches_average_to_the_whole_gradient():
 
 @pytest.mark.parametrize("make", [problems.cyclic, problems.uniform])
 def test_rules_refuse(make):
-    with pytest.raises(ValueError, match="batch size must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match="size must be an integer of at least 1, got 0"):
         make(0)
-    with pytest.raises(TypeError, match="batch size must be an integer"):
+    with pytest.raises(TypeError, match="size must be an integer"):
         make(1.5)
 
 

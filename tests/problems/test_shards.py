@@ -114,7 +114,7 @@ def test_more_workers_than_rows(name):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: problems.contiguous(0, 1), ValueError, "n_rows must be an integer of"),
+        (lambda: problems.contiguous(0, 1), ValueError, "n_rows must be an integer in 1 .."),
         (lambda: problems.iid(4, 2, key=0), TypeError, "typed key"),
         (lambda: problems.iid(4, 2, key=jax.random.split(KEY)), TypeError, "one typed key"),
         (lambda: problems.by_label(np.ones((2, 2)), 2), ValueError, "labels must be a 1-D"),

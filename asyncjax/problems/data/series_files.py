@@ -17,16 +17,24 @@ Lines that start with `#` are comments. Everything is read on the host.
 """
 
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.problems.data.sources import each_line, parsed
+from asyncjax.problems.data.sources import (
+    each_line,
+    parsed,
+    plain_integer,
+    plain_number,
+    shown,
+)
 
+_COMMENT = re.compile(rb"\A\s*#.*", re.DOTALL)
 _DATE = "%Y-%m-%d %H-%M-%S"
-_WHOLE = ("a whole number", int)
+_WHOLE = ("a whole number of at most 18 digits", plain_integer)
 _SWITCH = ("true or false", lambda text: ("false", "true").index(text.lower()) == 1)
 # what a text must be, and what reads it
 _HEAD = {
@@ -66,9 +74,11 @@ def tsf(path: str | os.PathLike[str]) -> SeriesFile:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a line is not of this format, a value is missing where the head says that
-            none is, lengths differ where it says they do not, or there are no series; it names
-            the line.
+        OSError: If it is a folder or a device, or cannot be read.
+        TypeError: If `path` is no path.
+        ValueError: If the file is over 4 GiB, damaged or not in UTF-8, a line is not of this
+            format, a value is missing where the head says that none is, lengths differ where it
+            says they do not, or there are no series; it names the line.
 
     Example:
         >>> import pathlib, tempfile
@@ -98,7 +108,7 @@ def tsf(path: str | os.PathLike[str]) -> SeriesFile:
         rows.append(_row(line, types, head))
         _check_length(rows, head)
 
-    each_line(path, read)
+    each_line(path, read, _COMMENT)
     if not rows:
         what = "a series after @data" if "data" in head else "a line @data"
         raise ValueError(f"{path} must have {what}, got none")
@@ -128,10 +138,10 @@ def _head_line(line: str, head: dict[str, Any], types: dict[str, str]) -> None:
         if len(words) != 3 or words[2].lower() not in _ATTRIBUTES:
             raise ValueError(
                 f"an attribute must be '@attribute name type' with type string, numeric or date, "
-                f"got {line!r}"
+                f"got {shown(line)}"
             )
         if words[1] in types:
-            raise ValueError(f"an attribute must be named once, got {words[1]!r} again")
+            raise ValueError(f"an attribute must be named once, got {shown(words[1])} again")
         types[words[1]] = words[2].lower()
         return
     if name not in _HEAD:
@@ -140,8 +150,12 @@ def _head_line(line: str, head: dict[str, Any], types: dict[str, str]) -> None:
             f"@equallength or @data, got {line[:40]!r}"
         )
     if len(words) != 2:
-        raise ValueError(f"@{name} must have one value, got {line!r}")
+        raise ValueError(f"@{name} must have one value, got {shown(line)}")
+    if name in head:
+        raise ValueError(f"@{name} must come once, got it again")
     head[name] = _entry(f"@{name}", words[1], _HEAD[name])
+    if name == "horizon" and head[name] < 1:
+        raise ValueError(f"@horizon must be at least 1, got {head[name]}")
 
 
 def _entry(name: str, text: str, kind: tuple[str, Callable[[str], Any]]) -> Any:
@@ -172,9 +186,9 @@ def _value(text: str, head: dict[str, Any]) -> float:
         if not head.get("missing", False):
             raise ValueError("a value must not be missing without '@missing true', got '?'")
         return float("nan")
-    number = parsed(float, text, "a value must be a number or ?")
+    number = parsed(plain_number, text, "a value must be a number or ?")
     if not np.isfinite(number):
-        raise ValueError(f"a value must be finite, got {text!r}")
+        raise ValueError(f"a value must be finite, got {shown(text)}")
     return number
 
 

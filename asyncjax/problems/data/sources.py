@@ -1,12 +1,14 @@
 """Where data lie: files, packed or not, and installed packages that carry them.
 
-Files ending in `.gz` or `.bz2` are unpacked on the way. Nothing of a package is imported.
+Files ending in `.gz` or `.bz2` are unpacked on the way, to at most 4 GiB (`MOST_BYTES`). Nothing of
+a package is imported, and nothing is downloaded.
 """
 
 import bz2
 import gzip
-import io
 import os
+import re
+import stat
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,26 +17,92 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+MOST_BYTES = 2**32  # of a file once it is unpacked
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_PIECE = 2**20  # bytes unpacked at once
 
-def contents(path: Any) -> bytes:
-    """Returns the bytes of a file, unpacked by the ending of its name."""
-    data = Path(path).read_bytes()
-    opener = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(os.fspath(path))[1])
-    if opener is None:
-        return data
+
+def as_path(name: str, value: Any) -> Path:
+    """Returns a path of this machine; `name` is the argument's."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} must be a text or a pathlib.Path, got {shown(value)}")
+    text = os.fspath(value)
+    if not text or "\0" in text:
+        raise ValueError(f"{name} must be a place on this machine, got {shown(text)}")
+    if _ADDRESS.match(text):
+        raise ValueError(
+            f"{name} must be a place on this machine, since nothing is downloaded, "
+            f"got {shown(text)}"
+        )
+    return Path(text)
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it stands in a message, at most 80 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def contents(path: Any, name: str = "path") -> bytes:
+    """Returns the bytes of a file, unpacked by the ending of its name; `name` is the argument's."""
+    place = as_path(name, path)
     try:
-        with opener(io.BytesIO(data), "rb") as packed:
-            return packed.read()
+        mode = os.stat(place).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device"
+            raise IsADirectoryError(f"{name} must be a file, got {kind}: {str(place)!r}")
+        opener = {".gz": gzip.open, ".bz2": bz2.open}.get(place.suffix)
+        if opener is None:
+            with open(place, "rb") as file:
+                return _read(place, file)
+    except OSError as error:
+        if error.errno is None:  # told already
+            raise
+        words = f"{name} must be a file that can be read ({error.strerror})"
+        raise OSError(error.errno, words, str(place)) from error
+    try:
+        with opener(place, "rb") as packed:
+            return _read(place, packed)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} must be a whole packed file, got: {error}") from error
+        raise ValueError(f"{place} must be a whole packed file, got: {error}") from error
 
 
-def each_line(path: Any, read: Callable[[str], None]) -> None:
-    """Hands every line of a text to `read`; a ValueError of it names the file and the line."""
-    text = contents(path).decode("utf-8", errors="replace")
-    for number, line in enumerate(text.split("\n"), 1):
+def _read(place: Path, file: Any) -> bytes:
+    """Returns all bytes of an open file, if they are not too many."""
+    pieces, size = [], 0
+    while piece := file.read(_PIECE):
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise ValueError(f"{place} must have at most {MOST_BYTES} bytes unpacked, got more")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def text_of(path: Any, name: str = "path") -> str:
+    """Returns the text of a file in UTF-8; an error names the file and the line."""
+    data = contents(path, name)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise ValueError(
+            f"{path}, line {line}: the text must be in UTF-8, got the byte 0x{byte:02x}"
+        ) from error
+
+
+def each_line(path: Any, read: Callable[[str], None], comment: re.Pattern[bytes]) -> None:
+    """Hands every line of a text to `read`; a ValueError of it names the file and the line.
+
+    Comments are cut off before the line is read as UTF-8.
+    """
+    for number, line in enumerate(contents(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
-            read(line)
+            read(comment.sub(b"", line).decode("utf-8"))
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise ValueError(
+                f"{path}, line {number}: the text must be in UTF-8, got the byte 0x{byte:02x}"
+            ) from error
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
 
@@ -44,13 +112,27 @@ def parsed(parse: Callable[[str], T], text: str, words: str) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise ValueError(f"{words}, got {text!r}") from error
+        raise ValueError(f"{words}, got {shown(text)}") from error
+
+
+def plain_number(text: str) -> float:
+    """Returns the number of a text in ASCII without underscores, as data files have them."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
+def plain_integer(text: str) -> int:
+    """Returns the integer of a text of at most 18 characters in ASCII without underscores."""
+    if not text.isascii() or "_" in text or len(text) > 18:
+        raise ValueError(text)
+    return int(text)
 
 
 def packed_or_not(folder: Any, name: str, hint: str = "") -> Path:
     """Returns the file of a folder, packed or not; `hint` ends the message if there is none."""
     for ending in ("", ".gz", ".bz2"):
-        path = Path(folder) / f"{name}{ending}"
+        path = as_path("folder", folder) / f"{name}{ending}"
         if path.exists():
             return path
     raise FileNotFoundError(f"folder must hold {name}, packed or not, got {str(folder)!r}{hint}")

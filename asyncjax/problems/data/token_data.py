@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import real, whole
-from asyncjax.problems.data.sources import contents, packed_or_not
+from asyncjax.checks import real, whole, within
+from asyncjax.problems.arrays import as_array
+from asyncjax.problems.data.sources import packed_or_not, text_of
 from asyncjax.problems.data.text_data import plays, several, speeches
 
 UNKNOWN, END = "<unk>", "<eos>"
@@ -38,7 +39,8 @@ def windows(tokens: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
     .. math:: a_{rt} = w_{rT + t}, \qquad b_{rt} = w_{rT + t + 1}, \qquad 0 \le t < T
 
     Args:
-        tokens: int[tokens], at least `length + 1`; what fills no row at the end is left out.
+        tokens: int[tokens], 0 .. 2^31 - 1, at least `length + 1` of them; what fills no row at
+            the end is left out.
         length: T, tokens in a row, at least 1.
 
     Returns:
@@ -47,7 +49,7 @@ def windows(tokens: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         TypeError: If tokens are no integers, or `length` is none.
-        ValueError: If tokens have not one axis or are too few, or `length` is below 1.
+        ValueError: If tokens have not one axis, are too few or negative, or `length` is below 1.
 
     Example:
         >>> from asyncjax import problems
@@ -56,9 +58,10 @@ def windows(tokens: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
         ([[5, 6], [7, 8]], [[6, 7], [8, 9]])
     """
     length = whole("length", length)
-    tokens = np.asarray(tokens)
+    tokens = np.asarray(as_array("tokens", tokens))
     if not np.issubdtype(tokens.dtype, np.integer):
         raise TypeError(f"tokens must be integers, got dtype {tokens.dtype}")
+    within("tokens", tokens, least=0, most=2**31 - 1, integer=True)
     if tokens.ndim != 1 or tokens.size <= length:
         raise ValueError(
             f"tokens must be a stream of at least length + 1 = {length + 1}, "
@@ -164,8 +167,9 @@ def wikitext(folder: str | os.PathLike[str], *, n_words: int | None = None) -> C
 
     Raises:
         FileNotFoundError: If a file is missing.
-        TypeError: If `n_words` is no integer.
-        ValueError: If `n_words` is below 2, or the training file holds no word.
+        TypeError: If `n_words` is no integer, or `folder` no path.
+        ValueError: If `n_words` is below 2, the training file holds no word, or a file is damaged,
+            no text in UTF-8, or over 4 GiB; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -184,7 +188,7 @@ def wikitext(folder: str | os.PathLike[str], *, n_words: int | None = None) -> C
         n_words = whole("n_words", n_words, 2)
     parts = []
     for name in ("train", "valid", "test"):
-        text = contents(packed_or_not(folder, f"wiki.{name}.tokens")).decode("utf-8")
+        text = text_of(packed_or_not(folder, f"wiki.{name}.tokens"))
         lines = text.removesuffix("\n").split("\n") if text else []
         parts.append([word for line in lines for word in (*line.split(), END)])
     if not set(parts[0]) - {UNKNOWN, END}:
@@ -200,8 +204,9 @@ def _shakespeare(
 ) -> Corpus:
     """Returns the corpus of the plays, each speech split into tokens."""
     test_share = real("test_share", test_share, above=0, below=1)
+    wanted = None if genres is None else several("genres", genres)
     texts = plays()
-    chosen = list(texts) if genres is None else list(several("genres", genres))
+    chosen = list(texts) if wanted is None else wanted
     if not chosen or not set(chosen) <= set(texts):
         raise ValueError(f"genres must be some of {', '.join(texts)}, got {chosen}")
     train: list[str] = []

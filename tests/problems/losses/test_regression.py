@@ -101,7 +101,7 @@ def test_labels_of_zero_and_one_are_converted():
 
 @pytest.mark.parametrize("label", [1, 0, -1, True])
 def test_labels_of_one_class_are_refused(label):
-    with pytest.raises(ValueError, match="labels must be -1 and .*both of them, got only"):
+    with pytest.raises(ValueError, match=r"labels must be -1 and .*both of them, got only"):
         problems.logistic(ROWS, np.full(48, label), n_workers=6)
 
 
