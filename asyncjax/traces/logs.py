@@ -1,47 +1,64 @@
 """Traces from logs of real runs.
 
-What is needed is the delay of every gradient, in the order in which they were applied.
+What is needed is the delay of every gradient, in the order in which they were applied, and, where
+an update takes several, the version that each was applied at:
 
-read_version_k = k - delay_k,     version_k = k,     one update an arrival
+    read_version_k = version_k - delay_k,     version_k = k where every gradient makes an update
 """
 
 from typing import Any
 
 import numpy as np
+from jax.core import Tracer
 
 from asyncjax.checks import whole
 from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.trace_columns import LARGEST
 from asyncjax.traces.validation import validate
 
 
 def from_delays(
-    delay: Any, *, worker: Any = None, time: Any = None, n_workers: int | None = None
+    delay: Any,
+    *,
+    worker: Any = None,
+    time: Any = None,
+    n_workers: int | None = None,
+    version: Any = None,
 ) -> EventTrace:
-    """Makes the trace of a run from the delays of its gradients, one update a gradient.
+    """Makes the trace of a run from the delays of its gradients.
 
-    This is how a log of one's own run enters: let the server keep a counter of its writes, and
+    This is how a log of one's own run enters: let the server keep a counter of its updates, and
     write down, for every gradient, (worker, read_version, version): the counter when the worker
-    read the model and when its gradient was applied. Sorted by version, `delay = version -
-    read_version`.
+    read the model and when its gradient was applied, before the update that it is part of. In the
+    order in which they were applied, `delay = version - read_version`.
+
+    Without `version` every gradient makes an update of its own. The delays do not say whether that
+    is so: of a server that collects several gradients for an update (FedBuff, Rennala), give
+    `version` too. Then the gradients with one version make one update, each with an equal share of
+    it, right after the last of them; so leave out those that no update has taken when the log ends.
 
     Args:
-        delay: int[K], delay of update k = 0, 1, ..., in updates, 0 to k.
+        delay: int[K], delay of gradient k = 0, 1, ..., in updates: 0 to k, or to `version[k]`.
         worker: int[K], who computed it, from 0; None: worker 0 all.
-        time: float[K], when it was applied, not decreasing, time units; None: k + 1.
+        time: float[K], when it was applied, at least 0, not decreasing, time units; None: k + 1.
         n_workers: Number of workers; None: one more than the largest index.
+        version: int[K], number of updates before the one that takes gradient k: begins with 0 and
+            goes on by 0 or 1. None: k.
 
     Returns:
         A valid trace without `start`; jobs are numbered by worker, in the order of arrival.
 
     Raises:
-        TypeError: `n_workers` is no integer.
+        TypeError: `n_workers` is no integer, or a column is traced.
         ValueError: A column is empty, of another shape or not of numbers of its kind; a delay is
-            outside 0..k, a worker is negative or not below `n_workers`, or time decreases; names
-            the first bad place.
+            out of range, a worker is negative or not below `n_workers`, a version is skipped or
+            falls, time is negative or decreases, each update takes equally many gradients but the
+            last fewer; names the first bad place.
 
     Note:
         A worker's rows need not have been read in the order in which they arrive; for PIAG give the
-        true workers, since its table has a row for each.
+        true workers, since its table has a row for each. Gradients that were thrown away are not
+        part of a log.
 
     Example:
         >>> import numpy as np
@@ -53,41 +70,64 @@ def from_delays(
         >>> traces.from_delays([0, 3])
         Traceback (most recent call last):
         ValueError: delay of update 1 is 3; allowed are 0..1: none is older than version 0
+
+        A server that takes two gradients for an update:
+
+        >>> trace = traces.from_delays([0, 0, 1, 0], version=[0, 0, 1, 1])
+        >>> trace.steps, trace.weight
+        (array([False,  True, False,  True]), array([0.5, 0.5, 0.5, 0.5], dtype=float32))
     """
     delays = _integers("delay", delay)
-    count = len(delays)
-    workers = np.zeros(count, np.int32) if worker is None else _integers("worker", worker)
-    times = np.arange(1.0, count + 1) if time is None else np.asarray(time)
-    for name, column in (("worker", workers), ("time", times)):
-        if column.shape != (count,):
-            raise ValueError(
-                f"{name} must have shape ({count},), one entry an update as in delay, got"
-                f" {column.shape}"
-            )
-    if times.dtype.kind not in "iuf":
-        raise ValueError(f"time must be numbers, got dtype {times.dtype}")
+    shape = delays.shape
+    workers = np.zeros(shape, np.int64) if worker is None else _integers("worker", worker, shape)
+    times = np.arange(1.0, len(delays) + 1) if time is None else _times(time, shape)
     if n_workers is not None:
-        n_workers = whole("n_workers", n_workers)
-    update = np.arange(count)
-    bad = np.flatnonzero((delays < 0) | (delays > update))
+        n_workers = whole("n_workers", n_workers, 1, LARGEST)
+    if version is None:
+        versions, of = np.arange(len(delays)), "update"
+    else:
+        versions, of = _integers("version", version, shape), "gradient"
+        _check_versions(versions)
+    bad = np.flatnonzero((delays < 0) | (delays > versions))
     if bad.size:
         k = int(bad[0])
         raise ValueError(
-            f"delay of update {k} is {delays[k]}; allowed are 0..{k}: none is older than version 0"
+            f"delay of {of} {k} is {delays[k]}; allowed are 0..{versions[k]}: none is older than"
+            " version 0"
         )
     workers = workers.astype(np.int32)
     trace = EventTrace(
         time=times.astype(np.float64),
         worker=workers,
         job=_jobs(workers),
-        read_version=(update - delays).astype(np.int32),
-        version=update.astype(np.int32),
-        used=np.ones(count, bool),
-        steps=np.ones(count, bool),
-        weight=np.ones(count, np.float32),
+        read_version=(versions - delays).astype(np.int32),
+        version=versions.astype(np.int32),
+        used=np.ones(shape, bool),
+        steps=np.append(versions[1:] > versions[:-1], True),
+        weight=(1.0 / np.bincount(versions)[versions]).astype(np.float32),
     )
     validate(trace._replace(n_workers=n_workers))
     return trace._replace(n_workers=int(workers.max()) + 1 if n_workers is None else n_workers)
+
+
+def _check_versions(version: np.ndarray) -> None:
+    """Refuses versions that do not begin with 0, fall, leave one out, or end within an update."""
+    goes = np.diff(version, prepend=0)
+    wrong = (goes < 0) | (goes > 1)
+    wrong[0] = version[0] != 0
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        allowed = f"are {version[k - 1]} and {version[k - 1] + 1}" if k else "is 0"
+        raise ValueError(
+            f"version of gradient {k} is {version[k]}; allowed {allowed}: versions begin with 0 and"
+            " go on by 0 or 1, since every update takes a gradient"
+        )
+    *taken, last = np.bincount(version).tolist()
+    if len(taken) > 1 and min(taken) == max(taken) > last:
+        raise ValueError(
+            f"version {version[-1]} has fewer gradients, {last}, than each before it, {taken[0]}:"
+            " leave out those that no update has taken when the log ends"
+        )
 
 
 def _jobs(worker: np.ndarray) -> np.ndarray:
@@ -99,12 +139,42 @@ def _jobs(worker: np.ndarray) -> np.ndarray:
     return job
 
 
-def _integers(name: str, values: Any) -> np.ndarray:
-    column = np.asarray(values)
+def _array(name: str, values: Any) -> np.ndarray:
+    if isinstance(values, Tracer):
+        raise TypeError(f"{name} must be known on the host, outside jit and vmap, got {values!r}")
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a list of numbers: {error}") from error
+
+
+def _times(values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    column = _array("time", values)
+    _check_shape("time", column, shape)
+    if column.dtype.kind not in "iuf":
+        raise ValueError(f"time must be numbers, got dtype {column.dtype}")
+    return column
+
+
+def _integers(name: str, values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    column = _array(name, values)
+    if shape is not None:
+        _check_shape(name, column, shape)
     if column.ndim != 1 or not column.size:
         raise ValueError(
             f"{name} must be a list of integers, at least one, got shape {column.shape}"
         )
     if column.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, got dtype {column.dtype}")
+    if column.max() > LARGEST or column.min() < -LARGEST:
+        raise ValueError(
+            f"{name} must be integers of 32 bits, got {column.min()} to {column.max()}"
+        )
     return column.astype(np.int64)
+
+
+def _check_shape(name: str, column: np.ndarray, shape: tuple[int, ...]) -> None:
+    if column.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}, one entry an update as in delay, got {column.shape}"
+        )

@@ -1,11 +1,13 @@
 """Traces on disk: one npz file, bitwise, without pickle."""
 
 import os
+from typing import Any
 
 import numpy as np
 
 from asyncjax.storage import load_arrays, save_arrays
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs, Reuse
+from asyncjax.traces.validation import validate
 
 _PARTS = {"open_jobs": OpenJobs, "cancelled": CancelledJobs, "reuse": Reuse}
 
@@ -14,8 +16,14 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
     """Writes a trace; a file that is there already is replaced only when the new one is complete.
 
     Args:
-        path: File name, used as it is (`.npz` is customary).
-        trace: The trace.
+        path: File name, used as it is (`.npz` is customary); its folder must exist.
+        trace: A valid trace.
+
+    Raises:
+        TypeError: `trace` is no EventTrace, or `path` no path.
+        ValueError: `trace` is not valid, as `validate` says; nothing is written.
+        FileNotFoundError: The folder does not exist.
+        OSError: The file cannot be written, or `path` is a folder.
 
     Example:
         >>> import tempfile, pathlib
@@ -27,7 +35,7 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
         True
     """
     arrays = {}
-    for name, value in trace._asdict().items():
+    for name, value in validate(trace)._asdict().items():
         if name in _PARTS and value is not None:
             arrays.update(
                 {f"{name}.{field}": np.asarray(part) for field, part in value._asdict().items()}
@@ -38,7 +46,7 @@ def save(path: str | os.PathLike[str], trace: EventTrace) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> EventTrace:
-    """Reads a trace written by `save`.
+    """Reads a trace written by `save`, and checks it.
 
     Args:
         path: File name.
@@ -47,23 +55,48 @@ def load(path: str | os.PathLike[str]) -> EventTrace:
         The trace, every array with the dtype and bits that were saved.
 
     Raises:
-        ValueError: The file lacks a field of a trace; names it.
+        TypeError: `path` is no path.
+        ValueError: The file is no npz archive or damaged, a field of a trace is missing or one is
+            there that traces do not have, or the trace is not valid; names the path and the field.
         FileNotFoundError: There is no such file.
+        OSError: `path` is a folder, or cannot be read.
 
     Example:
         See `save`.
     """
     arrays = load_arrays(path)
-    fields: dict[str, object] = {}
+    try:
+        return validate(_from_arrays(arrays))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"path {os.fspath(path)!r} is not a trace: {error}") from error
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> EventTrace:
+    """The trace of arrays by name; every one must belong to it."""
+    fields: dict[str, Any] = {}
     for name in EventTrace._fields:
         if name in _PARTS:
-            part = _PARTS[name]
-            if f"{name}.{part._fields[0]}" in arrays:
-                fields[name] = part(*(arrays[f"{name}.{field}"] for field in part._fields))
-        elif name in arrays:
-            fields[name] = int(arrays[name]) if name == "n_workers" else arrays[name]
-        elif name not in EventTrace._field_defaults:
-            raise ValueError(
-                f"path {os.fspath(path)!r} is not a trace: the field {name!r} is missing"
-            )
-    return EventTrace(**fields)  # type: ignore[arg-type]
+            columns = [f"{name}.{field}" for field in _PARTS[name]._fields]
+            if any(column in arrays for column in columns):
+                fields[name] = _PARTS[name](*(_taken(arrays, column) for column in columns))
+        elif name == "n_workers" and name in arrays:
+            fields[name] = _one_integer(_taken(arrays, name))
+        elif name in arrays or name not in EventTrace._field_defaults:
+            fields[name] = _taken(arrays, name)
+    if arrays:
+        raise ValueError(f"the field {min(arrays)!r} is unknown, a trace has none of this name")
+    return EventTrace(**fields)
+
+
+def _taken(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in arrays:
+        raise ValueError(f"the field {name!r} is missing")
+    return arrays.pop(name)
+
+
+def _one_integer(value: np.ndarray) -> int:
+    if value.shape or value.dtype.kind not in "iu":
+        raise ValueError(
+            f"n_workers must be one integer, got shape {value.shape} and dtype {value.dtype}"
+        )
+    return int(value)

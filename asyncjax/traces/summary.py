@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.traces.event_trace import EventTrace, worker_count
+from asyncjax.traces.validation import validate
 
 
 class Summary(NamedTuple):
@@ -25,7 +26,7 @@ class Summary(NamedTuple):
     # int64[C], updates since each open job's read version; empty if not recorded
     open_ages: np.ndarray
     concurrency: int  # open jobs at the end; 0 where every round ends with none
-    utilisation: float  # busy time / (n * time); NaN if starts were not recorded
+    utilisation: float  # busy time / (n * time); NaN if no starts, or no time
 
 
 def summarize(trace: EventTrace) -> Summary:
@@ -37,11 +38,15 @@ def summarize(trace: EventTrace) -> Summary:
         sum(delay) + sum(open_ages) = updates * (concurrency - 1).
 
     Args:
-        trace: A trace.
+        trace: A valid trace.
 
     Returns:
-        The figures. A worker is busy from the start of a job to its arrival or cancellation; open
-        jobs count until the last arrival.
+        The figures. A worker is busy from the start of a job to its arrival or cancellation, but no
+        longer than to the last arrival; open jobs count until then.
+
+    Raises:
+        TypeError: `trace` is no EventTrace.
+        ValueError: It is not valid, as `validate` says.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -52,6 +57,11 @@ def summarize(trace: EventTrace) -> Summary:
         >>> int(summary.delay_mean * 12 + summary.open_ages.sum())
         24
     """
+    return figures(validate(trace))
+
+
+def figures(trace: EventTrace) -> Summary:
+    """What `summarize` gives, of a trace that is known to be valid."""
     n, end, delay = worker_count(trace), float(trace.time[-1]), np.asarray(trace.delay)
     updates, ages = trace.n_updates, np.zeros(0, np.int64)
     if trace.open_jobs is not None:
@@ -71,7 +81,7 @@ def summarize(trace: EventTrace) -> Summary:
         delay_histogram=np.bincount(delay),
         open_ages=ages,
         concurrency=len(ages),
-        utilisation=float(busy_time(trace).sum() / (n * end)),
+        utilisation=float(busy_time(trace).sum() / (n * end)) if end > 0 else float("nan"),
     )
 
 
@@ -79,7 +89,7 @@ def busy_time(trace: EventTrace) -> np.ndarray:
     """Time each worker has spent on jobs up to the last arrival.
 
     Args:
-        trace: A trace.
+        trace: A valid trace.
 
     Returns:
         float64[n], time units; NaN if the trace does not record starts.
@@ -93,11 +103,12 @@ def busy_time(trace: EventTrace) -> np.ndarray:
     if trace.start is None:
         return np.full(n, np.nan)
     busy = np.bincount(trace.worker, trace.time - trace.start, minlength=n)
+    # What a run without an update did after its last one does not count: see `StalledError`.
     if trace.cancelled is not None and len(trace.cancelled.worker):
-        busy += np.bincount(
-            trace.cancelled.worker, trace.cancelled.time - trace.cancelled.start, minlength=n
-        )
+        worker, begin, stop = trace.cancelled
+        busy += np.bincount(worker, np.minimum(stop, end) - np.minimum(begin, end), minlength=n)
     if trace.open_jobs is not None and len(trace.open_jobs.worker):
-        running = np.where(np.isnan(trace.open_jobs.start), end, trace.open_jobs.start)
+        start = trace.open_jobs.start
+        running = np.where(np.isnan(start), end, np.minimum(start, end))
         busy += np.bincount(trace.open_jobs.worker, end - running, minlength=n)
     return busy

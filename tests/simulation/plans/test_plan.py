@@ -181,6 +181,7 @@ def test_a_trace_without_updates_is_refused():
         steps=np.zeros(60, bool),
         version=np.zeros(60, np.int32),
         read_version=np.zeros(60, np.int32),
+        open_jobs=None,
     )
     with pytest.raises(ValueError, match="makes no update"):
         simulation.plan(idle)

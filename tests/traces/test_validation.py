@@ -1,0 +1,272 @@
+"""`validate`: every trace that is made passes; what it cannot know; what it costs."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks, simulation, traces
+from asyncjax.traces.registry import REGISTRY
+from tests.traces import damage
+from tests.traces.damage import (
+    FRESH,
+    KEPT,
+    LOG,
+    RING,
+    ROUNDS,
+    SECOND,
+    STOPPED,
+    TABLE,
+    changed,
+    of_one_instant,
+    put,
+    swapped,
+    without,
+)
+
+PAIRS = traces.asynchronous(
+    clocks.constant([1.0, 1.0, 1.0]), n_updates=5, collect=traces.buffered(3)
+)
+
+# What a trace does not say twice: how to damage it, and why nobody can know.
+UNKNOWN = {
+    "a used weight doubled": (
+        lambda: put(FRESH, "weight", KEPT, 1.0),
+        "a rule may weigh as it likes; one that weighs by delay is no mean",
+    ),
+    "a used weight of 0 or below": (
+        lambda: put(FRESH, "weight", KEPT, -0.5),
+        "a factor by staleness may be 0, one of a rule of one's own negative",
+    ),
+    "the second reuse row of an arrival doubled": (
+        lambda: put(TABLE, "reuse.weight", SECOND, 2.0),
+        "only the first weight stands in two places",
+    ),
+    "reuse that lasts longer": (
+        lambda: put(RING, "reuse.last", 1, 5),
+        "ringleader averages several gradients of one worker, so that their rows may overlap",
+    ),
+    "a row of a table that outlasts its worker's next gradient": (
+        lambda: put(TABLE, "reuse.last", -1, 11)._replace(n_workers=4),
+        "as above: nothing says that the rule was a table",
+    ),
+    "an older read": (
+        lambda: put(FRESH, "read_version", -1, 0),
+        "a job may have waited in a queue, or its worker kept its model",
+    ),
+    "two arrivals of one instant swapped": (
+        lambda: swapped(PAIRS, *of_one_instant(PAIRS)),
+        "the server may have served them in this order",
+    ),
+    "all times doubled": (
+        lambda: changed(LOG, "time", lambda c: 2 * c),
+        "times have no unit",
+    ),
+    "times moved back, after the starts": (
+        lambda: changed(FRESH, "time", lambda c: c - 0.5),
+        "a worker may rest between two jobs, as one does whose queue is empty",
+    ),
+    "another worker, in a log": (
+        lambda: put(put(LOG, "worker", 5, 1), "job", 5, 2),
+        "a log has no starts; nothing else tells who delivered",
+    ),
+    "a row less, in a log of several gradients an update": (
+        lambda: without(
+            traces.from_delays([0, 0, 0, 1, 1, 0], version=[0, 0, 0, 1, 1, 1], worker=range(6)), 1
+        ),
+        "an update may take any number of gradients",
+    ),
+    "the last arrival of a worker less, which made no step": (
+        lambda: without(FRESH, np.flatnonzero(FRESH.worker == 3)[-1]),
+        "its worker may have rested until it began its open job",
+    ),
+    "a row of a round less": (
+        lambda: without(ROUNDS, 0),
+        "the number of answers that are awaited may change, and a worker may get no work",
+    ),
+    "the last cancelled job less": (
+        lambda: without(STOPPED, -1, "cancelled"),
+        "its worker may have rested until it began its open job",
+    ),
+    "an open job less": (
+        lambda: without(FRESH, 0, "open_jobs"),
+        "how many jobs are open is not written elsewhere, and a worker may have none",
+    ),
+    "no open jobs": (lambda: FRESH._replace(open_jobs=None), "they may be left out"),
+    "no starts": (lambda: FRESH._replace(start=None), "they may be left out"),
+    "more workers": (lambda: FRESH._replace(n_workers=9), "some may never be heard"),
+    "an open job that starts after the end": (
+        lambda: put(FRESH, "open_jobs.start", 0, 99.0),
+        "the open jobs of a StalledError are those of the moment when the run ended",
+    ),
+    "cancelled after the end, open jobs too": (
+        lambda: put(put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, 99.0),
+        "a run that stalled went on after its last update",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_nobody_can_know_is_still_a_trace(name):
+    """It could have happened, so it is planned and counted without trouble."""
+    damaged, reason = UNKNOWN[name]
+    trace = traces.validate(damaged())
+    assert reason
+    assert simulation.plan(trace).n_updates == trace.n_updates
+    assert not traces.summarize(trace).utilisation > 1 + 1e-12
+
+
+def made(seed):
+    """A trace by rules drawn at random, from workers that are slow, crash, leave or lose jobs."""
+    rng = np.random.default_rng(seed)
+    n, b = int(rng.choice([1, 2, 3, 5])), int(rng.integers(1, 5))
+    spans = rng.exponential(size=(n, 40)) + 0.01
+    clock = clocks.recorded(np.ceil(spans / 0.5) if rng.random() < 0.5 else spans)
+    leave = np.where(rng.random(n) < 0.5, rng.integers(8, 40, n), np.inf)
+    clock = (
+        clock,
+        clocks.losing(clock, 0.2),
+        clocks.present(clock, leave=leave),
+        clocks.powered(clock, rng.integers(1, 16, (n, 6)) / 4, rng.choice([0.5, 1, 2], (n, 6))),
+    )[rng.integers(4)]
+    collect = (
+        traces.immediately(),
+        traces.wait_for(b),
+        traces.buffered(b, staleness=lambda delay: delay < 2),
+        traces.fresh(b),
+        traces.fresh(b, cancel=True),
+        traces.fresher_than(b, cancel=True),
+        traces.fresher_than_quantile(0.7),
+        traces.per_worker(1.2),
+        traces.table(max_age=b + 1),
+        traces.ringleader(refresh=bool(b % 2)),
+    )[rng.integers(10)]
+    dispatch = (traces.to_deliverer(), traces.uniformly(), traces.shuffled())[rng.integers(3)]
+    timeouts = (None, None, 2.5, np.where(np.arange(n) == 0, np.inf, 2.5))
+    try:
+        return traces.asynchronous(
+            clock,
+            n_updates=int(rng.integers(1, 30)),
+            collect=collect,
+            dispatch=dispatch,
+            read=("assignment", "start")[rng.integers(2)],
+            concurrency=(None, None, 1, 4, 8)[rng.integers(5)],
+            gate=(None, None, traces.lead_at_most(1))[rng.integers(3)],
+            timeout=timeouts[rng.integers(4)],
+            key=jax.random.key(seed),
+        )
+    except traces.StalledError as error:
+        return error.trace
+    except ValueError:
+        return None  # such rules do not go together
+
+
+def check_sound(trace):
+    assert traces.validate(trace) is trace
+    utilisation = traces.summarize(trace).utilisation
+    assert 0 <= utilisation <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 400), marks=pytest.mark.slow)])
+def test_what_is_made_is_valid(seeds):
+    found = [trace for trace in map(made, seeds) if trace is not None]
+    assert len(found) > len(seeds) // 2
+    for trace in found:
+        check_sound(trace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_rule_of_the_registry_makes_valid_traces(name):
+    rng = np.random.default_rng(1)
+    for seed in range(4):
+        spans = rng.exponential(size=(5, 30)) + 0.01
+        clock = clocks.recorded(np.ceil(spans) if seed % 2 else spans)
+        check_sound(REGISTRY[name](clock, n_updates=40, key=jax.random.key(seed)))
+
+
+def anywhere(trace, rng):
+    """A trace with one number changed at random, somewhere."""
+    columns = [name for name in trace._fields[:9] if getattr(trace, name) is not None]
+    for part in ("open_jobs", "cancelled", "reuse"):
+        if getattr(trace, part) is not None and len(getattr(trace, part)[0]):
+            columns += [f"{part}.{column}" for column in getattr(trace, part)._fields]
+    field = columns[rng.integers(len(columns))]
+    name, _, inner = field.partition(".")
+    column = getattr(getattr(trace, name), inner) if inner else getattr(trace, name)
+    values = [-1, 0, 1, 2, 7, 100, 2**30]
+    if column.dtype.kind == "f":
+        values += [np.nan, np.inf, 0.5, 3.0, 1e30]
+    if column.dtype == bool:
+        values = [True, False]
+    return put(trace, field, rng.integers(len(column)), values[rng.integers(len(values))])
+
+
+@pytest.mark.parametrize("times", [20, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["FRESH", "STOPPED", "QUEUED", "TABLE", "RING", "ROUNDS", "LOG"])
+def test_whatever_passes_is_planned_and_counted(name, times):
+    """A wrong number is refused, or leads nowhere out of bounds."""
+    trace, rng, refused = getattr(damage, name), np.random.default_rng(times), 0
+    for _ in range(times):
+        one = anywhere(trace, rng)
+        try:
+            traces.validate(one)
+        except ValueError:
+            refused += 1
+            continue
+        if one.n_updates:
+            plan = simulation.plan(one)
+            assert (plan.update_delay >= 0).all()
+            assert (plan.update_delay <= np.arange(one.n_updates)).all()
+        summary = traces.summarize(one)
+        assert not summary.utilisation > 1 + 1e-12
+        assert not summary.utilisation < 0
+        assert (summary.open_ages >= 0).all()
+    assert refused > times // 3
+
+
+def test_arrays_of_jax_are_read_and_traced_ones_refused():
+    leaves, structure = jax.tree.flatten(FRESH._replace(n_workers=None))
+    there = jax.tree.unflatten(structure, [jax.numpy.asarray(leaf) for leaf in leaves])
+    assert traces.validate(there) is there
+    with pytest.raises(TypeError, match=r"time must be a concrete array, got a traced one"):
+        jax.jit(lambda trace: traces.validate(trace).time)(there)
+
+
+def test_times_in_single_precision_may_be_rounded():
+    """As inside compiled code, where every round begins a rounding before the last one ended."""
+    spans = np.full(4000, 0.1, np.float32)
+    begins = np.cumsum(spans) - spans
+    rounds = np.arange(4000, dtype=np.int32)
+    trace = LOG._replace(
+        time=begins + spans,
+        start=begins,
+        worker=0 * rounds,
+        job=rounds,
+        read_version=rounds,
+        version=rounds,
+        used=rounds >= 0,
+        steps=rounds >= 0,
+        weight=np.ones(4000, np.float32),
+    )
+    assert (trace.start[1:] < trace.time[:-1]).any()
+    assert traces.validate(trace) is trace
+    early = np.maximum(begins - np.float32(0.05), 0)
+    with pytest.raises(ValueError, match="one job at a time"):
+        traces.validate(trace._replace(start=early, read_version=0 * rounds))
+
+
+def test_jobs_are_counted_without_starts_too():
+    bare = STOPPED._replace(start=None)
+    assert traces.validate(bare) is bare
+    with pytest.raises(ValueError, match="one is missing, or is there twice"):
+        traces.validate(put(bare, "job", -1, 50))
+
+
+@pytest.mark.slow
+def test_a_million_arrivals_are_checked_in_seconds():
+    trace = traces.asynchronous(clocks.constant(np.sqrt(1.0 + np.arange(100))), n_updates=10**6)
+    begin = time.process_time()
+    traces.validate(trace)
+    assert time.process_time() - begin < 5.0
