@@ -55,7 +55,8 @@ def block_labels(params: Any, n_blocks: int | None = None) -> Any:
         n_blocks = whole("n_blocks", n_blocks)
         if leaves and n_blocks > sum(sizes):
             raise ValueError(
-                f"n_blocks must be at most the number of parameters, {sum(sizes)}, got {n_blocks}"
+                f"n_blocks must be at most the number of parameters in params, {sum(sizes)}, got"
+                f" {n_blocks}"
             )
         pieces = [len(piece) for piece in np.array_split(np.arange(sum(sizes)), n_blocks)]
         owners = np.repeat(np.arange(n_blocks), pieces)
@@ -102,8 +103,9 @@ def update_block(
     Raises:
         TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
             `block` is not.
-        ValueError: If `n_blocks` is below 1; in `update`, if it exceeds the number of parameters,
-            or `block` is out of range. A traced block out of range moves nothing, and is counted in
+        ValueError: If `n_blocks` is below 1, or in `init` if it exceeds the number of parameters;
+            in `update`, if `block` is out of range, or the updates have fewer entries than there
+            are blocks. A traced block out of range moves nothing, and is counted in
             `invalid_extras`.
 
     Note:
@@ -125,6 +127,7 @@ def update_block(
     wrapped = optax.with_extra_args_support(optimizer("inner", inner))
 
     def init(params: optax.Params) -> BlockState:
+        block_labels(params, n_blocks)
         none, zero = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
         return BlockState(none, wrapped.init(params), zero)
 
@@ -138,7 +141,11 @@ def update_block(
     ) -> tuple[optax.Updates, BlockState]:
         count = len(jax.tree.leaves(updates)) if n_blocks is None else n_blocks
         found = invalid("block", block, count or None)
-        block = scalar_integer("block", block)
+        block, size = scalar_integer("block", block), optax.tree.size(updates)
+        if n_blocks is not None and 0 < size < n_blocks:
+            raise ValueError(
+                f"updates must have an entry for each of {n_blocks} blocks, got {size}"
+            )
         labels = block_labels(updates, n_blocks)
         alone = _only(updates, labels, block)
         moved, inner_state = wrapped.update(
@@ -168,7 +175,7 @@ def random_block(
     Raises:
         TypeError: If `inner` is no transformation or `n_blocks` is not an integer; in `update`, if
             `key` is not one typed key.
-        ValueError: If `n_blocks` is below 1, or in `update` if it exceeds the number of parameters.
+        ValueError: If `n_blocks` is below 1, or in `init` if it exceeds the number of parameters.
 
     Example:
         >>> optimizer = random_block(optax.sgd(1.0), n_blocks=4)

@@ -267,7 +267,7 @@ def _check(delay: Any, key: Any, probabilities: Any) -> None:
     chances = np.asarray(probabilities, float)
     if chances.shape != (delay + 1,) or not (chances >= 0).all() or not chances.sum() > 0:
         raise ValueError(
-            f"probabilities must be {delay + 1} numbers, at least 0 and not all 0, "
+            f"probabilities must be {delay + 1} numbers (delay + 1), at least 0 and not all 0, "
             f"got {probabilities}"
         )
     are_counts = (chances == np.round(chances)).all()

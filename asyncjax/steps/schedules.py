@@ -42,8 +42,15 @@ class StepSchedule:
         """Returns the state after update k.
 
         What the rule requires, `delay` as a rule, is required.
+
+        Raises:
+            TypeError: If `state` has no `last_step_size`.
         """
-        dtype = optax.tree.get(state, "last_step_size").dtype
+        last = optax.tree.get(state, "last_step_size")
+        if last is None:
+            got = type(state).__name__
+            raise TypeError(f"state must be what init of the schedule returned, got {got}")
+        dtype = last.dtype
         return self.rule.update(jnp.zeros((), dtype), state, None, **extra)[1]
 
 

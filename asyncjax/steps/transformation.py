@@ -86,7 +86,8 @@ def transformation(
         found = [invalid(name, extra[name], n.get(name)) for name in read if name in extra]
         updates, new = update(updates, state, **extra)
         if read and getattr(state, "invalid_extras", None) is not None:
-            new = new._replace(invalid_extras=sum(found, start=state.invalid_extras))
+            traced = [count for count in found if isinstance(count, jax.Array)]
+            new = new._replace(invalid_extras=sum(traced, start=state.invalid_extras))
         return updates, new
 
     shown = [one for name, one in keywords.items() if name != "params"]

@@ -138,3 +138,28 @@ def delayed(gradients, delays):
     return np.array(
         [gradients[k - d] if d <= k else zero for k, d in enumerate(delays[: len(gradients)])]
     )
+
+
+def queued(gradient, start, delay, n_updates, change):
+    """x_{k+1} = x_k + change(g(x_{k-d}), x_k, x_{k-d}); before anything arrives, of 0 and x_0."""
+    x = [np.array(start, np.float64)]
+    for k in range(n_updates):
+        read = x[max(0, k - delay)]
+        late = gradient(read) if k >= delay else np.zeros_like(read)
+        x.append(x[k] + change(late, x[k], read))
+    return np.array(x)
+
+
+def compensated_change(rate, strength):
+    """-rate (g + strength g g (x - read))."""
+    return lambda g, x, read: -rate * (g + strength * g * g * (x - read))
+
+
+def distant_change(rate, radius):
+    """-rate g where ||x - read|| <= radius, else 0."""
+    return lambda g, x, read: -rate * g * float(math.sqrt(np.sum((x - read) ** 2)) <= radius)
+
+
+def mixed_change(mixing, scale):
+    """mixing (read - scale g - x)."""
+    return lambda g, x, read: mixing * (read - scale * g - x)
