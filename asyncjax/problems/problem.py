@@ -88,11 +88,12 @@ class Problem:
         """The function `params -> scalar` that is minimised, or None.
 
         It is a `jax.tree_util.Partial`: a pytree, so a compiled function may take it as an
-        argument.
+        argument. A model of another tree is a TypeError, of other shapes a ValueError.
         """
         if self.objective_of is None:
             return None
-        return jax.tree_util.Partial(self.objective_of, self.data)
+        form = jax.tree.structure(self.params), _shapes(self.params)
+        return jax.tree_util.Partial(_OfModel(self.objective_of, *form), self.data)
 
     def metrics(self, params: PyTree) -> dict[str, jax.Array]:
         """Returns the further scalars of a model by name; empty where the problem has none.
@@ -106,6 +107,19 @@ class Problem:
         """
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
+
+
+@dataclass(frozen=True)
+class _OfModel:
+    """An objective that looks at the form of a model first; equal ones share a compilation."""
+
+    objective_of: Callable[..., jax.Array]
+    structure: Any
+    shapes: tuple[Any, ...]
+
+    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
+        _check_form(params, self.structure, self.shapes)
+        return self.objective_of(data, params)
 
 
 @dataclass(frozen=True)
@@ -239,25 +253,32 @@ def check_model(params: PyTree, like: PyTree) -> None:
         >>> check_model(jnp.ones(2), jnp.ones(3))
         Traceback (most recent call last):
         ...
-        ValueError: params must have the shapes of the problem's params, [(3,)], got [(2,)]
+        ValueError: params must have the shapes of the problem's params, ((3,),), got ((2,),)
     """
-    trees = [jax.tree.structure(tree) for tree in (params, like)]
-    if trees[0] != trees[1]:
+    _check_form(params, jax.tree.structure(like), _shapes(like))
+
+
+def _check_form(params: PyTree, structure: Any, shapes: tuple[Any, ...]) -> None:
+    """Refuses a model of another tree or other shapes."""
+    if jax.tree.structure(params) != structure:
         raise TypeError(
-            f"params must have the tree of the problem's params, {trees[1]}, got {trees[0]}"
+            f"params must have the tree of the problem's params, {structure}, got "
+            f"{jax.tree.structure(params)}"
         )
-    shapes = [[_shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (params, like)]
-    if shapes[0] != shapes[1]:
+    if _shapes(params) != shapes:
         raise ValueError(
-            f"params must have the shapes of the problem's params, {shapes[1]}, got {shapes[0]}"
+            f"params must have the shapes of the problem's params, {shapes}, got {_shapes(params)}"
         )
 
 
-def _shape(leaf: Any) -> Any:
-    """Returns the shape of a leaf, or what it is where it is no array."""
-    if isinstance(leaf, bool | str):
-        return leaf
-    return () if isinstance(leaf, int | float) else getattr(leaf, "shape", leaf)
+def _shapes(params: PyTree) -> tuple[Any, ...]:
+    """Returns the shapes of all leaves; for a leaf that is no array, its type."""
+
+    def shape(leaf: Any) -> Any:
+        is_number = isinstance(leaf, int | float) and not isinstance(leaf, bool)
+        return () if is_number else getattr(leaf, "shape", type(leaf).__name__)
+
+    return tuple(shape(leaf) for leaf in jax.tree.leaves(params))
 
 
 def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:

@@ -1,0 +1,134 @@
+"""Files of strangers: whatever stands in a file, the answer is data or a sentence that names it."""
+
+import bz2
+import gzip
+import os
+
+import numpy as np
+import pytest
+
+from asyncjax import problems
+from asyncjax.problems.data import sources
+
+SVM = b"+1 1:0.5 3:-2e-1\n-1 2:1 # second\n+1 1:3 2:4 3:5\n"
+TSF = b"# made\n@attribute name string\n@attribute from date\n@horizon 2\n@missing true\n@data\n"
+TSF += b"T1:2001-01-01 00-00-00:5,?,2.5\nT2:2001-02-01 00-00-00:1,2,3,4\n"
+IDX = bytes([0, 0, 0x0B, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + np.arange(6, dtype=">i2").tobytes()
+CIFAR = bytes([7]) + bytes(range(256)) * 12
+READERS = {
+    "libsvm": (problems.libsvm, SVM),
+    "tsf": (problems.tsf, TSF),
+    "idx": (problems.idx, IDX),
+    "cifar_binary": (problems.cifar_binary, CIFAR),
+}
+
+
+def is_told(read, path):
+    """True where a sentence names the file; what is read instead has finite numbers."""
+    try:
+        found = read(path)
+    except ValueError as error:
+        message = str(error)
+        assert message.startswith(str(path)), message
+        assert len(message) < 600 + len(str(path))
+        assert not message.endswith(".")
+        return True
+    arrays = found.series if read is problems.tsf else found
+    assert all(not np.isinf(np.asarray(array, np.float64)).any() for array in arrays)
+    return False
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+def test_changed_and_cut_files(tmp_path, name, ending):
+    """Packed files carry checksums: what is read of a changed one is what was packed."""
+    read, data = READERS[name]
+    whole = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[ending](data)
+    path = tmp_path / f"data{ending}"
+    path.write_bytes(whole)
+    assert not is_told(read, path)
+    rng = np.random.default_rng(0)
+    told = 0
+    for _ in range(60):
+        broken = bytearray(whole)
+        for place in rng.integers(0, len(whole), 2):
+            broken[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(broken)
+        told += is_told(read, path)
+        path.write_bytes(whole[: rng.integers(0, len(whole))])
+        told += is_told(read, path)
+    assert told > 20
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_noise_is_told(tmp_path, name):
+    read, _ = READERS[name]
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 3, 100, 5000):
+        path = tmp_path / f"noise{size}"
+        path.write_bytes(rng.integers(0, 256, size, np.uint8).tobytes())
+        assert is_told(read, path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_places_without_a_file(tmp_path, name):
+    read, _ = READERS[name]
+    with pytest.raises(IsADirectoryError, match=r"must be a file, got a folder: '.*'"):
+        read(tmp_path)
+    with pytest.raises(IsADirectoryError, match="must be a file, got a device: '/dev/zero'"):
+        read("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError, match="must be a file, got a device"):
+        read(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match="must be a file that can be read") as error:
+        read(tmp_path / "none")
+    assert error.value.filename == str(tmp_path / "none")
+    for address in ("https://example.org/data", "s3://bucket/data", "file:///data"):
+        with pytest.raises(ValueError, match="since nothing is downloaded, got"):
+            read(address)
+    for value in (3, None, True, b"data"):
+        with pytest.raises(TypeError, match=r"paths? must be a"):
+            read(value)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+def test_a_file_has_a_largest_size_once_unpacked(tmp_path, monkeypatch, ending):
+    """Zeros, which pack well, so that the packed file itself is small."""
+    monkeypatch.setattr(sources, "MOST_BYTES", 10**6)
+    pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
+    path = tmp_path / f"zeros{ending}"
+    path.write_bytes(pack(bytes(10**6)))
+    assert len(sources.contents(path)) == 10**6
+    path.write_bytes(pack(bytes(10**6 + 1)))
+    with pytest.raises(ValueError, match=r"zeros.* must have at most 1000000 bytes unpacked"):
+        sources.contents(path)
+
+
+def test_dense_features_have_a_largest_size_that_can_be_raised(tmp_path):
+    path = tmp_path / "wide.txt"
+    path.write_text(f"1 {10**15 - 1}:1\n")
+    with pytest.raises(ValueError, match=r"wide\.txt must take at most 17179869184 bytes"):
+        problems.libsvm(path)
+    path.write_text("1 1000:1\n1 2:1\n")
+    with pytest.raises(ValueError, match=r"at most 7999 .*2 rows and n_features 1000, .* 8000"):
+        problems.libsvm(path, max_bytes=7999)
+    assert problems.libsvm(path, max_bytes=8000)[0].shape == (2, 1000)
+
+
+def test_a_mark_of_the_byte_order_and_comments_in_other_encodings_are_read(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"\xef\xbb\xbf" + SVM + b"# caf\xe9\n1 1:1 # caf\xe9\n")
+    assert problems.libsvm(path)[1].tolist() == [1.0, -1.0, 1.0, 1.0]
+    path.write_bytes(b"# caf\xe9\n" + TSF)
+    assert len(problems.tsf(path).series) == 2
+    path.write_bytes(TSF + b"T3 # \xe9:2001-01-01 00-00-00:5\n")
+    with pytest.raises(ValueError, match="line 9: the text must be in UTF-8, got the byte 0xe9"):
+        problems.tsf(path)
+
+
+@pytest.mark.parametrize("number", ["1_0", "１", "0x1", "", "1e", "nan", "inf", "1e99"])
+def test_numbers_are_plain(tmp_path, number):
+    path = tmp_path / "data"
+    path.write_text(f"1 1:{number}\n")
+    with pytest.raises(ValueError, match="data, line 1: a value must be"):
+        problems.libsvm(path)
