@@ -80,6 +80,24 @@ def test_gradients_are_like_the_model_and_everything_is_finite(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_model_of_another_form_is_refused(name):
+    """By the gradient, the objective and the metrics, before anything is computed."""
+    problem = example(name)
+    larger = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), problem.params
+    )
+    for function in (
+        lambda params: problem.gradient(params, 0, 0, jax.random.key(0)),
+        problem.objective,
+        problem.metrics,
+    ):
+        with pytest.raises(ValueError, match="params must have the shapes of the problem's params"):
+            jax.eval_shape(function, larger)
+        with pytest.raises(TypeError, match="params must have the tree of the problem's params"):
+            jax.eval_shape(function, [problem.params])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_one_job_is_what_it_is_among_many(name):
     problem, (losses, grads) = example(name), jobs(name)
     for worker, job, number in ((0, 0, 0), (1, 5, 7)):
