@@ -39,6 +39,7 @@ from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.patience import Patience
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.restarts import restarted
+from asyncjax.traces.server import Rules
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
@@ -180,8 +181,8 @@ def asynchronous(
         looking_up(blocks, longest),
         has_left,
     )
-    loop = EventLoop(done, answer, collect, run, gate, read == "start", patience)
-    return loop.run(initial, n_updates, pace)
+    rules = Rules(answer, collect, run, gate, read == "start")
+    return EventLoop(done, rules, patience).run(initial, n_updates, pace)
 
 
 def _check(

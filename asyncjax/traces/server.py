@@ -1,0 +1,224 @@
+"""`Server`: the asynchronous server as a state machine that is told what happened.
+
+It knows versions, jobs, queues and rules, and no time but what it is told; so what drives it may be
+a heap over simulated finish times (`event_loop`) or real workers. At an arrival it (1) takes the
+gradient and judges it, and, once the new model is there if it steps, (2) hands out jobs, perhaps
+after stopping some, and (3) lets idle workers start the head of their queue. An arrival costs
+O(log n): only the workers named in the reaction are looked at, and those that a gate held back when
+the slowest worker has delivered.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
+from asyncjax.traces.dispatch import Answer, Gate
+from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+
+IDLE, TAKEN = -1, -2  # serials of a worker without a job: it may start one; its place is not free
+
+
+class Rules(NamedTuple):
+    """What a server goes by; all but `gate` are runs that were opened for it alone."""
+
+    answer: Answer
+    collect: Collection
+    collector: Collector
+    gate: Gate | None = None
+    read_at_start: bool = False
+
+
+_WIDTH = 7  # entries that are written down at every arrival
+
+
+class Server:
+    """One run of a server over n workers.
+
+    Per worker it keeps the running job in plain lists: its `serial`, which no other job of the run
+    has (`IDLE` when there is none, `TAKEN` when its place is not free), its number `job`, the
+    version `read` that it is at, and its `start`; and the waiting jobs in a queue of versions. What
+    it answers with are the workers whose next job starts now, in order. Where `places_stay`, a job
+    that was stopped or lost leaves its place taken until `free`: a real worker goes on with it.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> rule = traces.immediately()
+        >>> server = Server(2, Rules(lambda workers: workers, rule, rule.start(2)))
+        >>> server.begin([0, 1], 0.0)
+        [0, 1]
+        >>> verdict = server.take(1, 0.5)
+        >>> verdict, server.react(1, verdict, 0.5)
+        (<Verdict.STEP: 2>, [1])
+        >>> server.read, server.trace().delay
+        ([0, 1], array([0], dtype=int32))
+    """
+
+    def __init__(self, n_workers: int, rules: Rules, *, places_stay: bool = False) -> None:
+        n, self.n_workers, self.rules = n_workers, n_workers, rules
+        self.vacant = TAKEN if places_stay else IDLE
+        self.answer, self.collect = rules.answer, rules.collect
+        self.receive, self.tell_given_up = rules.collector.receive, rules.collector.given_up
+        bound = None if rules.gate is None else rules.gate.bound
+        self.bound = None if bound == float("inf") else bound
+        self.version, self.next_serial = 0, 0
+        self.serial, self.job, self.read, self.start = [IDLE] * n, [-1] * n, [0] * n, [0.0] * n
+        self.queues: list[deque[int]] = [deque() for _ in range(n)]
+        self.held: list[int] = []  # whose gradients were collected, if rules answer only then
+        # (read version, worker, serial), if rules cancel
+        self.stalest: list[tuple[int, int, int]] = []
+        self.delivered, self.at_count, self.slowest = [0] * n, {0: n}, 0
+        self.blocked: set[int] = set()
+        self.cancelled: list[tuple[int, float, float]] = []
+        # of every arrival: time, worker, job, read version, version, start, verdict
+        self.log: list[Any] = []
+
+    def begin(self, initial: Sequence[int], now: float) -> list[int]:
+        """Hands out the first jobs."""
+        for worker in initial:
+            self.queues[worker].append(0)
+        return self._started(initial, now)
+
+    @property
+    def time(self) -> float:
+        """Time of the last arrival, 0 before the first."""
+        return self.log[-_WIDTH] if self.log else 0.0
+
+    def take(self, worker: int, now: float) -> Verdict:
+        """Judges the gradient of a worker's running job, which arrives now."""
+        version, read = self.version, self.read[worker]
+        verdict = self.receive(worker, version - read)
+        self.log += (now, worker, self.job[worker], read, version, self.start[worker], verdict)
+        self.serial[worker] = IDLE
+        return verdict
+
+    def react(self, worker: int, verdict: Verdict, now: float) -> list[int]:
+        """Hands out jobs after a gradient was taken; the new model is there if it steps."""
+        collect, steps = self.collect, verdict is Verdict.STEP
+        touched: Iterable[int] = (worker,)
+        if self.bound is not None and self._count_delivery(worker):
+            touched = {worker, *self.blocked}  # the slowest has delivered: the gate opens
+        answered = [worker]
+        if collect.holds_back:
+            self.held.append(worker)
+            answered, self.held = (self.held, []) if steps else ([], self.held)
+        if steps:
+            self.version += 1
+            if collect.cancel_from is not None:
+                answered += self._cancel(collect.cancel_from, now)
+        if answered:
+            model = self.version if steps or not collect.keeps_model else self.read[worker]
+            handed = self.answer(answered)
+            for other in handed:
+                self.queues[other].append(model)
+            touched = {*handed, *answered, *touched}
+        return self._started(touched, now)
+
+    def lose(self, worker: int, now: float) -> list[int]:
+        """Gives up a worker's running job, tells the rule, and hands out a job in its place."""
+        self.serial[worker] = self.vacant
+        self.cancelled.append((worker, self.start[worker], now))
+        if self.tell_given_up is not None:
+            self.tell_given_up(worker)
+        model = self.read[worker] if self.collect.keeps_model else self.version
+        handed = self.answer([worker])
+        for other in handed:
+            self.queues[other].append(model)
+        return self._started({worker, *handed}, now)
+
+    def free(self, worker: int, now: float) -> list[int]:
+        """The place of a worker whose job was stopped or lost is free again."""
+        self.serial[worker] = IDLE
+        return self._started((worker,), now)
+
+    def _started(self, workers: Iterable[int], now: float) -> list[int]:
+        """Lets workers that are idle, if the gate lets them, start the head of their queue."""
+        started = []
+        for worker in workers:
+            if self.serial[worker] != IDLE or not self.queues[worker]:
+                continue
+            if self.bound is not None:
+                if self.delivered[worker] - self.slowest > self.bound:
+                    self.blocked.add(worker)
+                    continue
+                self.blocked.discard(worker)
+            handed = self.queues[worker].popleft()
+            self.read[worker] = self.version if self.rules.read_at_start else handed
+            self.job[worker] += 1
+            self.start[worker] = now
+            self.serial[worker] = self.next_serial
+            if self.collect.cancel_from is not None:
+                heappush(self.stalest, (self.read[worker], worker, self.next_serial))
+            self.next_serial += 1
+            started.append(worker)
+        return started
+
+    def _count_delivery(self, worker: int) -> bool:
+        """Counts a delivery; whether the slowest worker's count has risen."""
+        count = self.delivered[worker]
+        self.delivered[worker] = count + 1
+        self.at_count[count] -= 1
+        self.at_count[count + 1] = self.at_count.get(count + 1, 0) + 1
+        if count == self.slowest and not self.at_count[count]:
+            del self.at_count[count]
+            self.slowest += 1
+            return True
+        return False
+
+    def _cancel(self, threshold: float, now: float) -> list[int]:
+        """Stops running jobs at least this stale; returns their workers by index."""
+        stopped = []
+        while self.stalest and self.version - self.stalest[0][0] >= threshold:
+            _, worker, serial = heappop(self.stalest)
+            if self.serial[worker] == serial:
+                self.serial[worker] = self.vacant
+                stopped.append(worker)
+        stopped.sort()
+        self.cancelled += [(worker, self.start[worker], now) for worker in stopped]
+        return stopped
+
+    def trace(self) -> EventTrace:
+        """The trace of all arrivals so far."""
+        n, columns = self.n_workers, [self.log[at::_WIDTH] for at in range(_WIDTH)]
+        kinds = (np.float64, *[np.int32] * 4, np.float64)
+        time, worker, job, read, version, start = map(np.array, columns, kinds)
+        verdict = np.frombuffer(bytes(columns[-1]), np.int8)
+        used, steps = verdict != Verdict.DROP, verdict == Verdict.STEP
+        return EventTrace(
+            time=time,
+            worker=worker,
+            job=job,
+            read_version=read,
+            version=version,
+            start=start,
+            n_workers=n,
+            open_jobs=self._open_jobs(),
+            cancelled=CancelledJobs(*_columns(self.cancelled, (np.int32, np.float64, np.float64))),
+            **settled(self.collect, Arrivals(worker, version - read, time, used, steps, n)),
+        )
+
+    def trace_so_far(self) -> EventTrace | None:
+        """The trace up to the last update, None if there was none."""
+        if not self.version:
+            return None
+        verdicts = self.log[_WIDTH - 1 :: _WIDTH]
+        end = len(verdicts) - verdicts[::-1].index(Verdict.STEP)
+        self.log = self.log[: end * _WIDTH]
+        return self.trace()
+
+    def _open_jobs(self) -> OpenJobs:
+        jobs: list[tuple[int, int, float]] = []
+        for worker, queue in enumerate(self.queues):
+            if self.serial[worker] >= 0:
+                jobs.append((worker, self.read[worker], self.start[worker]))
+            jobs += [(worker, handed, np.nan) for handed in queue]
+        return OpenJobs(*_columns(jobs, (np.int32, np.int32, np.float64)))
+
+
+def _columns(rows: Sequence[tuple], dtypes: Sequence[DTypeLike]) -> list[np.ndarray]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(dtypes)
+    return [np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)]
