@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from asyncjax.checks import whole
+from asyncjax.testing.arguments import floating_dtypes, names
 from asyncjax.testing.transform_example import (
     NO_EXTRAS,
     Extras,
@@ -36,6 +38,8 @@ def check_unknown_extra(
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If `update` refuses an unknown extra, or its result depends on it.
 
     Example:
@@ -92,6 +96,8 @@ def check_required_extras(
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a forgotten extra passes unnoticed, or the error does not name it.
 
     Example:
@@ -100,7 +106,8 @@ def check_required_extras(
     """
     _, params = started(transform, params)
     state, grads = transform.init(params), example_gradients(params)
-    for name in required_extras(transform) if required is None else required:
+    given_extras(extras, params, 0)
+    for name in required_extras(transform) if required is None else names("required", required):
         extra = given_extras(extras, params, 0)
         extra.pop(name, None)
         update = partial(optax.GradientTransformationExtraArgs(*transform).update, **extra)
@@ -131,13 +138,15 @@ def check_one_compilation(
         n_steps: Number of calls.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a later call is traced again.
 
     Example:
         >>> check_one_compilation(optax.adam(0.1))
     """
     inner, params = started(transform, params)
-    traces = 0
+    n_steps, traces = whole("n_steps", n_steps), 0
 
     def update(*args: Any, **extra: Any) -> Any:
         nonlocal traces
@@ -164,6 +173,8 @@ def check_state(
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a leaf is no array, is weakly typed, or differs after an update.
 
     Example:
@@ -198,6 +209,8 @@ def check_map_params(transform: optax.GradientTransformation, *, params: Any = N
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If it fails, or an identity map changes the state.
 
     Example:
@@ -228,13 +241,15 @@ def check_dtypes(
         dtypes: Dtypes that the parameters are cast to; "float64" enables x64 for its check.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a dtype changes.
 
     Example:
         >>> check_dtypes(optax.scale(0.5))
     """
     inner, params = started(transform, params)
-    for dtype in dtypes:
+    for dtype in floating_dtypes("dtypes", dtypes):
         with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
             cast = jax.tree.map(lambda leaf, to=dtype: jnp.asarray(leaf, to), params)
             check_state(transform, extras=extras, params=cast)

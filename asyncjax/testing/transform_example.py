@@ -14,6 +14,13 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from asyncjax.testing.arguments import (
+    extras_of_one,
+    parameters,
+    transformation,
+    update_number,
+)
+
 Extras = Mapping[str, Any] | Callable[[Any, Any], Mapping[str, Any]]
 
 NO_EXTRAS: Mapping[str, Any] = MappingProxyType({})
@@ -32,11 +39,17 @@ def example_extras(params: optax.Params, step: Any) -> dict[str, Any]:
         A dictionary with `delay`, `worker`, `block`, `time`, `key`, `read_params` and
         `worker_params`.
 
+    Raises:
+        TypeError: If `params` is not a tree of floating-point arrays, or `step` not an integer.
+        ValueError: If `params` is not finite, or `step` negative.
+
     Example:
         >>> extras = example_extras(jnp.float32(2.0), 4)
         >>> extras["delay"], extras["time"], float(extras["worker_params"])
         (1, 5.0, 1.5)
     """
+    parameters("params", params)
+    update_number("step", step)
     return {
         "delay": step % 3,
         "worker": step % 3,
@@ -54,7 +67,8 @@ def started(
     """Returns the transformation with extras allowed, and the parameters to start from."""
     if params is None:
         params = {"bias": jnp.float32(0.5), "weight": jnp.array([-1.0, 2.0, 0.25], jnp.float32)}
-    return optax.with_extra_args_support(transform), params
+    transformation("transform", transform)
+    return optax.with_extra_args_support(transform), parameters("params", params)
 
 
 def example_gradients(params: optax.Params, step: int = 0) -> optax.Updates:
@@ -80,7 +94,7 @@ def given_extras(extras: Extras, params: optax.Params, step: Any) -> dict[str, A
         >>> given_extras(lambda params, step: {"worker": step % 3}, None, 4)
         {'worker': 1}
     """
-    return dict(extras(params, step) if callable(extras) else extras)
+    return extras_of_one("extras", extras, params, step)
 
 
 def apply_in_loop(

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from asyncjax.checks import real, whole
 from asyncjax.testing.transform_example import (
     NO_EXTRAS,
     Extras,
@@ -37,12 +38,15 @@ def check_scan(
         n_steps: Number of updates.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If the scan refuses the state, or gives other updates.
 
     Example:
         >>> check_scan(optax.adam(0.1))
     """
     inner, params = started(transform, params)
+    n_steps = whole("n_steps", n_steps)
     expected, last_state = apply_in_loop(inner, extras, params, n_steps)
     rows = [example_gradients(params, k) for k in range(n_steps)]
     grads = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
@@ -74,6 +78,8 @@ def check_vmap(
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a run under vmap gives other updates.
 
     Example:
@@ -119,6 +125,8 @@ def check_wrappers(
         params: Parameters to start from; by default a vector and a scalar in float32.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If updates differ inside a wrapper, or an extra does not get through.
 
     Example:
@@ -176,12 +184,15 @@ def check_convergence(
         tolerance: Largest distance of a parameter from 1 that passes.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: If a parameter ends further away.
 
     Example:
         >>> check_convergence(optax.sgd(0.1))
     """
     inner, params = started(transform, params)
+    n_steps, tolerance = whole("n_steps", n_steps), real("tolerance", tolerance, above=0)
 
     def body(carry: Any, step: jax.Array) -> Any:
         params, state = carry

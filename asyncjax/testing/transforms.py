@@ -9,6 +9,8 @@ from typing import Any
 
 import optax
 
+from asyncjax.checks import flag
+from asyncjax.testing.arguments import floating_dtypes, names, transformation
 from asyncjax.testing.transform_calls import (
     check_dtypes,
     check_map_params,
@@ -55,6 +57,8 @@ def check_transform(
         dtypes: Dtypes of parameters and gradients that must be kept.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If an argument is out of range.
         AssertionError: Saying which part of the contract is broken.
 
     Example:
@@ -62,6 +66,12 @@ def check_transform(
         >>> from asyncjax.testing import example_extras
         >>> check_transform(delay_adaptive_sgd(0.9), extras=example_extras, required=["delay"])
     """
+    converges = flag("converges", converges)
+    floating_dtypes("dtypes", dtypes)
+    if required is not None:
+        names("required", required)
+    if finish is not None:
+        transformation("finish", finish)
     check_unknown_extra(transform, extras=extras, params=params)
     check_required_extras(transform, required, extras=extras, params=params)
     check_state(transform, extras=extras, params=params)
