@@ -47,14 +47,14 @@ def contents(path: Any, name: str = "path") -> bytes:
     """Returns the bytes of a file, unpacked by the ending of its name; `name` is the argument's."""
     place = as_path(name, path)
     try:
-        mode = os.stat(place).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a device"
+        found = os.stat(place)
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a device"
             raise IsADirectoryError(f"{name} must be a file, got {kind}: {str(place)!r}")
         opener = {".gz": gzip.open, ".bz2": bz2.open}.get(place.suffix)
         if opener is None:
-            with open(place, "rb") as file:
-                return _read(place, file)
+            _check_size(place, found.st_size)
+            return place.read_bytes()
     except OSError as error:
         if error.errno is None:  # told already
             raise
@@ -62,20 +62,24 @@ def contents(path: Any, name: str = "path") -> bytes:
         raise OSError(error.errno, words, str(place)) from error
     try:
         with opener(place, "rb") as packed:
-            return _read(place, packed)
+            return _unpacked(place, packed)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{place} must be a whole packed file, got: {error}") from error
 
 
-def _read(place: Path, file: Any) -> bytes:
-    """Returns all bytes of an open file, if they are not too many."""
-    pieces, size = [], 0
+def _check_size(place: Path, size: int) -> None:
+    """Refuses a file of too many bytes."""
+    if size > MOST_BYTES:
+        raise ValueError(f"{place} must have at most {MOST_BYTES} bytes unpacked, got more")
+
+
+def _unpacked(place: Path, file: Any) -> bytes:
+    """Returns all bytes of a packed file, if they are not too many."""
+    data = bytearray()
     while piece := file.read(_PIECE):
-        size += len(piece)
-        if size > MOST_BYTES:
-            raise ValueError(f"{place} must have at most {MOST_BYTES} bytes unpacked, got more")
-        pieces.append(piece)
-    return b"".join(pieces)
+        data += piece
+        _check_size(place, len(data))
+    return bytes(data)
 
 
 def text_of(path: Any, name: str = "path") -> str:
