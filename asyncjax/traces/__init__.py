@@ -31,6 +31,7 @@ from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.horizon import lasting
 from asyncjax.traces.logs import from_delays
 from asyncjax.traces.progress import Progress
+from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize
 from asyncjax.traces.synchronous import synchronous
@@ -42,6 +43,7 @@ __all__ = [
     "Dispatch",
     "EventTrace",
     "Progress",
+    "Service",
     "StalledError",
     "Summary",
     "asynchronous",

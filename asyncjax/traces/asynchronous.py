@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import function, instance, real, shown, whole, within
+from asyncjax.checks import instance, real, shown, whole, within
 from asyncjax.clocks import Clock
 from asyncjax.traces.averages import immediately
 from asyncjax.traces.collection import Collection
@@ -39,7 +39,7 @@ from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.patience import Patience
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.restarts import restarted
-from asyncjax.traces.server import Rules
+from asyncjax.traces.server import Rules, Service, check_service
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
@@ -56,6 +56,7 @@ def asynchronous(
     gate: Gate | None = None,
     load: float = 1.0,
     timeout: ArrayLike | None = None,
+    service: Service | None = None,
     key: jax.Array | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
@@ -81,10 +82,13 @@ def asynchronous(
             cancelled): its worker is idle again, the collection rule is told, and the dispatch rule
             hands out a job in its place, at the current model. One number, or one a worker; more
             than 0, inf for never, time units. None: the server waits for ever.
+        service: How long the server itself takes for a gradient and for a step. An arrival's `time`
+            is when it reaches the server; it is handled when those before it are, and the jobs in
+            answer to it start when that is done. None: no time at all, and no waiting.
         key: Typed key, needed where the clock or the dispatch rule is random.
         progress: Called on the host a few times a second with how far the run is, and at its end. A
-            trace that is made in one piece tells the share of the durations drawn. Does not change
-            the trace.
+            trace that is made in one piece tells by the share of the durations drawn, about. Does
+            not change the trace.
 
     Returns:
         The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered`
@@ -139,22 +143,18 @@ def asynchronous(
     load = real("load", load, above=0.0)
     least = clock.least(load)
     longest = _longest(timeout, least)
-    if progress is not None:
-        function("progress", progress, "a function of a Progress, or None")
+    if service is not None:
+        check_service(service)
     pace = pace_of(progress, n_updates)
-    random_parts = [
-        what
-        for what, is_random in (("clock", clock.is_random), ("dispatch", dispatch.is_random))
-        if is_random
-    ]
-    check_key(key, " and ".join(random_parts) or None)
+    is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
+    check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
     n, open_jobs = clock.n_workers, clock.n_workers if concurrency is None else concurrency
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
     blocks = DurationBlocks(clock, duration_key, load)
     nobody_waits = (
         dispatch.answers_deliverer and gate is None and timeout is None and clock.is_plain
-    )
+    ) and service is None
     if nobody_waits and collect.period is not None and not collect.holds_back:
         return merged(
             clock,
@@ -172,17 +172,10 @@ def asynchronous(
         list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))
     )
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
-    patience = Patience(
-        collect.name,
-        run.is_stuck_without,
-        dispatch,
-        longest,
-        least,
-        looking_up(blocks, longest),
-        has_left,
-    )
+    known = looking_up(blocks, longest), has_left
+    patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
     rules = Rules(answer, collect, run, gate, read == "start")
-    return EventLoop(done, rules, patience).run(initial, n_updates, pace)
+    return EventLoop(done, rules, patience, service).run(initial, n_updates, pace)
 
 
 def _check(

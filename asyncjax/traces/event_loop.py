@@ -14,7 +14,7 @@ from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.host import Finish
 from asyncjax.traces.patience import Moment, Patience
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.server import IDLE, Rules, Server
+from asyncjax.traces.server import IDLE, Rules, Server, Service
 
 # Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
 # worker; how much more it waits for the next look, at most; and between two words on its progress.
@@ -46,11 +46,17 @@ class EventLoop:
     whose job is given up; a job that never returns and is never given up has none.
     """
 
-    def __init__(self, finishes: list[Finish], rules: Rules, patience: Patience) -> None:
+    def __init__(
+        self,
+        finishes: list[Finish],
+        rules: Rules,
+        patience: Patience,
+        service: Service | None = None,
+    ) -> None:
         n = len(finishes)
         self.n_workers, self.finishes = n, finishes
         self.server = Server(n, rules)
-        self.timeout, self.patience = patience.timeout, patience
+        self.timeout, self.patience, self.service = patience.timeout, patience, service
         self.heap: list[tuple[float, int, int]] = []
         self.given_up = 0
         self.looks = _Looks(n)
@@ -59,7 +65,7 @@ class EventLoop:
         """Serves arrivals until the server has updated `n_updates` times."""
         server, heap, n_workers = self.server, self.heap, self.n_workers
         serials, take, react, step = server.serial, server.take, server.react, Verdict.STEP
-        schedule = self._schedule
+        schedule, service, free = self._schedule, self.service, 0.0
         schedule(server.begin(initial, 0.0), 0.0)
         made = count = waited_from = 0
         pause = self._look(0, 0, pace)
@@ -70,7 +76,8 @@ class EventLoop:
             if worker >= n_workers:
                 if serials[worker - n_workers] == serial:
                     self.given_up += 1
-                    schedule(server.lose(worker - n_workers, now), now)
+                    at = max(now, free)
+                    schedule(server.lose(worker - n_workers, at), at)
                 continue
             if serial != serials[worker]:
                 continue  # stopped by the server
@@ -78,7 +85,13 @@ class EventLoop:
             verdict = take(worker, now)
             if verdict is step:
                 made, waited_from = made + 1, count + self.given_up
-            schedule(react(worker, verdict, now), now)
+            at = now
+            if service is not None:
+                at = max(now, free) + service.gradient
+                free = at = at + service.step if verdict is step else at
+            schedule(react(worker, verdict, at), at)
+        if pace is not None:
+            pace.end(server.time)
         return server.trace()
 
     def _schedule(self, started: Iterable[int], now: float) -> None:

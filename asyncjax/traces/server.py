@@ -16,11 +16,36 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from asyncjax.checks import instance, real
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict, settled
 from asyncjax.traces.dispatch import Answer, Gate
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 
 IDLE, TAKEN = -1, -2  # serials of a worker without a job: it may start one; its place is not free
+
+
+class Service(NamedTuple):
+    """How long the server takes, time units: what arrives meanwhile waits, first in, first out.
+
+    A job that is handed out in answer to an arrival starts when the server is done with it.
+    """
+
+    gradient: float = 0.0  # for every gradient that arrives
+    step: float = 0.0  # more, for one that makes it step
+
+
+def check_service(service: Any) -> None:
+    """Refuses what is no service.
+
+    Example:
+        >>> check_service(Service(0.1, -1.0))
+        Traceback (most recent call last):
+        ...
+        ValueError: service.step must be at least 0 and finite, got -1.0
+    """
+    instance("service", service, Service, "a traces.Service, or None")
+    for name, value in service._asdict().items():
+        real(f"service.{name}", value, least=0.0)
 
 
 class Rules(NamedTuple):
@@ -184,8 +209,8 @@ class Server:
     def trace(self) -> EventTrace:
         """The trace of all arrivals so far."""
         n, columns = self.n_workers, [self.log[at::_WIDTH] for at in range(_WIDTH)]
-        kinds = (np.float64, *[np.int32] * 4, np.float64)
-        time, worker, job, read, version, start = map(np.array, columns, kinds)
+        time, start = (np.array(columns[at], np.float64) for at in (0, 5))
+        worker, job, read, version = (np.array(columns[at], np.int32) for at in range(1, 5))
         verdict = np.frombuffer(bytes(columns[-1]), np.int8)
         used, steps = verdict != Verdict.DROP, verdict == Verdict.STEP
         return EventTrace(

@@ -34,6 +34,7 @@ def simulate(
     lead=math.inf,
     finish=None,
     timeout=math.inf,
+    service=(0.0, 0.0),
 ):
     """Arrivals of an asynchronous server.
 
@@ -44,10 +45,11 @@ def simulate(
     wait_for, buffered, fresh, fresher_than, fresher_than_quantile, per_worker, with its one
     parameter. cancel: the staleness from which running jobs are stopped after a step. timeout, one
     or one a worker: jobs are given up so long after their start, and their worker is answered.
+    service: how long the server takes for a gradient, and more for a step; it answers then.
     """
     sequence = iter(() if sequence is None else sequence)
     patience = [timeout] * n if np.ndim(timeout) == 0 else list(timeout)
-    now, version = 0.0, 0
+    now, version, free = 0.0, 0, 0.0  # free: when the server has answered all before
     queue = [[] for _ in range(n)]
     busy = [None] * n  # (finish, read version, job number, start)
     started, delivered = [0] * n, [0] * n
@@ -103,6 +105,7 @@ def simulate(
         _, model, number, since = busy[i]
         busy[i] = None
         if is_late:
+            now = max(now, free)
             cancelled.append((i, since, now))
             hand_out([i])
             begin()
@@ -134,6 +137,10 @@ def simulate(
         columns["weight"].append(0.0)
         waiting.append(i)
         answered = []
+        now = max(now, free) + service[0]
+        if weights is not None:
+            now += service[1]
+        free = now
         if weights is not None:
             for e, weight in zip(group, weights, strict=True):
                 columns["weight"][e] = weight

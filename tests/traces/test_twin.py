@@ -159,3 +159,52 @@ def test_synchronous_equals_the_plain_loop(n, share, seed):
     traces.validate(trace)
     for name in ("time", "worker", "job", "read_version", "version", "used", "steps", "start"):
         np.testing.assert_array_equal(getattr(trace, name), twin[name], err_msg=name)
+
+
+@pytest.mark.parametrize("collect", COLLECTIONS)
+@pytest.mark.parametrize("timeout", [np.inf, 2.5])
+def test_a_server_that_takes_time_is_the_twins(collect, timeout):
+    draw = np.random.default_rng(len(collect))
+    durations = draw.exponential(1.0, (4, 400)) + 0.01
+    for dispatch, service in (("pure", (0.3, 0.2)), ("listed", (0.0, 0.7)), ("pure", (1.5, 0.0))):
+        rule, twins = COLLECTIONS[collect](2)
+        sequence = draw.integers(0, 4, 4000)
+        twin = events.simulate(
+            lambda i, j: durations[i, j % 400],
+            4,
+            N_UPDATES,
+            dispatch=dispatch,
+            sequence=sequence.tolist(),
+            collect=collect.split(",")[0],
+            timeout=timeout,
+            service=service,
+            **twins,
+        )
+        agree(
+            clocks.recorded(durations),
+            twin,
+            N_UPDATES,
+            collect=rule,
+            dispatch=traces.to_deliverer() if dispatch == "pure" else traces.given(sequence),
+            timeout=timeout,
+            service=traces.Service(*service),
+        )
+
+
+def test_a_server_that_takes_no_time_is_the_one_without_service():
+    clock, key = clocks.exponential([1.0, 2.0, 3.0]), jax.random.key(0)
+    for collect in (traces.immediately(), traces.fresh(2, cancel=True), traces.table()):
+        plain = traces.asynchronous(clock, n_updates=40, collect=collect, key=key)
+        own = traces.asynchronous(
+            clock, n_updates=40, collect=collect, key=key, service=traces.Service()
+        )
+        for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(own), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_busy_server_sets_the_pace():
+    trace = traces.asynchronous(
+        clocks.constant(np.ones(8)), n_updates=80, service=traces.Service(0.1, 0.4)
+    )
+    # Update k is made at 1 + k / 2; the job of arrival k starts with update k - 8, and takes 1.
+    assert trace.time[-1] == pytest.approx(1 + (80 - 8) / 2 + 1)
