@@ -60,13 +60,23 @@ tbody tr:hover { background: var(--shade); }
 
 @dataclass(frozen=True, eq=False)
 class Illustration:
-    """A figure with the text below it and the text that stands for it."""
+    """A figure with the text below it and the text that stands for it.
+
+    Raises:
+        TypeError: If the figure is neither of matplotlib nor the bytes of a PNG, or a text is none.
+    """
 
     figure: Union["Figure", bytes]  # of matplotlib, or the bytes of a PNG file
     caption: str
     alt: str = ""  # for those who cannot see the picture; the caption where empty
 
     def __post_init__(self) -> None:
+        is_png = isinstance(self.figure, bytes) and self.figure.startswith(b"\x89PNG")
+        if not is_png and not hasattr(self.figure, "savefig"):
+            raise TypeError(
+                f"figure is of type {type(self.figure).__name__}; allowed are a matplotlib figure"
+                " and the bytes of a PNG file"
+            )
         text("caption", self.caption)
         text("alt", self.alt)
 
@@ -102,8 +112,7 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
         The document.
 
     Raises:
-        TypeError: If a figure is neither of matplotlib nor the bytes of a PNG, or an argument of
-            another kind.
+        TypeError: If an argument is of another kind.
 
     Example:
         >>> document = render("A & B", "Short.", [Section("First", "One.\n\nTwo.")])
@@ -225,15 +234,7 @@ def _paragraphs(written: str) -> str:
 def _figure(illustration: Illustration) -> str:
     """A figure as HTML with its picture inside."""
     picture = illustration.figure
-    if hasattr(picture, "savefig"):
-        content = png_bytes(picture)  # pyright: ignore[reportArgumentType]
-    elif isinstance(picture, bytes) and picture.startswith(b"\x89PNG"):
-        content = picture
-    else:
-        raise TypeError(
-            f"figure is of type {type(picture).__name__}; allowed are a matplotlib figure and the "
-            "bytes of a PNG file"
-        )
+    content = picture if isinstance(picture, bytes) else png_bytes(picture)
     code = base64.b64encode(content).decode("ascii")
     alt = html.escape(illustration.alt or illustration.caption)
     return (

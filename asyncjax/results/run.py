@@ -222,10 +222,8 @@ class Run:
 
     def _version(self, record: Any) -> int:
         """The version of a record, by its place among the losses."""
-        versions = np.asarray(self.records.version)
-        return int(
-            versions[tuple(record)] if versions.ndim == len(record) else versions[record[-1]]
-        )
+        versions = np.broadcast_to(self.records.version, np.shape(self.records.loss))
+        return int(versions[tuple(record)])
 
     def _divergence(self) -> str:
         """How the run, or the first of several runs that diverged, went wrong."""

@@ -319,7 +319,6 @@ def _projected(
     """Makes the order of one worker (None) or of several."""
     if pairs_per_block is not None:
         pairs_per_block = whole("pairs_per_block", pairs_per_block)
-    forward_mode = flag("forward_mode", forward_mode)
     check_tree("like", like, finite=False)
     shape = (n,) if n_workers is None else (n_workers, n)
     counts = None if n_workers is None else (n,) * n_workers
@@ -347,26 +346,13 @@ def _projected(
         state: ProjectedState, positions: Any, signs: Any, running_sum: PyTree
     ) -> ProjectedState:
         check_state(state, ProjectedState, shape)
-        positions, signs = check_positions(positions, n), array("signs", signs)
-        wanted = (*shape[:-1], *positions.shape)
-        if signs.shape != wanted:
-            raise ValueError(
-                f"signs must have one entry a step of positions, {wanted}, got {signs.shape}"
-            )
-        check_signs(signs)
-        check_sum(state.running_sum, running_sum)
-        step = jnp.where(paired(positions, n), positions, n)
-        seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
-        total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)
-        return ProjectedState(state.order, seen, total)
+        return _with_signs(state, positions, signs, running_sum)
 
     def end_epoch(state: ProjectedState) -> ProjectedState:
         check_state(state, ProjectedState, shape)
-        count = jnp.asarray(n, jnp.int32)
         place = reorder_shard if n_workers is None else jax.vmap(reorder_shard, (0, 0, None))
-        return ProjectedState(
-            place(state.order, state.signs, count), jnp.zeros_like(state.signs), zeros()
-        )
+        following = place(state.order, state.signs, jnp.asarray(n, jnp.int32))
+        return ProjectedState(following, jnp.zeros_like(state.signs), zeros())
 
     def permutation(state: ProjectedState) -> jax.Array:
         check_state(state, ProjectedState, shape)
@@ -387,6 +373,25 @@ def _projected(
         needs_gradients=False,
     )
     return ProjectedOrder(order, direction, observe_signs, pairs_per_block, forward_mode)
+
+
+def _with_signs(
+    state: ProjectedState, positions: Any, signs: Any, running_sum: PyTree
+) -> ProjectedState:
+    """The state after some steps whose signs, and the running sum after them, are given."""
+    *workers, n = state.order.shape
+    positions, signs = check_positions(positions, n), array("signs", signs)
+    wanted = (*workers, *positions.shape)
+    if signs.shape != wanted:
+        raise ValueError(
+            f"signs must have one entry a step of positions, {wanted}, got {signs.shape}"
+        )
+    check_signs(signs)
+    check_sum(state.running_sum, running_sum)
+    step = jnp.where(paired(positions, n), positions, n)
+    seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
+    total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)
+    return ProjectedState(state.order, seen, total)
 
 
 def paired(positions: jax.Array, n: int) -> jax.Array:

@@ -15,6 +15,7 @@ from asyncjax.results.plots.style import (
     MUTED,
     LineStyle,
     add_grid,
+    drawable,
     drawing,
     new_figure,
     set_log,
@@ -97,7 +98,7 @@ def bars(
 def _limits(spreads: Sequence[Spread], log_x: bool) -> tuple[float, float]:
     """The range of the axis, with room at the right for the numbers."""
     ends = np.array([[spread.low, spread.median, spread.high] for spread in spreads], np.float64)
-    shown = ends[np.isfinite(ends) & (ends > 0)]
+    shown = ends[drawable(ends, True)]
     if not shown.size:
         return (0.1, 1.0) if log_x else (0.0, 1.0)
     low, high = float(shown.min()), float(shown.max())
@@ -117,9 +118,9 @@ def _draw(
 ) -> None:
     """One bar (or point), its whisker and its text."""
     median, low, high = float(spread.median), float(spread.low), float(spread.high)
-    if not np.isfinite(median):
-        note = NOT_REACHED
-        if spread.reached > 0:
+    if not np.isfinite(median) or not drawable(np.array(median), log_x):
+        note = NOT_REACHED if not np.isfinite(median) else format_number(median)
+        if spread.reached > 0 and not np.isfinite(median):
             note += f" ({round(100 * float(spread.reached))}% of the seeds did)"
         axes.annotate(
             note,
@@ -136,10 +137,11 @@ def _draw(
         axes.plot([median], [row], "o", color=colour, markersize=7, zorder=3)
     else:
         axes.barh([row], [median], height=0.62, color=colour, alpha=0.75, linewidth=0)
-    end = high if np.isfinite(high) else limits[1]
-    axes.plot([low, end], [row, row], color="black", linewidth=1.3, zorder=2.5)
+    begin = low if drawable(np.array(low), log_x) else limits[0]
+    end = high if drawable(np.array(high), False) else limits[1]
+    axes.plot([begin, end], [row, row], color="black", linewidth=1.3, zorder=2.5)
     for edge in (low, high):
-        if np.isfinite(edge):
+        if drawable(np.array(edge), log_x):
             axes.plot([edge], [row], "|", color="black", markersize=7, zorder=2.5)
     if not np.isfinite(high):
         axes.plot([end], [row], ">", color="black", markersize=6, clip_on=False, zorder=2.5)

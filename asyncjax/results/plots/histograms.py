@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LARGEST = 2**53  # of integers that are floats
+
 
 def staleness_histogram(
     delays: Mapping[str, ArrayLike],
@@ -59,6 +61,10 @@ def staleness_histogram(
     for name, values in data.items():
         if values.size and values.min() < 0:
             raise ValueError(f"delays[{name!r}] holds {values.min()}; a delay is at least 0")
+        if values.size and values.max() > _LARGEST:
+            raise ValueError(
+                f"delays[{name!r}] holds {values.max()}; a delay is at most {_LARGEST:,}"
+            )
     largest = max((int(values.max()) for values in data.values() if values.size), default=0)
     edges = _edges(largest, doubling)
     chosen = styles_for(data, styles)

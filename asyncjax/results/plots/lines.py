@@ -1,8 +1,8 @@
 """Curves with shaded bands: the loss of every method against time, gradients or updates.
 
 A line is a median over seeds, its band the quartiles. Points that are not finite (a run that has
-diverged, a stretch that some seed does not cover) leave a gap, and on a logarithmic axis so do
-points at or below zero.
+diverged, a stretch that some seed does not cover) or larger than 1e100 leave a gap, and on a
+logarithmic axis so do points at or below zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from asyncjax.results.plots.style import (
     MUTED,
     LineStyle,
     add_grid,
+    drawable,
     drawing,
     new_figure,
     set_log,
@@ -132,7 +133,9 @@ def panels(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['time [s]', 'updates']
     """
-    names = _names(several("parts", parts, Panel, "panels (plots.Panel)"))
+    if not several("parts", parts, Panel, "panels (plots.Panel)"):
+        raise ValueError("parts is empty; a plot needs at least one panel")
+    names = _names(parts)
     y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(names, styles)
     with drawing():
@@ -167,9 +170,9 @@ def _vertical(
     flag("log_y", log_y)
     limits, wanted = span("y_range", y_range), goal("target", target)
     if log_y and limits is not None and limits[0] <= 0:
-        raise ValueError(f"y_range must be positive on a logarithmic axis, got {limits}")
+        raise ValueError(f"y_range must be positive where log_y is True, got {limits}")
     if log_y and wanted is not None and wanted <= 0:
-        raise ValueError(f"target must be positive on a logarithmic axis, got {wanted}")
+        raise ValueError(f"target must be positive where log_y is True, got {wanted}")
     return limits, wanted
 
 
@@ -237,5 +240,4 @@ def _label_target(axes: "Axes", target: float | None) -> None:
 def _shown(values: ArrayLike, log: bool) -> np.ndarray:
     """Values with NaN where they cannot be drawn."""
     data = np.asarray(values, dtype=np.float64)
-    drawable = np.isfinite(data) & (data > 0) if log else np.isfinite(data)
-    return np.where(drawable, data, np.nan)
+    return np.where(drawable(data, log), data, np.nan)

@@ -16,9 +16,11 @@ from numpy.typing import ArrayLike
 from asyncjax.checks import real
 from asyncjax.results.arguments import numbers, several, text, whole_numbers
 from asyncjax.results.plots.style import (
+    LARGEST,
     MUTED,
     add_grid,
     assign_styles,
+    drawable,
     drawing,
     new_figure,
 )
@@ -129,9 +131,10 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
     values = numbers("shares", shares)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"shares must be [T, R] and not empty, got the shape {values.shape}")
-    if not (np.isfinite(values) & (values >= 0)).all():
+    if not (drawable(values, False) & (values >= 0)).all():
         raise ValueError(
-            f"shares must be at least 0 and finite, got {values.min():g} to {values.max():g}"
+            f"shares must be at least 0 and finite, at most {LARGEST:g}, got {values.min():g} to"
+            f" {values.max():g}"
         )
     labels = several("names", names, str, "texts") or [
         f"resource {index}" for index in range(values.shape[1])
@@ -191,12 +194,15 @@ def price_map(
     values = numbers("prices", prices)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"prices must be [T, H] and not empty, got the shape {values.shape}")
-    if not (np.isfinite(values) & (values > 0)).all():
+    if not drawable(values, True).all():
         raise ValueError(
-            f"prices must be positive and finite, got {values.min():g} to {values.max():g}"
+            f"prices must be positive and finite, {1 / LARGEST:g} to {LARGEST:g}, got"
+            f" {values.min():g} to {values.max():g}"
         )
     if lowest is not None:
         lowest = real("lowest", lowest, above=0)
+        if lowest > LARGEST:
+            raise ValueError(f"lowest must be positive and at most {LARGEST:g}, got {lowest:g}")
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 

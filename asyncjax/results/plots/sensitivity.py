@@ -17,6 +17,7 @@ from asyncjax.results.metrics import best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
     LineStyle,
     add_grid,
+    drawable,
     drawing,
     new_figure,
     set_log,
@@ -74,7 +75,7 @@ def step_size_sensitivity(
     smaller_is_better = flag("smaller_is_better", smaller_is_better)
     y_range = span("y_range", y_range)
     if log_y and y_range is not None and y_range[0] <= 0:
-        raise ValueError(f"y_range must be positive on a logarithmic axis, got {y_range}")
+        raise ValueError(f"y_range must be positive where log_y is True, got {y_range}")
     sizes, given = _positive(step_sizes), by_name("scores", scores, "scores")
     data = {name: _table(name, values, sizes.size) for name, values in given.items()}
     if not data:
@@ -102,16 +103,17 @@ def step_size_sensitivity(
 def _positive(step_sizes: ArrayLike) -> np.ndarray:
     """The step sizes as [G], checked."""
     sizes = numbers("step_sizes", step_sizes)
-    if sizes.ndim != 1 or not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
+    if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
         raise ValueError(
-            f"step_sizes is {in_short(step_sizes)}; it must be a list of positive numbers"
+            f"step_sizes is {in_short(step_sizes)}; it must be a list of positive numbers, 1e-100"
+            " to 1e100"
         )
     return sizes
 
 
 def _failed(table: np.ndarray) -> np.ndarray:
     """Which settings have no finite median."""
-    return ~np.isfinite(median_and_spread(table).median)
+    return ~drawable(median_and_spread(table).median, False)
 
 
 def _axes(
@@ -190,7 +192,7 @@ def _draw(
     """Line, band, marker and crosses of one method."""
     spread = median_and_spread(table, smaller_is_better=smaller_is_better)
     median, low, high = (
-        np.where(np.isfinite(part) & ((part > 0) | (not log_y)), part, np.nan)
+        np.where(drawable(part, log_y), part, np.nan)
         for part in (spread.median, spread.low, spread.high)
     )
     axes.fill_between(sizes, low, high, color=look.colour, alpha=0.14, linewidth=0)

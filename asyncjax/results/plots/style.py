@@ -34,6 +34,7 @@ COLOURS = (
 )
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
 MUTED = "#595959"
+LARGEST = 1e100  # in size, of what is drawn; matplotlib's ticks overflow not far beyond it
 GRID = "#DDDDDD"
 
 _SETTINGS: dict[Any, Any] = {
@@ -96,7 +97,7 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
         >>> assign_styles(["sgd", "piag"])["piag"].colour
         '#D55E00'
     """
-    if isinstance(names, str) or not isinstance(names, Iterable):
+    if isinstance(names, str) or not isinstance(names, Iterable) or hasattr(names, "dtype"):
         raise TypeError(f"names must be a list of texts, got {in_short(names)}")
     unique = list(dict.fromkeys(several("names", list(names), str, "texts")))
     return {
@@ -176,6 +177,19 @@ def require_matplotlib() -> None:
         raise ImportError(
             'plots need matplotlib, which is not installed: pip install "asyncjax[plots]"'
         ) from error
+
+
+def drawable(values: np.ndarray, log: bool) -> np.ndarray:
+    """Says which numbers can be drawn; a loss beyond 1e100 has diverged as an infinite one has.
+
+    Returns bool[...].
+
+    Example:
+        >>> drawable(np.array([0.0, 1.0, 1e200, np.nan]), True).tolist()
+        [False, True, False, False]
+    """
+    fits = np.abs(values) <= LARGEST  # not where NaN
+    return fits & (values >= 1 / LARGEST) if log else fits
 
 
 def new_figure(width: float, height: float) -> "Figure":

@@ -1,0 +1,200 @@
+"""What no order can use is refused where it is known; traced, orders stay permutations."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import orders
+from asyncjax.orders.order import check_order
+from asyncjax.orders.registry import REGISTRY
+
+N, DIM = 7, 3  # of the registered examples
+NAMES = list(REGISTRY)
+BALANCING = [name for name in NAMES if REGISTRY[name]().needs_gradients]
+KEY = jax.random.key(5)
+
+
+@functools.cache
+def example(name):
+    return REGISTRY[name]()
+
+
+def rows_of(order, seed=0, bad=None):
+    """Gradients of an epoch by step; of `bad` = (step, value), one number is not finite."""
+    lead = () if order.n_workers is None else (order.n_workers,)
+    rows = np.random.default_rng(seed).standard_normal((*lead, N, DIM)).astype(np.float32)
+    if bad is not None:
+        rows[..., bad[0], 1] = bad[1]
+    return rows
+
+
+def sorted_rows(order, state):
+    visited = np.atleast_2d(order.permutation(state))
+    return [sorted(row[row >= 0].tolist()) for row in visited]
+
+
+def is_finite(state):
+    """Whether all numbers in a state are; typed keys are no numbers."""
+    leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", BALANCING)
+def test_a_gradient_that_is_not_finite_is_refused_where_it_is_known(name, value):
+    order = example(name)
+    state, rows = order.init(KEY), rows_of(order, bad=(3, value))  # no worker is idle at step 3
+    for given in (rows, jnp.asarray(rows)):
+        with pytest.raises(ValueError, match=f"gradients must be finite, got {value} at step 3"):
+            order.observe(state, np.arange(N), given)
+    seen = order.observe(state, [0, 1, 2, -1, N, -1, -1], rows)  # padding may be anything
+    assert is_finite(seen)
+
+
+def test_a_gradient_of_an_idle_worker_may_be_anything():
+    order = example("coordinated_shards")
+    rows = rows_of(order)
+    idle = np.asarray(order.permutation(order.init(KEY))) < 0
+    assert idle.any()
+    rows[idle] = np.nan
+    assert is_finite(order.observe(order.init(KEY), np.arange(N), rows))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", BALANCING)
+def test_a_traced_one_is_seen_in_the_state_and_gone_two_epochs_later(name, value):
+    order = example(name)
+    observe, end_epoch = jax.jit(order.observe), jax.jit(order.end_epoch)
+    state = observe(order.init(KEY), np.arange(N), rows_of(order, bad=(3, value)))
+    everyone = sorted_rows(order, order.init(KEY))
+    assert not is_finite(state)
+    for epoch in range(2):
+        state = end_epoch(state)
+        assert sorted_rows(order, state) == everyone
+        state = observe(state, np.arange(N), rows_of(order, seed=epoch + 1))
+    state = end_epoch(state)
+    assert sorted_rows(order, state) == everyone
+    assert is_finite(state)
+
+
+def test_the_walk_counts_pairs_after_nan_as_failures():
+    order = orders.probabilistic(8, 2, c=30.0)  # so undecided that it never fails by itself
+    rows = np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32)
+    observe = jax.jit(order.observe)
+    good = observe(order.init(KEY), np.arange(8), rows)
+    assert int(good.balance.failures) == 0
+    rows[2] = np.nan
+    bad = observe(order.init(KEY), np.arange(8), rows)
+    assert int(bad.balance.failures) == 3  # the pair that holds it, and the two after it
+    assert bool(jnp.isfinite(bad.balance.norm_bound))
+
+
+def test_an_infinite_gradient_does_not_make_the_walk_undecided_for_ever():
+    order = orders.probabilistic(4, 1, c=0.5)
+    state = jax.jit(order.observe)(
+        order.init(KEY), np.arange(4), np.array([[1.0], [3.0], [np.inf], [0.0]], np.float32)
+    )
+    assert float(state.balance.norm_bound) == 2.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_of_another_order_are_refused(name):
+    order, other = example(name), orders.grab(5, DIM).init(KEY)
+    for call in (order.permutation, order.end_epoch):
+        for wrong in (other, None, jnp.zeros((2, 2))):
+            with pytest.raises((TypeError, ValueError), match="state must be"):
+                call(wrong)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "herded"])
+def test_only_typed_keys_begin_an_order(name):
+    wrongs: tuple[Any, ...] = (0, None, jax.random.PRNGKey(0), jax.random.split(KEY, 2))
+    for wrong in wrongs:
+        with pytest.raises(TypeError, match="key must be one typed key"):
+            example(name).init(wrong)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "is_sorted"),
+    [
+        (np.full((6, 2), np.nan, np.float32), True),
+        (np.full((6, 2), np.inf, np.float32), True),
+        (1e30 * np.arange(12.0, dtype=np.float32).reshape(6, 2), False),  # squares overflow
+        (np.array([[1.0], [np.inf], [2.0], [-np.inf], [0.0], [5.0]], np.float32), False),
+    ],
+)
+def test_herding_of_traced_vectors_is_a_permutation_whatever_they_are(vectors, is_sorted):
+    def visited(vectors):
+        order = orders.herded(vectors)
+        return order.permutation(order.init(KEY))
+
+    made = jax.jit(visited)(vectors).tolist()
+    assert sorted(made) == list(range(6))
+    assert made == list(range(6)) or not is_sorted
+    with pytest.raises(ValueError, match="vectors must"):
+        orders.herded(vectors)
+
+
+def test_traced_kernels_take_what_is_no_permutation():
+    signs = jnp.array([1, -1, 1], jnp.int8)
+    made = jax.jit(orders.reorder)(jnp.array([5, 5, 7]), signs)
+    assert made.tolist() == [5, 7, 5]
+    vectors = jnp.array([[1.0], [-1.0], [3.0]])
+    norms = jax.jit(orders.prefix_norms)(vectors, jnp.array([0, 1, 9]))  # 2 stands for it
+    np.testing.assert_array_equal(norms, orders.prefix_norms(vectors, jnp.arange(3)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_registered_order_passes_the_check_of_ones_own(name):
+    order = example(name)
+
+    def as_my_own(function):
+        @functools.wraps(function)
+        def mine(*args):
+            return function(*args)
+
+        mine.__module__ = __name__  # else it is known to be of the room
+        return mine
+
+    functions = {
+        field: as_my_own(getattr(order, field))
+        for field in ("init", "permutation", "observe", "end_epoch")
+    }
+    check_order(dataclasses.replace(order, **functions), KEY)
+    check_order(order)
+    broken = functools.wraps(order.permutation)(lambda state: 0 * order.permutation(state))
+    broken.__module__ = __name__
+    with pytest.raises(ValueError, match=r"permutation of order.* must have each of 0 \.\. "):
+        check_order(dataclasses.replace(order, **{**functions, "permutation": broken}))
+
+
+def test_an_order_is_checked_inside_a_trace_too():
+    late = orders.Order(
+        init=lambda key: jnp.arange(3) + 1,
+        permutation=lambda state: state,
+        observe=lambda state, positions, gradients: state,
+        end_epoch=lambda state: state,
+    )
+
+    def program(x):
+        check_order(late)
+        return x
+
+    with pytest.raises(ValueError, match=r"each of 0 \.\. 2 once, got 3"):
+        jax.jit(program)(1.0)
+
+
+def test_checks_leave_compiled_programs_as_they_are():
+    order = example("pair_balanced")
+
+    def epoch(state, rows):
+        return order.end_epoch(order.observe(state, jnp.arange(N, dtype=jnp.int32), rows))
+
+    text = str(jax.make_jaxpr(epoch)(order.init(KEY), rows_of(order)))
+    assert "is_finite" not in text
+    assert "callback" not in text
