@@ -5,6 +5,7 @@ One-worker clocks stand for any number of workers, each with its own stream.
 
 from typing import Any
 
+from asyncjax.checks import instance
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.parameters import Parameter, align, spread
 
@@ -19,8 +20,7 @@ def agreed(**clocks: Clock) -> dict[str, Clock]:
         2
     """
     for name, part in clocks.items():
-        if not isinstance(part, Clock):
-            raise TypeError(f"{name} must be a clock, got {part!r}")
+        instance(name, part, Clock, "a clock, as its factories make it")
     n_workers = max(part.n_workers for part in clocks.values())
     for name, part in clocks.items():
         if part.n_workers not in (1, n_workers):

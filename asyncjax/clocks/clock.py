@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import real, whole, within
 from asyncjax.clocks.law import Law, answered
 from asyncjax.clocks.parameters import Parameter, spread
 from asyncjax.clocks.streams import (
@@ -31,6 +32,7 @@ from asyncjax.clocks.streams import (
 )
 
 Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
+_LAST_JOB = 2**31 - 1
 
 
 class Times(NamedTuple):
@@ -182,6 +184,7 @@ class Clock:
             >>> clocks.pareto(mean=[3.0, 6.0], tail=3.0).least().tolist()
             [2.0, 4.0]
         """
+        load = real("load", load, above=0.0)
         known = None if self.law.least is None else self.law.least(self.parameters)
         total = np.zeros(self.n_workers) if known is None else load * np.asarray(known, np.float64)
         for power in self.powers:
@@ -267,8 +270,8 @@ class Clock:
         Raises:
             ValueError: As `times`, and if a `worker` on the host is not in `0 .. n - 1`.
         """
-        if not isinstance(worker, jax.Array):
-            whole("worker", worker, 0, self.n_workers - 1)
+        if not isinstance(worker, Tracer):
+            worker = whole("worker", worker, 0, self.n_workers - 1)
         count = _checked(self, key, count, "count", first, load, ())
         return _one_times(_at_power_1(self), key, _int32(worker), _int32(first), load, count)
 
@@ -286,12 +289,12 @@ class Clock:
         Raises:
             ValueError: If this clock has neither one nor `n_workers` workers.
         """
-        if self.n_workers == n_workers:
+        if self.n_workers == whole("n_workers", n_workers):
             return self
-        if self.n_workers != 1 or n_workers < 1:
+        if self.n_workers != 1:
             raise ValueError(
-                "n_workers must be the clock's own number of workers (or positive for a clock with "
-                f"one worker), got {n_workers} for a clock with {self.n_workers}"
+                f"n_workers must be the clock's own number of workers, {self.n_workers}, got"
+                f" {n_workers}"
             )
         return Clock(
             {name: spread(value, n_workers) for name, value in self.parameters.items()},
@@ -316,8 +319,9 @@ def _checked(
     if clock.is_random:
         check_key(key)
     count = whole(count_name, count)
-    if not isinstance(first, jax.Array):
-        whole("first", first, 0)
+    if not isinstance(first, Tracer):
+        if whole("first", first, 0) > _LAST_JOB:
+            whole("first", first, 0, _LAST_JOB)
     within("load", load, above=0.0)
     shape = (*leading, count)
     try:

@@ -51,7 +51,7 @@ class Law:
     @property
     def is_own(self) -> bool:
         """Whether the law comes from outside this library."""
-        return not getattr(self.draw, "__module__", "").startswith("asyncjax.")
+        return not str(getattr(self.draw, "__module__", "")).startswith("asyncjax.")
 
 
 def answered(law: Law, drawn: Any, count: int) -> Array:

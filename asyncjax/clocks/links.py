@@ -47,7 +47,13 @@ def communicating(
     wide = agreed(clock=clock, **given)
     for name, link in given.items():
         if getattr(clock, name) is not None:
-            raise ValueError(f"{name} must be None for a clock that has one already, got {link!r}")
+            raise ValueError(
+                f"{name} must be None for a clock that has one already, got another,"
+                f" {link.law.name!r}"
+            )
         if not link.is_plain:
-            raise ValueError(f"{name} must be a clock without losses and powers, got {link!r}")
+            has = f"losses and {len(link.powers)}" if link.loss is not None else len(link.powers)
+            raise ValueError(
+                f"{name} must be a clock without losses and powers, got one with {has} powers"
+            )
     return replace(wide.pop("clock"), **wide)

@@ -31,7 +31,7 @@ def with_power(clock: Clock, rates: Parameter, *, repeats: bool = True, **length
     wide = agreed(clock=clock, **lengths)
     for name, length in lengths.items():
         if length.powers:
-            raise ValueError(f"{name} must be a clock without powers, got {length!r}")
+            raise ValueError(f"{name} must be a clock without powers, got {len(length.powers)}")
     own = wide.pop("clock")
     power = Power(tuple(wide.values()), spread(rates, own.n_workers), repeats)
     return replace(own, powers=(*own.powers, power))

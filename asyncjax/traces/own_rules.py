@@ -17,7 +17,7 @@ from asyncjax.traces.dispatch import Answer, Dispatch
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:
-    return getattr(function, "__module__", "").startswith("asyncjax.")
+    return str(getattr(function, "__module__", "")).startswith("asyncjax.")
 
 
 def collector(rule: Collection, n_workers: int) -> Collector:

@@ -4,7 +4,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from asyncjax.checks import function
+
 _SECONDS = 0.25
+_ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
 class Progress(NamedTuple):
@@ -21,6 +24,7 @@ class Pace:
     def __init__(self, progress: Callable[[Progress], None], n_updates: int) -> None:
         self._tell, self._n_updates = progress, n_updates
         self._due = time.monotonic() + _SECONDS
+        self._share = 0.0
 
     def at(self, updates: int, now: float) -> None:
         """Tells, unless it did so less than a quarter of a second ago."""
@@ -29,9 +33,12 @@ class Pace:
             self._due = time.monotonic() + _SECONDS
 
     def drawn(self, share: float, last: float) -> None:
-        """Tells how far a run is that is made in one piece: the share of its draws, of `last`."""
-        share = min(share, 1.0)
-        self.at(min(int(share * self._n_updates), self._n_updates - 1), share * last)
+        """Tells how far a run is, about, that is made in one piece: by what is drawn of it.
+
+        `last` is when it will end, about. What is drawn twice as a precaution does not go back.
+        """
+        self._share = max(self._share, min(share, _ALL_DRAWN))
+        self.at(int(self._share * self._n_updates), self._share * last)
 
     def end(self, now: float) -> None:
         """Tells that all updates are made."""
@@ -41,6 +48,9 @@ class Pace:
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
     """The pace of a run, None where nobody wants to know.
 
+    Raises:
+        TypeError: `progress` is no function.
+
     Example:
         >>> seen = []
         >>> pace = pace_of(seen.append, 3)
@@ -48,4 +58,6 @@ def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace
         >>> seen
         [Progress(updates=3, n_updates=3, time=2.0)]
     """
-    return None if progress is None else Pace(progress, n_updates)
+    if progress is None:
+        return None
+    return Pace(function("progress", progress, "a function of a Progress, or None"), n_updates)

@@ -16,7 +16,7 @@ from itertools import count
 import jax
 import numpy as np
 
-from asyncjax.checks import function, instance, real, whole
+from asyncjax.checks import instance, real, whole
 from asyncjax.clocks import Clock
 from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.host import DurationBlocks, check_key, count_of_updates, finishes, on_host
@@ -69,8 +69,6 @@ def synchronous(
     n_updates, k = count_of_updates(n_updates), whole("k", k, 1, n)
     load = real("load", load, above=0.0)
     check_key(key, "clock" if clock.is_random else None)
-    if progress is not None:
-        function("progress", progress, "a function of a Progress, or None")
     pace = pace_of(progress, n_updates)
     with on_host(key) as host_key:
         duration_key, _ = jax.random.split(host_key)  # the same stream as `asynchronous`

@@ -110,7 +110,7 @@ def test_outages_losses_and_presence_must_fit():
     two, three = clocks.constant([1.0, 2.0]), clocks.constant([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"down must have 1 or 3 workers .* got 2"):
         clocks.on_off(three, up=ONE, down=two)
-    with pytest.raises(TypeError, match=r"up must be a clock, got 1\.0"):
+    with pytest.raises(TypeError, match=r"up must be a clock, .* got 1\.0"):
         clocks.on_off(ONE, up=1.0, down=ONE)
     with pytest.raises(ValueError, match="up must be a clock without powers"):
         clocks.on_off(ONE, up=clocks.present(ONE, leave=1.0), down=ONE)
@@ -163,7 +163,7 @@ def test_links_must_fit_and_be_clocks():
         clocks.communicating(two, upload=three)
     with pytest.raises(ValueError, match=r"upload must have 1 or 3 workers .* got 2"):
         clocks.communicating(clocks.constant(1.0), download=three, upload=two)
-    with pytest.raises(TypeError, match=r"upload must be a clock, got 1\.0"):
+    with pytest.raises(TypeError, match=r"upload must be a clock, .* got 1\.0"):
         clocks.communicating(two, upload=1.0)
     with pytest.raises(TypeError, match="clock must be a clock, got 3"):
         clocks.communicating(3)

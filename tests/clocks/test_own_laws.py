@@ -1,0 +1,106 @@
+"""Laws of one's own: what they answer wrongly is told with the worker, the job and the value."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from asyncjax import clocks, traces
+from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.law import Law
+from asyncjax.clocks.registry import REGISTRY
+from asyncjax.clocks.streams import job_indices
+
+KEY = jax.random.key(0)
+
+
+def first(parameters):
+    return parameters["a"]
+
+
+def own(draw, is_random=False):
+    return Clock({"a": np.array([1.0, 2.0])}, Law("own", draw, first, first, is_random))
+
+
+def at_job_70(value):
+    return own(
+        lambda row, key, start, count: jnp.where(job_indices(start, count) == 70, value, row["a"])
+    )
+
+
+RUNS = {
+    "in one piece": lambda clock: traces.asynchronous(clock, n_updates=300),
+    "restarts": lambda clock: traces.asynchronous(
+        clock, n_updates=300, collect=traces.fresh(2, cancel=True)
+    ),
+    "event loop": lambda clock: traces.asynchronous(
+        clock, n_updates=300, collect=traces.fresher_than(3)
+    ),
+    "rounds": lambda clock: traces.synchronous(clock, k=1, n_updates=300),
+    "powers": lambda clock: traces.asynchronous(
+        clocks.powered(clock, [1.0, 2.0], [1.0, 0.5]), n_updates=300
+    ),
+    "behind a link": lambda clock: traces.asynchronous(
+        clocks.communicating(clock, upload=clocks.constant(0.5)), n_updates=300
+    ),
+}
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_a_bad_duration_is_told_at_once(make):
+    for value, words in ((0.0, "0"), (-1.5, "-1.5"), (np.nan, "nan"), (np.inf, "inf")):
+        with pytest.raises(ValueError, match=f"worker 0 a duration of {words} for its job 70;"):
+            make(at_job_70(value))
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_a_good_law_runs_like_one_of_the_library(make):
+    mine = make(own(lambda row, key, start, count: jnp.broadcast_to(row["a"], (count,))))
+    theirs = make(clocks.constant([1.0, 2.0]))
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_time_must_not_depend_on_the_block():
+    with pytest.raises(ValueError, match="law 'own' must give job 5 of worker 0 one time"):
+        traces.asynchronous(
+            own(lambda row, key, start, count: 1.0 + jnp.arange(count)), n_updates=3
+        )
+    drawn = own(lambda row, key, start, count: jax.random.exponential(key, (count,)), True)
+    with pytest.raises(ValueError, match="law 'own' must give job 5 of worker 0 one time"):
+        traces.asynchronous(drawn, n_updates=3, key=KEY)
+
+
+def test_an_error_of_a_law_is_its_own():
+    def draw(row, key, start, count):
+        raise RuntimeError("a sensor is missing")
+
+    with pytest.raises(RuntimeError, match="a sensor is missing") as caught:
+        traces.asynchronous(own(draw), n_updates=3)
+    assert caught.traceback[-1].name == "draw"
+
+
+def test_durations_that_are_nearly_nothing_are_good():
+    # half of the jobs last less than the smallest double
+    clock = clocks.gamma(shape=1e-3, mean=[1.0, 2.0])
+    trace = traces.asynchronous(clock, n_updates=200, key=KEY)
+    assert trace.n_updates == 200
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_duration_is_shorter_than_the_least(name):
+    clock = REGISTRY[name]()
+    for load in (0.5, 3.0):
+        shortest = np.asarray(clock.durations(KEY, 300, load=load)).min(axis=1)
+        least = clock.least(load)
+        assert (least >= 0).all()
+        assert (least <= shortest * (1 + 1e-5)).all()
+
+
+def test_least_is_reached_where_it_is_known():
+    assert clocks.constant([1.0, 2.0]).least(2.0).tolist() == [2.0, 4.0]
+    assert clocks.recorded([[3.0, 1.0], [2.0, 5.0]]).least().tolist() == [1.0, 2.0]
+    assert clocks.pareto(3.0, 3.0).least().tolist() == [2.0]
+    fast = clocks.powered(clocks.constant(2.0), [1.0, 1.0], [1.0, 4.0])
+    assert fast.least().tolist() == [0.5]
+    assert clocks.exponential(1.0).least().tolist() == [0.0]

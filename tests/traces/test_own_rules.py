@@ -1,0 +1,46 @@
+"""Rules of one's own: what they answer wrongly is told with the name of the rule."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks, traces
+from asyncjax.traces.collection import Collector, Verdict
+
+CLOCK = clocks.constant([1.0, 2.0, 3.0])
+
+
+def test_good_rules_of_ones_own_make_the_same_trace():
+    def start(n_workers):
+        return Collector(lambda worker, delay: Verdict.STEP)
+
+    rule = traces.Collection("every", start, lambda arrivals: np.ones(len(arrivals.time)))
+    asks = traces.Dispatch("back", lambda n, key: lambda deliverers: [*deliverers])
+    mine = traces.asynchronous(CLOCK, n_updates=50, collect=rule, dispatch=asks)
+    theirs = traces.asynchronous(CLOCK, n_updates=50)
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("verdict", [None, 2, 1.0, True, "STEP"])
+def test_an_answer_that_is_no_verdict(verdict):
+    rule = replace(traces.wait_for(2), name="mine", start=lambda n: Collector(lambda w, d: verdict))
+    with pytest.raises(TypeError, match=r"receive of the rule 'mine' .* a Verdict, got .*worker 0"):
+        traces.asynchronous(CLOCK, n_updates=3, collect=replace(rule, period=None))
+
+
+@pytest.mark.parametrize("worker", [-1, 3, 2**40])
+def test_a_worker_who_is_not_there(worker):
+    rule = traces.Dispatch("mine", lambda n, key: lambda deliverers: [worker])
+    with pytest.raises(ValueError, match=rf"'mine' must name workers of 0 \.\. 2, got {worker}"):
+        traces.asynchronous(CLOCK, n_updates=3, dispatch=rule)
+
+
+@pytest.mark.parametrize("braces", ["{", "{e}", "a {b} c"])
+def test_a_name_may_have_braces(braces):
+    rule = traces.Collection(braces, traces.fresher_than(2).start, lambda a: np.ones(len(a.time)))
+    with pytest.raises(ValueError, match="must give 0 to gradients that are not used") as caught:
+        traces.asynchronous(CLOCK, n_updates=9, collect=rule)
+    assert f"'{braces}'" in str(caught.value)
