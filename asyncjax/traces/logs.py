@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import whole
+from asyncjax.checks import shown, whole
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.trace_columns import LARGEST
 from asyncjax.traces.validation import validate
@@ -141,11 +141,13 @@ def _jobs(worker: np.ndarray) -> np.ndarray:
 
 def _array(name: str, values: Any) -> np.ndarray:
     if isinstance(values, Tracer):
-        raise TypeError(f"{name} must be known on the host, outside jit and vmap, got {values!r}")
+        raise TypeError(
+            f"{name} must be known on the host, outside jit and vmap, got {shown(values)}"
+        )
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a list of numbers: {error}") from error
+        raise ValueError(f"{name} must be a list of numbers, got {shown(values)}") from error
 
 
 def _times(values: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import whole
+from asyncjax.checks import shown, whole
 from asyncjax.traces.event_trace import EventTrace
 
 LARGEST = 2**31 - 1  # the fields are int32
@@ -75,7 +75,7 @@ def read_column(
                 " and vmap"
             )
         if not isinstance(values, jax.Array):
-            raise TypeError(f"{name} must be an array of {kind}, got {_shown(values)}")
+            raise TypeError(f"{name} must be an array of {kind}, got {shown(values)}")
     if shape is None and values.ndim != 1:
         raise ValueError(f"{name} must have one axis, got shape {values.shape}")
     if shape is not None and values.shape != shape:
@@ -91,7 +91,7 @@ def read_column(
 def read_part(name: str, part: Any, of: type, kinds: tuple[str, ...]) -> list[np.ndarray]:
     """The columns of a part of a trace, such as its open jobs; refuses unequal lengths."""
     if not isinstance(part, of):
-        raise TypeError(f"{name} must be of type {of.__name__} or None, got {_shown(part)}")
+        raise TypeError(f"{name} must be of type {of.__name__} or None, got {shown(part)}")
     columns = [
         read_column(f"{name}.{field}", values, kind)
         for (field, values), kind in zip(part._asdict().items(), kinds, strict=True)
@@ -110,8 +110,3 @@ def refuse(bad: np.ndarray, message: str, **values: np.ndarray) -> None:
     if bad.any():
         e = int(np.argmax(bad))
         raise ValueError(message.format(e=e, **{name: value[e] for name, value in values.items()}))
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else f"{type(value).__name__}"

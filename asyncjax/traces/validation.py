@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from asyncjax.checks import shown
 from asyncjax.traces.event_trace import EventTrace, Reuse
 from asyncjax.traces.job_checks import check_jobs
 from asyncjax.traces.trace_columns import Columns, arrival_columns, read_part, refuse
@@ -25,7 +26,7 @@ def validate(trace: EventTrace) -> EventTrace:
     - *Jobs* of one worker rise from 0. If starts and cancelled jobs are recorded, none is missing;
       without starts, no more than were cancelled. (Where job = read_version = version throughout,
       jobs count rounds, in which a worker may get no work.)
-    - *Weights* are finite, and 0 where a gradient is not used.
+    - *Weights* are finite, at least 0 without `reuse`, and 0 where a gradient is not used.
     - *Open jobs* are ordered by worker, read a version that was there when they started, and only
       the first of a worker has a start.
     - *Cancelled jobs* last from their start to a moment not after the last arrival, and are listed
@@ -71,7 +72,7 @@ def validate(trace: EventTrace) -> EventTrace:
     _check_times(arrivals.time)
     _check_versions(arrivals)
     check_jobs(trace, arrivals)
-    _check_weights(arrivals)
+    _check_weights(arrivals, serve_once=trace.reuse is None)
     if trace.reuse is not None:
         _check_reuse(trace.reuse, arrivals)
     return trace
@@ -81,7 +82,7 @@ def check_kind(trace: object) -> None:
     """Refuses what is no trace."""
     if not isinstance(trace, EventTrace):
         raise TypeError(
-            f"trace must be an EventTrace, as traces.asynchronous makes it, got {trace!r:.60}"
+            f"trace must be an EventTrace, as traces.asynchronous makes it, got {shown(trace)}"
         )
 
 
@@ -135,13 +136,20 @@ def check_steps(used: np.ndarray, steps: np.ndarray, whose: str = "") -> None:
     )
 
 
-def _check_weights(arrivals: Columns) -> None:
+def _check_weights(arrivals: Columns, serve_once: bool) -> None:
     weight = arrivals.weight
     refuse(
         ~np.isfinite(weight),
         "weight of arrival {e} is {weight}; weights must be finite",
         weight=weight,
     )
+    if serve_once:
+        refuse(
+            weight < 0,
+            "weight of arrival {e} is {weight}; weights must be at least 0 where gradients serve"
+            " once",
+            weight=weight,
+        )
     refuse(
         ~arrivals.used & (weight != 0),
         "weight of arrival {e} is {weight} but the gradient is not used: it must be 0",

@@ -35,9 +35,9 @@ UNKNOWN = {
         lambda: put(FRESH, "weight", KEPT, 1.0),
         "a rule may weigh as it likes; one that weighs by delay is no mean",
     ),
-    "a used weight of 0 or below": (
-        lambda: put(FRESH, "weight", KEPT, -0.5),
-        "a factor by staleness may be 0, one of a rule of one's own negative",
+    "a used weight of 0": (
+        lambda: put(FRESH, "weight", KEPT, 0.0),
+        "a factor by staleness may be 0",
     ),
     "the second reuse row of an arrival doubled": (
         lambda: put(TABLE, "reuse.weight", SECOND, 2.0),

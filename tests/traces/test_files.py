@@ -1,0 +1,194 @@
+"""Traces on disk: bit by bit the same, or refused in a sentence that names the file."""
+
+import zipfile
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import storage, traces
+from tests.traces.damage import FRESH, LOG, QUEUED, RING, ROUNDS, STOPPED, TABLE, changed, put
+
+TRACES = {
+    "fresh": FRESH,
+    "stopped": STOPPED,
+    "queued": QUEUED,
+    "table": TABLE,
+    "ringleader": RING,
+    "rounds": ROUNDS,
+    "log": LOG,
+}
+
+
+def equal(one, other):
+    """Whether two traces have the same parts, dtypes and bits."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    leaves = [
+        map(np.asarray, pair) for pair in zip(*map(jax.tree.leaves, (one, other)), strict=True)
+    ]
+    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in leaves)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_round_trip_keeps_every_bit(name, tmp_path):
+    path = tmp_path / "trace"
+    traces.save(path, TRACES[name])
+    loaded = traces.load(path)
+    assert equal(loaded, TRACES[name])
+    assert type(loaded.n_workers) is int
+    again = tmp_path / "again"
+    traces.save(again, loaded)
+    assert path.read_bytes() == again.read_bytes()
+
+
+def test_other_kinds_of_numbers_keep_every_bit(tmp_path):
+    trace = LOG._replace(
+        time=LOG.time.astype(np.float32), worker=LOG.worker.astype(np.int64), n_workers=None
+    )
+    traces.save(tmp_path / "trace", trace)
+    assert equal(traces.load(tmp_path / "trace"), trace)
+
+
+def refused_or_the_same(path, trace):
+    """A damaged file is refused by its name, or (where nothing is lost) read as it was."""
+    try:
+        loaded = traces.load(path)
+    except ValueError as error:
+        message = str(error)
+        return path.name in message and "\n" not in message and len(message) < 600
+    return equal(loaded, trace)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "sound.npz"
+    traces.save(path, STOPPED)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("every", [211, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_file_cut_anywhere(data, every, tmp_path):
+    path = tmp_path / "cut.npz"
+    for length in range(0, len(data), every):
+        path.write_bytes(data[:length])
+        with pytest.raises(ValueError, match=r"cut\.npz"):
+            traces.load(path)
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flip", [0x01, 0xFF])
+def test_a_byte_changed_anywhere(data, every, flip, tmp_path):
+    path, wrong = tmp_path / "flipped.npz", []
+    for place in range(0, len(data), every):
+        damaged = bytearray(data)
+        damaged[place] ^= flip
+        path.write_bytes(damaged)
+        if not refused_or_the_same(path, STOPPED):
+            wrong.append(place)
+    assert not wrong
+
+
+def arrays_of(trace, tmp_path):
+    traces.save(tmp_path / "sound.npz", trace)
+    return storage.load_arrays(tmp_path / "sound.npz")
+
+
+FILES = {
+    "no field": (lambda a: {}, "the field 'time' is missing"),
+    "one field less": (
+        lambda a: {k: v for k, v in a.items() if k != "steps"},
+        "the field 'steps' is missing",
+    ),
+    "starts too short": (lambda a: a.update(start=a["start"][:-1]), "start must have shape"),
+    "half a part": (
+        lambda a: {k: v for k, v in a.items() if k != "open_jobs.worker"},
+        "the field 'open_jobs.worker' is missing",
+    ),
+    "another half": (
+        lambda a: {k: v for k, v in a.items() if k != "cancelled.time"},
+        "the field 'cancelled.time' is missing",
+    ),
+    "an unknown field": (lambda a: a.update(loss=np.ones(3)), "the field 'loss' is unknown"),
+    "an unknown field of a part": (
+        lambda a: a.update({"reuse.rate": np.ones(3)}),
+        "the field 'reuse.arrival' is missing|the field 'reuse.rate' is unknown",
+    ),
+    "float workers": (
+        lambda a: a.update(worker=a["worker"] * 1.0),
+        "worker must be integers, got dtype float64",
+    ),
+    "a matrix": (lambda a: a.update(time=a["time"][None]), "time must have one axis"),
+    "two numbers of workers": (
+        lambda a: a.update(n_workers=np.array([4, 4])),
+        r"n_workers must be one integer, got shape \(2,\)",
+    ),
+    "4.0 workers": (lambda a: a.update(n_workers=np.array(4.0)), "n_workers must be one integer"),
+    "no workers": (lambda a: a.update(n_workers=np.array(0)), "n_workers must be an integer in"),
+    "text": (lambda a: a.update(job=a["job"].astype(str)), "job must be integers"),
+    "NaN": (lambda a: a.update(time=a["time"] * np.nan), "time of arrival 0 is nan"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_archive_that_is_no_trace(name, tmp_path):
+    arrays, (change, message) = arrays_of(STOPPED, tmp_path), FILES[name]
+    made = change(arrays)
+    path = tmp_path / "other.npz"
+    storage.save_arrays(path, arrays if made is None else made)
+    with pytest.raises(ValueError, match=rf"path '.*other\.npz' is not a trace: .*({message})"):
+        traces.load(path)
+
+
+def test_what_is_no_archive(tmp_path):
+    path = tmp_path / "trace.npz"
+    for data in (b"", b"a text, no archive\n", np.arange(3).tobytes(), b"PK\x05\x06"):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"trace\.npz"):
+            traces.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("read me", "nothing else")
+    with pytest.raises(ValueError, match=r"trace\.npz"):
+        traces.load(path)
+    np.savez(path, time=np.array([{}], object))
+    with pytest.raises(ValueError, match=r"trace\.npz"):
+        traces.load(path)
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
+        traces.load(tmp_path / "missing.npz")
+    with pytest.raises(OSError, match="must be a file, not a folder"):
+        traces.load(tmp_path)
+    for path in (0, None, 1.5, b"trace"):
+        with pytest.raises(TypeError, match=r"path must be a text or a pathlib\.Path"):
+            traces.load(path)
+        with pytest.raises(TypeError, match=r"path must be a text or a pathlib\.Path"):
+            traces.save(path, LOG)
+
+
+def test_what_is_not_saved(tmp_path):
+    path = tmp_path / "trace.npz"
+    for damaged, message in (
+        (put(LOG, "time", 1, np.nan), "time of arrival 1 is nan"),
+        (changed(STOPPED, "cancelled.worker", lambda c: c + 4), "cancelled.worker of job 0"),
+        (put(TABLE, "weight", -1, 7.0), "the two must be equal"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            traces.save(path, damaged)
+    with pytest.raises(TypeError, match="trace must be an EventTrace"):
+        traces.save(path, dict(LOG._asdict()))
+    with pytest.raises(FileNotFoundError, match="its folder does not exist"):
+        traces.save(tmp_path / "missing" / "trace.npz", LOG)
+    with pytest.raises(OSError, match="must be a file, not a folder"):
+        traces.save(tmp_path, LOG)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_stays_when_a_trace_is_refused(tmp_path):
+    path = tmp_path / "trace.npz"
+    traces.save(path, LOG)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="time of arrival 1 is nan"):
+        traces.save(path, put(LOG, "time", 1, np.nan))
+    assert path.read_bytes() == before
