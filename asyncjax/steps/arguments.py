@@ -196,9 +196,10 @@ def invalid(name: str, value: Any, n: int | None = None) -> int | jax.Array:
     if not is_traced(value):
         return 0
     found = jnp.asarray(value)
-    fits = found >= (-1 if name == "worker" and found.ndim else 0)
     if jnp.issubdtype(found.dtype, jnp.inexact):
-        fits &= jnp.isfinite(found)
+        wrong = jnp.logical_not((found >= 0) & (found < jnp.inf))  # NaN is not either
+    else:
+        wrong = found < (-1 if name == "worker" and found.ndim else 0)
     if n is not None and name != "delay":
-        fits &= found < n
-    return jnp.sum(~fits, dtype=jnp.int32)
+        wrong |= found >= n
+    return jnp.sum(wrong, dtype=jnp.int32) if found.ndim else wrong.astype(jnp.int32)

@@ -109,8 +109,7 @@ def delay_gradients(
         True
     """
     _check(delay, key, probabilities)
-    if keep_params is not None:
-        keep_params = flag("keep_params", keep_params)
+    keep_params = None if keep_params is None else flag("keep_params", keep_params)
     chosen = optax.identity() if inner is None else optimizer("inner", inner)
     wrapped = optax.with_extra_args_support(chosen)
 
@@ -141,10 +140,8 @@ def delay_gradients(
             drawn = _draw(draw_key, delay, probabilities)
             served = jnp.minimum(drawn, state.gradients_given)
         longest = jnp.max(jnp.stack([jnp.asarray(one) for one in jax.tree.leaves(served)]))
-        like("updates", updates, one_row(state.queued_gradients), "the parameters that init got")
         arrived, queued, row = _pass_through(updates, state, served)
-        models = state.queued_params
-        if models is not None:
+        if (models := state.queued_params) is not None:
             extra["read_params"], models = _read_params(params, state, served, extra)
         moved, inner_state = wrapped.update(
             arrived,
@@ -169,6 +166,7 @@ def _pass_through(
     updates: optax.Updates, state: DelayGradientsState, served: Any
 ) -> tuple[optax.Updates, optax.Updates, jax.Array]:
     """Puts the new gradients into the queue and takes the late ones out."""
+    like("updates", updates, one_row(state.queued_gradients), "the parameters that init got")
     queues = jax.tree.leaves(state.queued_gradients)
     rows = queues[0].shape[0] if queues else 0
     if not rows:

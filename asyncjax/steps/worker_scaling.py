@@ -62,7 +62,8 @@ def scale_by_worker_time(
 
     def scaled(updates: optax.Updates, *, worker: ArrayLike) -> optax.Updates:
         own = jnp.asarray(known, wide_dtype(updates))
-        return scale_tree(updates, own[scalar_integer("worker", worker)] / jnp.mean(own))
+        mine = _row(own, scalar_integer("worker", worker))
+        return scale_tree(updates, mine / jnp.mean(own))
 
     return stateless(scaled, n_workers=lambda state: known.shape[0])
 
@@ -128,11 +129,16 @@ def scale_by_measured_time(n_workers: int) -> optax.GradientTransformationExtraA
     ) -> tuple[optax.Updates, MeasuredTimeState]:
         worker = scalar_integer("worker", worker)
         now = jnp.asarray(time).astype(state.last_delivery.dtype)
-        last = state.last_delivery.at[worker].set(now)
-        count = state.deliveries.at[worker].add(1)
+        last = state.last_delivery.at[worker].set(now, wrap_negative_indices=False)
+        count = state.deliveries.at[worker].add(1, wrap_negative_indices=False)
         own = jnp.where(count > 0, last / jnp.maximum(1, count), now)
         mean = jnp.mean(own)
-        factor = jnp.where(mean > 0, own[worker] / jnp.where(mean > 0, mean, 1), 1)
+        factor = jnp.where(mean > 0, _row(own, worker) / jnp.where(mean > 0, mean, 1), 1)
         return scale_tree(updates, factor), MeasuredTimeState(last, count)
 
     return transformation(init, update, n_workers=lambda state: state.deliveries.shape[0])
+
+
+def _row(values: jax.Array, worker: jax.Array) -> jax.Array:
+    """The entry of a worker; of the nearest one, where a traced worker is out of range."""
+    return values.at[worker].get(mode="clip", wrap_negative_indices=False)

@@ -57,6 +57,21 @@ def test_a_time_that_is_not_finite_is_counted():
         assert int(state.invalid_extras) == count
 
 
+@pytest.mark.parametrize("worker", [-1, 2])
+def test_a_traced_worker_that_is_not_there_leaves_the_rows_alone(worker):
+    measured = steps.scale_by_measured_time(2)
+    update = jax.jit(lambda state, worker: measured.update(PARAMS, state, worker=worker, time=1.0))
+    _, state = update(measured.init(PARAMS), worker)
+    assert not np.any(state.last_delivery)
+    assert not np.any(state.deliveries)
+    mean = steps.average_workers(2)
+    updates, _ = jax.jit(mean.update)(PARAMS, mean.init(PARAMS), worker=worker)
+    np.testing.assert_array_equal(updates["w"], 0)
+    known = steps.scale_by_worker_time([1.0, 3.0])
+    updates, _ = jax.jit(known.update)(PARAMS, known.init(PARAMS), worker=worker)
+    np.testing.assert_array_equal(updates["w"], 0.5 if worker < 0 else 1.5)
+
+
 def test_a_rule_without_memory_takes_an_empty_state_too():
     rule = steps.scale_by_staleness("inverse")
     updates, state = rule.update(PARAMS, optax.EmptyState(), delay=2)
