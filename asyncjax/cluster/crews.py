@@ -15,8 +15,9 @@ import numpy as np
 from asyncjax.checks import whole
 from asyncjax.cluster.checked_jobs import checked_jobs
 from asyncjax.cluster.machines_and_jobs import Jobs
-from asyncjax.cluster.throughput import sample_times
+from asyncjax.cluster.throughput import nominal_times
 
+MOST_PARTS = 10_000
 _LARGEST = 2**31 - 1
 _SLACK = 1e-9  # a rounding error above a whole number is not another unit
 
@@ -44,14 +45,14 @@ def crew(jobs: Jobs, *, parts: int) -> Crew:
 
     Args:
         jobs: The jobs.
-        parts: Q, into how many parts a job is cut.
+        parts: Q, into how many parts a job is cut, at most 10 000.
 
     Returns:
         Four int32[N, Q]. Only those with W up to the batch can run.
 
     Raises:
-        TypeError: If `parts` is no integer.
-        ValueError: If it is below 1, or the jobs make no sense.
+        TypeError: If `parts` is no integer, or `jobs` no Jobs.
+        ValueError: If it is out of range, or the jobs make no sense.
 
     Example:
         >>> from asyncjax import cluster
@@ -60,9 +61,9 @@ def crew(jobs: Jobs, *, parts: int) -> Crew:
         >>> [int(numbers[0, 4]) for numbers in units]
         [136, 16, 100, 12]
     """
-    whole("parts", parts)
+    parts = whole("parts", parts, 1, MOST_PARTS)
     jobs = checked_jobs(jobs)
-    times = sample_times(jobs)
+    times = nominal_times(jobs)
     across = _units(jobs, times.across, parts)
     inside = _units(jobs, times.inside, parts)
     return Crew(*across, *inside)
@@ -79,6 +80,10 @@ def best_delays(jobs: Jobs) -> np.ndarray:
     Returns:
         float64[N], slots.
 
+    Raises:
+        TypeError: If `jobs` are no Jobs.
+        ValueError: If they make no sense.
+
     Note:
         This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
 
@@ -88,7 +93,7 @@ def best_delays(jobs: Jobs) -> np.ndarray:
         array([3., 1., 2., 1.])
     """
     jobs = checked_jobs(jobs)
-    return np.ceil(jobs.samples / jobs.batch * sample_times(jobs).inside)
+    return np.ceil(jobs.samples / jobs.batch * nominal_times(jobs).inside)
 
 
 def _units(jobs: Jobs, times: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:

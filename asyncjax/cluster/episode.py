@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import real, within
-from asyncjax.cluster.checked_jobs import checked_cluster
+from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
 from asyncjax.cluster.crews import Crew, crew
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines
 from asyncjax.cluster.resource_prices import price_bounds
@@ -51,7 +51,8 @@ def prepare(
 ) -> Episode:
     """Checks jobs and machines and computes what a rule needs, on the host, with JAX's precision.
 
-    Its arguments are those of `pd_ors`. Episodes of one shape can be stacked for `vmap`.
+    Its arguments are those of `pd_ors`, which are refused as there. Episodes of one shape can be
+    stacked for `vmap`.
 
     Note:
         `low` is raised to 1e-24, which single precision can still multiply; literal bounds are
@@ -71,7 +72,8 @@ def prepare(
         low = bounds.low if low is None else low
         high = bounds.high if high is None else high
     least = real("low", low, least=0)
-    most = np.asarray(within("high", high, least=0), np.float64)
+    most = host_floats("high", within("high", high, least=0))
+    _check_size(n_slots, parts, machines)
     resources = machines.capacity.shape[1:]
     if most.shape not in ((), resources):
         raise ValueError(
@@ -94,3 +96,13 @@ def prepare(
         low=np.maximum(least, _LEAST_PRICE).astype(dtype),
         high=np.broadcast_to(most, resources).astype(dtype),
     )
+
+
+def _check_size(n_slots: int, parts: int, machines: Machines) -> None:
+    """Refuses tables of every part in every slot on every machine that fit into no memory."""
+    n_machines, n_resources = machines.capacity.shape
+    if n_slots * parts * n_machines * n_resources >= 2**31:
+        raise ValueError(
+            f"parts must make fewer than 2**31 numbers of {n_slots} slots, {n_machines} machines"
+            f" and {n_resources} resources, got {parts}"
+        )

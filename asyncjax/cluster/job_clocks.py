@@ -13,9 +13,9 @@ import numpy as np
 
 from asyncjax import clocks
 from asyncjax.checks import real, whole
-from asyncjax.cluster.checked_jobs import checked_jobs
+from asyncjax.cluster.checked_jobs import checked_schedule
 from asyncjax.cluster.machines_and_jobs import Jobs, Schedule
-from asyncjax.cluster.throughput import samples_trained
+from asyncjax.cluster.throughput import trained
 
 
 def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) -> clocks.Clock:
@@ -36,7 +36,9 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
         returns.
 
     Raises:
-        ValueError: If there is no such job, it never trains, or `samples` is not positive.
+        TypeError: If `schedule` or `jobs` are of another kind, or `job` is no integer.
+        ValueError: If there is no such job, it never trains, `samples` is not positive, or schedule
+            and jobs do not fit.
 
     Note:
         Times of the links are part of the compute time: they depend on the slot, and a sample bears
@@ -54,15 +56,15 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
         >>> clock.n_workers, bool(2 < trace.time[-1] < 3)
         (3, True)
     """
-    jobs = checked_jobs(jobs)
+    schedule, jobs = checked_schedule(schedule, jobs)
     index = whole("job", job, 0, len(jobs.arrival) - 1)
     samples = real("samples", samples, above=0)
-    trained = samples_trained(schedule.workers, schedule.servers, jobs)[index]
-    workers = np.asarray(schedule.workers)[index].sum(-1)
-    trained, workers = (x[jobs.arrival[index] :] for x in (trained, workers))
-    if not trained.any():
+    done = trained(schedule.workers, schedule.servers, jobs)[index]
+    workers = schedule.workers[index].sum(-1)
+    done, workers = (x[jobs.arrival[index] :] for x in (done, workers))
+    if not done.any():
         raise ValueError(f"job must train in some slot, got job {job}, which never does")
-    rate = np.where(trained > 0, trained / np.maximum(workers, 1), 0.0)  # samples a worker and slot
+    rate = np.where(done > 0, done / np.maximum(workers, 1), 0.0)  # samples a worker and slot
     present = np.arange(workers.max())[:, None] < workers
     power = np.append(present * rate / rate.max(), np.zeros((len(present), 1)), axis=1)
     compute = clocks.constant(np.full(len(present), samples / rate.max()))

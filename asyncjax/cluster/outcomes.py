@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.cluster.checked_jobs import checked_machines, checked_schedule
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
-from asyncjax.cluster.throughput import samples_trained
+from asyncjax.cluster.throughput import trained
 from asyncjax.cluster.utility import job_utility
 
 _ROUNDING = 1e-6  # share of the samples that may be missing
@@ -55,6 +56,10 @@ def progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     Returns:
         float64[N, T], samples; not cut where a job is done.
 
+    Raises:
+        TypeError: If `schedule` or `jobs` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -62,7 +67,7 @@ def progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
         >>> cluster.progress(schedule, jobs)[0].round(2).tolist()
         [14.48, 28.96, 43.45, 43.45]
     """
-    return np.cumsum(samples_trained(schedule.workers, schedule.servers, jobs), axis=1)
+    return _progress(*checked_schedule(schedule, jobs))
 
 
 def completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
@@ -77,6 +82,10 @@ def completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     Returns:
         int64[N], -1 for jobs that never complete.
 
+    Raises:
+        TypeError: If `schedule` or `jobs` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -84,9 +93,7 @@ def completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
         >>> float(jobs.samples[0]), cluster.completion(schedule, jobs).tolist()
         (31.0, [2, -1, -1, -1])
     """
-    target = np.asarray(jobs.samples, np.float64) * (1 - _ROUNDING)
-    done = progress(schedule, jobs) >= target[:, None]
-    return np.where(done.any(-1), done.argmax(-1), -1)
+    return _completion(*checked_schedule(schedule, jobs))
 
 
 def total_utility(schedule: Schedule, jobs: Jobs) -> float:
@@ -101,6 +108,10 @@ def total_utility(schedule: Schedule, jobs: Jobs) -> float:
     Returns:
         The sum.
 
+    Raises:
+        TypeError: If `schedule` or `jobs` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -108,9 +119,8 @@ def total_utility(schedule: Schedule, jobs: Jobs) -> float:
         >>> round(cluster.total_utility(schedule, jobs), 2)
         9.47
     """
-    ends = completion(schedule, jobs)
-    worth = job_utility(np.asarray(jobs.utility, np.float64), ends - np.asarray(jobs.arrival))
-    return float(np.where(ends >= 0, worth, 0.0).sum())
+    schedule, jobs = checked_schedule(schedule, jobs)
+    return _total_utility(_completion(schedule, jobs), jobs)
 
 
 def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarray:
@@ -126,6 +136,10 @@ def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarra
     Returns:
         float64[T, R]; 0 for a resource that no machine has. Slots after a completion count as used.
 
+    Raises:
+        TypeError: If `schedule`, `jobs` or `machines` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -133,9 +147,7 @@ def utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarra
         >>> cluster.utilisation(schedule, jobs, machines)[0].round(3).tolist()
         [0.273, 0.375]
     """
-    total = np.asarray(machines.capacity, np.float64).sum(0)
-    used = resources_used(schedule, jobs).sum(1)
-    return np.where(total > 0, used / np.where(total > 0, total, 1.0), 0.0)
+    return _utilisation(*_checked(schedule, jobs, machines))
 
 
 def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
@@ -148,6 +160,10 @@ def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     Returns:
         float64[T, H, R].
 
+    Raises:
+        TypeError: If `schedule` or `jobs` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -155,9 +171,14 @@ def resources_used(schedule: Schedule, jobs: Jobs) -> np.ndarray:
         >>> cluster.resources_used(schedule, jobs)[0].tolist()
         [[2.0, 4.0], [1.0, 2.0]]
     """
+    return taken_up(*checked_schedule(schedule, jobs))
+
+
+def taken_up(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Adds up what `resources_used` does, of what is known to fit; float64[T, H, R]."""
     workers, servers = (np.asarray(x, np.float64) for x in (schedule.workers, schedule.servers))
-    return np.einsum("nth,nr->thr", workers, np.asarray(jobs.worker, np.float64)) + np.einsum(
-        "nth,nr->thr", servers, np.asarray(jobs.server, np.float64)
+    return np.einsum("nth,nr->thr", workers, jobs.worker) + np.einsum(
+        "nth,nr->thr", servers, jobs.server
     )
 
 
@@ -172,6 +193,10 @@ def outcome(schedule: Schedule, jobs: Jobs, machines: Machines) -> Outcome:
     Returns:
         Utility, completions and their times with and without the unfinished, use of the machines.
 
+    Raises:
+        TypeError: If `schedule`, `jobs` or `machines` are of another kind.
+        ValueError: If they make no sense, or do not fit.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
@@ -180,20 +205,56 @@ def outcome(schedule: Schedule, jobs: Jobs, machines: Machines) -> Outcome:
         >>> found.completed, found.mean_slots, found.mean_slots_of_all, round(found.wasted, 3)
         (1, 3.0, 3.75, 0.571)
     """
-    ends = completion(schedule, jobs)
-    n_slots = np.asarray(schedule.workers).shape[1]
-    slots = ends - np.asarray(jobs.arrival) + 1
+    schedule, jobs, machines = _checked(schedule, jobs, machines)
+    ends, n_slots = _completion(schedule, jobs), schedule.workers.shape[1]
+    slots = ends - jobs.arrival + 1
     finished, of_all = slots[ends >= 0], np.where(ends >= 0, slots, n_slots)
-    units = (np.asarray(schedule.workers) + np.asarray(schedule.servers)).sum(-1)
+    units = (schedule.workers + schedule.servers).sum(-1)
     useful = np.arange(n_slots) <= ends[:, None]
     return Outcome(
-        utility=total_utility(schedule, jobs),
+        utility=_total_utility(ends, jobs),
         completed=int((ends >= 0).sum()),
-        admitted=int(np.asarray(schedule.admitted).sum()),
+        admitted=int(schedule.admitted.sum()),
         mean_slots=float(finished.mean()) if finished.size else float("nan"),
         median_slots=float(np.median(finished)) if finished.size else float("nan"),
         mean_slots_of_all=float(of_all.mean()),
         median_slots_of_all=float(np.median(of_all)),
-        utilisation=utilisation(schedule, jobs, machines).mean(0),
+        utilisation=_utilisation(schedule, jobs, machines).mean(0),
         wasted=float(1 - units[useful].sum() / max(units.sum(), 1)) if units.any() else 0.0,
     )
+
+
+def _checked(schedule: Schedule, jobs: Jobs, machines: Machines) -> tuple[Schedule, Jobs, Machines]:
+    """Reads a schedule with its jobs and machines."""
+    schedule, jobs = checked_schedule(schedule, jobs)
+    machines = checked_machines(machines, jobs.worker.shape[1])
+    if schedule.workers.shape[2] != len(machines.capacity):
+        raise ValueError(
+            f"machines must be the {schedule.workers.shape[2]} of the schedule, got"
+            f" {len(machines.capacity)}"
+        )
+    return schedule, jobs, machines
+
+
+def _progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Samples by the end of each slot, float64[N, T]."""
+    return np.cumsum(trained(schedule.workers, schedule.servers, jobs), axis=1)
+
+
+def _completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
+    """Slots of completion, int64[N]; -1 for none."""
+    done = _progress(schedule, jobs) >= (jobs.samples * (1 - _ROUNDING))[:, None]
+    return np.where(done.any(-1), done.argmax(-1), -1)
+
+
+def _total_utility(ends: np.ndarray, jobs: Jobs) -> float:
+    """Utility of the jobs that complete, from the slots int64[N] in which they do."""
+    worth = job_utility(jobs.utility, ends - jobs.arrival)
+    return float(np.where(ends >= 0, worth, 0.0).sum())
+
+
+def _utilisation(schedule: Schedule, jobs: Jobs, machines: Machines) -> np.ndarray:
+    """Shares in use, float64[T, R]."""
+    total = machines.capacity.sum(0)
+    used = taken_up(schedule, jobs).sum(1)
+    return np.where(total > 0, used / np.where(total > 0, total, 1.0), 0.0)

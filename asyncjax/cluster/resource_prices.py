@@ -14,17 +14,18 @@ After the primal-dual method of Yu, Liu, Wu, Ji and Bentley (2021). L decides, i
 admitted: raise it and a crowded cluster earns more.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.cluster.checked_jobs import checked_cluster
+from asyncjax.checks import within
+from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
 from asyncjax.cluster.crews import best_delays
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines
-from asyncjax.cluster.throughput import sample_times
+from asyncjax.cluster.throughput import nominal_times
 from asyncjax.cluster.utility import job_utility
 
 
@@ -57,6 +58,11 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
     Returns:
         float[..., H, R], utility a unit and slot.
 
+    Raises:
+        TypeError: If an argument is not made of numbers; traced ones pass.
+        ValueError: If one is negative or not finite, `low` is not positive, or the shapes do not
+            broadcast.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax import cluster
@@ -67,6 +73,17 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
     Reference:
         Yu et al. (2021), arXiv 2108.02917: exponential price function.
     """
+    load, capacity, high = (_array(value) for value in (load, capacity, high))
+    for name, value in (("load", load), ("capacity", capacity), ("high", high)):
+        within(name, value, least=0)
+    within("low", low, above=0)
+    shapes = [np.shape(value) for value in (load, capacity, low, high)]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise ValueError(
+            f"load, capacity, low and high must broadcast, got shapes {shapes}"
+        ) from error
     share = jnp.where(capacity == 0, 0.0, load / jnp.where(capacity == 0, 1.0, capacity))
     floor, top = _log(low, share.dtype), _log(high, share.dtype)
     return jnp.exp(floor + share * jnp.maximum(top - floor, 0))
@@ -90,7 +107,9 @@ def price_bounds(
         The bounds.
 
     Raises:
-        ValueError: If jobs and machines do not fit, or `delays` has the wrong length.
+        TypeError: If an argument is of another kind.
+        ValueError: If jobs and machines do not fit, or `delays` is not finite or has the wrong
+            length.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it
@@ -108,20 +127,26 @@ def price_bounds(
         Yu et al. (2021), arXiv 2108.02917.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
-    ends = n_slots - jobs.arrival if delays is None else np.asarray(delays, np.float64)
+    ends = n_slots - jobs.arrival if delays is None else host_floats("delays", delays)
+    within("delays", ends)
     if ends.shape != jobs.arrival.shape:
         raise ValueError(f"delays must have one entry a job, got an array of shape {ends.shape}")
     both = np.stack([jobs.worker, jobs.server])
     smallest = np.where(both > 0, both, np.inf).min(0)
     best = job_utility(jobs.utility, best_delays(jobs))
     demand = (jobs.worker + jobs.server).sum(-1)
-    times = sample_times(jobs)
+    times = nominal_times(jobs)
     total = n_slots * machines.capacity.sum()
     spread = (total / (np.ceil(jobs.samples * times.inside) * demand)).max()
     cost = 2 * spread * np.ceil(jobs.samples * times.across) * demand
     # Machines without any room have no spread, and any price will do.
     low = (job_utility(jobs.utility, ends) / cost).min() if spread > 0 else 0.0
     return PriceBounds(float(low), (best[:, None] / smallest).max(0), float(spread))
+
+
+def _array(value: Any) -> Any:
+    """Lists as arrays, anything else as it is."""
+    return np.asarray(value) if isinstance(value, list | tuple) else value
 
 
 def _log(bound: ArrayLike, dtype: jnp.dtype) -> Array:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.cluster.checked_jobs import checked_jobs, checked_units
 from asyncjax.cluster.machines_and_jobs import Data, Jobs
 
 
@@ -38,12 +39,21 @@ def sample_times(jobs: Jobs) -> SampleTimes:
     Returns:
         Two float64[N], slots.
 
+    Raises:
+        TypeError: If `jobs` are no Jobs of concrete numbers.
+        ValueError: If they make no sense.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.balanced(0)
         >>> float(cluster.sample_times(jobs).across[0])
         2.92822830661...e-05
     """
+    return nominal_times(checked_jobs(jobs))
+
+
+def nominal_times(jobs: Jobs) -> SampleTimes:
+    """Computes what `sample_times` does, of jobs that are known to make sense."""
     tau, gamma, size, batch = (
         np.asarray(x, np.float64)
         for x in (jobs.compute, jobs.workers_per_server, jobs.gradient, jobs.batch)
@@ -68,6 +78,11 @@ def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
     Returns:
         float64[N, ...], samples.
 
+    Raises:
+        TypeError: If units are not made of numbers, or `jobs` no Jobs.
+        ValueError: If units are negative or not finite, their shapes differ or are not those of N
+            jobs, or the jobs make no sense.
+
     Example:
         >>> import numpy as np
         >>> from asyncjax import cluster
@@ -78,7 +93,17 @@ def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
         >>> np.round(cluster.samples_trained(together, apart, jobs)[0], 2).item()
         4.19
     """
-    workers, servers = np.asarray(workers), np.asarray(servers)
+    jobs = checked_jobs(jobs)
+    workers, servers = checked_units(workers, servers)
+    if workers.ndim < 2 or len(workers) != len(jobs.arrival):
+        raise ValueError(
+            f"workers must have the shape [{len(jobs.arrival)}, ..., machines], got {workers.shape}"
+        )
+    return trained(workers, servers, jobs)
+
+
+def trained(workers: np.ndarray, servers: np.ndarray, jobs: Jobs) -> np.ndarray:
+    """Computes what `samples_trained` does, of what is known to make sense."""
     total, helpers = workers.sum(-1, dtype=np.float64), servers.sum(-1, dtype=np.float64)
     inside = ((workers + servers) > 0).sum(-1) <= 1
     shape = (-1,) + (1,) * (total.ndim - 1)

@@ -6,9 +6,10 @@ sum_h w <= F;     sum_h w <= gamma sum_h s;     nothing before the arrival or un
 
 import numpy as np
 
-from asyncjax.cluster.checked_jobs import checked_cluster
+from asyncjax.checks import instance
+from asyncjax.cluster.checked_jobs import checked_jobs, checked_machines, host_floats
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
-from asyncjax.cluster.outcomes import resources_used
+from asyncjax.cluster.outcomes import taken_up
 
 _SLACK = 1e-6
 
@@ -26,6 +27,7 @@ def check(schedule: Schedule, jobs: Jobs, machines: Machines) -> list[str]:
         the schedule is valid.
 
     Raises:
+        TypeError: If an argument is of another kind, or units are not made of numbers.
         ValueError: If jobs and machines make no sense.
 
     Example:
@@ -38,9 +40,13 @@ def check(schedule: Schedule, jobs: Jobs, machines: Machines) -> list[str]:
         >>> cluster.check(schedule, jobs, machines)
         ['before arrival: job 3 has 2 units in slot 0, and arrives in slot 1']
     """
+    instance("schedule", schedule, Schedule, "a cluster.Schedule")
+    for name in ("workers", "servers"):
+        host_floats(name, getattr(schedule, name))
     workers, servers = np.asarray(schedule.workers), np.asarray(schedule.servers)
     n_slots = workers.shape[1] if workers.ndim == 3 else 1
-    jobs, machines = checked_cluster(jobs, machines, max(n_slots, int(np.max(jobs.arrival)) + 1))
+    jobs = checked_jobs(jobs)
+    machines = checked_machines(machines, jobs.worker.shape[1])
     shape = (len(jobs.arrival), n_slots, len(machines.capacity))
     wrong = [
         f"shape: {name} is {value.shape}, and must be {allowed}"
@@ -74,7 +80,7 @@ def _units(units: np.ndarray, name: str) -> list[str]:
 
 def _capacity(schedule: Schedule, jobs: Jobs, machines: Machines) -> list[str]:
     """Units fit on their machines."""
-    excess = resources_used(schedule, jobs) - machines.capacity
+    excess = taken_up(schedule, jobs) - machines.capacity
     return [
         f"capacity: machine {h} exceeds resource {r} in slot {t} by {excess[t, h, r]:g}"
         for t, h, r in np.argwhere(excess > _SLACK)

@@ -8,6 +8,7 @@ import pytest
 
 from asyncjax import clocks, problems, simulation, stragglers, traces
 from asyncjax.simulation.loops import loop
+from asyncjax.stragglers.policies.policy import check_policy, nothing_seen
 from asyncjax.stragglers.policies.registry import REGISTRY
 
 N, S, T = 4, 6, 12
@@ -63,6 +64,27 @@ def test_contract(name):
     leaves, structure = jax.tree.flatten(policy)
     again = jax.tree.unflatten(structure, leaves)
     np.testing.assert_array_equal(run(again, key).params, one.params)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_policy_fits_its_workers_and_says_so_of_fewer(name):
+    policy = REGISTRY[name](N, S)
+    check_policy(policy)
+    check_policy(policy, N)
+    asked = jax.tree.map(np.asarray, jax.jit(policy.decide)(policy.init(), nothing_seen(N))[1])
+    if asked.k > 1:  # more than the one worker there would be
+        with pytest.raises(ValueError, match=r"policy must .* (worker|code)"):
+            check_policy(policy, 1)
+
+
+def test_traced_counts_are_not_looked_at():
+    @jax.jit
+    def decided(k):
+        policy = stragglers.fixed(k, 2)
+        check_policy(policy, N)
+        return policy.decide(policy.init(), nothing_seen(N))[1].k
+
+    assert int(decided(9)) == 9
 
 
 @pytest.mark.slow

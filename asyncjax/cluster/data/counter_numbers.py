@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.checks import shown
+
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -21,13 +23,19 @@ def unit(seed: int, field: int, index: Any) -> np.ndarray:
 
     Formula: see the head of this file.
 
-    `index` int[...]; returns float64[...].
+    `index` int[...]; returns float64[...]; a `seed` that is no integer is refused (TypeError).
 
     Example:
         >>> unit(0, 0, [0, 1, 2])
         array([0.13870941, 0.97110208, 0.27783287])
     """
-    start = _mix_one(_mix_one(operator.index(seed) + _GAMMA) + (field + 1) * _GAMMA)
+    try:
+        number = None if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"seed must be an integer, got {shown(seed)}")
+    start = _mix_one(_mix_one(number + _GAMMA) + (field + 1) * _GAMMA)
     counters = np.asarray(index)
     # Arrays of at least one dimension wrap around in silence; scalars warn.
     z = (np.atleast_1d(counters).astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)

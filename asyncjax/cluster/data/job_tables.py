@@ -21,7 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.checks import instance
+from asyncjax.cluster.checked_jobs import MOST_JOBS, MOST_SLOTS
 from asyncjax.cluster.data.csv_rows import Path, read_rows
+
+MOST_GPUS = 1_000_000  # of one job
 
 
 class JobTable(NamedTuple):
@@ -65,10 +69,11 @@ def read_jobs(
     r"""Reads recorded jobs from a CSV file with a header, by the names of its columns.
 
     Args:
-        path: A CSV file, UTF-8, one row a job, in any order.
+        path: A CSV file, UTF-8, one row a job, in any order, at most 10 million.
         submit: Column with the time of submission, seconds, at least 0.
-        gpus: Column with the number of GPUs, whole, at least 1.
-        duration: Column with the time it ran, seconds, positive; None if there is none.
+        gpus: Column with the number of GPUs, whole, 1 .. 1 000 000.
+        duration: Column with the time it ran, seconds, positive; None if there is none. Times are
+            at most 1e12.
         label: Column with a text; None for none.
         source: Where the file comes from; its path if empty.
 
@@ -77,8 +82,9 @@ def read_jobs(
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: A column is missing, there are no rows, or an entry is no such number; names
-            column, entry and line.
+        TypeError: `path` is no path, or a name of a column no text.
+        ValueError: The file is no UTF-8 table of rows of one length, a column is missing or twice
+            there, there are no rows, or an entry is no such number; names column, entry and line.
 
     Example:
         >>> import pathlib, tempfile
@@ -90,17 +96,31 @@ def read_jobs(
         >>> table.submit.tolist(), table.gpus.tolist(), table.duration.tolist()
         ([10.0, 70.0], [1, 2], [60.0, 600.0])
     """
-    columns = {"submit": submit, "gpus": gpus, "duration": duration, "label": label}
+    instance("source", source, str, "a text")
+    return _read_jobs(path, (submit, gpus, duration, label), source or str(path))
+
+
+def _read_jobs(
+    path: Path,
+    names: tuple[str, str, str | None, str | None],
+    source: str,
+    unique: str | None = None,
+) -> JobTable:
+    """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
+    submit, gpus, duration, label = names
+    columns = {"submit": submit, "gpus": gpus}
+    columns |= {} if duration is None else {"duration": duration}
+    columns |= {} if label is None else {"label": label}
     rows = (
         (
             row.number(submit, least=0.0),
             math.nan if duration is None else row.number(duration, positive=True),
-            int(row.number(gpus, least=1.0, whole=True)),
+            int(row.number(gpus, least=1.0, most=MOST_GPUS, whole=True)),
             "" if label is None else row.text(label),
         )
-        for row in read_rows(path, {name: own for name, own in columns.items() if own is not None})
+        for row in read_rows(path, columns, unique)
     )
-    return sorted_table(rows, source or str(path))
+    return sorted_table(rows, source)
 
 
 def read_philly(path: Path) -> JobTable:
@@ -125,15 +145,15 @@ def read_philly(path: Path) -> JobTable:
         >>> table.duration.tolist(), table.label
         ([66.0], ('11cb48',))
     """
-    own = {"submit": "submit_s", "gpus": "num_gpus", "duration": "duration_s", "label": "vc"}
-    return read_jobs(path, **own, source="Philly (Jeon et al., 2019)")
+    names = ("submit_s", "num_gpus", "duration_s", "vc")
+    return _read_jobs(path, names, "Philly (Jeon et al., 2019)")
 
 
 def read_tiresias(path: Path) -> JobTable:
     r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name.
 
     Args:
-        path: The CSV file.
+        path: The CSV file; a column job_id, if there is one, has no entry twice.
 
     Returns:
         The table, labels the models.
@@ -150,15 +170,15 @@ def read_tiresias(path: Path) -> JobTable:
         ...     cluster.read_tiresias(path).label
         ('vgg11',)
     """
-    own = {"submit": "submit_time", "gpus": "num_gpu", "duration": "duration"}
-    return read_jobs(path, **own, label="model_name", source="Tiresias (Gu et al., 2019)")
+    names = ("submit_time", "num_gpu", "duration", "model_name")
+    return _read_jobs(path, names, "Tiresias (Gu et al., 2019)", unique="job_id")
 
 
 def read_pollux(path: Path) -> JobTable:
     r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations.
 
     Args:
-        path: The CSV file.
+        path: The CSV file; a column name, if there is one, has no entry twice.
 
     Returns:
         The table, labels the applications, durations NaN.
@@ -175,15 +195,15 @@ def read_pollux(path: Path) -> JobTable:
         ...     cluster.read_pollux(path).duration
         array([nan])
     """
-    own = {"submit": "time", "gpus": "num_replicas", "label": "application"}
-    return read_jobs(path, **own, source="Pollux (Qiao et al., 2021)")
+    names = ("time", "num_replicas", None, "application")
+    return _read_jobs(path, names, "Pollux (Qiao et al., 2021)", unique="name")
 
 
 def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -> np.ndarray:
     r"""Reads how many jobs arrive in each slot, and lists the slot of every job.
 
     `slot` and `jobs` name the columns of a CSV file; returns int64[N], not decreasing, for
-    `Jobs.arrival`.
+    `Jobs.arrival`. Slots are whole, below 2^20, each listed once; jobs are at most 10 million.
 
     Example:
         >>> import pathlib, tempfile
@@ -194,8 +214,13 @@ def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -
         array([0, 1, 1])
     """
     found = [
-        [int(row.number(column, least=0.0, whole=True)) for column in (slot, jobs)]
-        for row in read_rows(path, {"slot": slot, "jobs": jobs})
+        [
+            int(row.number(slot, least=0.0, most=MOST_SLOTS - 1, whole=True)),
+            int(row.number(jobs, least=0.0, most=MOST_JOBS, whole=True)),
+        ]
+        for row in read_rows(path, {"slot": slot, "jobs": jobs}, unique=slot)
     ]
     slots, numbers = np.array(sorted(found), np.int64).T
+    if numbers.sum() > MOST_JOBS:
+        raise ValueError(f"path must hold at most {MOST_JOBS} jobs, got {numbers.sum()} in {path}")
     return np.repeat(slots, numbers)

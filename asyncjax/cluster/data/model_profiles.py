@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import real
+from asyncjax.checks import instance, real, within
+from asyncjax.cluster.checked_jobs import MOST_SLOTS, host_floats
 from asyncjax.cluster.data.counter_numbers import real_between, unit, whole_between
 from asyncjax.cluster.data.csv_rows import Path, read_rows
 from asyncjax.cluster.machines_and_jobs import Data, Jobs
-from asyncjax.cluster.throughput import sample_times
+from asyncjax.cluster.throughput import nominal_times
 
 _MODEL, _BATCH, _RATIO, _WORK, _VALUE, _STEEPNESS, _DUE = range(64, 71)  # streams of numbers
 _NUMBERS = ("comp_s_per_minibatch", "model_mb", "inter_mb_s", "intra_mb_s")
@@ -77,7 +78,8 @@ def profiled_workload(
 
     `arrival` int[N] as `read_arrivals` gives it; `slot` is the length of a slot in seconds. Made up
     from `seed` are the choice of the model, samples, batch, workers_per_server and utility. The
-    resources are GPU and CPU.
+    resources are GPU and CPU. Refused are profiles that make no sense, slots of arrival that are
+    negative or decrease, and numbers out of range.
 
     Example:
         >>> import numpy as np
@@ -89,7 +91,7 @@ def profiled_workload(
         ([0, 0, 3], [4.0, 4.0, 4.0])
     """
     slot = real("slot", slot, above=0)
-    slots = np.asarray(arrival, np.int64)
+    profiles, slots = _checked_profiles(profiles), _checked_arrival(arrival)
     job = np.arange(len(slots))
     model = whole_between(unit(seed, _MODEL, job), 0, len(profiles.model) - 1)
     due = real_between(unit(seed, _DUE, job), 1, 15)
@@ -108,4 +110,29 @@ def profiled_workload(
         utility=np.stack([value, unit(seed, _STEEPNESS, job), due], axis=-1),
     )
     work = real_between(unit(seed, _WORK, job), 1, 8) * jobs.batch
-    return jobs._replace(samples=np.maximum(np.floor(work / sample_times(jobs).across), 1))
+    return jobs._replace(samples=np.maximum(np.floor(work / nominal_times(jobs).across), 1))
+
+
+def _checked_profiles(profiles: Profiles) -> Profiles:
+    """Reads profiles, which may be made by hand."""
+    instance("profiles", profiles, Profiles, "Profiles, as read_profiles makes them")
+    n_models = len(tuple(profiles.model))
+    columns: dict[str, np.ndarray] = {}
+    for name in ("compute", "size", "across", "inside", "worker", "server"):
+        value = columns[name] = host_floats(name, getattr(profiles, name))
+        is_demand = name in ("worker", "server")
+        shape = (n_models, 2) if is_demand else (n_models,)
+        if value.shape != shape or n_models == 0:
+            raise ValueError(f"{name} must have the shape {shape} of the models, got {value.shape}")
+        within(name, value, least=0) if is_demand else within(name, value, above=0)
+    return Profiles(profiles.model, **columns)
+
+
+def _checked_arrival(arrival: Data) -> np.ndarray:
+    """Reads slots of arrival, at least one."""
+    slots = within("arrival", host_floats("arrival", arrival), least=0, most=MOST_SLOTS - 1)
+    if slots.ndim != 1 or slots.size == 0:
+        raise ValueError(f"arrival must have one entry a job, got shape {slots.shape}")
+    if (slots != np.floor(slots)).any() or (np.diff(slots) < 0).any():
+        raise ValueError("arrival must be whole and must not decrease, got slots that are not so")
+    return slots.astype(np.int64)

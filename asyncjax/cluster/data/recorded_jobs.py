@@ -12,11 +12,12 @@ Everything in `MADE_UP` is drawn from an integer seed by the row of the table, a
 
 import numpy as np
 
-from asyncjax.checks import real, whole
-from asyncjax.cluster.data.job_tables import JobTable
+from asyncjax.checks import instance, real, whole, within
+from asyncjax.cluster.checked_jobs import MOST_SLOTS, host_floats
+from asyncjax.cluster.data.job_tables import MOST_GPUS, JobTable
 from asyncjax.cluster.data.workloads import balanced
 from asyncjax.cluster.machines_and_jobs import Jobs
-from asyncjax.cluster.throughput import sample_times
+from asyncjax.cluster.throughput import nominal_times
 
 MADE_UP = (
     "batch",
@@ -59,8 +60,10 @@ def recorded_workload(
         GPU. The same row has the same made-up numbers in every window.
 
     Raises:
-        ValueError: If the window holds no job, a job in it has no duration, or an argument is out
-            of range.
+        TypeError: If `table` is no JobTable, or a number of another kind.
+        ValueError: If the window holds no job, a job in it has no duration, a duration is not
+            positive, GPUs are not whole numbers of 1 .. 1 000 000, submissions decrease, columns
+            differ in length, or an argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -74,9 +77,10 @@ def recorded_workload(
         >>> hours.round(3).tolist()
         [2.0, 0.017]
     """
-    whole("n_slots", n_slots)
-    whole("growth", growth)
-    slot = real("slot", slot, above=0)
+    n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
+    growth = whole("growth", growth, 1, 1_000_000)
+    slot, start = real("slot", slot, above=0), real("start", start)
+    table = _checked_table(table)
     arrival = np.floor((table.submit - start) / slot)
     here = (arrival >= 0) & (arrival < n_slots)
     if not here.any():
@@ -96,4 +100,33 @@ def recorded_workload(
     fields["utility"] = np.stack([value, steepness, hours * (1 + 3 * (due - 1) / 14)], axis=-1)
     fields["arrival"], fields["batch"] = arrival[here].astype(np.int64), growth * gpus
     jobs = Jobs(**fields)
-    return jobs._replace(samples=gpus * hours / sample_times(jobs).inside)
+    return jobs._replace(samples=gpus * hours / nominal_times(jobs).inside)
+
+
+def _checked_table(table: JobTable) -> JobTable:
+    """Reads a table, which may be made by hand; durations may be NaN, where there is none."""
+    instance("table", table, JobTable, "a JobTable, as read_jobs makes it")
+    submit, duration, gpus = (
+        host_floats(name, getattr(table, name)) for name in ("submit", "duration", "gpus")
+    )
+    n_jobs = len(submit) if submit.ndim == 1 else 0
+    shapes = [np.shape(column) for column in (submit, duration, gpus, tuple(table.label))]
+    if n_jobs == 0 or set(shapes) != {(n_jobs,)}:
+        raise ValueError(
+            "table must have one submit, duration, gpus and label a job, at least one, got shapes"
+            f" {', '.join(map(str, shapes))}"
+        )
+    within("submit", submit)
+    within("duration", np.where(np.isnan(duration), 1.0, duration), above=0)
+    within("gpus", gpus, least=1, most=MOST_GPUS)
+    if (gpus != np.floor(gpus)).any():
+        row = int(np.argmax(gpus != np.floor(gpus)))
+        raise ValueError(f"gpus must be whole, got {gpus[row]} at index {row}")
+    drops = np.flatnonzero(np.diff(submit) < 0)
+    if drops.size:
+        row = int(drops[0])
+        raise ValueError(
+            f"submit must not decrease, got {submit[row + 1]:g} after {submit[row]:g} at index"
+            f" {row + 1}"
+        )
+    return table._replace(submit=submit, duration=duration, gpus=gpus.astype(np.int64))

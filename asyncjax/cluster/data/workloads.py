@@ -19,15 +19,17 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import whole
+from asyncjax.cluster.checked_jobs import MOST_JOBS, MOST_SLOTS, checked_jobs
 from asyncjax.cluster.data.counter_numbers import real_between, unit, whole_between
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines
-from asyncjax.cluster.throughput import sample_times
+from asyncjax.cluster.throughput import nominal_times
 
 __all__ = ["Workload", "balanced", "fixed_workers", "local", "ranges", "tiny", "unit"]
 
 # What each stream of numbers is for.
 _ARRIVAL, _EPOCHS, _DATA, _BATCH, _RATIO, _GRADIENT, _COMPUTE, _LINK = range(8)
 _WORKER, _SERVER, _KIND, _STEEPNESS, _VALUE, _DUE, _WORK, _FIXED, _CAPACITY = range(8, 17)
+_MOST_MACHINES = 1_000_000
 _TINY = 32  # added to the streams of `tiny`
 
 _LEAST = np.array([0, 1, 2, 5])  # GPU, vCPU, GB of memory, GB of storage of one unit
@@ -59,7 +61,9 @@ def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 
         Jobs and machines.
 
     Raises:
-        ValueError: If a number is below 1.
+        TypeError: If a number is no integer.
+        ValueError: If a number is below 1, or too large: 10 million jobs, 2^20 slots, a million
+            machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -81,6 +85,9 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
     Returns:
         Jobs and machines.
 
+    Raises:
+        TypeError, ValueError: As `ranges`.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.balanced(0)
@@ -98,6 +105,9 @@ def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 1
 
     Returns:
         Jobs and machines.
+
+    Raises:
+        TypeError, ValueError: As `ranges`.
 
     Example:
         >>> from asyncjax import cluster
@@ -117,6 +127,9 @@ def tiny(seed: int) -> Workload:
 
     Returns:
         Jobs and machines.
+
+    Raises:
+        TypeError: If `seed` is no integer.
 
     Example:
         >>> from asyncjax import cluster
@@ -162,14 +175,19 @@ def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
     Returns:
         int64[N].
 
+    Raises:
+        TypeError: If `seed` is no integer, or `jobs` no Jobs.
+        ValueError: If the jobs make no sense.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.tiny(0)
         >>> cluster.workloads.fixed_workers(0, jobs) <= jobs.batch
         array([ True,  True,  True,  True])
     """
+    jobs = checked_jobs(jobs)
     draws = unit(seed, _FIXED, np.arange(len(jobs.batch)))
-    return np.minimum(whole_between(draws, 1, 30), np.asarray(jobs.batch))
+    return np.minimum(whole_between(draws, 1, 30), jobs.batch)
 
 
 def _preset(
@@ -183,9 +201,9 @@ def _preset(
     balanced: bool,
 ) -> Workload:
     """A workload with four resources; `link` is the factor from MB a second to MB a slot."""
-    job = np.arange(whole("n_jobs", n_jobs))
-    whole("n_slots", n_slots)
-    whole("n_machines", n_machines)
+    job = np.arange(whole("n_jobs", n_jobs, 1, MOST_JOBS))
+    n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
+    n_machines = whole("n_machines", n_machines, 1, _MOST_MACHINES)
     quad = 4 * job[:, None] + np.arange(4)
 
     def draw(field: int, index: np.ndarray = job) -> np.ndarray:
@@ -211,7 +229,7 @@ def _preset(
     )
     if balanced:
         slots = real_between(draw(_WORK), 1, 8)
-        jobs = jobs._replace(samples=np.floor(slots * jobs.batch / sample_times(jobs).across))
+        jobs = jobs._replace(samples=np.floor(slots * jobs.batch / nominal_times(jobs).across))
     capacity = np.tile(18 * (_LEAST + _MOST) / 2, (n_machines, 1))
     return Workload(jobs, Machines(capacity))
 

@@ -33,6 +33,7 @@ def dorm(
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, or a share is outside 0 .. 1.
 
     Example:

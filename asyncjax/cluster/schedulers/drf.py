@@ -29,6 +29,7 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit.
 
     Example:

@@ -23,6 +23,7 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Sche
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, or `workers` is not one whole
             number of at least 1 for each job.
 

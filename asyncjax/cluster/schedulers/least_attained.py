@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asyncjax.checks import shown, within
+from asyncjax.cluster.checked_jobs import host_floats
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.placement import Placement, fixed_crews
 from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, play_slots
@@ -43,6 +45,7 @@ def least_attained(
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, thresholds do not rise, or
             `workers` is not one whole number of at least 1 for each job.
 
@@ -56,9 +59,9 @@ def least_attained(
     Reference:
         Gu et al., NSDI 2019, section 3.
     """
-    limits = np.asarray(thresholds, np.float64)
+    limits = within("thresholds", host_floats("thresholds", thresholds))
     if limits.ndim != 1 or not (np.diff(limits) > 0).all() or not (limits > 0).all():
-        raise ValueError(f"thresholds must be positive and rise, got {thresholds}")
+        raise ValueError(f"thresholds must be positive and rise, got {shown(thresholds)}")
     crews = None if workers is None else fixed_crews(jobs, workers)
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:

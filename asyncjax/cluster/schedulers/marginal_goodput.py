@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from asyncjax.checks import function
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.placement import Index, Placement
-from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, play_slots
+from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, check_units, play_slots
 
 Gain = Callable[[float, float], float]
 
@@ -62,7 +63,8 @@ def marginal_goodput(
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
-        ValueError: If jobs and machines make no sense or do not fit.
+        TypeError: If an argument is of another kind.
+        ValueError: If jobs and machines make no sense or do not fit, or `gain` returns no number.
 
     Note:
         It knows the work that is left of every job, and nothing of their utility. Since it divides
@@ -79,8 +81,10 @@ def marginal_goodput(
     Reference:
         Peng et al., EuroSys 2018, section 4.1.
     """
+    function("gain", gain, "a function (slots before, slots after) -> float")
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
+        check_units(jobs, machines, np.full(len(jobs.batch), np.inf))
         exchange = 2 * jobs.gradient / (jobs.link_across * jobs.batch)
 
         def worths(placement: Placement, job: Index, left: float) -> np.ndarray:
@@ -96,7 +100,7 @@ def marginal_goodput(
                 most = min(jobs.batch[job], jobs.workers_per_server[job] * after[1])
                 if after[0] <= most:
                     use = more * jobs.worker[job] + helpers * jobs.server[job]
-                    helps = gain(time(workers, servers), time(*after))
+                    helps = _worth(gain, time(workers, servers), time(*after))
                     found[index] = helps / (use / placement.total).max()
             return found
 
@@ -105,13 +109,25 @@ def marginal_goodput(
     return play_slots(make_rule, jobs, machines, n_slots=n_slots)
 
 
+def _worth(gain: Gain, before: float, after: float) -> float:
+    """What a step is worth by a person's own rule."""
+    worth = gain(before, after)
+    is_number = isinstance(worth, float | int | np.floating) and not isinstance(worth, bool)
+    if not is_number or np.isnan(worth):
+        raise ValueError(
+            f"gain must return a number, got {worth!r} for the times {before:g} and {after:g}"
+        )
+    return float(worth)
+
+
 def _divide(
     placement: Placement, now: Now, worths: Callable[[Placement, Index, float], np.ndarray]
 ) -> Held:
-    """Gives every active job one worker and one server, then the best steps as long as any fits."""
+    """Gives every active job a worker and its servers, then the best steps while any fits."""
     table = np.full((len(now.active), len(_STEPS)), -np.inf)
     for job in np.flatnonzero(now.active):
-        if placement.place_next(job, 1, 1):
+        servers = int(np.ceil(1 / placement.jobs.workers_per_server[job] - 1e-9))
+        if placement.place_next(job, 1, servers):
             table[job] = worths(placement, job, now.remaining[job])
     full = np.zeros(table.shape, bool)
     while True:

@@ -48,6 +48,7 @@ def oasis(
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, or an argument is out of
             range.
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.checks import one_key, real, whole
+from asyncjax.checks import flag, one_key, real, whole
 from asyncjax.cluster.checked_jobs import checked_cluster
 from asyncjax.cluster.episode import Episode, JobRow, prepare
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
@@ -44,6 +44,7 @@ _CANDIDATES = 3  # end slots that are tried
 # Of a hull: up to so many points, machines with room for more workers than a batch are not cut;
 # so many pieces are the most seen, and the host starts again with more.
 _FEW_POINTS, _FEW_PIECES = 32, 6
+_MOST_DRAWS = 10_000
 
 
 class PdOrsSettings(NamedTuple):
@@ -96,7 +97,7 @@ def pd_ors(
         high: U, price of a full resource, a number or float[R]; None for the paper's.
         inside: Whether a job may stand on one machine at the rate inside it.
         across: Whether a job may spread over machines.
-        draws: Random roundings to try in a slot; 0 for the deterministic rounding.
+        draws: Random roundings to try in a slot, at most 10 000; 0 for the deterministic rounding.
         scale: Gain G on the fractions before a random rounding, positive.
         key: Random key, needed if `draws` is positive.
 
@@ -104,9 +105,10 @@ def pd_ors(
         The schedule, NumPy arrays; valid by `check`.
 
     Raises:
-        TypeError: If a number that must be whole is not.
-        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range,
-            or `key` is missing.
+        TypeError: If a number that must be whole is not, or an argument is of another kind.
+        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range, a
+            job may stand neither inside nor across, the tables would be too large, or `key` is
+            missing.
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
@@ -125,7 +127,7 @@ def pd_ors(
     Reference:
         Yu et al. (2021), arXiv 2108.02917, PD-ORS.
     """
-    if whole("draws", draws, 0) and key is None:
+    if whole("draws", draws, 0, _MOST_DRAWS) and key is None:
         raise ValueError(f"key must be given if draws is positive, got draws={draws} and no key")
     if key is not None:
         one_key("key", key)
@@ -162,6 +164,10 @@ def pd_ors_settings(
         32
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
+    hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
+    draws = whole("draws", draws, 0, _MOST_DRAWS)
+    if not (inside or across):
+        raise ValueError("inside or across must be True, got False for both: nothing could run")
     points = 0
     if hull:
         demand = np.where(jobs.worker > 0, jobs.worker, 1.0)
@@ -170,8 +176,14 @@ def pd_ors_settings(
         points = 8
         while points < np.floor(most):
             points *= 2
+        size = n_slots * machines.capacity.size * points
+        if size >= 2**31:
+            raise ValueError(
+                "hull must be False where machines hold so many workers, got room for"
+                f" {most:.3g} on one"
+            )
     pieces = min(points, _FEW_PIECES)
-    return PdOrsSettings(n_slots, points, pieces, bool(inside), bool(across), int(draws))
+    return PdOrsSettings(n_slots, points, pieces, inside, across, draws)
 
 
 def pd_ors_episode(

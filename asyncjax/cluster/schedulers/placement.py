@@ -1,7 +1,12 @@
 """Putting units on machines one by one, round and round, as rules without prices do."""
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 
+from asyncjax.checks import shown
+from asyncjax.cluster.checked_jobs import checked_jobs, host_floats
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines
 from asyncjax.cluster.schedulers.slot_rules import Held
 
@@ -64,9 +69,10 @@ class Placement:
         return placed
 
     def grow(self, job: Index) -> bool:
-        """Adds one worker, with a server if those there cannot serve it; none beyond the batch."""
+        """Adds one worker, with servers if those there cannot serve it; none beyond the batch."""
         workers, servers = self.workers[job].sum(), self.servers[job].sum()
-        helpers = int(workers >= self.jobs.workers_per_server[job] * servers)
+        needed = np.ceil((workers + 1) / self.jobs.workers_per_server[job] - _SLACK)
+        helpers = int(max(needed - servers, 0))
         return bool(workers < self.jobs.batch[job]) and self.place_next(job, 1, helpers)
 
     def clear(self, job: Index) -> None:
@@ -101,24 +107,37 @@ def fixed_crews(jobs: Jobs, workers: Data) -> tuple[np.ndarray, np.ndarray]:
         >>> fixed_crews(jobs, [1, 1, 9, 1])[0].tolist()
         [1, 1, 4, 1]
     """
-    asked = np.asarray(workers)
-    if asked.shape != np.shape(jobs.arrival) or (asked != np.floor(asked)).any() or asked.min() < 1:
+    jobs = checked_jobs(jobs)
+    asked = host_floats("workers", workers)
+    if asked.shape != np.shape(jobs.arrival) or not _are_counts(asked):
         raise ValueError(
             f"workers must be one whole number of at least 1 for each of the {len(jobs.arrival)}"
-            f" jobs, got {workers}"
+            f" jobs, got {shown(workers)}"
         )
-    crew = np.minimum(asked, np.asarray(jobs.batch)).astype(np.int64)
-    servers = np.ceil(crew / np.asarray(jobs.workers_per_server, np.float64) - 1e-9)
+    crew = np.minimum(asked, jobs.batch).astype(np.int64)
+    servers = np.ceil(crew / jobs.workers_per_server - 1e-9)
+    if not (servers < 2**53).all():
+        job = int(np.argmax(servers))
+        raise ValueError(
+            f"workers_per_server must leave fewer than 2**53 servers, got"
+            f" {jobs.workers_per_server[job]:g} for job {job}"
+        )
     return crew, servers.astype(np.int64)
 
 
-def _in_order(n_workers: int, n_servers: int) -> list[bool]:
+def _are_counts(numbers: np.ndarray) -> bool:
+    """Whether all are finite whole numbers of at least 1."""
+    return bool((np.isfinite(numbers) & (numbers == np.floor(numbers)) & (numbers >= 1)).all())
+
+
+def _in_order(n_workers: int, n_servers: int) -> Iterator[bool]:
     """Kinds of units in the order in which they are placed; True is a server."""
     if n_servers == 0:
-        return [False] * n_workers
-    each, kinds, to_go = -(-n_workers // n_servers), [], n_workers
+        yield from itertools.repeat(False, n_workers)
+        return
+    each, to_go = -(-n_workers // n_servers), n_workers
     for _ in range(n_servers):
         follow = min(each, to_go)
-        kinds += [True] + [False] * follow
+        yield True
+        yield from itertools.repeat(False, follow)
         to_go -= follow
-    return kinds

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import whole
+from asyncjax.checks import instance, shown, whole, within
+from asyncjax.cluster.checked_jobs import host_floats
 from asyncjax.cluster.episode import Episode, prepare
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines
 from asyncjax.cluster.outcomes import total_utility
@@ -28,6 +29,7 @@ from asyncjax.cluster.schedulers.pd_ors import (
     pd_ors_settings,
 )
 
+_MOST_REPLAYS = 100_000
 _TOGETHER = 64  # episodes in one vmap; their tables are held at once
 _HALF_DECADES = np.arange(-14, -3) / 2  # of the default floors, relative to the highest price
 
@@ -71,7 +73,9 @@ def choose_floor(
         The floor for `pd_ors(low=...)`, and what each floor earned.
 
     Raises:
-        ValueError: If there are no workloads, their shapes differ, or a floor is not positive.
+        TypeError: If `past` is no sequence of pairs, or another argument of another kind.
+        ValueError: If there are no workloads, their shapes differ, a floor is not positive, or
+            there are 100 000 replays or more.
 
     Example:
         >>> from asyncjax import cluster
@@ -80,6 +84,12 @@ def choose_floor(
         >>> choice.utilities.shape, bool(choice.low < 100)
         ((3, 2), True)
     """
+    instance("past", past, Sequence, "a sequence of pairs (jobs, machines)")
+    for one in past:
+        if not isinstance(one, tuple | list) or len(one) != 2:
+            raise TypeError(
+                f"past must be a sequence of pairs (jobs, machines), got {shown(one)} in it"
+            )
     if not past:
         raise ValueError("past must hold at least one workload, got none")
     episodes = [prepare(jobs, machines, n_slots=n_slots, parts=parts) for jobs, machines in past]
@@ -88,9 +98,14 @@ def choose_floor(
         raise ValueError(f"past must hold workloads of one shape, got {len(shapes)} shapes")
     if lows is None:
         lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
-    floors = np.asarray(lows, np.float64)
-    if floors.ndim != 1 or floors.size == 0 or not (floors > 0).all():
-        raise ValueError(f"lows must be positive numbers, at least one, got {lows}")
+    floors = within("lows", host_floats("lows", lows), above=0)
+    if floors.ndim != 1 or floors.size == 0:
+        raise ValueError(f"lows must be positive numbers, at least one, got {shown(lows)}")
+    if floors.size * len(past) >= _MOST_REPLAYS:
+        raise ValueError(
+            f"lows must make fewer than {_MOST_REPLAYS} replays of {len(past)} workloads, got"
+            f" {floors.size}"
+        )
     every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
     settings = max(every, key=lambda one: one.hull_points)  # serves all
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from asyncjax.cluster.solver.knapsack import take_cheapest
 from asyncjax.cluster.solver.pieces import room_slack, units_that_fit
+from asyncjax.cluster.solver.slot_arguments import array, checked_slot
 
 _ALMOST = 1e-6  # a fraction so close to a whole number is one
 
@@ -63,6 +65,11 @@ def round_slot(
     Returns:
         Exactly W workers and S servers, if feasible.
 
+    Raises:
+        TypeError: If a concrete argument is not made of numbers.
+        ValueError: If one is out of range or its shape does not fit; traced values are not looked
+            at.
+
     Note:
         The paper rounds at random; this is our default, and the repair of the random draws.
 
@@ -76,6 +83,14 @@ def round_slot(
         >>> rounded.workers, rounded.servers, bool(rounded.feasible)
         (Array([1, 2], dtype=int32), Array([2, 0], dtype=int32), True)
     """
+    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
+    workers, servers = array("workers", workers), array("servers", servers)
+    for name, value in (("workers", workers), ("servers", servers)):
+        if np.shape(value) != np.shape(room)[:1]:
+            raise ValueError(
+                f"{name} must have the shape {np.shape(room)[:1]} of the machines, got"
+                f" {np.shape(value)}"
+            )
     price, room = jnp.asarray(price), jnp.asarray(room)
     unit = jnp.stack([worker, server]).astype(room.dtype)  # [2, R]: a worker, a server
     rent = (price * unit[:, None]).sum(-1)  # [2, H]

@@ -5,7 +5,11 @@ best[t, q] = min over j <= q of cost[t, j] + best[t - 1, q - j],     best[-1] = 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
+
+from asyncjax.cluster.solver.slot_arguments import array
 
 
 def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
@@ -21,6 +25,11 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
         Best: float[T, Q + 1], inf where it cannot be done.
         choice: int32[T, Q + 1], the j of slot t; the lowest of equal ones.
 
+    Raises:
+        TypeError: If `cost` is concrete and not made of numbers.
+        ValueError: If it has another shape, an entry is negative or NaN, or column 0 is not 0;
+            traced values are not looked at.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax import cluster
@@ -30,6 +39,13 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
         >>> best[2].tolist(), choice[2].tolist()
         ([0.0, 0.5, 1.5, 3.5], [0, 1, 1, 1])
     """
+    cost = array("cost", cost, finite=False)
+    if np.ndim(cost) != 2 or 0 in np.shape(cost):
+        raise ValueError(f"cost must have the shape [slots, parts + 1], got {np.shape(cost)}")
+    if not isinstance(cost, Tracer) and (np.asarray(cost)[:, 0] != 0).any():
+        raise ValueError(
+            f"cost must be 0 in column 0, where nothing is trained, got {np.max(cost[:, 0])}"
+        )
     cost = jnp.asarray(cost)
     amount = jnp.arange(cost.shape[1])
     rest = amount[:, None] - amount  # [q, j]

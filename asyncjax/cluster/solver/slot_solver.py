@@ -19,9 +19,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from asyncjax.checks import whole
 from asyncjax.cluster.solver.knapsack import take_cheapest
 from asyncjax.cluster.solver.pieces import Pieces, hull_pieces, plain_pieces, room_slack
+from asyncjax.cluster.solver.slot_arguments import checked_slot
 
+_MOST_POINTS = 65_536
 _MOST_ITERATIONS = 32  # 8 are usual, 15 occur with prices over 24 decades
 
 
@@ -108,11 +111,17 @@ def slot_cost(
         n_workers: W, how many workers.
         n_servers: S, how many servers.
         hull_points: 0 for the linear program; otherwise each machine's room is the hull of its
-            whole points, and this is at least the most workers that fit on any; static.
+            whole points, and this is at least the most workers that fit on any, up to 65 536;
+            static.
 
     Returns:
         Cost and units. The cost is NaN if `hull_points` is too small or a hull has more than 13
         pieces.
+
+    Raises:
+        TypeError: If a concrete argument is not made of numbers.
+        ValueError: If one is out of range or its shape does not fit; traced values are not looked
+            at.
 
     Note:
         All tolerances are relative to the costs, since prices of one slot span 25 decades.
@@ -131,6 +140,8 @@ def slot_cost(
     Reference:
         Yu et al. (2021), arXiv 2108.02917: the external case; the solver is our own.
     """
+    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
+    hull_points = whole("hull_points", hull_points, 0, _MOST_POINTS)
     price, room = jnp.asarray(price), jnp.asarray(room)
     pieces = (
         hull_pieces(room, worker, server, hull_points)
@@ -256,6 +267,11 @@ def inside_cost(
     Returns:
         Cost and machine.
 
+    Raises:
+        TypeError: If a concrete argument is not made of numbers.
+        ValueError: If one is out of range or its shape does not fit; traced values are not looked
+            at.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from asyncjax import cluster
@@ -265,6 +281,7 @@ def inside_cost(
         >>> found.cost, found.machine
         (Array(29., dtype=float32), Array(1, dtype=int32))
     """
+    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
     price, room = jnp.asarray(price), jnp.asarray(room)
     workers, servers = (jnp.asarray(number, room.dtype) for number in (n_workers, n_servers))
     use = worker * workers + server * servers

@@ -61,7 +61,10 @@ def test_durations_may_be_missing(write):
         (["submit_s,duration_s,num_gpus,vc", "1,nan,1,a"], "duration_s must be a finite number"),
         (["submit_s,duration_s,num_gpus,vc", "1,2,1.5,a"], "num_gpus must be a whole number"),
         (["submit_s,duration_s,num_gpus,vc", "1,2,0,a"], "num_gpus must be at least 1, got '0'"),
-        (["submit_s,duration_s,num_gpus,vc", "1,2"], "num_gpus must be a whole number, got None"),
+        (
+            ["submit_s,duration_s,num_gpus,vc", "1,2"],
+            "path must have 4 columns, got 2 in line 2 of",
+        ),
     ],
 )
 def test_tables_that_cannot_be_read(write, lines, message):
@@ -196,6 +199,11 @@ def test_tasks_of_alibaba(write):
         assert table.gpus.tolist() == [8, 2]
         assert table.duration.tolist() == [60, 100]
         assert table.label == ("tensorflow", "worker")
+        assert table.source.endswith(
+            "without 4 of 6 tasks (1 not terminated, 1 that lack a number, 1 that took no time, 1"
+            " without a GPU)"
+        )
+    assert "without" not in cluster.read_alibaba(write(rows[0])).source
     for lines, message in (
         (["a,b,c"], "path must have 10 columns, got 3 in line 1"),
         (

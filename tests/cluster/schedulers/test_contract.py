@@ -39,6 +39,17 @@ def test_every_schedule_is_valid_on_every_preset(name, preset):
 
 
 @pytest.mark.parametrize("name", REGISTRY)
+def test_servers_are_enough_where_one_serves_no_whole_number_of_workers(name):
+    jobs, machines = cluster.workloads.tiny(2)
+    machines = cluster.Machines(4 * machines.capacity)
+    for ratio in (0.4, 0.5, 1.5, 2.5):
+        own = jobs._replace(workers_per_server=np.full(4, ratio))
+        schedule = REGISTRY[name](own, machines, n_slots=4)
+        assert cluster.check(schedule, own, machines) == []
+        assert (schedule.workers > 0).any()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
 def test_earlier_slots_do_not_depend_on_later_jobs(name):
     jobs, machines = cluster.workloads.tiny(5)
     late = jobs._replace(arrival=np.array([0, 0, 1, 3]))

@@ -96,6 +96,21 @@ def test_more_workers_are_decoded_too():
         assert error < 1e-9
 
 
+def test_answers_that_do_not_give_the_sum_are_said_so():
+    code = fractional_code(4, 1)
+    few = jnp.array([True, False, True, False])
+    with pytest.raises(ValueError, match=r"got the workers 0, 2, which leave shard 2 .* weight 0"):
+        decoded(code, few)
+    with pytest.raises(ValueError, match="got the workers none, which leave shard 0"):
+        decoded(code, ~jnp.ones(4, bool))
+    expected = oracle.decoded(code, np.asarray(few))
+    np.testing.assert_allclose(decoded(code, few, exact=False)[1], expected, atol=1e-5)
+    compiled = jax.jit(decoded)(code, few)  # where a weight other than 1 is the flag
+    np.testing.assert_allclose(compiled[1], expected, atol=1e-5)
+    for late in range(4):
+        np.testing.assert_allclose(decoded(code, np.arange(4) != late)[1], 1.0, atol=1e-5)
+
+
 def test_keys_make_other_codes_and_the_same_key_the_same():
     first, again = cyclic_code(6, 2), cyclic_code(6, 2)
     np.testing.assert_array_equal(first, again)
