@@ -49,7 +49,9 @@ def main() -> int:
 
     if given.seed is not None:
         outcome = run_seed(given.seed, level)
-        print(f"{outcome.kind} {outcome.message}\n  {outcome.drawn}\n  {command} --seed {given.seed}")
+        print(
+            f"{outcome.kind} {outcome.message}\n  {outcome.drawn}\n  {command} --seed {given.seed}"
+        )
         return outcome.kind == "failed"
     seeds = range(given.start, given.start + given.seeds)
     report = run_seeds(seeds, level, tell, given.most_failures)

@@ -24,7 +24,7 @@ from tests.simulate.scenario import World, draw_scenario
 # Events without an update for which the plain server goes on where the library says that none can
 # come, and where it says that one does.
 _IN_VAIN, _WITH_HOPE = 1_000, 20_000
-_RUNS = 0.1  # share of seeds that also run something
+_RUNS = 0.06  # share of seeds that also run something
 LEVELS = ("quick", "traces", "runs", "only runs")
 
 

@@ -5,6 +5,7 @@ plain server wrote down, `check_prefix` with a longer trace of the same scenario
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def _check_jobs(trace, world, whole):
             jobs[worker].append((float(start), math.inf, None, "open"))
     for worker, own in enumerate(jobs):
         own.sort(key=lambda job: job[:2])
-        for earlier, later in zip(own, own[1:], strict=False):
+        for earlier, later in pairwise(own):
             ensure(earlier[1] <= later[0], "worker {} has two jobs at once", worker)
         if whole:
             _check_numbers(world, worker, own, end)
@@ -116,7 +117,9 @@ def _check_numbers(world, worker, own, end):
             late = until > min(due, deadline) * (1 + 1e-9)
             ensure(not late, "job {} of {} is stopped after its end", number, worker)
         else:
-            ensure(min(due, deadline) >= end * (1 - 1e-9), "job {} of {} is overdue", number, worker)
+            ensure(
+                min(due, deadline) >= end * (1 - 1e-9), "job {} of {} is overdue", number, worker
+            )
 
 
 def _check_reads(trace, world):
@@ -187,7 +190,9 @@ def check_against(trace, log, world, *, whole=True):
     stopped = [(int(i), float(a), float(b)) for i, a, b in zip(*trace.cancelled, strict=True)]
     expected = log.cancelled
     if world.scenario.k is not None:  # they are stopped at one instant
-        stopped, expected = (sorted(jobs, key=lambda job: job[::-1]) for jobs in (stopped, expected))
+        stopped, expected = (
+            sorted(jobs, key=lambda job: job[::-1]) for jobs in (stopped, expected)
+        )
     _check_same("cancelled", stopped, expected, close)
     opened = [
         (int(i), int(read), None if math.isnan(start) else float(start))

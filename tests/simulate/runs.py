@@ -4,6 +4,8 @@ What a run returns is compared with a plain loop in double precision, to 1e-9; a
 and resumed with one that was not, bit for bit.
 """
 
+import contextlib
+import importlib
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +29,15 @@ from tests.simulate.training import (
     update_of,
 )
 
+# Most runs are of these, with sizes that hold every trace: they share their programs.
+_COMMON = (
+    ("logistic", "momentum"),
+    ("pytree", "compensated"),
+    ("noisy quadratic", "delay adaptive"),
+    ("least squares", "worker time"),
+    ("least squares", "exploding"),
+)
+_REPLAY = importlib.import_module("asyncjax.simulation.replay")
 _UPDATES = {8: 3, 24: 10}  # numbers of updates, and how often they are recorded: three records
 _TOLERANCE = {"rtol": 1e-9, "atol": 1e-11, "equal_nan": True}
 
@@ -40,6 +51,7 @@ class Replaying:
     optimizer: str
     waves: bool
     width: int | None
+    common: bool  # the program is larger than need be, as others are
     killed_at: int | None  # updates after which it is killed; None: never
     pieces: str  # of a run that may be killed: "single" turns or "growing"
     sweep: bool  # instead of a replay
@@ -65,15 +77,20 @@ def draw_run(rng):
     updates = (8,) if rng.random() < 0.6 else (24,)
     scenario = draw_scenario(rng, quick=rng.random() < 0.6, n_updates=updates)
     killed_at = int(rng.integers(1, scenario.n_updates)) if rng.random() < 0.4 else None
+    problem, optimizer = str(rng.choice(list(PROBLEMS))), str(rng.choice(list(OPTIMIZERS)))
+    common, sweep = rng.random() < 0.7, killed_at is None and rng.random() < 0.3
+    if common or sweep:
+        problem, optimizer = _COMMON[int(rng.integers(2 if sweep else len(_COMMON)))]
     return Replaying(
         scenario=scenario,
-        problem=str(rng.choice(list(PROBLEMS))),
-        optimizer=str(rng.choice(list(OPTIMIZERS))),
-        waves=bool(rng.random() < 0.5),
-        width=[None, 1, 3][int(rng.integers(3))],
+        problem=problem,
+        optimizer=optimizer,
+        waves=bool(rng.random() < (0.75 if common else 0.5)),
+        width=3 if common else [None, 1, 3][int(rng.integers(3))],
+        common=common,
         killed_at=killed_at,
         pieces=str(rng.choice(["single", "growing"])),
-        sweep=killed_at is None and rng.random() < 0.3,
+        sweep=sweep,
         key=int(rng.integers(2**31)),
     )
 
@@ -100,16 +117,17 @@ def _check_replay(drawn, trace):
     params, state = plain.train(update, optimizer.init(problem.params))
 
     def run(**more):
-        return simulation.replay(
-            problem,
-            trace,
-            optimizer,
-            record_every=_UPDATES[drawn.scenario.n_updates],
-            key=key,
-            waves=drawn.waves,
-            width=drawn.width,
-            **more,
-        )
+        with _sizes(drawn.common):
+            return simulation.replay(
+                problem,
+                trace,
+                optimizer,
+                record_every=_UPDATES[drawn.scenario.n_updates],
+                key=key,
+                waves=drawn.waves,
+                width=drawn.width,
+                **more,
+            )
 
     done = run()
     _check_close("params", done.params, params)
@@ -147,7 +165,9 @@ def _check_records(drawn, done, plain):
             float(getattr(records, name)[place]) for name in ("time", "delay", "used", "computed")
         )
         expected = (time, plain.delays[version - 1], used, computed)
-        ensure(found == expected, "the record of version {} has {}, not {}", version, found, expected)
+        ensure(
+            found == expected, "the record of version {} has {}, not {}", version, found, expected
+        )
         loss, own = plain.loss(version), float(records.loss[place])
         same = loss is None or np.isclose(own, loss, **_TOLERANCE)
         ensure(same, "the loss of version {} is {}, not {}", version, own, loss)
@@ -183,7 +203,7 @@ def _check_costs(done, trace):
 
 
 def _check_resumed(run, done, drawn):
-    """Killed after some updates and gone on from its checkpoint, the run is the same, to the bit."""
+    """Killed and gone on from its checkpoint, the run is the same, to the bit."""
     seen = []
 
     def kill(progress):
@@ -191,7 +211,8 @@ def _check_resumed(run, done, drawn):
         if progress.updates >= drawn.killed_at and len(seen) > 1:
             raise KilledError
 
-    seconds = {"_CHECKPOINT_SECONDS": -1.0, "_PIECE_SECONDS": 0.0 if drawn.pieces == "single" else 1e9}
+    piece = 0.0 if drawn.pieces == "single" else 1e9
+    seconds = {"_CHECKPOINT_SECONDS": -1.0, "_PIECE_SECONDS": piece}
     with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(loop, **seconds):
         path = Path(folder) / "run.npz"
         try:
@@ -212,6 +233,15 @@ def _check_resumed(run, done, drawn):
                 own, other = jax.random.key_data(own), jax.random.key_data(other)
             same = np.asarray(own).tobytes() == np.asarray(other).tobytes()
             ensure(same, "{} of the resumed run: {}, not {}", what, own, other)
+
+
+@contextlib.contextmanager
+def _sizes(common):
+    """Replays have sizes that hold every trace, if `common`."""
+    sizes_of = _REPLAY.sizes_of
+    held = (lambda plans: _common(sizes_of(plans))) if common else sizes_of
+    with mock.patch.object(_REPLAY, "sizes_of", held):
+        yield
 
 
 def _momentum(step):

@@ -31,9 +31,7 @@ def _own(params, worker, job, key):
 
 PROBLEMS = {
     "quadratic": lambda: problems.quadratic(1 + _ROWS[:N] ** 2, _ROWS[N : 2 * N]),
-    "noisy quadratic": lambda: problems.quadratic(
-        1 + _ROWS[:N] ** 2, _ROWS[N : 2 * N], noise=0.1
-    ),
+    "noisy quadratic": lambda: problems.quadratic(1 + _ROWS[:N] ** 2, _ROWS[N : 2 * N], noise=0.1),
     "least squares": lambda: problems.least_squares(
         _ROWS, np.sin(np.arange(13.0)), n_workers=N, batch=problems.cyclic(2)
     ),

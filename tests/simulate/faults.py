@@ -1,0 +1,188 @@
+"""Faults to be planted in the library, each by a patch, to see that a seed finds them."""
+
+import contextlib
+import importlib
+from collections import deque
+from heapq import heappop, heappush
+from unittest import mock
+
+import numpy as np
+
+from asyncjax import traces
+from asyncjax.results import run
+from asyncjax.simulation.loops import checkpoints, events
+from asyncjax.simulation.plans import plan
+from asyncjax.traces import averages, event_loop, host, merge, server, tables
+
+# Modules whose function of the same name hides them.
+_ASYNCHRONOUS = importlib.import_module("asyncjax.traces.asynchronous")
+_REPLAY = importlib.import_module("asyncjax.simulation.replay")
+
+
+class _LastInFirstOut(deque):
+    def popleft(self):
+        return self.pop()
+
+
+def _ties_backwards():
+    """Ties are served by descending worker index."""
+    stack = contextlib.ExitStack()
+
+    def push(heap, entry):
+        heappush(heap, (entry[0], -entry[1], entry[2]))
+
+    def pop(heap):
+        time, worker, serial = heappop(heap)
+        return time, -worker, serial
+
+    stack.enter_context(mock.patch.object(event_loop, "heappush", push))
+    stack.enter_context(mock.patch.object(event_loop, "heappop", pop))
+    return stack
+
+
+def _read_off_by_one():
+    """Merged traces say that models are one older than they are."""
+    made = _ASYNCHRONOUS.merged
+
+    def merged(*args, **kwargs):
+        trace = made(*args, **kwargs)
+        return trace._replace(read_version=np.maximum(trace.read_version - 1, 0))
+
+    return mock.patch.object(_ASYNCHRONOUS, "merged", merged)
+
+
+def _weights_of_one():
+    """A mean of b is a sum."""
+
+    def share(b):
+        return lambda arrivals: arrivals.used.astype(np.float32)
+
+    return mock.patch.object(averages, "_share", share)
+
+
+def _last_in_first_out():
+    """Queues give out the newest job first."""
+    return mock.patch.object(server, "deque", _LastInFirstOut)
+
+
+def _forgotten_cancellation():
+    """A job that was given up is not written down."""
+    lose = server.Server.lose
+
+    def forgetful(self, worker, now):
+        started = lose(self, worker, now)
+        del self.cancelled[-1:]
+        return started
+
+    return mock.patch.object(server.Server, "lose", forgetful)
+
+
+def _no_timeout():
+    """Timeouts are ignored."""
+    begin = event_loop.EventLoop.__init__
+
+    def patient(self, *args):
+        begin(self, *args)
+        self.timeout = [float("inf")] * self.n_workers
+
+    return mock.patch.object(event_loop.EventLoop, "__init__", patient)
+
+
+def _open_gate():
+    """The gate lets a worker lead by one more."""
+    made = traces.lead_at_most
+    return mock.patch.object(traces, "lead_at_most", lambda bound: made(bound + 1))
+
+
+def _shifted_blocks():
+    """The second block of durations of a worker is the first again."""
+    draw = host.DurationBlocks.draw
+
+    def shifted(self, worker, block, *rest):
+        return draw(self, worker, np.maximum(block - 1, 0), *rest)
+
+    return mock.patch.object(host.DurationBlocks, "draw", shifted)
+
+
+def _early_table():
+    """The rows of a table end one step too early."""
+    made = tables._last_gradients
+
+    def early(arrivals, max_age):
+        return made(arrivals, max_age=max_age - 1)
+
+    return mock.patch.object(tables, "_last_gradients", early)
+
+
+def _ties_of_merge():
+    """Merged arrivals at one instant come by descending worker index."""
+
+    class Backwards:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        @staticmethod
+        def lexsort(keys):
+            return np.lexsort((-keys[0], keys[1]))
+
+    return mock.patch.object(merge, "np", Backwards())
+
+
+def _newest_model():
+    """Replays take gradients at the newest model."""
+    return mock.patch.object(events, "_model", lambda versions, slot, like: like)
+
+
+def _youngest_delay():
+    """The optimizer is told a delay that is one too small."""
+    return mock.patch.object(
+        plan.ReplayPlan,
+        "update_delay",
+        property(lambda self: np.maximum(np.arange(self.n_updates) - self.oldest - 1, 0)),
+    )
+
+
+def _repeated_piece():
+    """A resumed run begins one turn too early."""
+    load = checkpoints.Checkpoint.load
+
+    def early(self, *args):
+        turn, state = load(self, *args)
+        return max(turn - 1, 0), state
+
+    return mock.patch.object(checkpoints.Checkpoint, "load", early)
+
+
+def _silent_failure():
+    """`raise_if_failed` raises nothing."""
+    return mock.patch.object(run.Run, "raise_if_failed", lambda self: self)
+
+
+def _mean_of_all():
+    """A record tells the arrivals that were served, thrown away or not, as used."""
+    made = _REPLAY.records_of
+
+    def counted(planned, measured):
+        records = made(planned, measured)
+        return records._replace(used=records.computed)
+
+    return mock.patch.object(_REPLAY, "records_of", counted)
+
+
+FAULTS = {
+    "ties backwards": (_ties_backwards, "quick"),
+    "read version off by one": (_read_off_by_one, "quick"),
+    "weights of one": (_weights_of_one, "quick"),
+    "last in, first out": (_last_in_first_out, "quick"),
+    "forgotten cancellation": (_forgotten_cancellation, "quick"),
+    "timeout ignored": (_no_timeout, "quick"),
+    "gate one too wide": (_open_gate, "quick"),
+    "block of durations repeated": (_shifted_blocks, "quick"),
+    "table forgets early": (_early_table, "quick"),
+    "ties of merged arrivals": (_ties_of_merge, "quick"),
+    "newest model": (_newest_model, "only runs"),
+    "delay one too small": (_youngest_delay, "only runs"),
+    "piece repeated": (_repeated_piece, "only runs"),
+    "failure is silent": (_silent_failure, "only runs"),
+    "arrivals counted as used": (_mean_of_all, "only runs"),
+}
