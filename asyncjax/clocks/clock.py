@@ -319,9 +319,8 @@ def _checked(
     if clock.is_random:
         check_key(key)
     count = whole(count_name, count)
-    if not isinstance(first, Tracer):
-        if whole("first", first, 0) > _LAST_JOB:
-            whole("first", first, 0, _LAST_JOB)
+    if not isinstance(first, Tracer) and whole("first", first, 0) > _LAST_JOB:
+        whole("first", first, 0, _LAST_JOB)
     within("load", load, above=0.0)
     shape = (*leading, count)
     try:

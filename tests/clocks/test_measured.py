@@ -118,3 +118,13 @@ def test_the_real_mini_batch_times():
     assert shapes.items() >= known.items(), "others may be added"
     with jax.enable_x64(True):
         np.testing.assert_array_equal(clock.durations(None, durations.shape[1]), durations)
+
+
+def test_a_warning_says_how_many_rows_a_short_worker_costs(write):
+    rows = [f"a,{place},1.5" for place in range(9)]
+    path = write("worker,time,batch_time_norm", *rows, "b,0,2")
+    with pytest.warns(UserWarning, match="worker 'b' has only 1 rows in .* 8 rows of 10 are left"):
+        durations = clocks.read_durations(path)
+    np.testing.assert_array_equal(durations, [[1.5], [2.0]])
+    path = write("worker,time,batch_time_norm", *rows, *(f"b,{place},2" for place in range(7)))
+    assert clocks.read_durations(path).shape == (2, 7)  # uneven ends are common, no warning

@@ -119,9 +119,9 @@ def test_outages_losses_and_presence_must_fit():
     with pytest.raises(ValueError, match=r"join and leave must be .* 3 workers, got 2 values"):
         clocks.present(three, join=[0.0, 1.0])
     for make in (clocks.losing, lambda clock, _: clocks.present(clock)):
-        with pytest.raises(TypeError, match="clock must be a clock, got 3"):
+        with pytest.raises(TypeError, match=r"clock must be a clock, .* got 3"):
             make(3, 0.5)
-    with pytest.raises(TypeError, match="clock must be a clock, got None"):
+    with pytest.raises(TypeError, match=r"clock must be a clock, .* got None"):
         clocks.powered(None, [1.0], [1.0])
 
 
@@ -165,7 +165,7 @@ def test_links_must_fit_and_be_clocks():
         clocks.communicating(clocks.constant(1.0), download=three, upload=two)
     with pytest.raises(TypeError, match=r"upload must be a clock, .* got 1\.0"):
         clocks.communicating(two, upload=1.0)
-    with pytest.raises(TypeError, match="clock must be a clock, got 3"):
+    with pytest.raises(TypeError, match=r"clock must be a clock, .* got 3"):
         clocks.communicating(3)
     with pytest.raises(ValueError, match="upload must be None for a clock that has one"):
         clocks.communicating(clocks.communicating(two, upload=two), upload=two)
