@@ -23,7 +23,7 @@ from asyncjax.checks import instance, real, shown, whole, within
 from asyncjax.clocks import Clock
 from asyncjax.traces.averages import immediately
 from asyncjax.traces.collection import Collection
-from asyncjax.traces.dispatch import Dispatch, Gate, to_deliverer
+from asyncjax.traces.dispatch import Answer, Dispatch, Gate, to_deliverer
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.host import (
@@ -139,7 +139,8 @@ def asynchronous(
     dispatch = to_deliverer() if dispatch is None else dispatch
     collect = immediately() if collect is None else collect
     n_updates = count_of_updates(n_updates)
-    _check(clock, dispatch, collect, read, concurrency, gate)
+    instance("clock", clock, Clock, "a Clock, as its factories make it")
+    check_rules(clock.n_workers, dispatch, collect, read, concurrency, gate)
     load = real("load", load, above=0.0)
     least = clock.least(load)
     longest = _longest(timeout, least)
@@ -168,9 +169,7 @@ def asynchronous(
     if nobody_waits and collect.restarts is not None and concurrency is None:
         return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
     answer, run = answering(dispatch, n, dispatch_key), collector(collect, n)
-    initial = (
-        list(range(n)) if concurrency is None else list(answer([i % n for i in range(concurrency)]))
-    )
+    initial = first_jobs(n, concurrency, answer)
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left
     patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
@@ -178,19 +177,23 @@ def asynchronous(
     return EventLoop(done, rules, patience, service).run(initial, n_updates, pace)
 
 
-def _check(
-    clock: Clock,
+def first_jobs(n_workers: int, concurrency: int | None, answer: Answer) -> list[int]:
+    """The workers who get the jobs of time 0."""
+    if concurrency is None:
+        return list(range(n_workers))
+    return list(answer([i % n_workers for i in range(concurrency)]))
+
+
+def check_rules(
+    n_workers: int,
     dispatch: Dispatch,
     collect: Collection,
     read: str,
     concurrency: int | None,
     gate: Gate | None,
 ) -> None:
-    for name, value, kind in (
-        ("clock", clock, Clock),
-        ("dispatch", dispatch, Dispatch),
-        ("collect", collect, Collection),
-    ):
+    """Refuses rules that no server of so many workers can go by."""
+    for name, value, kind in (("dispatch", dispatch, Dispatch), ("collect", collect, Collection)):
         instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
     if gate is not None:
         instance("gate", gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
@@ -206,7 +209,7 @@ def _check(
             f"read must be 'assignment' for '{collect.name}', whose workers keep their model, got"
             " 'start'"
         )
-    open_jobs = clock.n_workers if concurrency is None else concurrency
+    open_jobs = n_workers if concurrency is None else concurrency
     if collect.holds_back and collect.period is not None and collect.period > open_jobs:
         raise ValueError(
             f"collect waits for {collect.period} gradients but only {open_jobs} jobs are open"

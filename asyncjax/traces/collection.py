@@ -77,6 +77,9 @@ class Arrivals(NamedTuple):
         return (np.cumsum(self.steps) - self.steps).astype(np.int32)
 
 
+Entries = list[tuple[int, float]]  # numbers of arrivals that enter a step, and their weights
+
+
 @dataclass(frozen=True)
 class Collection:
     """A collection rule.
@@ -98,6 +101,10 @@ class Collection:
         reuse: Set where gradients serve in several steps: `(Arrivals) -> Reuse`; then `used` and
             `weight` of the trace follow from it. Every step needs a newly arrived gradient, so
             `receive` must not say `STEP` before one that has a row has come since the last step.
+        serves: `(n_workers) -> ((worker, delay, verdict) -> [(arrival, weight), ...])`, where
+            gradients serve in several steps: one run that is told every arrival and answers, where
+            it steps, with the numbers of the arrivals that enter and their weights: what `reuse`
+            would say. None: a server that trains asks `reuse` anew at every step.
     """
 
     name: str
@@ -109,11 +116,12 @@ class Collection:
     restarts: int | None = None
     keeps_model: bool = False
     reuse: Callable[[Arrivals], Reuse] | None = None
+    serves: Callable[[int], Callable[[int, int, Verdict], Entries]] | None = None
 
     def __post_init__(self) -> None:
         instance("name", self.name, str, "the name of the rule")
         function("start", self.start, "a function (n_workers) -> Collector")
-        for name in ("weigh", "reuse"):
+        for name in ("weigh", "reuse", "serves"):
             if getattr(self, name) is not None:
                 function(name, getattr(self, name), "a function of the Arrivals, or None")
         if self.weigh is None and self.reuse is None:

@@ -13,14 +13,14 @@ gradient in the table.
 """
 
 import math
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import partial
 
 import jax
 import numpy as np
 
 from asyncjax.checks import flag, real
-from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
+from asyncjax.traces.collection import Arrivals, Collection, Collector, Entries, Verdict
 from asyncjax.traces.event_trace import Reuse
 
 
@@ -100,7 +100,8 @@ def table(*, max_age: float = math.inf) -> Collection:
         return Collector(receive, is_stuck_without=is_stuck_without)
 
     name = "table" + (f", at most {max_age:g} old" if max_age < math.inf else "")
-    return Collection(name, start, reuse=partial(_last_gradients, max_age=max_age))
+    reuse = partial(_last_gradients, max_age=max_age)
+    return Collection(name, start, reuse=reuse, serves=partial(_serving_table, max_age=max_age))
 
 
 def ringleader(*, refresh: bool = False) -> Collection:
@@ -166,7 +167,7 @@ def ringleader(*, refresh: bool = False) -> Collection:
         return Collector(receive, is_stuck_without=is_stuck_without)
 
     name = "ringleader" + (", refreshed" if refresh else "")
-    return Collection(name, start, reuse=_rounds, keeps_model=not refresh)
+    return Collection(name, start, reuse=_rounds, keeps_model=not refresh, serves=_serving_rounds)
 
 
 def _last_gradients(arrivals: Arrivals, max_age: float) -> Reuse:
@@ -210,6 +211,47 @@ def _rounds(arrivals: Arrivals) -> Reuse:
         (np.append(alone.first, joined.first), np.append(alone.arrival, joined.arrival))
     )
     return jax.tree.map(lambda one, other: np.append(one, other)[order], alone, joined)
+
+
+def _serving_table(n_workers: int, max_age: float) -> Callable[[int, int, Verdict], Entries]:
+    """The table of one run: the last gradient of every worker, told as it arrives."""
+    last: dict[int, tuple[int, int]] = {}  # arrival and version read, by worker
+    count = version = 0
+
+    def hear(worker: int, delay: int, verdict: Verdict) -> Entries:
+        nonlocal count, version
+        number, count = count, count + 1
+        if verdict is not Verdict.DROP:
+            last[worker] = number, version - delay
+        if verdict is not Verdict.STEP:
+            return []
+        serve = sorted(number for number, read in last.values() if version - read <= max_age)
+        version += 1
+        return [(number, 1.0 / len(serve)) for number in serve]
+
+    return hear
+
+
+def _serving_rounds(n_workers: int) -> Callable[[int, int, Verdict], Entries]:
+    """The rounds of one run: gradients of this one and of the next, by worker, as they arrive."""
+    own: list[list[int]] = [[] for _ in range(n_workers)]
+    later: list[list[int]] = [[] for _ in range(n_workers)]
+    count = made = 0  # arrivals; steps of this round
+
+    def hear(worker: int, delay: int, verdict: Verdict) -> Entries:
+        nonlocal own, later, count, made
+        is_early = made > 0 and verdict is Verdict.KEEP
+        (later if is_early else own)[worker].append(count)
+        count += 1
+        if verdict is not Verdict.STEP:
+            return []
+        pairs = [(e, 1.0 / (n_workers * len(arrivals))) for arrivals in own for e in arrivals]
+        made = (made + 1) % n_workers
+        if not made:
+            own, later = later, [[] for _ in range(n_workers)]
+        return sorted(pairs)
+
+    return hear
 
 
 def rows_that_serve(

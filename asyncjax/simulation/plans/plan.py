@@ -22,6 +22,7 @@ from asyncjax.simulation.plans.waves import (
     used_gradients,
 )
 from asyncjax.traces import EventTrace, validate
+from asyncjax.traces.serving import exact_weights
 
 _LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes
 
@@ -189,18 +190,6 @@ def _with_slots(
     begin = np.where(last_read >= 0, np.arange(n_updates + 1), -1)
     version_slot, n_slots = allocate(begin, last_read)
     return ReplayPlan(trace, gradients, waves, version_slot, n_slots, oldest, records, blends)
-
-
-def exact_weights(weight: np.ndarray) -> np.ndarray:
-    """Weights in float64; a float32 that is the nearest to 1/m for a whole m is taken as 1/m.
-
-    Without this a mean of three gradients would be off by 1e-8 in a float64 run.
-    """
-    precise = weight.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = 1.0 / np.round(1.0 / precise)
-    is_share = (precise != 0) & (share.astype(np.float32) == weight.astype(np.float32))
-    return np.where(is_share, share, precise)
 
 
 def record_gradients(plan: ReplayPlan, size: int) -> tuple[np.ndarray, np.ndarray]:
