@@ -26,7 +26,7 @@ def validate(trace: EventTrace) -> EventTrace:
     - *Jobs* of one worker rise from 0. If starts and cancelled jobs are recorded, none is missing;
       without starts, no more than were cancelled. (Where job = read_version = version throughout,
       jobs count rounds, in which a worker may get no work.)
-    - *Weights* are finite, at least 0 without `reuse`, and 0 where a gradient is not used.
+    - *Weights* are finite, and 0 where a gradient is not used.
     - *Open jobs* are ordered by worker, read a version that was there when they started, and only
       the first of a worker has a start.
     - *Cancelled jobs* last from their start to a moment not after the last arrival, and are listed
@@ -48,15 +48,16 @@ def validate(trace: EventTrace) -> EventTrace:
             value and what is allowed.
 
     Note:
-        What a trace does not say twice cannot be checked: the size of a weight that is used (of
-        rows of `reuse` beyond an arrival's first, too), since a rule may weigh as it likes; which
-        of two arrivals at one instant came first; an older version read than was; times, workers
-        and rows that were changed so that all of the above still holds. Nor can it be seen that
-        jobs of a worker are missing which it began after its last arrival that is there; that any
-        arrival is missing that made no step, where starts or cancelled jobs are not recorded or
-        jobs count rounds. Rows of several arrivals of one worker may serve in one step, as
-        `ringleader` has it. Open jobs may start after the last arrival, and then jobs may be
-        cancelled after it: so it is in the trace of a `StalledError`.
+        What a trace does not say twice cannot be checked: a weight that is used (of rows of `reuse`
+        beyond an arrival's first, too), since a rule may weigh as it likes, and codes of gradients
+        have factors below 0; which of two arrivals at one instant came first; an older version read
+        than was; times, workers and rows that were changed so that all of the above still holds.
+        Nor can it be seen that jobs of a worker are missing which it began after its last arrival
+        that is there; that any arrival is missing that made no step, where starts or cancelled jobs
+        are not recorded or jobs count rounds. Rows of several arrivals of one worker may serve in
+        one step, as `ringleader` has it. An open job may start after the last arrival, as in the
+        trace of a `StalledError`; and where one does, or waits, or a worker has none, others may be
+        cancelled after it.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -72,7 +73,7 @@ def validate(trace: EventTrace) -> EventTrace:
     _check_times(arrivals.time)
     _check_versions(arrivals)
     check_jobs(trace, arrivals)
-    _check_weights(arrivals, serve_once=trace.reuse is None)
+    _check_weights(arrivals)
     if trace.reuse is not None:
         _check_reuse(trace.reuse, arrivals)
     return trace
@@ -136,20 +137,15 @@ def check_steps(used: np.ndarray, steps: np.ndarray, whose: str = "") -> None:
     )
 
 
-def _check_weights(arrivals: Columns, serve_once: bool) -> None:
+def _check_weights(arrivals: Columns) -> None:
     weight = arrivals.weight
     refuse(
         ~np.isfinite(weight),
         "weight of arrival {e} is {weight}; weights must be finite",
         weight=weight,
     )
-    if serve_once:
-        refuse(
-            weight < 0,
-            "weight of arrival {e} is {weight}; weights must be at least 0 where gradients serve"
-            " once",
-            weight=weight,
-        )
+    if arrivals.used.all():
+        return
     refuse(
         ~arrivals.used & (weight != 0),
         "weight of arrival {e} is {weight} but the gradient is not used: it must be 0",

@@ -171,10 +171,6 @@ DAMAGES = {
     # weights
     "weight NaN": (lambda: put(FRESH, "weight", 1, np.nan), "weight of arrival 1 is nan"),
     "weight infinite": (lambda: put(FRESH, "weight", 1, np.inf), "weight of arrival 1 is inf"),
-    "weight negative": (
-        lambda: put(FRESH, "weight", KEPT, -0.5),
-        f"weight of arrival {KEPT} is -0.5; weights must be at least 0",
-    ),
     "weight of an unused gradient": (
         lambda: put(FRESH, "weight", UNUSED, 0.5),
         f"weight of arrival {UNUSED} .* not used: it must be 0",

@@ -39,6 +39,10 @@ UNKNOWN = {
         lambda: put(FRESH, "weight", KEPT, 0.0),
         "a factor by staleness may be 0",
     ),
+    "a used weight below 0": (
+        lambda: put(FRESH, "weight", KEPT, -0.5),
+        "codes of gradients are decoded with such factors",
+    ),
     "the second reuse row of an arrival doubled": (
         lambda: put(TABLE, "reuse.weight", SECOND, 2.0),
         "only the first weight stands in two places",
