@@ -1,6 +1,6 @@
 """How the room reads what is no single number: arrays, texts, flags, names, lists of things."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -85,7 +85,8 @@ def several(name: str, value: Any, kind: type[T], words: str) -> list[T]:
         ...
         TypeError: names[1] must be one of the texts, got 1
     """
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+    no_list = isinstance(value, str | bytes | Mapping | set | frozenset)
+    if no_list or not isinstance(value, Collection) or getattr(value, "shape", None) == ():
         raise TypeError(f"{name} must be a list of {words}, got {in_short(value)}")
     for index, one in enumerate(value):
         if not isinstance(one, kind):

@@ -5,7 +5,7 @@ escape. Numbers are written with a fixed count of significant digits and thousan
 """
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,8 +168,8 @@ class Table:
         text("caption", self.caption)
         if not self.columns:
             raise ValueError("columns is empty; a table needs at least one column")
-        for index, row in enumerate(several("rows", self.rows, Sequence, "rows")):
-            if isinstance(row, str):
+        for index, row in enumerate(several("rows", self.rows, Collection, "rows")):
+            if isinstance(row, str | Mapping):
                 raise TypeError(f"rows[{index}] must be a list of values, got {in_short(row)}")
             if len(row) != len(self.columns):
                 raise ValueError(
