@@ -108,7 +108,7 @@ def test_floors_are_tried_on_every_workload():
     assert usual.utilities.max() == usual.utilities[usual.lows == usual.low]
     with pytest.raises(ValueError, match="past must hold at least one workload"):
         cluster.choose_floor([], n_slots=4)
-    with pytest.raises(ValueError, match="lows must be positive and finite, got 0.0"):
+    with pytest.raises(ValueError, match=r"lows must be positive and finite, got 0\.0"):
         cluster.choose_floor(past, n_slots=4, lows=[0.0, 1.0])
     short = cluster.workloads.balanced(0, n_jobs=4, n_slots=4, n_machines=2)
     with pytest.raises(ValueError, match="past must hold workloads of one shape, got 2 shapes"):
