@@ -221,7 +221,7 @@ class Clock:
                 wrong shape.
         """
         count = _checked(self, key, n_jobs, "n_jobs", first, load, (self.n_workers,))
-        return _all_times(_at_power_1(self), key, _int32(first), load, count)
+        return _all_times(_at_power_1(self), key, _int32(first), _as_array(load), count)
 
     def durations(
         self,
@@ -273,7 +273,8 @@ class Clock:
         if not isinstance(worker, Tracer):
             worker = whole("worker", worker, 0, self.n_workers - 1)
         count = _checked(self, key, count, "count", first, load, ())
-        return _one_times(_at_power_1(self), key, _int32(worker), _int32(first), load, count)
+        place = _int32(worker), _int32(first)
+        return _one_times(_at_power_1(self), key, *place, _as_array(load), count)
 
     def broadcast(self, n_workers: int) -> "Clock":
         """Gives every one of `n_workers` workers the law of a one-worker clock.
@@ -324,11 +325,11 @@ def _checked(
     within("load", load, above=0.0)
     shape = (*leading, count)
     try:
-        fits = jnp.broadcast_shapes(jnp.shape(load), shape) == shape
+        fits = jnp.broadcast_shapes(np.shape(load), shape) == shape
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"load must broadcast to {shape}, got an array of shape {jnp.shape(load)}")
+        raise ValueError(f"load must broadcast to {shape}, got an array of shape {np.shape(load)}")
     return count
 
 
@@ -340,6 +341,11 @@ def _at_power_1(clock: Clock) -> Clock:
 def _int32(index: Index) -> Array | np.integer:
     """Gives indices one type, so that host and traced ones share a compiled program."""
     return index.astype(jnp.int32) if isinstance(index, jax.Array) else np.int32(index)
+
+
+def _as_array(load: ArrayLike) -> ArrayLike:
+    """Keeps a list from being taken for several arguments."""
+    return np.asarray(load) if isinstance(load, list | tuple) else load
 
 
 def _finite(times: Array) -> Array:

@@ -27,7 +27,7 @@ def collector(rule: Collection, n_workers: int) -> Collector:
         TypeError: `start` gives no `Collector`, or, later, `receive` no `Verdict`.
 
     Example:
-        >>> from asyncjax import traces
+        >>> __name__ = "mine"
         >>> bad = Collection("bad", lambda n: Collector(lambda worker, delay: 2), np.ones_like)
         >>> collector(bad, 3).receive(0, 0)
         Traceback (most recent call last):
@@ -64,7 +64,7 @@ def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
         ValueError: An answer is not as long as the deliverers, or names a worker who is not there.
 
     Example:
-        >>> from asyncjax import traces
+        >>> __name__ = "mine"
         >>> bad = Dispatch("next", lambda n, key: lambda deliverers: [i + 1 for i in deliverers])
         >>> answering(bad, 3, None)([2])
         Traceback (most recent call last):
