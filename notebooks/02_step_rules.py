@@ -135,7 +135,7 @@ print(f"mean delay {share @ np.arange(41):.1f}; {share[11:].sum():.0%} are above
 
 def late(optimizer):
     """The same optimizer where gradients come late."""
-    return steps.delay_gradients(40, optimizer, key=jax.random.key(1), probabilities=chances)
+    return steps.delay_gradients(40, optimizer, key=jax.random.key(1), probabilities=share)
 
 
 try_all("sgd, late", lambda size: late(optax.sgd(size)), sizes)

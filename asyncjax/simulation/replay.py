@@ -28,8 +28,9 @@ from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import sizes_of
 from asyncjax.simulation.visits.learned_visits import learned
 from asyncjax.simulation.visits.ordered import ordered
-from asyncjax.traces import EventTrace, summarize
+from asyncjax.traces import EventTrace
 from asyncjax.traces.event_trace import worker_count
+from asyncjax.traces.summary import figures
 
 _LARGE = 8192  # parameters
 
@@ -204,7 +205,7 @@ def records_of(plan: ReplayPlan, measured: Measured) -> Records:
 
 def costs_of(plan: ReplayPlan) -> Costs:
     """Counts what a trace costs."""
-    summary, open_jobs = summarize(plan.trace), plan.trace.open_jobs
+    summary, open_jobs = figures(plan.trace), plan.trace.open_jobs
     arrivals = plan.trace.n_arrivals
     return Costs(
         gradients_used=summary.used,

@@ -160,6 +160,11 @@ class Server:
         self.serial[worker] = IDLE
         return self._started((worker,), now)
 
+    def awaited_versions(self) -> set[int]:
+        """The versions that running and queued jobs read, as far as they are known."""
+        running = {self.read[i] for i, serial in enumerate(self.serial) if serial >= 0}
+        return running.union(*self.queues)
+
     def _started(self, workers: Iterable[int], now: float) -> list[int]:
         """Lets workers that are idle, if the gate lets them, start the head of their queue."""
         started = []
@@ -233,6 +238,7 @@ class Server:
         verdicts = self.log[_WIDTH - 1 :: _WIDTH]
         end = len(verdicts) - verdicts[::-1].index(Verdict.STEP)
         self.log = self.log[: end * _WIDTH]
+        self.cancelled = [job for job in self.cancelled if job[2] <= self.time]
         return self.trace()
 
     def _open_jobs(self) -> OpenJobs:
