@@ -31,8 +31,8 @@ def main() -> int:
     parser.add_argument("--most-failures", type=int, default=-1)
     levels = parser.add_mutually_exclusive_group()
     for level in ("traces", "quick", "only-runs"):
-        flag = {"dest": "level", "action": "store_const", "const": level.replace("-", " ")}
-        levels.add_argument(f"--{level}", **flag)
+        const = level.replace("-", " ")
+        levels.add_argument(f"--{level}", dest="level", action="store_const", const=const)
     given = parser.parse_args()
     for name, value in _FLAGS.items():
         os.environ.setdefault(name, value)

@@ -53,8 +53,7 @@ def draw_policy(rng):
 def _order_of(name):
     """An order of the registry, its functions compiled, and a problem with its units."""
     order = ORDERS[name]()
-    counts = order.counts if order.n_workers else (order.n or 7,)
-    sizes = tuple(counts)
+    sizes = order.counts if order.n_workers and order.counts else (order.n or 7,)
     rows = np.arange(sum(sizes))
     parts = np.split(rows, np.cumsum(sizes)[:-1])
     widest = max(sizes)
@@ -81,6 +80,8 @@ def check_epochs(drawn):
     run = simulation.run_epochs(
         problem, order, _SGD, n_epochs=2, n_workers=m, units_per_step=batch, key=key
     )
+    objective = problem.objective
+    assert objective is not None
     x, state, n = np.asarray(problem.params), calls["init"](key), max(sizes)
     for epoch in range(2):
         visits = np.asarray(calls["permutation"](state)).reshape(m, -1)
@@ -103,7 +104,7 @@ def check_epochs(drawn):
             shown = seen if order.n_workers else seen[0]
             state = calls["observe"](state, jnp.asarray(places, jnp.int32), jnp.asarray(shown))
         state = calls["end_epoch"](state)
-        loss = float(problem.objective(jnp.asarray(x)))
+        loss = float(objective(jnp.asarray(x)))
         ensure(np.isclose(run.records.loss[epoch], loss, rtol=1e-9), "loss of epoch {}", epoch)
     ensure(np.allclose(run.params, x, rtol=1e-9, atol=1e-12), "params {}, not {}", run.params, x)
     last = np.asarray(order.permutation(run.order_state))
@@ -148,6 +149,7 @@ def check_policy(drawn):
     ensure(same, "params {}, not {}", run.params, params)
     for place in range(n_updates):
         loss = plain.loss(place + 1)
+        assert loss is not None
         ensure(np.isclose(records.loss[place], loss, rtol=1e-9), "loss of update {}", place + 1)
     run.raise_if_failed()
     return "fine"

@@ -38,7 +38,7 @@ class Server:
         self.n, self.finish, self.rule, self.dispatch = n, finish, rule, dispatch
         self.read, self.lead, self.timeout = read, lead, timeout
         self.queue = [[] for _ in range(n)]
-        self.busy = [None] * n
+        self.busy: list[Job | None] = [None] * n
         self.started, self.delivered = [0] * n, [0] * n
         self.version, self.log = 0, Log()
 
@@ -92,13 +92,15 @@ class Server:
             else:
                 waiting = 0 if self._arrive(event[2], event[0], held) else waiting + 1
         for i in range(self.n):
-            if self.busy[i] is not None:
-                self.log.open_jobs.append((i, self.busy[i].read, self.busy[i].start))
+            job = self.busy[i]
+            if job is not None:
+                self.log.open_jobs.append((i, job.read, job.start))
             self.log.open_jobs += [(i, handed, None) for handed in self.queue[i]]
         return self.log
 
     def _give_up(self, worker, now):
         job, self.busy[worker] = self.busy[worker], None
+        assert job is not None
         self.log.cancelled.append((worker, job.start, now))
         self.log.given_up += 1
         self.hand_out([worker], job.read if self.rule.keeps_model else self.version)
@@ -107,6 +109,7 @@ class Server:
     def _arrive(self, worker, now, held):
         """Serves an arrival; returns whether the server has stepped."""
         job, self.busy[worker] = self.busy[worker], None
+        assert job is not None
         self.delivered[worker] += 1
         verdict = self.rule.take(len(self.log.rows), worker, job.read, self.version)
         steps = isinstance(verdict, dict)
@@ -129,7 +132,9 @@ class Server:
         stopped = []
         for i, job in enumerate(self.busy):
             oldest = self.rule.cancel_from
-            if job is not None and oldest is not None and self.version - job.read >= oldest:
+            if job is None or oldest is None:
+                continue
+            if self.version - job.read >= oldest:
                 self.log.cancelled.append((i, job.start, now))
                 self.busy[i] = None
                 stopped.append(i)

@@ -106,7 +106,8 @@ def forget():
 
 @cache
 def _objective_of(name):
-    return None if problem_of(name).objective is None else jax.jit(problem_of(name).objective)
+    objective = problem_of(name).objective
+    return None if objective is None else jax.jit(objective)
 
 
 def exact(weight):
