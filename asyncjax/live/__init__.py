@@ -1,0 +1,22 @@
+"""Live: the rules of `traces` drive real workers, and what happened is a trace.
+
+`train` runs a server in front of an engine (`processes`, `threads`, `devices`, `executors`), in
+real time, or in the time of a clock (`virtual`). Its `Run` is like any other: `run.trace` can be
+saved, plotted, replayed with `simulation.replay`, or asked what another rule would have done.
+"""
+
+from asyncjax.live.crews import SetUpError, virtual
+from asyncjax.live.engines import Engine, devices, executors, processes, threads
+from asyncjax.live.training import WorkerError, train
+
+__all__ = [
+    "Engine",
+    "SetUpError",
+    "WorkerError",
+    "devices",
+    "executors",
+    "processes",
+    "threads",
+    "train",
+    "virtual",
+]

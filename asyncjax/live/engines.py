@@ -1,0 +1,252 @@
+"""Engines: where workers run. One `concurrent.futures.Executor` a worker, and nothing of our own.
+
+An engine opens, for each worker, an executor that runs its calls one after another, and says by
+which errors a lost worker is known. It retries nothing: a job that is lost is the server's to give
+up, and its rule decides who gets the next. A worker that is lost is opened anew, so many times.
+"""
+
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context, parent_process
+from typing import Any
+
+import jax
+
+from asyncjax.checks import function, instance, whole
+
+RESTARTS = 3  # of a worker
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where the workers of a run are; a context that closes them.
+
+    Attributes:
+        name: In words, for messages.
+        n_workers: Workers.
+        open: `(worker) -> Executor` that runs what it is given in order, one after another.
+        lost: Errors by which a call says that the worker is lost, not that the call failed.
+        put: `(model) -> handle` that workers can read the model from; None: as it is.
+        restarts: How often a lost worker is opened anew.
+        close: Called when the engine is left.
+
+    Example:
+        >>> from asyncjax import live
+        >>> with live.threads(2) as workers:
+        ...     workers.open(0).submit(max, 1, 2).result()
+        2
+    """
+
+    name: str
+    n_workers: int
+    open: Callable[[int], Executor]
+    lost: tuple[type[BaseException], ...] = ()
+    put: Callable[[Any], Any] | None = None
+    restarts: int = RESTARTS
+    close: Callable[[], None] | None = None
+    opened: list[Executor] = field(default_factory=list, compare=False, repr=False)
+
+    def executor(self, worker: int) -> Executor:
+        """Opens a worker; it is closed with the engine."""
+        made = self.open(worker)
+        self.opened.append(made)
+        return made
+
+    def __enter__(self) -> "Engine":
+        """The engine itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends all workers; what they still compute is lost."""
+        for executor in self.opened:
+            end(executor)
+        self.opened.clear()
+        if self.close is not None:
+            self.close()
+
+
+def end(executor: Executor) -> None:
+    """Ends an executor at once, with what it still does."""
+    for process in list((getattr(executor, "_processes", None) or {}).values()):
+        process.kill()
+    executor.shutdown(wait=False, cancel_futures=True)
+
+
+def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
+    """Workers that are threads of this process: nothing to install, nothing to send.
+
+    Args:
+        n_workers: How many.
+        restarts: As in `Engine`; a thread cannot be lost.
+
+    Returns:
+        The engine. Python runs one thread at a time where it does not compute in JAX.
+
+    Raises:
+        TypeError: `n_workers` is no integer.
+        ValueError: It is below 1.
+
+    Example:
+        >>> from asyncjax import live
+        >>> live.threads(3).n_workers
+        3
+    """
+    n_workers = whole("n_workers", n_workers)
+    return Engine(
+        "threads", n_workers, lambda _: ThreadPoolExecutor(1), restarts=_restarts(restarts)
+    )
+
+
+def devices(devices: Any = None) -> Engine:
+    """A worker a device of this machine, each a thread whose arrays lie there.
+
+    Args:
+        devices: Devices of JAX; None: all local ones.
+
+    Returns:
+        The engine.
+
+    Raises:
+        TypeError: Something is no device.
+        ValueError: There is none.
+
+    Example:
+        >>> from asyncjax import live
+        >>> live.devices().n_workers == jax.local_device_count()
+        True
+    """
+    own = jax.local_devices() if devices is None else devices
+    if not isinstance(own, list | tuple):
+        raise TypeError(f"devices must be a list of devices of JAX, got {own!r}")
+    for device in own:
+        instance("devices", device, jax.Device, "made of devices of JAX")
+    if not own:
+        raise ValueError("devices must name at least one device, got none")
+
+    def open_thread(worker: int) -> Executor:
+        def settle() -> None:
+            stack = contextlib.ExitStack()
+            stack.enter_context(jax.default_device(own[worker]))
+            _KEPT.append(stack)  # for as long as the thread lives
+
+        return ThreadPoolExecutor(1, initializer=settle)
+
+    return Engine("devices", len(own), open_thread)
+
+
+_KEPT: list[contextlib.ExitStack] = []
+
+
+def processes(
+    n_workers: int,
+    *,
+    restarts: int = RESTARTS,
+    environment: Callable[[int], Mapping[str, str]] | None = None,
+) -> Engine:
+    """Workers that are processes of this machine: nothing to install; the default.
+
+    They are spawned, so a script that calls this must do so under `if __name__ == "__main__"`, and
+    what they are sent must be importable: a problem made by a lambda or of a flax module is not;
+    give a function of a module that makes it. A worker ends when this process does, however it
+    ends. On a CPU each computes in one thread.
+
+    Args:
+        n_workers: How many.
+        restarts: How often a process that was killed is started anew.
+        environment: `(worker) -> variables` of its process, such as `lambda worker:
+            {"CUDA_VISIBLE_DEVICES": str(worker)}`; None: those of this one.
+
+    Returns:
+        The engine.
+
+    Raises:
+        TypeError: A number is no integer, or `environment` no function.
+        ValueError: A number is out of range.
+
+    Example:
+        >>> from asyncjax import live
+        >>> with live.processes(2) as workers:
+        ...     workers.name
+        'processes'
+    """
+    n_workers, restarts = whole("n_workers", n_workers), _restarts(restarts)
+    if environment is not None:
+        function("environment", environment, "a function (worker) -> variables, or None")
+
+    def open_process(worker: int) -> Executor:
+        own = {} if environment is None else dict(environment(worker))
+        return ProcessPoolExecutor(
+            1, mp_context=get_context("spawn"), initializer=_settle, initargs=(own,)
+        )
+
+    return Engine("processes", n_workers, open_process, (BrokenProcessPool,), restarts=restarts)
+
+
+def _settle(environment: dict[str, str]) -> None:
+    """Begins a worker's process."""
+    single = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    if "XLA_FLAGS" not in environment:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()
+    os.environ.update(environment)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def executors(
+    n_workers: int,
+    open: Callable[[int], Executor],
+    *,
+    lost: tuple[type[BaseException], ...] = (),
+    restarts: int = RESTARTS,
+) -> Engine:
+    """Workers of any other library that has executors, at a person's own risk.
+
+    Args:
+        n_workers: How many.
+        open: `(worker) -> Executor` that runs what it is given one after another, at one worker; it
+            must not retry.
+        lost: Errors that mean that the worker is lost.
+        restarts: How often `open` is called again for a worker that was lost.
+
+    Returns:
+        The engine.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: A number is out of range.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from asyncjax import live
+        >>> live.executors(2, lambda worker: ThreadPoolExecutor(1)).name
+        'executors'
+    """
+    function("open", open, "a function (worker) -> Executor")
+    if not isinstance(lost, tuple) or not all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in lost
+    ):
+        raise TypeError(f"lost must be a tuple of classes of errors, got {lost!r}")
+    n_workers, restarts = whole("n_workers", n_workers), _restarts(restarts)
+    return Engine("executors", n_workers, open, lost, restarts=restarts)
+
+
+def _restarts(value: Any) -> int:
+    return whole("restarts", value, least=0)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported; it is not."""
+    return importlib.util.find_spec(package) is not None

@@ -1,0 +1,125 @@
+"""What the server of a live run holds: the model, those that are still read, and gradients.
+
+    D = sum of w_e g_e over the gradients that enter, in the order of their arrival
+    x <- x + optimizer(D)
+
+in two compiled pieces, `add` and `step`, that a rerun calls in the same order, to the same bits.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax.live.jobs import Leaves
+from asyncjax.problems import Problem
+from asyncjax.simulation.loops.server import first_state, server_step
+from asyncjax.simulation.plans.extras import Extras
+from asyncjax.traces.collection import Entries
+
+
+class Held(NamedTuple):
+    """A gradient that waits for a step, or serves in several."""
+
+    read_version: int
+    gradient: Leaves
+    has_served: bool = False
+
+
+class Model:
+    """The model of a run, and all that is needed to step on."""
+
+    def __init__(
+        self, problem: Problem, optimizer: optax.GradientTransformation, key: jax.Array
+    ) -> None:
+        self.optimizer, self.key, self.version = optimizer, key, 0
+        self.params = jax.tree.map(jnp.asarray, problem.params)
+        self.structure = jax.tree.structure(self.params)
+        self.opt_state = jax.jit(partial(first_state, optimizer))(self.params, None)
+        self.versions: dict[int, Any] = {0: self.params}
+        self.leaves: dict[int, Leaves] = {}  # the same on the host, where they were sent
+        self.held: dict[int, Held] = {}  # by number of arrival
+        self.losses: list[np.ndarray] = []  # of all arrivals
+        self.recorded: dict[int, Any] = {}
+
+    def sent(self, version: int) -> Leaves:
+        """A version as it travels."""
+        if version not in self.leaves:
+            self.leaves[version] = [
+                np.asarray(leaf) for leaf in jax.tree.leaves(self.versions[version])
+            ]
+        return self.leaves[version]
+
+    def hold(self, arrival: int, read_version: int, gradient: Leaves) -> None:
+        """Keeps a gradient for the step that it will enter."""
+        self.held[arrival] = Held(read_version, gradient)
+
+    def step(self, entries: Entries, worker: int, job: int, time: float, *, record: bool) -> None:
+        """Makes an update of the gradients that enter it."""
+        own = [(self._entering(arrival), weight) for arrival, weight in sorted(entries)]
+        oldest = min(held.read_version for held, _ in own)
+        extras = Extras(
+            np.int32(self.version - oldest), np.int32(worker), np.int32(job), np.float64(time)
+        )
+        direction = None
+        for held, weight in own:
+            gradient = jax.tree.unflatten(self.structure, held.gradient)
+            direction = add(direction, gradient, np.float64(weight))
+        server = (self.params, self.opt_state)
+        self.params, self.opt_state = step(
+            self.optimizer, self.key, server, direction, self.versions[oldest], extras
+        )
+        self.version += 1
+        self.versions[self.version] = self.params
+        if record:
+            self.recorded[self.version] = self.params
+        entering = {arrival for arrival, _ in entries}
+        for arrival in [e for e, held in self.held.items() if held.has_served]:
+            if arrival not in entering:
+                del self.held[arrival]
+        for arrival in entering:
+            self.held[arrival] = self.held[arrival]._replace(has_served=True)
+
+    def _entering(self, arrival: int) -> Held:
+        held = self.held.get(arrival)
+        if held is None:
+            raise ValueError(
+                f"the gradient of arrival {arrival} serves in step {self.version} again after a"
+                " pause, or was thrown away: a live run holds a gradient from its arrival until the"
+                " first step that it does not enter"
+            )
+        return held
+
+    def serve_once(self) -> None:
+        """Drops the gradients that have served, where each serves once."""
+        self.held = {e: held for e, held in self.held.items() if not held.has_served}
+
+    def keep(self, read: Iterable[int]) -> None:
+        """Drops the versions that nobody reads any more."""
+        needed = {self.version, *read, *(held.read_version for held in self.held.values())}
+        self.versions = {v: params for v, params in self.versions.items() if v in needed}
+        self.leaves = {v: leaves for v, leaves in self.leaves.items() if v in needed}
+
+
+@jax.jit
+def add(direction: Any, gradient: Any, weight: Any) -> Any:
+    """A direction with one gradient more."""
+    weighted = jax.tree.map(lambda leaf: leaf * jnp.asarray(weight, leaf.dtype), gradient)
+    return weighted if direction is None else jax.tree.map(jnp.add, direction, weighted)
+
+
+@partial(jax.jit, static_argnums=0)
+def step(
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    server: tuple[Any, Any],
+    direction: Any,
+    read_params: Any,
+    extras: Extras,
+) -> tuple[Any, Any]:
+    """An update of (params, optimizer state)."""
+    return server_step(optimizer, key, server, direction, read_params, extras)
