@@ -48,7 +48,8 @@ OPTIMIZERS = {
     "adam": lambda: optax.adam(0.02),
     "clip": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1)),
     "exploding": lambda: optax.sgd(1e90),
-    "decaying": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 20)),
+    # Schedules of optax compute in single precision, which each program rounds in its own way.
+    "decaying": lambda: optax.sgd(lambda count: 0.1 / (1.0 + 0.1 * count)),
     "staleness": lambda: optax.chain(steps.scale_by_staleness("inverse"), optax.sgd(0.1)),
     "compensated": lambda: optax.chain(steps.compensate_delay(0.3), optax.sgd(0.1)),
     "worker time": lambda: optax.chain(
