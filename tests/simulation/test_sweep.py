@@ -100,7 +100,11 @@ def test_same_key_same_bits_and_other_key_other_bits():
 
 @pytest.mark.parametrize(
     ("steps", "message"),
-    [([0.1, np.nan], "step_sizes must be positive and finite"), ([], "non-empty"), ([[0.1]], "non-empty")],
+    [
+        ([0.1, np.nan], "step_sizes must be positive and finite"),
+        ([], "non-empty"),
+        ([[0.1]], "non-empty"),
+    ],
 )
 def test_bad_step_sizes(steps, message):
     problem, _ = quadratic()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -25,16 +25,9 @@ import optax
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, mark_of
 from asyncjax.simulation.plans.plan import ReplayPlan
+from asyncjax.traces import Progress
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
-
-
-class Progress(NamedTuple):
-    """How far a run is."""
-
-    updates: int  # made so far
-    n_updates: int  # in all
-    time: float  # simulated, time units; epochs where there is no clock
 
 
 class Kind(Protocol):

@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncjax.checks import one_key, whole
 from asyncjax.orders import Order
-from asyncjax.simulation.visits.units import order_shape, permutations
+from asyncjax.simulation.visits.units import check_visits, order_shape, permutations
 
 
 class IndexSource:
@@ -46,6 +46,7 @@ class IndexSource:
 
     def __init__(self, order: Order, key: jax.Array) -> None:
         self._shape = order_shape(order)
+        check_visits(order, self._shape)
         self._order = order
         self._state = order.init(one_key("key", key))
         self._epoch = 0

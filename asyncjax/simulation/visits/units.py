@@ -70,6 +70,34 @@ def order_shape(order: Order) -> OrderShape:
     return OrderShape(counts, n, single)
 
 
+def check_visits(order: Order, shape: OrderShape) -> None:
+    """Refuses an order of one's own that visits units that are not there, in its first two epochs.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from asyncjax import orders
+        >>> order = replace(orders.reshuffled(3), permutation=lambda state: np.array([0, 3, 1]))
+        >>> check_visits(order, order_shape(order))
+        Traceback (most recent call last):
+        ...
+        ValueError: order must visit units of 0 .. 2 of worker 0, or -1 for none, got 3 at step 1
+    """
+    functions = (order.init, order.permutation, order.end_epoch)
+    if all(getattr(one, "__module__", "").startswith("asyncjax.orders.") for one in functions):
+        return
+    with jax.ensure_compile_time_eval():
+        first = order.init(jax.random.key(0))
+        for state in (first, order.end_epoch(first)):
+            visits = np.asarray(permutations(order, shape, state))
+            bad = np.argwhere((visits < -1) | (visits >= np.array(shape.counts)[:, None]))
+            if len(bad):
+                worker, step = bad[0]
+                raise ValueError(
+                    f"order must visit units of 0 .. {shape.counts[worker] - 1} of worker"
+                    f" {worker}, or -1 for none, got {visits[worker, step]} at step {step}"
+                )
+
+
 def in_units(problem: Problem, order: Order, n_workers: int) -> tuple[Problem, OrderShape]:
     """Fits a problem and an order together.
 
@@ -90,6 +118,7 @@ def in_units(problem: Problem, order: Order, n_workers: int) -> tuple[Problem, O
         raise ValueError(
             f"n_workers must be {problem.n_workers}, the shards of the problem, got {n_workers}"
         )
+    check_visits(order, shape)
     dim = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
     if order.dim not in (None, dim):
         raise ValueError(

@@ -147,7 +147,7 @@ def plan(
         bound: Constants of the error bound.
         k: Counts that may be waited for, int or ints; None for 1 .. n.
         load: Loads that may be asked, float or floats, samples.
-        target: Error to reach, positive.
+        target: Error to reach; 0: none, the plan goes on to the least floor.
         compute_price: Time units that one sample assigned is worth.
         upload_price: Time units that one uplink is worth.
         admit: Says of a `(k, load)`, given as Python numbers, whether it may be used; None for all.
@@ -155,7 +155,7 @@ def plan(
     Returns:
         A plan. It has no stages if the initial error is at the target already, and if the target is
         at or below the least floor its last stage never ends and `reachable` is False; a warning
-        says so then, with the least floor.
+        says so then, with the least floor, but not for a target of 0.
 
     Raises:
         TypeError: If an argument is of a wrong type, or `times` traced.
@@ -181,7 +181,7 @@ def plan(
     """
     compute_price = real("compute_price", compute_price, least=0)
     upload_price = real("upload_price", upload_price, least=0)
-    target = real("target", target, above=0)
+    target = real("target", target, least=0)
     menu, n = menu_of(times, bound, k, load, admit), times.n_workers
     price = menu.completion + compute_price * n * menu.load + upload_price * menu.k
     return told(cheapest(menu, price, Goal(bound, target, n)))
@@ -189,7 +189,7 @@ def plan(
 
 def told(stages: Plan) -> Plan:
     """Warns, where the caller of a caller stands, if a plan does not reach its target."""
-    if not stages.reachable:
+    if not stages.reachable and stages.target > 0:
         least = f"{stages.floor[-1]:.6g}" if stages.floor.size else "above the initial error"
         warnings.warn(
             f"target should be above the least floor of the options, which is {least}, to be"

@@ -302,7 +302,7 @@ def test_reports_and_comparisons():
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"target": 0.0}, ValueError, "target must be positive"),
+        ({"target": -1.0}, ValueError, "target must be at least 0"),
         ({"target": "low"}, TypeError, "target must be a concrete real number"),
         ({"k": 9}, ValueError, r"k must be integers in \[1, 8\], got 9"),
         ({"k": [1.5]}, TypeError, "k must be made of integers"),
