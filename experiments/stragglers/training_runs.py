@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, problems, simulation, stragglers
+from experiments.stragglers.bounds import plan_anyway
 from experiments.stragglers.tasks import Settings, Task, bound_of, target_of, task
 
 WINDOW = 10  # iterates whose mean loss counts
@@ -77,7 +78,7 @@ def methods(settings: Settings, made: Task, times: stragglers.Response) -> list[
 
     def plan_with(floor: Any, load: Any) -> Callable[[float], Mapping[str, stragglers.Policy]]:
         def policies(step_size: float) -> Mapping[str, stragglers.Policy]:
-            stages = stragglers.plan(
+            stages = plan_anyway(
                 times,
                 bound_of(made, step_size, floor),
                 load=load,
@@ -167,7 +168,7 @@ def family(settings: Settings, made: Task, times: stragglers.Response) -> list[M
     target = target_of(settings, made)
 
     def triggered(step_size: float) -> Mapping[str, stragglers.Policy]:
-        stages = stragglers.plan(
+        stages = plan_anyway(
             times,
             bound_of(made, step_size),
             load=settings.loads,

@@ -10,7 +10,6 @@ exit; the last stage never ends.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -206,9 +205,7 @@ def believed(
     else:
         factors = (factor, 1.0) if constant.endswith("communication") else (1.0, factor)
         times = response_of(settings, *factors)
-    with warnings.catch_warnings():  # with wrong constants the target may seem out of reach
-        warnings.simplefilter("ignore", UserWarning)
-        return stragglers.plan(times, bound, load=settings.loads, target=target)
+    return bounds.plan_anyway(times, bound, load=settings.loads, target=target)
 
 
 def on_bound(
