@@ -80,8 +80,9 @@ def asynchronous(
             steps.
         timeout: A job that is not back so long after its start is given up (and counted as
             cancelled): its worker is idle again, the collection rule is told, and the dispatch rule
-            hands out a job in its place, at the current model. One number, or one a worker; more
-            than 0, inf for never, time units. None: the server waits for ever.
+            hands out a job in its place, at the current model (at the job's own, where a rule's
+            workers keep their model). One number, or one a worker; more than 0, inf for never, time
+            units. None: the server waits for ever.
         service: How long the server itself takes for a gradient and for a step. An arrival's `time`
             is when it reaches the server; it is handled when those before it are, and the jobs in
             answer to it start when that is done. None: no time at all, and no waiting.

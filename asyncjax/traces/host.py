@@ -189,7 +189,7 @@ def finishes(
 ) -> tuple[list[Finish], Callable[[int, float], bool]]:
     """Per worker, when its next job is done; and whether a worker has no power from a time on."""
     clock = blocks.clock
-    if clock.is_plain:
+    if not clock.powers:
         streams = _streams(blocks.draw, clock.n_workers, jobs_expected)
         plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
         return plain, lambda worker, now: False

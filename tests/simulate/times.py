@@ -165,13 +165,8 @@ class Times:
 
     @property
     def is_exact(self):
-        """Whether times must agree to the bit.
-
-        Not with powers; nor where jobs get lost and there is a link, since the parts of a job are
-        then added to its start one by one, and not their sum.
-        """
-        links = {"upload", "download", "random upload"} & set(self.drawn)
-        return not self.has_powers and not ("loss" in self.drawn and links)
+        """Whether times must agree to the bit: not with powers."""
+        return not self.has_powers
 
     def parts(self, worker, job):
         """Download, compute and upload of a job, at power 1."""

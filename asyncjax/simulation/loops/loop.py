@@ -6,8 +6,10 @@
 
 At once it is one compiled call. With progress or a checkpoint it goes in pieces: a loop may be cut
 anywhere without changing a bit, so a piece is a range of turns, whose length adapts to about a
-quarter of a second. Kinds are compared by value and all else is an argument, so runs of one kind
-and of equal sizes share a compilation, and large arrays are never constants in it.
+quarter of a second. (At once and in pieces are two programs: one event at a time they have been
+seen to differ in the last place of a float64.) Kinds are compared by value and all else is an
+argument, so runs of one kind and of equal sizes share a compilation, and large arrays are never
+constants in it.
 """
 
 import os
