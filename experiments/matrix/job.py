@@ -6,19 +6,33 @@ sizes; the step is chosen by the final training loss on some seeds and reported 
 finished cell is a file: a run that was killed goes on where it was, to the same bits, and other
 settings, or another state of the code, never use it. Run it with `python -m experiments.matrix`;
 `--full` takes all methods, longer runs and more seeds: 1,610 cells, each of five times the work of
-the 448 default ones.
+the 448 default ones. `--engine processes --workers 8`, or `--engine ray`, computes them on the
+cores of this machine, or on a cluster.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
-from asyncjax import storage
+from asyncjax import live, storage
+from experiments.common.spread import spread
 from experiments.matrix import report as matrix_report
 from experiments.matrix.cells import Budget, run_cell
 from experiments.matrix.methods import METHODS
-from experiments.matrix.runs import Settings, cells_of, finished, law_of, resolved, task_of
+from experiments.matrix.runs import (
+    Cell,
+    Settings,
+    cells_of,
+    finished,
+    law_of,
+    resolved,
+    task_of,
+)
+from experiments.matrix.tasks import Task
 
 
 def run(settings: Settings, report: Callable[[str], None] = print) -> dict[str, Any]:
@@ -39,6 +53,45 @@ def run(settings: Settings, report: Callable[[str], None] = print) -> dict[str, 
     (settings.output / "cells").mkdir(parents=True, exist_ok=True)
     done = {cell: value for cell in cells if (value := finished(cell)) is not None}
     report(f"{len(cells)} cells, {len(done)} of them from before")
+    missing = [cell for cell in cells if cell not in done]
+    began, count = time.perf_counter(), len(done)
+    open_cells = Counter((cell.problem, cell.method) for cell in missing)
+    for group, values in computed(settings, missing):
+        for cell, value in zip(group, values, strict=True):
+            done[cell] = value | {"fingerprint": cell.fingerprint}
+            storage.save_json(cell.path, done[cell])
+        open_cells[group[0].problem, group[0].method] -= len(group)
+        if open_cells[group[0].problem, group[0].method]:
+            continue
+        spent = time.perf_counter() - began
+        left = spent / (len(done) - count) * (len(cells) - len(done))
+        report(
+            f"[{len(done)}/{len(cells)}] {group[0].problem:<19} {group[0].method:<22} {spent:5.0f}"
+            f" s, about {left:.0f} s left"
+        )
+    named = [((c.method, c.clock, c.problem), done[c]) for c in cells]
+    return matrix_report.write(settings, named, laws)
+
+
+def computed(settings: Settings, cells: list[Cell]) -> Iterator[tuple[tuple[Cell, ...], Any]]:
+    """Yields groups of cells that share a compilation, and what is in them."""
+    groups = [tuple(own) for _, own in groupby(cells, lambda cell: (cell.problem, cell.method))]
+    if settings.engine == "here":
+        for group in groups:
+            for cell in group:  # each is written when it is done
+                yield (cell,), compute_cells(settings, (cell,))
+        return
+    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
+    if settings.engine == "processes":
+        engine = live.processes(settings.workers, environment=lambda _: {"XLA_FLAGS": flags})
+    else:
+        engine = live.ray(settings.workers, address=settings.address or None)
+    with engine as workers:
+        yield from spread(workers, partial(compute_cells, settings), groups)
+
+
+def compute_cells(settings: Settings, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Runs some cells, at whatever worker."""
     budget = Budget(
         settings.horizon,
         settings.step_sizes,
@@ -46,26 +99,22 @@ def run(settings: Settings, report: Callable[[str], None] = print) -> dict[str, 
         settings.seeds,
         settings.records,
     )
-    missing = [cell for cell in cells if cell not in done]
-    began, tasks = time.perf_counter(), {}
-    for number, cell in enumerate(missing, start=1):
-        where = (cell.problem, cell.clock)
-        if where not in tasks:
-            tasks = {key: task for key, task in tasks.items() if key[0] == cell.problem}
-            tasks[where] = task_of(settings, cell.problem, laws[cell.clock])
-        value = run_cell(METHODS[cell.method], tasks[where], budget)
-        done[cell] = value | {"fingerprint": cell.fingerprint}
-        storage.save_json(cell.path, done[cell])
-        last = number == len(missing) or missing[number].method != cell.method
-        if last:  # of a method on a problem
-            spent = time.perf_counter() - began
-            left = spent / number * (len(missing) - number)
-            report(
-                f"[{len(done)}/{len(cells)}] {cell.problem:<19} {cell.method:<22} {spent:5.0f} s,"
-                f" about {left:.0f} s left"
-            )
-    named = [((c.method, c.clock, c.problem), done[c]) for c in cells]
-    return matrix_report.write(settings, named, laws)
+    return [run_cell(METHODS[cell.method], _task(settings, cell), budget) for cell in cells]
+
+
+_TASKS: dict[Any, Task] = {}  # of the last problem
+
+
+def _task(settings: Settings, cell: Cell) -> Task:
+    """The task of a cell; those of one problem are kept."""
+    where = (settings, cell.problem, cell.clock)
+    if where not in _TASKS:
+        law = law_of(settings, cell.clock)
+        assert law is not None  # else it has no cells
+        for other in [key for key in _TASKS if key[:2] != where[:2]]:
+            del _TASKS[other]
+        _TASKS[where] = task_of(settings, cell.problem, law)
+    return _TASKS[where]
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
@@ -43,6 +43,9 @@ class Settings:
     records: int = 30  # points of a curve
     seed: int = 0
     step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-8, 3))
+    engine: Literal["here", "processes", "ray"] = "here"  # where cells are computed
+    workers: int = 2  # of the engine
+    address: str = ""  # of a Ray cluster; none: a Ray of this machine
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def resolved(settings: Settings) -> Settings:
         ("tuning_seeds", 1),
         ("batch", 1),
         ("records", 2),
+        ("workers", 1),
     ):
         if getattr(settings, field) < least:
             raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")

@@ -4,6 +4,7 @@ Every method runs, cells resume to the same bits, and its numbers mean what they
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import jax
@@ -12,8 +13,9 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import storage, stragglers, traces
+from asyncjax import live, storage, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
+from experiments.common.spread import spread
 from experiments.matrix import cells, job, report, runs
 from experiments.matrix.job import Settings
 from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
@@ -236,6 +238,34 @@ def test_a_matrix_killed_while_writing_goes_on_to_the_same_numbers(
     assert again["cells"] == numbers["cells"]
     files = [path.name for path in (tmp_path / "cells").iterdir()]
     assert sorted(files) == sorted(path.name for path in (settings.output / "cells").iterdir())
+
+
+@pytest.mark.slow
+def test_cells_of_other_processes_are_the_same(settings, numbers, tmp_path):
+    own = replace(settings, output=tmp_path, engine="processes", workers=2)
+    assert job.run(own, lambda line: None)["cells"] == numbers["cells"]
+
+
+def test_work_is_spread_and_a_lost_piece_is_done_by_another():
+    lost, seen = RuntimeError("gone"), []
+
+    def work(piece):
+        seen.append(piece)
+        if seen.count(2) == 1 and piece == 2:
+            raise lost
+        return -piece
+
+    def engine(restarts):
+        return live.executors(
+            2, lambda _: ThreadPoolExecutor(1), lost=(RuntimeError,), restarts=restarts
+        )
+
+    with engine(1) as workers:
+        assert sorted(spread(workers, work, range(5))) == [(n, -n) for n in range(5)]
+    assert sorted(seen) == [0, 1, 2, 2, 3, 4]
+    seen.clear()
+    with engine(0) as workers, pytest.raises(RuntimeError, match="was lost 1 times"):
+        list(spread(workers, work, range(5)))
 
 
 def test_report_and_tables_are_there(settings, numbers):
