@@ -4,7 +4,8 @@
     within          numbers that may be arrays, or traced: returned as they are
     one_key         one typed key
     instance        what factories make
-    flag, function  True or False; something to call
+    flag            True or False
+    function        something to call; function_of: with so many arguments
     file_path       where a file is, or will be
 
 A message names the argument, the value and what is allowed. What is no number of the right kind is
@@ -12,6 +13,7 @@ a `TypeError`, what lies out of range a `ValueError`; a bool is not a number. A 
 only when the program runs: `within` lets it pass, `whole` and `real` refuse it.
 """
 
+import inspect
 import math
 import operator
 import os
@@ -305,6 +307,37 @@ def function(name: str, value: Any, words: str = "a function") -> Any:
     return value
 
 
+def function_of(name: str, value: Any, *arguments: str, reason: str = "") -> None:
+    """Refuses what is no function of so many positional arguments.
+
+    Args:
+        name: The argument, for the message.
+        value: What was given.
+        *arguments: What it is called with.
+        reason: What else the message says of it.
+
+    Raises:
+        TypeError: `value` cannot be called so.
+
+    Example:
+        >>> function_of("losses", lambda params: params, "params", "examples")
+        Traceback (most recent call last):
+        ...
+        TypeError: losses must be a function (params, examples), got one with (params)
+    """
+    words = f"{name} must be a function ({', '.join(arguments)}){reason}"
+    if not callable(value):
+        raise TypeError(f"{words}, got {shown(value)}")
+    try:
+        takes = inspect.signature(value)
+    except (TypeError, ValueError):  # of C, or of a class without a signature
+        return
+    try:
+        takes.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"{words}, got one with {takes}") from error
+
+
 def file_path(name: str, value: Any) -> Path:
     """Reads the path of a file that is there or will be written: its folder must exist.
 
@@ -337,11 +370,13 @@ def file_path(name: str, value: Any) -> Path:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, cut where it is long.
+    """A value in a message: at most one line; an array by its dtype and shape.
 
     Example:
-        >>> shown("x" * 300)[-8:]
-        'xxxx ...'
+        >>> shown(np.zeros(3)), shown("x" * 300)[-8:]
+        ('float64[3]', 'xxxx ...')
     """
+    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
+        return f"{value.dtype}{list(value.shape)}"
     text = " ".join(repr(value).split())
-    return text if len(text) <= 200 else f"{text[:196]} ..."
+    return text if len(text) <= 120 else f"{text[:116]} ..."

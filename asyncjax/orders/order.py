@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import one_key, whole
-from asyncjax.orders.kernels.arguments import LARGEST, flag, function, in_short
+from asyncjax.checks import flag, function_of, one_key, shown, whole
+from asyncjax.orders.kernels.arguments import LARGEST
 from asyncjax.orders.kernels.reordering import check_distinct
 
 
@@ -41,9 +41,9 @@ class Arriving:
     end_epoch: Callable[[Any, Any, Any], Any]
 
     def __post_init__(self) -> None:
-        function("visits", self.visits, "state")
-        function("observe", self.observe, "state", "worker", "visit", "gradient")
-        function("end_epoch", self.end_epoch, "state", "worker", "is_last")
+        function_of("visits", self.visits, "state")
+        function_of("observe", self.observe, "state", "worker", "visit", "gradient")
+        function_of("end_epoch", self.end_epoch, "state", "worker", "is_last")
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,16 @@ class Order:
     arriving: Arriving | None = None
 
     def __post_init__(self) -> None:
-        function("init", self.init, "key")
-        function("permutation", self.permutation, "state")
-        function("observe", self.observe, "state", "positions", "gradients")
-        function("end_epoch", self.end_epoch, "state")
+        function_of("init", self.init, "key")
+        function_of("permutation", self.permutation, "state")
+        function_of("observe", self.observe, "state", "positions", "gradients")
+        function_of("end_epoch", self.end_epoch, "state")
         for name, most in (("n", LARGEST), ("n_workers", LARGEST), ("dim", None)):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), most=most)
         flag("needs_gradients", self.needs_gradients)
         if self.arriving is not None and not isinstance(self.arriving, Arriving):
-            raise TypeError(f"arriving must be an Arriving or None, got {in_short(self.arriving)}")
+            raise TypeError(f"arriving must be an Arriving or None, got {shown(self.arriving)}")
         if self.counts is not None:
             _check_counts(self.counts, self.n, self.n_workers)
 
@@ -131,7 +131,7 @@ class Order:
 def _check_counts(counts: Any, n: int | None, n_workers: int | None) -> None:
     """Refuses counts that are not those of the workers of an order."""
     if not isinstance(counts, tuple):
-        raise TypeError(f"counts must be a tuple of integers or None, got {in_short(counts)}")
+        raise TypeError(f"counts must be a tuple of integers or None, got {shown(counts)}")
     for j, count in enumerate(counts):
         whole(f"counts[{j}]", count, most=LARGEST if n is None else n)
     if len(counts) != n_workers:
@@ -168,7 +168,7 @@ def check_order(order: Order, key: jax.Array | None = None) -> None:
         ValueError: permutation of order must have each of 0 .. 2 once, got 3
     """
     if not isinstance(order, Order):
-        raise TypeError(f"order must be an Order, as its factories make it, got {in_short(order)}")
+        raise TypeError(f"order must be an Order, as its factories make it, got {shown(order)}")
     if key is not None:
         one_key("key", key)
     functions = (order.init, order.permutation, order.observe, order.end_epoch)
@@ -206,7 +206,7 @@ def _check_visits(order: Order, visited: Any) -> None:
         visits = np.asarray(visited)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"permutation of order must return an array of integers, got {in_short(visited)}"
+            f"permutation of order must return an array of integers, got {shown(visited)}"
         ) from error
     if not jnp.issubdtype(visits.dtype, jnp.integer):
         raise TypeError(f"permutation of order must return integers, got {visits.dtype}")
@@ -240,8 +240,7 @@ def _check_same(name: str, before: Any, after: Any) -> None:
     old, new = jax.tree.structure(before), jax.tree.structure(after)
     if old != new:
         raise ValueError(
-            f"{name} of order must return a state like that of init, {in_short(old)}, got"
-            f" {in_short(new)}"
+            f"{name} of order must return a state like that of init, {shown(old)}, got {shown(new)}"
         )
     for (path, one), other in zip(
         jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True

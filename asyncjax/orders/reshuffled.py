@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import one_key, whole
-from asyncjax.orders.kernels.arguments import LARGEST, check_order_shape, in_short
+from asyncjax.checks import one_key, shown, whole
+from asyncjax.orders.kernels.arguments import LARGEST, check_order_shape
 from asyncjax.orders.kernels.first_orders import random_order, random_orders
 from asyncjax.orders.kernels.shards import check_shards, spread
 from asyncjax.orders.order import Order
@@ -131,8 +131,7 @@ def _first_epoch(key: jax.Array) -> ReshuffledState:
 def _check_drawn(state: Any) -> None:
     if not isinstance(state, ReshuffledState):
         raise TypeError(
-            "state must be a ReshuffledState, as init of this order makes it, got"
-            f" {in_short(state)}"
+            f"state must be a ReshuffledState, as init of this order makes it, got {shown(state)}"
         )
 
 

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import checks
-from asyncjax.problems.problem import check_function
 from asyncjax.problems.shards import Shards
 
 Rows = tuple[jax.Array, jax.Array]  # positions int32[b], valid bool[b]
@@ -144,8 +143,8 @@ def check_batch(batch: Any, shards: Shards) -> None:
 
 def _check_own(batch: Any, capacity: int) -> None:
     """Refuses a person's own rule that does not return positions and which of them count."""
-    form = "(size, capacity, job, key) -> (positions int[b], valid bool[b])"
-    check_function("batch", batch, form, 4)
+    answer = " -> (positions int[b], valid bool[b])"
+    checks.function_of("batch", batch, "size", "capacity", "job", "key", reason=answer)
     number, key = jax.ShapeDtypeStruct((), jnp.int32), jax.eval_shape(jax.random.key, 0)
     found = jax.eval_shape(
         lambda size, job, key: batch(size, capacity, job, key), number, number, key
@@ -155,7 +154,7 @@ def _check_own(batch: Any, capacity: int) -> None:
     kinds = [getattr(getattr(part, "dtype", None), "kind", "") for part in parts]
     fits = shapes[0] == shapes[1] and len(shapes[0]) == 1
     if not (fits and kinds[0] in ("i", "u") and kinds[1] == "b"):
-        raise TypeError(f"batch must be a function {form}, got one that returns {found}")
+        raise TypeError(f"batch must be a function{answer}, got one that returns {found}")
 
 
 def whole() -> Whole:

@@ -9,7 +9,6 @@ A job of worker i returns :math:`(f_i(x; \xi), \nabla f_i(x; \xi))`, where the s
 none of a problem's business.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import one_key, whole, within
+from asyncjax.checks import function_of, one_key, whole, within
 
 PyTree = Any
 Graded = tuple[jax.Array, PyTree]  # the scalar loss of a job, and its gradient
@@ -185,9 +184,9 @@ def from_gradient(
         >>> float(loss), float(grads), problem.objective(3.0)
         (1.0, 2.0, 9.0)
     """
-    check_function("gradient", gradient, "(params, worker, job, key) -> (loss, grads)", 4)
+    function_of("gradient", gradient, "params", "worker", "job", "key", reason=" -> (loss, grads)")
     if objective is not None:
-        check_function("objective", objective, "params -> scalar, or None", 1)
+        function_of("objective", objective, "params", reason=" -> scalar, or None")
     if n_workers is not None:
         n_workers = whole("n_workers", n_workers)
     params = _floating_leaves(params)
@@ -222,20 +221,6 @@ def _floating_leaves(params: PyTree) -> PyTree:
         if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
             raise ValueError(f"params must be finite, got NaN or infinity in a leaf {leaf.shape}")
     return params
-
-
-def check_function(name: str, function: Any, form: str, n_arguments: int) -> None:
-    """Refuses what cannot be called with so many arguments."""
-    if not callable(function):
-        raise TypeError(f"{name} must be a function {form}, got {function!r}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a built-in function may have none
-        return
-    try:
-        signature.bind(*range(n_arguments))
-    except TypeError as error:
-        raise TypeError(f"{name} must be a function {form}, got one of {signature}") from error
 
 
 def _check_scalar(words: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""How the room reads what is no single number: arrays, texts, flags, names, lists of things."""
+"""How the room reads what is no single number: arrays, texts, names, lists of things."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.checks import real
+from asyncjax.checks import real, shown
 
 T = TypeVar("T")
 
@@ -27,9 +27,9 @@ def numbers(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{wanted}, got {in_short(value)}") from error
+        raise TypeError(f"{wanted}, got {shown(value)}") from error
     if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
-        raise TypeError(f"{wanted}, got {in_short(value)}")
+        raise TypeError(f"{wanted}, got {shown(value)}")
     return array.astype(np.float64)
 
 
@@ -45,21 +45,7 @@ def whole_numbers(name: str, value: Any) -> np.ndarray:
     array = numbers(name, value)
     if (np.isfinite(array) & (array == np.floor(array))).all():
         return np.asarray(value).astype(np.int64)
-    raise TypeError(f"{name} must be an array of integers, got {in_short(value)}")
-
-
-def flag(name: str, value: Any) -> bool:
-    """Reads True or False.
-
-    Example:
-        >>> flag("log_x", "yes")
-        Traceback (most recent call last):
-        ...
-        TypeError: log_x must be True or False, got 'yes'
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {in_short(value)}")
-    return bool(value)
+    raise TypeError(f"{name} must be an array of integers, got {shown(value)}")
 
 
 def text(name: str, value: Any) -> str:
@@ -72,7 +58,7 @@ def text(name: str, value: Any) -> str:
         TypeError: title must be a text, got 3
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, got {in_short(value)}")
+        raise TypeError(f"{name} must be a text, got {shown(value)}")
     return value
 
 
@@ -87,10 +73,10 @@ def several(name: str, value: Any, kind: type[T], words: str) -> list[T]:
     """
     no_list = isinstance(value, str | bytes | Mapping | set | frozenset)
     if no_list or not isinstance(value, Collection) or getattr(value, "shape", None) == ():
-        raise TypeError(f"{name} must be a list of {words}, got {in_short(value)}")
+        raise TypeError(f"{name} must be a list of {words}, got {shown(value)}")
     for index, one in enumerate(value):
         if not isinstance(one, kind):
-            raise TypeError(f"{name}[{index}] must be one of the {words}, got {in_short(one)}")
+            raise TypeError(f"{name}[{index}] must be one of the {words}, got {shown(one)}")
     return list(value)
 
 
@@ -104,10 +90,10 @@ def by_name(name: str, value: Any, words: str) -> dict[str, Any]:
         TypeError: delays must map texts to delays, got the name 1
     """
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must map names to {words}, got {in_short(value)}")
+        raise TypeError(f"{name} must map names to {words}, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise TypeError(f"{name} must map texts to {words}, got the name {in_short(key)}")
+            raise TypeError(f"{name} must map texts to {words}, got the name {shown(key)}")
     return dict(value)
 
 
@@ -125,7 +111,7 @@ def span(name: str, value: Any) -> tuple[float, float] | None:
     ends = numbers(name, value)
     if ends.shape != (2,) or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise ValueError(
-            f"{name} must be (lowest, highest) with lowest < highest, got {in_short(value)}"
+            f"{name} must be (lowest, highest) with lowest < highest, got {shown(value)}"
         )
     return float(ends[0]), float(ends[1])
 
@@ -140,16 +126,3 @@ def goal(name: str, value: Any) -> float | None:
         ValueError: target must be finite, got nan
     """
     return None if value is None else real(name, value)
-
-
-def in_short(value: Any) -> str:
-    """A value in a message: at most one short line.
-
-    Example:
-        >>> in_short(np.zeros(3)), in_short("x" * 100)[-5:]
-        ('float64[3]', '(str)')
-    """
-    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
-        return f"{value.dtype}{list(value.shape)}"
-    line = " ".join(repr(value).split())
-    return line if len(line) <= 80 else f"{line[:36]}... ({type(value).__name__})"

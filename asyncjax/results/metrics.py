@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import real, whole
-from asyncjax.results.arguments import flag, numbers
+from asyncjax.checks import flag, real, whole
+from asyncjax.results.arguments import numbers
 
 
 @dataclass(frozen=True, eq=False)

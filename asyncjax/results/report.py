@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Union
 
-from asyncjax.results.arguments import in_short, several, text
+from asyncjax.checks import shown
+from asyncjax.results.arguments import several, text
 from asyncjax.results.plots.style import png_bytes
 from asyncjax.results.tables import Table, as_html
 from asyncjax.storage import write_atomically
@@ -184,7 +185,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
         FileNotFoundError: path is 'no/such/folder/report.html'; its folder does not exist
     """
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be a text or a path, got {in_short(path)}")
+        raise TypeError(f"path must be a text or a path, got {shown(path)}")
     name = os.fspath(path)
     if not name:
         raise ValueError("path must name a file, got ''")

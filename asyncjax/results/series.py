@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.results.arguments import flag, numbers, text
+from asyncjax.checks import flag
+from asyncjax.results.arguments import numbers, text
 from asyncjax.results.metrics import median_and_spread, resample
 
 

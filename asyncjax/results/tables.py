@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.results.arguments import flag, in_short, numbers, several, text
+from asyncjax.checks import flag, shown, whole
+from asyncjax.results.arguments import numbers, several, text
 from asyncjax.results.metrics import Spread
 from asyncjax.results.run import Run
 
@@ -62,7 +62,7 @@ def format_spread(spread: Spread, digits: int = 3) -> str:
         'not reached (40% did)'
     """
     if not isinstance(spread, Spread):
-        raise TypeError(f"spread must be a Spread, got {in_short(spread)}")
+        raise TypeError(f"spread must be a Spread, got {shown(spread)}")
     if np.ndim(spread.median) != 0:
         raise ValueError(
             f"spread has shape {np.shape(spread.median)}; a cell holds one median and its quartiles"
@@ -99,7 +99,7 @@ def format_cell(value: Any) -> str:
     if getattr(value, "shape", None) == () and np.asarray(value).dtype.kind in "biuf":
         return format_cell(np.asarray(value)[()])
     raise TypeError(
-        f"cell value {in_short(value)} is of type {type(value).__name__}; allowed are text, "
+        f"cell value {shown(value)} is of type {type(value).__name__}; allowed are text, "
         "numbers, yes or no, Spread, Run and None, or a column with a format of its own"
     )
 
@@ -108,7 +108,7 @@ def _number(value: Any) -> float:
     """A number that NumPy or JAX holds, as Python's."""
     array = numbers("value", value)
     if array.ndim:
-        raise TypeError(f"value must be one number, got {in_short(value)}")
+        raise TypeError(f"value must be one number, got {shown(value)}")
     return float(array)
 
 
@@ -137,7 +137,7 @@ class Column:
         text("heading", self.heading)
         text("unit", self.unit)
         if not callable(self.format):
-            raise TypeError(f"format must be a function of a value, got {in_short(self.format)}")
+            raise TypeError(f"format must be a function of a value, got {shown(self.format)}")
         flag("right", self.right)
 
     @property
@@ -170,7 +170,7 @@ class Table:
             raise ValueError("columns is empty; a table needs at least one column")
         for index, row in enumerate(several("rows", self.rows, Collection, "rows")):
             if isinstance(row, str | Mapping):
-                raise TypeError(f"rows[{index}] must be a list of values, got {in_short(row)}")
+                raise TypeError(f"rows[{index}] must be a list of values, got {shown(row)}")
             if len(row) != len(self.columns):
                 raise ValueError(
                     f"rows[{index}] has {len(row)} values; it must have one for each of the "
@@ -190,7 +190,7 @@ def _cell(column: Column, value: Any) -> str:
     cell = column.format(value)
     if not isinstance(cell, str):
         raise TypeError(
-            f"format of column {column.heading!r} must return a text, got {in_short(cell)}"
+            f"format of column {column.heading!r} must return a text, got {shown(cell)}"
         )
     return cell
 
@@ -198,7 +198,7 @@ def _cell(column: Column, value: Any) -> str:
 def _checked(table: Any) -> Table:
     """The table, or what is none refused."""
     if not isinstance(table, Table):
-        raise TypeError(f"table must be a Table, got {in_short(table)}")
+        raise TypeError(f"table must be a Table, got {shown(table)}")
     return table
 
 

@@ -3,8 +3,8 @@
     python -m tests.inputs.audit traces clocks          what goes by in silence or is told badly
     python -m tests.inputs.audit traces --missing       functions and arguments without a line
 
-`<room>.calls.txt` has calls that are right, one a line. In each, one argument at a time becomes each
-of `WRONG`; the answer must be a sentence that names the argument. What may stand there after all is
+`<room>.calls.txt` has calls that are right, one a line. In each, one argument at a time becomes
+every one of `WRONG`; the answer must be a sentence that names the argument. What may stand there is
 said behind the call, and then has to be accepted:
 
     clocks.losing(clock, probability=0.5)    # probability: 0

@@ -1,11 +1,10 @@
-"""How the room reads what is no number: arrays, flags, functions, trees and states.
+"""How the room reads arrays, trees and states.
 
 Shapes and types are always looked at, values only where they are known: a traced value passes. What
 is looked at costs one pass over the array on the host, or on its device where it lies on one, and
 never a part of a compiled program.
 """
 
-from inspect import signature
 from typing import Any
 
 import jax
@@ -13,43 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from asyncjax.checks import shown
+
 LARGEST = 2**31 - 1  # of int32, in which examples and steps are counted
-
-
-def flag(name: str, value: Any) -> bool:
-    """Reads True or False.
-
-    Example:
-        >>> flag("rank_one", 1)
-        Traceback (most recent call last):
-        ...
-        TypeError: rank_one must be True or False, got 1
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {in_short(value)}")
-    return bool(value)
-
-
-def function(name: str, value: Any, *arguments: str, reason: str = "") -> None:
-    """Refuses what is no function of so many positional arguments.
-
-    Example:
-        >>> function("losses", lambda params: params, "params", "examples")
-        Traceback (most recent call last):
-        ...
-        TypeError: losses must be a function (params, examples), got one with (params)
-    """
-    words = f"{name} must be a function ({', '.join(arguments)}){reason}"
-    if not callable(value):
-        raise TypeError(f"{words}, got {in_short(value)}")
-    try:
-        takes = signature(value)
-    except (TypeError, ValueError):  # of C, or of a class without a signature
-        return
-    try:
-        takes.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"{words}, got one with {takes}") from error
 
 
 def array(name: str, value: Any, *, integers: bool = False) -> jax.Array:
@@ -70,10 +35,10 @@ def array(name: str, value: Any, *, integers: bool = False) -> jax.Array:
         if not is_array and given.dtype == object:  # such as a list of traced numbers
             given = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{name} must be {kind}, got {in_short(value)}") from error
+        raise TypeError(f"{name} must be {kind}, got {shown(value)}") from error
     dtype = given.dtype
     if not any(jnp.issubdtype(dtype, one) for one in (jnp.integer, jnp.floating)):
-        got = dtype if is_array or np.ndim(value) else in_short(value)
+        got = dtype if is_array or np.ndim(value) else shown(value)
         raise TypeError(f"{name} must be {kind}, got {got}")
     if integers and jnp.issubdtype(dtype, jnp.floating) and given.size:
         raise TypeError(f"{name} must be integers, got {dtype}")
@@ -142,11 +107,11 @@ def check_tree(name: str, tree: Any, *, finite: bool = True) -> None:
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if not leaves:
-        raise ValueError(f"{name} must be a tree with at least one array, got {in_short(tree)}")
+        raise ValueError(f"{name} must be a tree with at least one array, got {shown(tree)}")
     for path, leaf in leaves:
         where = name + jax.tree_util.keystr(path)
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            raise TypeError(f"{where} must be a floating array, got {in_short(leaf)}")
+            raise TypeError(f"{where} must be a floating array, got {shown(leaf)}")
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(f"{where} must be floating, got {leaf.dtype}")
         if finite:
@@ -166,8 +131,7 @@ def check_state(state: Any, kind: type[tuple[Any, ...]], shape: tuple[int, ...])
     """
     if not isinstance(state, kind):
         raise TypeError(
-            f"state must be a {kind.__name__}, as init of this order makes it, got"
-            f" {in_short(state)}"
+            f"state must be a {kind.__name__}, as init of this order makes it, got {shown(state)}"
         )
     check_order_shape(getattr(state, "order"), shape)  # noqa: B009
 
@@ -183,22 +147,9 @@ def check_order_shape(order: Any, shape: tuple[int, ...]) -> None:
     """
     if not hasattr(order, "shape"):
         raise TypeError(
-            f"state must be of this order, an array of shape {shape}, got {in_short(order)}"
+            f"state must be of this order, an array of shape {shape}, got {shown(order)}"
         )
     if tuple(order.shape) != shape:
         raise ValueError(
             f"state must be of this order, of shape {shape}, got one of shape {tuple(order.shape)}"
         )
-
-
-def in_short(value: Any) -> str:
-    """A value in a message: at most one short line.
-
-    Example:
-        >>> in_short([0] * 100), in_short(np.zeros(3))
-        ('[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,... (list)', 'float64[3]')
-    """
-    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
-        return f"{value.dtype}{list(value.shape)}"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:36]}... ({type(value).__name__})"

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.orders.kernels.arguments import LARGEST, in_short
+from asyncjax.checks import shown, whole
+from asyncjax.orders.kernels.arguments import LARGEST
 
 
 def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
         return (whole("n", n, most=LARGEST // n_workers),) * n_workers
     if np.ndim(n) != 1:
         raise TypeError(
-            f"n must be one integer or one for each of {n_workers} workers, got {in_short(n)}"
+            f"n must be one integer or one for each of {n_workers} workers, got {shown(n)}"
         )
     counts = tuple(whole(f"n[{j}]", count, most=LARGEST // n_workers) for j, count in enumerate(n))
     if len(counts) != n_workers:

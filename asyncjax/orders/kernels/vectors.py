@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.orders.kernels.arguments import array, check_finite, finite_rows, in_short
+from asyncjax.checks import shown
+from asyncjax.orders.kernels.arguments import array, check_finite, finite_rows
 from asyncjax.orders.kernels.shards import visit_numbers
 
 
@@ -43,7 +44,7 @@ def check_observation(
     if gradients is None or isinstance(gradients, dict):
         raise TypeError(
             "gradients must be an array of real numbers, one row a step (ravel trees by"
-            f" jax.flatten_util.ravel_pytree), got {in_short(gradients)}"
+            f" jax.flatten_util.ravel_pytree), got {shown(gradients)}"
         )
     rows = array("gradients", _own(gradients))
     wanted, words = (steps.shape[0], dim), "[B, dim]"

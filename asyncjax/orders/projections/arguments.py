@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.checks import within
-from asyncjax.orders.kernels.arguments import check_finite, check_tree, in_short
+from asyncjax.checks import shown, within
+from asyncjax.orders.kernels.arguments import check_finite, check_tree
 
 PyTree = Any
 
@@ -28,8 +28,8 @@ def check_trees(params: PyTree, running_sum: PyTree) -> PyTree:
     check_tree("running_sum", running_sum)
     if jax.tree.structure(params) != jax.tree.structure(running_sum):
         raise ValueError(
-            f"running_sum must be a tree like params, {in_short(jax.tree.structure(params))}, "
-            f"got {in_short(jax.tree.structure(running_sum))}"
+            f"running_sum must be a tree like params, {shown(jax.tree.structure(params))}, "
+            f"got {shown(jax.tree.structure(running_sum))}"
         )
 
     def widened(path: Any, leaf: Any, total: Any) -> jax.Array:
@@ -56,11 +56,11 @@ def check_rows(name: str, tree: PyTree) -> int:
     """
     leaves, rows = jax.tree_util.tree_leaves_with_path(tree), None
     if not leaves:
-        raise ValueError(f"{name} must have at least one array, got {in_short(tree)}")
+        raise ValueError(f"{name} must have at least one array, got {shown(tree)}")
     for path, leaf in leaves:
         where = name + jax.tree_util.keystr(path)
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            raise TypeError(f"{where} must be an array with a leading axis, got {in_short(leaf)}")
+            raise TypeError(f"{where} must be an array with a leading axis, got {shown(leaf)}")
         if not leaf.shape:
             raise ValueError(f"{where} must have a leading axis of examples, got shape ()")
         if rows not in (None, leaf.shape[0]):
@@ -84,7 +84,7 @@ def check_squared_norm(squared_norm: Any) -> None:
     """
     within("squared_norm", squared_norm, least=0)
     if np.ndim(squared_norm) != 0:
-        raise ValueError(f"squared_norm must be one number, got {in_short(squared_norm)}")
+        raise ValueError(f"squared_norm must be one number, got {shown(squared_norm)}")
 
 
 def check_sum(old: PyTree, new: PyTree) -> None:
@@ -99,8 +99,8 @@ def check_sum(old: PyTree, new: PyTree) -> None:
     check_tree("running_sum", new)
     if jax.tree.structure(old) != jax.tree.structure(new):
         raise ValueError(
-            f"running_sum must be a tree like that of init, {in_short(jax.tree.structure(old))},"
-            f" got {in_short(jax.tree.structure(new))}"
+            f"running_sum must be a tree like that of init, {shown(jax.tree.structure(old))},"
+            f" got {shown(jax.tree.structure(new))}"
         )
     leaves = jax.tree_util.tree_leaves_with_path(new)
     for one, (path, other) in zip(jax.tree.leaves(old), leaves, strict=True):

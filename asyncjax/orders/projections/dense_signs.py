@@ -19,8 +19,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
-from asyncjax.orders.kernels.arguments import check_tree, function, in_short
+from asyncjax.checks import function_of, shown, whole
+from asyncjax.orders.kernels.arguments import check_tree
 from asyncjax.orders.kernels.balancing import as_pairs, gram_signs
 from asyncjax.orders.projections.arguments import check_rows, check_trees
 from asyncjax.orders.projections.directional import loss_count
@@ -141,10 +141,10 @@ def dense_signs(
         Training", arXiv 2302.00845; its signs from activations are this library's.
     """
     if not isinstance(apply, nn.Module):
-        function("apply", apply, "layers", "inputs")
+        function_of("apply", apply, "layers", "inputs")
         _check_pairs(params)
-    function("loss_of_scores", loss_of_scores, "scores")
-    function("recursion", recursion, "gram", "inner")
+    function_of("loss_of_scores", loss_of_scores, "scores")
+    function_of("recursion", recursion, "gram", "inner")
     check_rows("inputs", inputs)
     running_sum = check_trees(params, running_sum)
     uses, rows = _backward(apply, params, inputs, loss_of_scores)
@@ -279,7 +279,7 @@ def _check_pairs(params: Any) -> None:
         got = jax.tree.structure(params) if jax.tree.leaves(params) else params
         raise TypeError(
             "params of a function of layers must be a list of (kernel, bias or None), got"
-            f" {in_short(got)}"
+            f" {shown(got)}"
         )
     check_tree("params", params)
     for index, (kernel, bias) in enumerate(params):
@@ -369,9 +369,7 @@ def _block_signs(
         known = strip[:, :start] @ signs.astype(strip.dtype)
         own = recursion(strip[:, start:], inner[start:stop] + known)
         if getattr(own, "shape", None) != (stop - start,):
-            raise TypeError(
-                f"recursion must return signs int8[{stop - start}], got {in_short(own)}"
-            )
+            raise TypeError(f"recursion must return signs int8[{stop - start}], got {shown(own)}")
         signs = jnp.concatenate([signs, own])
     return signs
 

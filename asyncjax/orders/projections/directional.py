@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import whole
-from asyncjax.orders.kernels.arguments import array, check_finite, flag, function
+from asyncjax.checks import flag, function_of, whole
+from asyncjax.orders.kernels.arguments import array, check_finite
 from asyncjax.orders.kernels.balancing import as_pairs, as_signs
 from asyncjax.orders.projections.arguments import check_rows, check_squared_norm, check_trees
 
@@ -234,7 +234,7 @@ def _check_losses(losses: Losses, params: PyTree, examples: PyTree | None) -> in
     """Returns the number of losses, 2K."""
     given = (params,) if examples is None else (params, examples)
     reason = " where examples is None" if examples is None else ""
-    function("losses", losses, *("params", "examples")[: len(given)], reason=reason)
+    function_of("losses", losses, *("params", "examples")[: len(given)], reason=reason)
     rows = check_rows("examples", examples) if examples is not None else None
     count = loss_count("losses", jax.eval_shape(losses, *given))
     if rows not in (None, count):

@@ -18,17 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import one_key, whole
-from asyncjax.orders.kernels.arguments import (
-    LARGEST,
-    array,
-    check_finite,
-    check_state,
-    check_tree,
-    flag,
-    function,
-    in_short,
-)
+from asyncjax.checks import flag, function_of, one_key, shown, whole
+from asyncjax.orders.kernels.arguments import LARGEST, array, check_finite, check_state, check_tree
 from asyncjax.orders.kernels.balancing import as_pairs, as_signs
 from asyncjax.orders.kernels.first_orders import random_order, random_orders
 from asyncjax.orders.kernels.reordering import check_signs, reorder_shard
@@ -90,9 +81,11 @@ class ProjectedOrder:
 
     def __post_init__(self) -> None:
         if not isinstance(self.order, Order):
-            raise TypeError(f"order must be an Order, got {in_short(self.order)}")
-        function("direction", self.direction, "state")
-        function("observe_signs", self.observe_signs, "state", "positions", "signs", "running_sum")
+            raise TypeError(f"order must be an Order, got {shown(self.order)}")
+        function_of("direction", self.direction, "state")
+        function_of(
+            "observe_signs", self.observe_signs, "state", "positions", "signs", "running_sum"
+        )
         if self.pairs_per_block is not None:
             whole("pairs_per_block", self.pairs_per_block)
         flag("forward_mode", self.forward_mode)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asyncjax.results.arguments import flag, several, text
+from asyncjax.checks import flag
+from asyncjax.results.arguments import several, text
 from asyncjax.results.metrics import Spread
 from asyncjax.results.plots.style import (
     MUTED,

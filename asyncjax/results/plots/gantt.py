@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from asyncjax.checks import real, whole
-from asyncjax.results.arguments import in_short, numbers, text
+from asyncjax.checks import real, shown, whole
+from asyncjax.results.arguments import numbers, text
 from asyncjax.results.plots.style import MUTED, drawing, new_figure
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _check_trace(trace: Any) -> int:
     if missing:
         hint = ", take run.trace" if hasattr(trace, "records") else ""
         raise TypeError(
-            f"trace must be a trace with {', '.join(_FIELDS)}{hint}, got {in_short(trace)} without"
+            f"trace must be a trace with {', '.join(_FIELDS)}{hint}, got {shown(trace)} without"
             f" {missing[0]}"
         )
     if trace.start is None:

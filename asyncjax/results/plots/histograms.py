@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.results.arguments import by_name, flag, text, whole_numbers
+from asyncjax.checks import flag
+from asyncjax.results.arguments import by_name, text, whole_numbers
 from asyncjax.results.plots.style import MUTED, LineStyle, add_grid, drawing, new_figure, styles_for
 from asyncjax.results.tables import format_number
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.results.arguments import flag, goal, several, span, text
+from asyncjax.checks import flag
+from asyncjax.results.arguments import goal, several, span, text
 from asyncjax.results.plots.style import (
     MUTED,
     LineStyle,

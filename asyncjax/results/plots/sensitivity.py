@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import whole
-from asyncjax.results.arguments import by_name, flag, in_short, numbers, span, text
+from asyncjax.checks import flag, shown, whole
+from asyncjax.results.arguments import by_name, numbers, span, text
 from asyncjax.results.metrics import best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
     LineStyle,
@@ -105,7 +105,7 @@ def _positive(step_sizes: ArrayLike) -> np.ndarray:
     sizes = numbers("step_sizes", step_sizes)
     if sizes.ndim != 1 or not sizes.size or not drawable(sizes, True).all():
         raise ValueError(
-            f"step_sizes is {in_short(step_sizes)}; it must be a list of positive numbers, 1e-100"
+            f"step_sizes is {shown(step_sizes)}; it must be a list of positive numbers, 1e-100"
             " to 1e100"
         )
     return sizes

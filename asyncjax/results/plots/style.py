@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.results.arguments import by_name, in_short, several, text
+from asyncjax.checks import shown, whole
+from asyncjax.results.arguments import by_name, several, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
         '#D55E00'
     """
     if isinstance(names, str) or not isinstance(names, Iterable) or hasattr(names, "dtype"):
-        raise TypeError(f"names must be a list of texts, got {in_short(names)}")
+        raise TypeError(f"names must be a list of texts, got {shown(names)}")
     unique = list(dict.fromkeys(several("names", list(names), str, "texts")))
     return {
         name: LineStyle(
@@ -133,7 +133,7 @@ def styles_for(
 def _check_style(name: str, style: Any) -> None:
     """Refuses what is no style, or one that cannot be drawn."""
     if not isinstance(style, LineStyle):
-        raise TypeError(f"styles[{name!r}] must be a LineStyle, got {in_short(style)}")
+        raise TypeError(f"styles[{name!r}] must be a LineStyle, got {shown(style)}")
     require_matplotlib()
     from matplotlib.colors import is_color_like
     from matplotlib.lines import Line2D
@@ -144,7 +144,7 @@ def _check_style(name: str, style: Any) -> None:
         Line2D([], [], linestyle=style.dash)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"styles[{name!r}] must have a dash of matplotlib, got {in_short(style.dash)}"
+            f"styles[{name!r}] must have a dash of matplotlib, got {shown(style.dash)}"
         ) from error
 
 
@@ -271,7 +271,7 @@ def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
         b'\x89PNG'
     """
     if not hasattr(figure, "savefig") or not hasattr(figure, "get_size_inches"):
-        raise TypeError(f"figure must be a matplotlib figure, got {in_short(figure)}")
+        raise TypeError(f"figure must be a matplotlib figure, got {shown(figure)}")
     dpi = whole("dpi", dpi, most=int(65535 / max(figure.get_size_inches())))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
