@@ -19,6 +19,7 @@ from asyncjax.clocks.links import communicating
 from asyncjax.clocks.lost_jobs import losing
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.measured import read_durations
+from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.poisson_law import poisson
 from asyncjax.clocks.power import powered
 from asyncjax.clocks.uniform_law import uniform
@@ -29,11 +30,13 @@ __all__ = [
     "communicating",
     "constant",
     "exponential",
+    "fitted",
     "folded_normal",
     "gamma",
     "lognormal",
     "losing",
     "markov",
+    "of_trace",
     "on_off",
     "pareto",
     "poisson",
@@ -41,6 +44,7 @@ __all__ = [
     "present",
     "read_durations",
     "recorded",
+    "resampled",
     "shifted_exponential",
     "uniform",
     "weibull",

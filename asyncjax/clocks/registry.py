@@ -4,6 +4,9 @@ Contract tests go through it; a new law adds its line here.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 
 from asyncjax.clocks.availability import on_off, present
 from asyncjax.clocks.clock import Clock
@@ -19,12 +22,30 @@ from asyncjax.clocks.independent_laws import (
 from asyncjax.clocks.links import communicating
 from asyncjax.clocks.lost_jobs import losing
 from asyncjax.clocks.markov_chain import markov
+from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.poisson_law import poisson
 from asyncjax.clocks.power import powered
 from asyncjax.clocks.uniform_law import uniform
 from asyncjax.clocks.weibull_law import weibull
 
 _MEANS = (1.0, 2.0, 4.0)
+_UNEVEN_ROWS = ([1.0, 2.0, 1.5], [2.0, 3.0], [5.0, 4.0, 7.0, 6.0])  # times of each worker
+
+
+class _Arrivals(NamedTuple):
+    """The columns of a trace that a clock is made of."""
+
+    worker: np.ndarray
+    start: np.ndarray
+    time: np.ndarray
+    n_workers: int
+
+
+def _arrivals() -> _Arrivals:
+    worker = np.repeat(np.arange(3), [len(row) for row in _UNEVEN_ROWS])
+    duration = np.concatenate(_UNEVEN_ROWS)
+    return _Arrivals(worker, np.zeros(len(duration)), duration, 3)
+
 
 REGISTRY: dict[str, Callable[[], Clock]] = {
     "constant": lambda: constant(_MEANS),
@@ -41,6 +62,9 @@ REGISTRY: dict[str, Callable[[], Clock]] = {
         fast=1.0, slow=(2.0, 5.0, 9.0), to_slow=(0.1, 0.5, 0.9), to_fast=(0.3, 0.5, 0.8)
     ),
     "recorded": lambda: recorded([[1.0, 2.0, 1.5], [2.0, 2.0, 3.0], [5.0, 4.0, 7.0]]),
+    "resampled": lambda: resampled(_UNEVEN_ROWS),
+    "fitted": lambda: fitted(_UNEVEN_ROWS),
+    "of_trace": lambda: of_trace(_arrivals()),
     "communicating": lambda: communicating(
         lognormal(mean=_MEANS, sigma=0.5), download=constant(0.25), upload=exponential(_MEANS)
     ),

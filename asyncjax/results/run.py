@@ -86,6 +86,7 @@ class Source:
 
     traces: tuple[EventTrace, ...]
     costs: tuple[Costs, ...]
+    timing: Any = None  # beside the trace of a live run: when arrivals were handled (`live.timing`)
 
 
 @partial(

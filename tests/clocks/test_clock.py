@@ -21,6 +21,8 @@ QUICKLY = {"xla_backend_optimization_level": 0}
 SLOWER = {
     "constant": "compute",
     "recorded": "durations",
+    "resampled": "durations",
+    "of_trace": "durations",
     "markov": "fast",
     "weibull": "scale",
     "uniform": "low",

@@ -1,0 +1,273 @@
+"""Clocks of a trace: how long jobs took, recorded from real workers, as a clock to ask "what if".
+
+    recorded, unevenly often   T_ij = durations_i[j mod k_i]
+    resampled                  T_ij = durations_i[K],  K uniform in 0 .. k_i - 1
+    fitted                     T_ij lognormal with the mean and variance of durations_i
+
+A worker that is fast, or that a rule asks often, is heard more often than others, so rows are as
+long as they are. A job that was stopped, lost, or was still open at the end is known to be longer
+than what was seen of it, and nothing more: such jobs are left out.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from asyncjax.checks import function, shown, whole, within
+from asyncjax.clocks.clock import Clock
+from asyncjax.clocks.fixed import recorded
+from asyncjax.clocks.independent_laws import lognormal
+from asyncjax.clocks.law import Law, Parameters, Row
+from asyncjax.clocks.links import communicating
+from asyncjax.clocks.parameters import Parameter, namespace
+from asyncjax.clocks.streams import job_indices, unit_uniform
+
+Rows = list[np.ndarray]  # a row a worker, float64[k_i], time units
+MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning
+_SHORTEST = 1e-9  # of a job: what a part of it lasts at least
+
+
+def _draw_cycled(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    return row["durations"][job_indices(first, count) % row["count"].astype(jnp.int32)]
+
+
+def _draw_resampled(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    durations, known = row["durations"], row["count"].astype(jnp.int32)
+    places = unit_uniform(worker_key, first, count, durations.dtype) * known
+    return durations[jnp.minimum(places.astype(jnp.int32), known - 1)]
+
+
+def _mean(parameters: Parameters) -> Parameter:
+    durations, count = parameters["durations"], parameters["count"]
+    numpy = namespace(durations, count)
+    is_known = numpy.arange(durations.shape[1]) < count[:, None]
+    return numpy.where(is_known, durations, 0.0).sum(axis=1) / count
+
+
+def _variance(parameters: Parameters) -> Parameter:
+    apart = parameters["durations"] - _mean(parameters)[:, None]
+    return _mean({**parameters, "durations": apart**2})
+
+
+def _least(parameters: Parameters) -> Parameter:
+    return parameters["durations"].min(axis=1)
+
+
+CYCLED = Law("cycled", _draw_cycled, _mean, _variance, is_random=False, least=_least)
+RESAMPLED = Law("resampled", _draw_resampled, _mean, _variance, least=_least)
+
+
+def _cycled(rows: Rows) -> Clock:
+    """Recorded times in their order."""
+    if len({len(row) for row in rows}) == 1:
+        return recorded(np.stack(rows))
+    return Clock(_padded(rows), CYCLED)
+
+
+def resampled(durations: Any) -> Clock:
+    """Makes a clock that draws from the recorded times of each worker, with replacement.
+
+    Formula: `T_ij = durations_i[K]`, K uniform.
+
+    Args:
+        durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
+
+    Returns:
+        A clock whose jobs are independent. Its mean and variance are those of the recorded times.
+
+    Raises:
+        TypeError: `durations` is no list of rows of real numbers.
+        ValueError: There is no row, a row is empty, or a time is zero, negative, NaN or infinite.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks
+        >>> clock = clocks.resampled([[1.0, 3.0], [5.0]])
+        >>> clock.mean.tolist(), clock.durations(jax.random.key(0), 4)[1].tolist()
+        ([2.0, 5.0], [5.0, 5.0, 5.0, 5.0])
+    """
+    return Clock(_padded(_rows(durations)), RESAMPLED)
+
+
+def fitted(durations: Any) -> Clock:
+    """Makes a clock with lognormal times that have each worker's recorded mean and variance.
+
+    Formula: `mean_i` the mean of row i, `sigma_i^2 = log(1 + variance_i / mean_i^2)`.
+
+    The mean decides the pace of most rules and the variance how long the last of several is waited
+    for; jobs that hardly vary are served too (sigma near 0). What a smooth law of two numbers
+    cannot hold is left: several modes, rare stalls, and times that depend on those before.
+
+    Args:
+        durations: Times, positive, time units: `[n, k]`, or a row a worker of any length.
+
+    Returns:
+        `lognormal(mean, sigma)`.
+
+    Raises:
+        TypeError: As `resampled`.
+        ValueError: As `resampled`.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clock = clocks.fitted([[1.0, 3.0], [5.0]])
+        >>> clock.mean.tolist(), clock.variance.round(9).tolist()
+        ([2.0, 5.0], [1.0, 0.0])
+    """
+    rows = _rows(durations)
+    mean = np.array([row.mean() for row in rows])
+    variance = np.array([row.var() for row in rows])
+    return lognormal(mean=mean, sigma=np.sqrt(np.log1p(variance / mean**2)))
+
+
+def of_trace(
+    trace: Any,
+    *,
+    law: Callable[[Rows], Clock] | None = None,
+    n_workers: int | None = None,
+    computed: Any = None,
+) -> Clock:
+    """Makes the clock of a trace: how long the jobs of each worker took, from start to arrival.
+
+    Args:
+        trace: A trace that records starts, such as that of a live run; its times may be in seconds.
+        law: `(rows) -> Clock`, what is made of the recorded times, a row float64[k_i] a worker.
+            None: they come again in their order, and from the beginning when they end, so that the
+            same rule makes the same trace again. `resampled` draws from them, so that runs under
+            several keys differ as real ones do; `fitted` is a smooth law.
+        n_workers: Number of workers of the clock; more than were recorded are like those, over
+            again (worker n + i is like worker i; recorded times then begin at another place), fewer
+            are the first of them. None: as many as were recorded.
+        computed: float64[E], time units, how long each arrival's worker computed, such as
+            `live.timing(run).computed`. Then the clock has these as compute times and the rest of a
+            job as its upload, each with a law of its own: under `resampled` and `fitted` the two
+            are independent. None: all is compute time.
+
+    Returns:
+        The clock. Jobs that did not arrive (stopped, lost, still open) are left out. That makes it
+        too fast where they were the long ones: a rule that stops late jobs hides what they take, so
+        a clock is best measured under `traces.immediately()`, which stops none. If they are more
+        than 5 % of those that were started, a warning says how many.
+
+    Raises:
+        TypeError: `trace` is no trace, `law` no function or makes no clock, or a number is of the
+            wrong kind.
+        ValueError: The trace records no starts, no arrival of some worker, or a job that takes no
+            time; `computed` has another shape, or is longer than the job; or `n_workers` is below
+            1.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 2.5]), n_updates=70)
+        >>> clock = clocks.of_trace(trace)
+        >>> clock.mean.tolist(), clocks.of_trace(trace, law=clocks.fitted, n_workers=3).n_workers
+        ([1.0, 2.5], 3)
+    """
+    worker, duration, known = _recorded_jobs(trace)
+    if law is not None:
+        function("law", law, "a function of rows of times, such as clocks.fitted, or None")
+    wanted = known if n_workers is None else whole("n_workers", n_workers)
+    compute, link = duration, None
+    if computed is not None:
+        compute, link = _parts(computed, duration)
+
+    def clock_of(times: np.ndarray) -> Clock:
+        rows = [times[worker == i] for i in range(known)]
+        more = [_begun_later(rows[i % known], i // known, wanted / known) for i in range(wanted)]
+        made = _cycled(more) if law is None else law(more)
+        if not isinstance(made, Clock) or made.n_workers != wanted:
+            raise TypeError(f"law must make a clock of {wanted} workers, got {shown(made)}")
+        return made
+
+    return communicating(clock_of(compute), upload=None if link is None else clock_of(link))
+
+
+def _recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Worker and duration of every arrival, and the number of workers."""
+    if not all(hasattr(trace, name) for name in ("time", "worker", "start", "n_workers")):
+        raise TypeError(f"trace must be an EventTrace, got {shown(trace)}")
+    if trace.start is None:
+        raise ValueError("trace must record when jobs started (start), got None")
+    worker = np.asarray(trace.worker)
+    duration = np.asarray(trace.time, np.float64) - np.asarray(trace.start, np.float64)
+    if not (duration > 0).all():
+        first = int(np.argmin(duration > 0))
+        raise ValueError(
+            f"trace must have jobs that take time, got {duration[first]:g} for arrival {first}"
+        )
+    known = int(trace.n_workers or np.max(worker, initial=-1) + 1)
+    heard = np.bincount(worker, minlength=known)
+    if not known or not heard.all():
+        silent = int(np.argmin(heard)) if known else 0
+        raise ValueError(
+            f"trace must have an arrival of every worker, got none of worker {silent}: a longer run"
+            " may have one"
+        )
+    _warn_of_missing(trace, len(worker))
+    return worker, duration, known
+
+
+def _warn_of_missing(trace: Any, arrived: int) -> None:
+    """Says how many jobs did not arrive, if they are many."""
+    parts = (getattr(trace, name, None) for name in ("cancelled", "open_jobs"))
+    stopped, opened = (0 if one is None else int(np.isfinite(one.start).sum()) for one in parts)
+    if stopped + opened > MOST_LEFT_OUT * (arrived + stopped + opened):
+        warnings.warn(
+            f"of {arrived + stopped + opened} jobs that were started {stopped} were stopped or lost"
+            f" and {opened} are still open: they are left out, so the clock may be too fast",
+            stacklevel=4,
+        )
+
+
+def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute and link times, both positive."""
+    compute = np.asarray(within("computed", computed, least=0.0), np.float64)
+    if compute.shape != duration.shape:
+        raise ValueError(
+            f"computed must be one time an arrival, shape {duration.shape}, got {compute.shape}"
+        )
+    if not (compute <= duration).all():
+        first = int(np.argmin(compute <= duration))
+        raise ValueError(
+            f"computed must be no longer than the job, {duration[first]:g}, got"
+            f" {compute[first]:g} at index {first}"
+        )
+    least = _SHORTEST * duration
+    return np.maximum(compute, least), np.maximum(duration - compute, least)
+
+
+def _begun_later(row: np.ndarray, copy: int, copies: float) -> np.ndarray:
+    """A row of times that begins so many copies later."""
+    return np.roll(row, -int(copy * len(row) / max(copies, 1.0)))
+
+
+def _rows(durations: Any) -> Rows:
+    """Rows of times, checked."""
+    is_array = isinstance(durations, np.ndarray | Array)
+    if not isinstance(durations, list | tuple) and not (is_array and durations.ndim):
+        raise TypeError(f"durations must be a list of rows of times, got {shown(durations)}")
+    rows: Rows = []
+    for place, row in enumerate(durations):
+        times = np.asarray(within(f"durations[{place}]", row, above=0.0), np.float64)
+        if times.ndim != 1 or not times.size:
+            raise ValueError(
+                f"durations must hold a row of at least one time a worker, got shape {times.shape}"
+                f" for worker {place}"
+            )
+        rows.append(times)
+    if not rows:
+        raise ValueError("durations must hold a row a worker, got none")
+    return rows
+
+
+def _padded(rows: Sequence[np.ndarray]) -> dict[str, Parameter]:
+    """Rows as parameters, each filled up with its own times from the beginning."""
+    longest = max(map(len, rows))
+    return {
+        "durations": np.stack([np.resize(row, longest) for row in rows]),
+        "count": np.array([float(len(row)) for row in rows]),
+    }
