@@ -4,10 +4,11 @@ There is one mailbox and one thread of decisions. Whatever happens at a worker b
 the job's serial; an answer counts only if the server still waits for that serial, so exactly once.
 """
 
+import contextlib
 import math
 import queue
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
@@ -17,10 +18,11 @@ import jax
 from asyncjax.checks import instance
 from asyncjax.clocks import Clock
 from asyncjax.live import jobs
-from asyncjax.live.engines import Engine, end
+from asyncjax.live.engines import Engine
 from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
 
 _LONGEST_WAIT = 3600.0  # seconds, of one wait for an event
+_UNSENDABLE = ("pickl", "serializ")  # what errors say of things that do not travel
 
 
 class Event(NamedTuple):
@@ -47,8 +49,16 @@ class Crew(Protocol):
         """Seconds since the start."""
         ...
 
+    def start_at(self, seconds: float) -> None:
+        """The time goes on from so many seconds."""
+        ...
+
+    def foresee(self, worker: int, now: float) -> None:
+        """A worker's next job starts now; told of all jobs, before they are sent, in order."""
+        ...
+
     def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
-        """Starts a job."""
+        """Starts a job, or, where a run goes on, starts it again."""
         ...
 
     def next(self, until: float) -> Event | None:
@@ -59,17 +69,21 @@ class Crew(Protocol):
         """Whether an event may still come by itself."""
         ...
 
+    def lost(self, patience: float) -> set[int]:
+        """Workers from whom nothing will come, or has not for so many seconds."""
+        ...
+
     def close(self) -> None:
         """Ends the run at the workers; they stay."""
         ...
 
 
 class SetUpError(RuntimeError):
-    """A worker could not be set up."""
+    """A worker could not be set up, or has other software than the server."""
 
 
 class EngineCrew:
-    """Workers of an engine."""
+    """Workers of an engine; each does one call at a time."""
 
     places_stay = True
 
@@ -78,26 +92,48 @@ class EngineCrew:
         self.key, self.run = jobs.key_parts(key), f"{id(self)}-{time.time_ns()}"
         self.mailbox: queue.SimpleQueue[tuple[float, int, int, Future[Any]]] = queue.SimpleQueue()
         self.restarts = [engine.restarts] * engine.n_workers
-        self.starting: set[int] = set()
-        self.running: set[int] = set()  # serials
+        self.calls: dict[int, tuple[int, float]] = {}  # of busy workers: serial, and since when
+        self.dead: set[int] = set()  # for good
         self.shared: tuple[int, Any] = (-1, None)  # the last model that was put, by version
         self.zero = time.perf_counter()
-        self.executors: list[Executor] = [engine.executor(i) for i in range(engine.n_workers)]
-        ready = [self._set_up(i) for i in range(engine.n_workers)]
         try:
-            for worker, future in enumerate(ready):
-                self._check_software(worker, future.result(seconds))
-        except TimeoutError as error:
-            raise SetUpError(
-                f"a worker of {engine.name} was not ready after {seconds:g} seconds (patience)"
-            ) from error
-        except engine.lost as error:
-            raise SetUpError(f"a worker of {engine.name} was lost while it was set up") from error
+            for worker in range(engine.n_workers):
+                self._set_up(worker)
+            while self.calls:
+                self._await_worker(seconds)
+        except BaseException:
+            self.close()
+            raise
         self.zero = time.perf_counter()
 
-    def _set_up(self, worker: int) -> "Future[tuple[str, bool]]":
+    def _await_worker(self, seconds: float) -> None:
+        """Waits for one that is set up."""
+        event, name = self.next(seconds), self.engine.name
+        if self.dead:
+            raise SetUpError(
+                f"worker {min(self.dead)} of {name} was lost {self.engine.restarts + 1} times while"
+                " it was set up: can it import what it is sent?"
+            )
+        if event is not None and event.error is not None:
+            raise set_up_error(event)
+        if self.calls and self.now() >= seconds:
+            raise SetUpError(
+                f"worker {min(self.calls)} of {name} was not ready after {seconds:g} seconds"
+                " (patience)"
+            )
+
+    def _set_up(self, worker: int) -> None:
         own = jobs.Assignment(self.run, self.source, worker, self.key, jobs.software())
-        return self.executors[worker].submit(jobs.set_up, own)
+        self._call(worker, -1, jobs.set_up, own)
+
+    def _call(self, worker: int, serial: int, *call: Any) -> None:
+        self.calls[worker] = serial, self.now()
+        try:
+            future = self.engine.executor(worker).submit(*call)
+        except Exception as error:  # such as of a worker that was lost while it was idle
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(partial(self._post, worker, serial))
 
     def _check_software(self, worker: int, own: tuple[str, bool]) -> None:
         server = jobs.software()
@@ -115,20 +151,15 @@ class EngineCrew:
         """The time goes on from so many seconds."""
         self.zero = time.perf_counter() - seconds
 
+    def foresee(self, worker: int, now: float) -> None:
+        """Nothing is known ahead."""
+
     def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
         """Starts a job."""
         if self.shared[0] != version:
             put = self.engine.put
             self.shared = version, model if put is None else put(model)
-        self.running.add(serial)
-        try:
-            future = self.executors[worker].submit(
-                jobs.compute, self.run, self.shared[1], worker, number
-            )
-        except (*self.engine.lost, RuntimeError) as error:  # it was lost while it was idle
-            future = Future()
-            future.set_exception(error)
-        future.add_done_callback(partial(self._post, worker, serial))
+        self._call(worker, serial, jobs.compute, self.run, self.shared[1], worker, number)
 
     def _post(self, worker: int, serial: int, future: "Future[Any]") -> None:
         self.mailbox.put((self.now(), worker, serial, future))
@@ -140,47 +171,60 @@ class EngineCrew:
             now, worker, serial, future = self.mailbox.get(timeout=left)
         except queue.Empty:
             return None
-        self.running.discard(serial)
-        error = future.exception()
-        if error is None:
-            if serial >= 0:
-                return Event(now, worker, serial, future.result())
-            self.starting.discard(worker)
-            self._check_software(worker, future.result())
-            return Event(now, worker, serial, None)
+        del self.calls[worker]
+        error = CancelledError() if future.cancelled() else future.exception()
         if isinstance(error, self.engine.lost):
             self._reopen(worker)
             return Event(now, worker, serial, None) if serial >= 0 else None
-        return Event(now, worker, serial, None, error)
+        if error is not None:
+            return Event(now, worker, serial, None, error)
+        if serial >= 0:
+            return Event(now, worker, serial, future.result())
+        self._check_software(worker, future.result())
+        return Event(now, worker, serial, None)
 
     def _reopen(self, worker: int) -> None:
         """Opens a lost worker anew, if it may be."""
-        end(self.executors[worker])
-        self.starting.discard(worker)
+        self.engine.drop(worker)
         if self.restarts[worker] == 0:
+            self.dead.add(worker)
             return
         self.restarts[worker] -= 1
-        self.starting.add(worker)
-        self.executors[worker] = self.engine.executor(worker)
-        try:
-            future = self._set_up(worker)
-        except self.engine.lost as error:
-            future = Future()
-            future.set_exception(error)
-        future.add_done_callback(partial(self._post, worker, -1))
+        self._set_up(worker)
 
     def is_waiting(self) -> bool:
         """Whether an event may still come by itself."""
-        return bool(self.running or self.starting)
+        return bool(self.calls)
+
+    def lost(self, patience: float) -> set[int]:
+        """Workers from whom nothing will come, or has not for so many seconds."""
+        late = self.now() - patience
+        return self.dead | {worker for worker, (_, since) in self.calls.items() if since < late}
 
     def close(self) -> None:
-        """Ends the run at the workers; they stay."""
-        for worker, executor in enumerate(self.executors):
-            if worker not in self.starting:
-                try:
-                    executor.submit(jobs.forget, self.run)
-                except (*self.engine.lost, RuntimeError):
-                    continue
+        """Ends the run at the workers; they stay. Waits for nobody."""
+        for worker in range(self.n_workers):
+            jobs.forget(self.run, worker)  # of a thread, which may be ended before its turn
+        for worker, executor in self.engine.opened.items():
+            with contextlib.suppress(Exception):  # it is lost
+                executor.submit(jobs.forget, self.run, worker)
+
+
+def set_up_error(event: Event) -> SetUpError:
+    """The error of a worker whose set-up failed."""
+    error = SetUpError(f"worker {event.worker} could not be set up: {in_words(event.error)}")
+    if any(word in str(event.error).lower() for word in _UNSENDABLE):
+        error = SetUpError(
+            f"problem cannot be sent to worker {event.worker} ({in_words(event.error)}): give a"
+            " function of a module that makes it"
+        )
+    error.__cause__ = event.error
+    return error
+
+
+def in_words(error: BaseException | None) -> str:
+    """An error in a message."""
+    return str(error) if isinstance(error, jobs.CallError) else f"{type(error).__name__}: {error}"
 
 
 class VirtualCrew:
@@ -195,8 +239,13 @@ class VirtualCrew:
         self.finishes, _ = finishes(DurationBlocks(clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
         self.heap: list[tuple[float, int, int, jobs.Leaves, int]] = []
-        own = jobs.Assignment(self.run, source, 0, jobs.key_parts(key), jobs.software())
-        jobs.set_up(own)
+        self.finish = [0.0] * self.n_workers  # of each worker's last job
+        parts, software = jobs.key_parts(key), jobs.software()
+        for worker in range(self.n_workers):
+            try:
+                jobs.set_up(jobs.Assignment(self.run, source, worker, parts, software))
+            except jobs.CallError as error:
+                raise set_up_error(Event(0.0, worker, -1, None, error)) from error
 
     def now(self) -> float:
         """Time of the last event."""
@@ -206,11 +255,14 @@ class VirtualCrew:
         """The time goes on from so many seconds."""
         self.time = seconds
 
+    def foresee(self, worker: int, now: float) -> None:
+        """A worker's next job starts now."""
+        self.finish[worker] = self.finishes[worker](now)
+
     def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
         """Starts a job."""
-        finish = self.finishes[worker](self.time)
-        if finish < math.inf:
-            heappush(self.heap, (finish, worker, serial, model, number))
+        if self.finish[worker] < math.inf:
+            heappush(self.heap, (self.finish[worker], worker, serial, model, number))
 
     def next(self, until: float) -> Event | None:
         """The next event; None if there is none until that time."""
@@ -219,15 +271,23 @@ class VirtualCrew:
             return None
         finish, worker, serial, model, number = heappop(self.heap)
         self.time = finish
-        return Event(finish, worker, serial, jobs.compute(self.run, model, worker, number))
+        try:
+            return Event(finish, worker, serial, jobs.compute(self.run, model, worker, number))
+        except jobs.CallError as error:
+            return Event(finish, worker, serial, None, error)
 
     def is_waiting(self) -> bool:
         """Whether an event may still come by itself."""
         return bool(self.heap)
 
+    def lost(self, patience: float) -> set[int]:
+        """Workers whose job never returns."""
+        return {worker for worker, finish in enumerate(self.finish) if finish == math.inf}
+
     def close(self) -> None:
         """Forgets the problem."""
-        jobs.forget(self.run)
+        for worker in range(self.n_workers):
+            jobs.forget(self.run, worker)
 
 
 class VirtualEngine(NamedTuple):

@@ -8,6 +8,7 @@ up, and its rule decides who gets the next. A worker that is lost is opened anew
 import contextlib
 import importlib.util
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -50,13 +51,18 @@ class Engine:
     put: Callable[[Any], Any] | None = None
     restarts: int = RESTARTS
     close: Callable[[], None] | None = None
-    opened: list[Executor] = field(default_factory=list, compare=False, repr=False)
+    opened: dict[int, Executor] = field(default_factory=dict, compare=False, repr=False)
 
     def executor(self, worker: int) -> Executor:
-        """Opens a worker; it is closed with the engine."""
-        made = self.open(worker)
-        self.opened.append(made)
-        return made
+        """The worker, opened where it is not yet; it stays until the engine is left."""
+        if worker not in self.opened:
+            self.opened[worker] = self.open(worker)
+        return self.opened[worker]
+
+    def drop(self, worker: int) -> None:
+        """Ends what is left of a worker that was lost."""
+        if worker in self.opened:
+            end(self.opened.pop(worker))
 
     def __enter__(self) -> "Engine":
         """The engine itself."""
@@ -64,7 +70,7 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         """Ends all workers; what they still compute is lost."""
-        for executor in self.opened:
+        for executor in self.opened.values():
             end(executor)
         self.opened.clear()
         if self.close is not None:
@@ -86,7 +92,8 @@ def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
         restarts: As in `Engine`; a thread cannot be lost.
 
     Returns:
-        The engine. Python runs one thread at a time where it does not compute in JAX.
+        The engine. Python runs one thread at a time where it does not compute in JAX. A thread that
+        hangs cannot be ended: the engine leaves it behind, and Python waits for it when it ends.
 
     Raises:
         TypeError: `n_workers` is no integer.
@@ -189,7 +196,9 @@ def processes(
 
 
 def _settle(environment: dict[str, str]) -> None:
-    """Begins a worker's process."""
+    """Begins a worker's process: Ctrl-C is for the server, and it ends with that."""
+    with contextlib.suppress(ValueError):  # it is not in the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     single = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     if "XLA_FLAGS" not in environment:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {single}".strip()

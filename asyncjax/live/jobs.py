@@ -7,7 +7,8 @@ gradient and the seconds that it took. Arrays travel as NumPy.
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +39,10 @@ class Answer(NamedTuple):
     seconds: float  # that it computed
 
 
+class CallError(RuntimeError):
+    """A call failed at a worker: in words, since not every error can travel."""
+
+
 class _Site(NamedTuple):
     """A run, as a worker holds it."""
 
@@ -46,7 +51,7 @@ class _Site(NamedTuple):
     double: bool
 
 
-_SITES: dict[str, _Site] = {}
+_SITES: dict[tuple[str, int], _Site] = {}  # by run and worker: threads share a process
 
 
 def software() -> tuple[str, bool]:
@@ -61,7 +66,7 @@ def make_problem(source: Any, worker: int | None) -> Problem:
         TypeError: There is none.
     """
     made = source
-    if not isinstance(source, Problem):
+    if not isinstance(source, Problem) and callable(source):
         made = source(worker) if _takes_worker(source) else source()
     if not isinstance(made, Problem):
         raise TypeError(f"problem must be a Problem, or a function that makes one, got {made!r}")
@@ -75,25 +80,42 @@ def _takes_worker(make: Callable[..., Any]) -> bool:
     return any(one.kind in kinds and one.default is inspect.Parameter.empty for one in own)
 
 
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Errors of a call as those that travel; their cause is told by what carries them."""
+    try:
+        yield
+    except Exception as error:
+        raise CallError(f"{type(error).__name__}: {error}") from error
+
+
 def set_up(assignment: Assignment) -> tuple[str, bool]:
-    """Makes the problem and compiles its gradient; answers with the worker's software."""
-    own, server = software(), assignment.software
+    """Makes the problem and compiles its gradient; answers with the worker's software.
+
+    Raises:
+        CallError: It cannot.
+    """
+    own, server, worker = software(), assignment.software, assignment.worker
     if own[0] != server[0]:
         return own
     implementation, data = assignment.key
-    with jax.enable_x64(server[1]):
-        problem = make_problem(assignment.source, assignment.worker)
+    with _in_words(), jax.enable_x64(server[1]):
+        problem = make_problem(assignment.source, worker)
         key = jax.random.wrap_key_data(jnp.asarray(data), impl=implementation)
-        _SITES[assignment.run] = _Site(problem, key, server[1])
+        _SITES[assignment.run, worker] = _Site(problem, key, server[1])
         model = [np.asarray(leaf) for leaf in jax.tree.leaves(problem.params)]
-    compute(assignment.run, model, assignment.worker, 0)
+    compute(assignment.run, model, worker, 0)
     return own[0], server[1]
 
 
 def compute(run: str, model: Leaves, worker: int, job: int) -> Answer:
-    """The gradient of a job."""
-    site, began = _SITES[run], time.perf_counter()
-    with jax.enable_x64(site.double):
+    """The gradient of a job.
+
+    Raises:
+        CallError: It failed.
+    """
+    site, began = _SITES[run, worker], time.perf_counter()
+    with _in_words(), jax.enable_x64(site.double):
         params = jax.tree.unflatten(jax.tree.structure(site.problem.params), model)
         loss, gradient = gradient_of(
             site.problem, params, np.int32(worker), np.int32(job), site.key
@@ -103,9 +125,9 @@ def compute(run: str, model: Leaves, worker: int, job: int) -> Answer:
     return answer._replace(seconds=time.perf_counter() - began)
 
 
-def forget(run: str) -> None:
+def forget(run: str, worker: int) -> None:
     """Drops what a run left at a worker."""
-    _SITES.pop(run, None)
+    _SITES.pop((run, worker), None)
 
 
 @jax.jit

@@ -6,7 +6,7 @@
 in two compiled pieces, `add` and `step`, that a rerun calls in the same order, to the same bits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.live.jobs import Leaves
+from asyncjax.live.jobs import Leaves, gradient_of
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.server import first_state, server_step
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.traces.collection import Entries
+
+INDEX = ("versions", "recorded", "held")  # what a state is of
 
 
 class Held(NamedTuple):
@@ -45,6 +47,16 @@ class Model:
         self.held: dict[int, Held] = {}  # by number of arrival
         self.losses: list[np.ndarray] = []  # of all arrivals
         self.recorded: dict[int, Any] = {}
+        # of a job's loss and gradient
+        self.forms = jax.eval_shape(gradient_of, problem, self.params, 0, 0, key)
+
+    def prime(self) -> None:
+        """Compiles what a step calls, so that none of it falls into the run."""
+        gradient = jax.tree.map(np.zeros_like, self.params)
+        direction = add(add(None, gradient, np.float64(0)), gradient, np.float64(0))
+        extras = Extras(np.int32(0), np.int32(0), np.int32(0), np.float64(0))
+        server = (self.params, self.opt_state)
+        step(self.optimizer, self.key, server, direction, self.params, extras)
 
     def sent(self, version: int) -> Leaves:
         """A version as it travels."""
@@ -73,6 +85,7 @@ class Model:
         self.params, self.opt_state = step(
             self.optimizer, self.key, server, direction, self.versions[oldest], extras
         )
+        jax.block_until_ready(self.params)
         self.version += 1
         self.versions[self.version] = self.params
         if record:
@@ -97,6 +110,46 @@ class Model:
     def serve_once(self) -> None:
         """Drops the gradients that have served, where each serves once."""
         self.held = {e: held for e, held in self.held.items() if not held.has_served}
+
+    def state(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """All that comes of gradients, and which versions and arrivals it is of."""
+        held = [(e, own.read_version, own.has_served) for e, own in self.held.items()]
+        index = ([*self.versions], [*self.recorded], np.array(held).reshape(-1, 3))
+        state = (
+            self.opt_state,
+            np.array(self.losses, self.forms[0].dtype),
+            [*self.versions.values()],
+            [*self.recorded.values()],
+            [own.gradient for own in self.held.values()],
+        )
+        columns = zip(INDEX, index, strict=True)
+        return state, {name: np.array(own, np.int64) for name, own in columns}
+
+    def restore(
+        self, unpack: Callable[[Any], Any], index: dict[str, np.ndarray], arrivals: int
+    ) -> None:
+        """Takes a state up; `unpack` gives one of the structure and dtypes that it is shown."""
+        versions, recorded, held = (index[name].tolist() for name in INDEX)
+        loss, gradient = self.forms
+        like = [np.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(gradient)]
+        self.opt_state, losses, *kept = unpack(
+            (
+                self.opt_state,
+                np.zeros(arrivals, loss.dtype),
+                [self.params] * len(versions),
+                [self.params] * len(recorded),
+                [like] * len(held),
+            )
+        )
+        self.losses = list(np.asarray(losses))
+        self.versions = dict(zip(versions, kept[0], strict=True))
+        self.recorded = dict(zip(recorded, kept[1], strict=True))
+        self.held = {
+            arrival: Held(read, gradient, bool(served))
+            for (arrival, read, served), gradient in zip(held, kept[2], strict=True)
+        }
+        self.version = max(versions)
+        self.params = self.versions[self.version]
 
     def keep(self, read: Iterable[int]) -> None:
         """Drops the versions that nobody reads any more."""

@@ -37,7 +37,10 @@ _CAUSES = Mark(
         "the program differs: the optimizer, a step size or another number that is compiled into"
         " it, the law, order or policy, or a function of the problem"
     ),
-    inputs="its inputs differ: the problem's parameters or data, the trace, the key, or the length",
+    inputs=(
+        "its inputs differ: the problem's parameters or data, the trace or the rules that make it,"
+        " the key, or the length"
+    ),
     software="it was written under {stored}, and this is {own}, whose bits may differ",
 )
 
@@ -113,11 +116,7 @@ class Checkpoint:
 
     def save(self, place: int, state: Any) -> None:
         """Writes the file, whole or not at all."""
-        leaves = [_plain(leaf) for leaf in jax.tree.leaves(state)]
-        arrays = {f"leaf{number}": leaf for number, leaf in enumerate(leaves)}
-        arrays |= {name: np.array(text) for name, text in self.mark._asdict().items()}
-        arrays |= {"place": np.array(place), "checksum": np.array(fingerprint(place, leaves))}
-        save_arrays(self.path, arrays)
+        self.write(state, place=np.array(place))
 
     def load(self, like: Any, n_turns: int) -> tuple[int, Any]:
         """The place, of so many, and the state, which has the structure and dtypes of `like`.
@@ -125,28 +124,55 @@ class Checkpoint:
         Raises:
             ValueError: The file is no checkpoint, is damaged, or is of another run.
         """
+        arrays = self.read("place")
+        place = arrays.pop("place")
+        if place.shape != () or place.dtype.kind != "i" or not 0 <= place <= n_turns:
+            raise self.damaged()
+        return int(place), self.unpack(arrays, like)
+
+    def write(self, state: Any, **columns: np.ndarray) -> None:
+        """Writes a state, and whatever else, whole or not at all."""
+        leaves = [_plain(leaf) for leaf in jax.tree.leaves(state)]
+        arrays = {f"leaf{number}": leaf for number, leaf in enumerate(leaves)} | columns
+        arrays["checksum"] = np.array(_checksum(arrays))
+        save_arrays(
+            self.path,
+            arrays | {name: np.array(text) for name, text in self.mark._asdict().items()},
+        )
+
+    def read(self, *columns: str) -> dict[str, np.ndarray]:
+        """What was written by this run: leaves, and these columns.
+
+        Raises:
+            ValueError: The file is no checkpoint, is damaged, or is of another run.
+        """
         try:
             arrays = load_arrays(self.path)
         except (OSError, ValueError) as error:
-            raise self._wrong(f"cannot be read ({error})") from error
-        absent = {*Mark._fields, "place", "checksum"} - set(arrays)
+            raise self.wrong(f"cannot be read ({error})") from error
+        absent = {*Mark._fields, *columns, "checksum"} - set(arrays)
         if absent:
-            raise self._wrong(f"is no checkpoint (it has no field {min(absent)!r})")
+            raise self.wrong(f"is no checkpoint (it has no field {min(absent)!r})")
         for name, own in self.mark._asdict().items():
-            stored = str(arrays[name])
+            stored = str(arrays.pop(name))
             if stored != own:
                 cause = getattr(_CAUSES, name).format(stored=stored, own=own)
-                raise self._wrong(f"belongs to another run; {cause}")
+                raise self.wrong(f"belongs to another run; {cause}")
+        if str(arrays.pop("checksum")) != _checksum(arrays):
+            raise self.damaged()
+        return arrays
+
+    def unpack(self, arrays: dict[str, np.ndarray], like: Any) -> Any:
+        """The state that these leaves are, which has the structure and dtypes of `like`."""
         leaves, structure = jax.tree.flatten(like)
-        place, stored = arrays["place"], [arrays.get(f"leaf{i}") for i in range(len(leaves))]
-        fits = place.shape == () and place.dtype.kind == "i" and 0 <= place <= n_turns
-        fits = fits and str(arrays["checksum"]) == fingerprint(place, stored)
+        stored = [arrays.get(f"leaf{number}") for number in range(len(leaves))]
+        fits = len(arrays) == len(leaves)
         for data, own in zip(stored, map(_plain, leaves), strict=True):
             fits = fits and data is not None and (data.shape, data.dtype) == (own.shape, own.dtype)
-        if not fits or len(arrays) != len(leaves) + len(Mark._fields) + 2:
-            raise self._wrong("is damaged: its checksum does not fit its contents")
+        if not fits:
+            raise self.damaged()
         restored = [_restored(data, leaf) for data, leaf in zip(stored, leaves, strict=True)]
-        return int(place), jax.tree.unflatten(structure, restored)
+        return jax.tree.unflatten(structure, restored)
 
     def forget(self) -> None:
         """Removes the file, and what processes that were killed while writing it left behind."""
@@ -154,9 +180,18 @@ class Checkpoint:
         for part in self.path.parent.glob(f".{escape(self.path.name)}.*.part"):
             part.unlink(missing_ok=True)
 
-    def _wrong(self, what: str) -> ValueError:
+    def damaged(self) -> ValueError:
+        """The error of a file whose contents do not belong together."""
+        return self.wrong("is damaged: its checksum does not fit its contents")
+
+    def wrong(self, what: str) -> ValueError:
+        """The error of a file that a run cannot go on from."""
         advice = "remove the file to begin anew, or name another"
         return ValueError(f"checkpoint {os.fspath(self.path)!r} {what}: {advice}")
+
+
+def _checksum(arrays: dict[str, np.ndarray]) -> str:
+    return _sha(f"{sorted(arrays)} {fingerprint(arrays)}".encode())
 
 
 def _plain(leaf: Any) -> np.ndarray:

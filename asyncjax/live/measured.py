@@ -1,0 +1,147 @@
+"""What a live run measured beside its trace: when gradients were handled, and how fast computed.
+
+From it: how long the server takes (`service_of`), and a table for everybody (`to_csv`).
+"""
+
+import csv
+import io
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asyncjax.checks import file_path, instance
+from asyncjax.results.run import Run
+from asyncjax.storage import write_atomically
+from asyncjax.traces.server import Service
+
+HEADER = (
+    *("worker", "job", "start", "arrived", "handled", "done", "duration", "computed"),
+    *("read_version", "version", "used", "steps"),
+)
+
+
+class Timing(NamedTuple):
+    """When things were done, beside the trace; a row an arrival, E in all.
+
+    The seconds are those of the trace, whose `time` is when a gradient reached the server.
+    """
+
+    handled: np.ndarray  # float64[E], seconds, when the server took the gradient up
+    done: np.ndarray  # float64[E], seconds, when it had answered it
+    computed: np.ndarray  # float64[E], seconds that the worker computed
+
+
+def timing(run: Run) -> Timing:
+    """Returns when the arrivals of a live run were handled, and how long workers computed.
+
+    Args:
+        run: What `train` has returned.
+
+    Returns:
+        A row an arrival of `run.trace`. On a virtual clock a gradient is handled and answered the
+        moment it arrives, while `computed` is what this machine needed.
+
+    Raises:
+        TypeError: `run` is no run.
+        ValueError: It is no live run.
+
+    Example:
+        >>> import numpy as np, optax
+        >>> from asyncjax import live, problems
+        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> with live.threads(2) as workers:
+        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
+        >>> timing = live.timing(run)
+        >>> bool((run.trace.time <= timing.handled).all() and (timing.handled < timing.done).all())
+        True
+    """
+    instance("run", run, Run, "a Run, as live.train makes it")
+    kept = run.source.timing
+    if not isinstance(kept, Timing):
+        raise ValueError("run must be that of live.train, got one without a timing")
+    return kept
+
+
+def service_of(run: Run) -> Service:
+    """Returns how long the server of a live run took for a gradient, and more for a step.
+
+    `gradient` is the median time, from taken up to answered, of the arrivals that made no step;
+    `step` is that of those that made one, less `gradient`, at least 0. Medians, since now and then
+    the machine does something else. A run that steps at every arrival cannot tell the two apart:
+    all is counted to the step.
+
+    Args:
+        run: What `train` has returned.
+
+    Returns:
+        Seconds, for `traces.asynchronous(..., service=)`. What other threads of the server's
+        process do (sending models, receiving gradients) is not in it: that is part of what a job
+        takes, from start to arrival.
+
+    Raises:
+        TypeError: `run` is no run.
+        ValueError: It is no live run.
+
+    Example:
+        >>> import numpy as np, optax
+        >>> from asyncjax import live, problems
+        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> with live.threads(2) as workers:
+        ...     run = live.train(problem, workers, optax.sgd(0.1), n_updates=20)
+        >>> live.service_of(run).gradient, 0.0 < live.service_of(run).step < 1.0
+        (0.0, True)
+    """
+    own = timing(run)
+    steps, took = np.asarray(run.trace.steps), own.done - own.handled
+    gradient = float(np.median(took[~steps])) if not steps.all() else 0.0
+    return Service(gradient, max(0.0, float(np.median(took[steps])) - gradient))
+
+
+def to_csv(run: Run, path: str | PathLike[str]) -> None:
+    """Writes the arrivals of a live run as a table, a row each, in the order of their arrival.
+
+    Columns: `worker`; `job`, its number at the worker; `start`, `arrived`, `handled`, `done`, when
+    it was handed out, reached the server, was taken up and was answered; `duration`, arrived less
+    start; `computed`, how long the worker computed; `read_version` and `version` of the model it
+    was computed at and arrived at; `used` and `steps`, 0 or 1, whether the gradient was used and
+    made a step. Times are in seconds. Jobs that did not arrive are not there, so their numbers are
+    missing.
+
+    Args:
+        run: What `train` has returned.
+        path: The file; written whole or not at all. `clocks.read_durations(path, order="job",
+            duration="duration")` reads the times again.
+
+    Raises:
+        TypeError: `run` is no run, or `path` no path.
+        ValueError: It is no live run.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib, numpy as np, optax
+        >>> from asyncjax import clocks, live, problems
+        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> workers = live.virtual(clocks.constant([1.0, 2.0]))
+        >>> run = live.train(problem, workers, optax.sgd(0.1), n_updates=3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "arrivals.csv")
+        ...     live.to_csv(run, path)
+        ...     clocks.read_durations(path, order="job", duration="duration")
+        array([[1.],
+               [2.]])
+    """
+    own, trace, file = timing(run), run.trace, file_path("path", path)
+    columns: dict[str, Any] = {
+        **trace._asdict(),
+        **own._asdict(),
+        "arrived": trace.time,
+        "duration": np.asarray(trace.time) - np.asarray(trace.start),
+        "used": np.asarray(trace.used).astype(int),
+        "steps": np.asarray(trace.steps).astype(int),
+    }
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(HEADER)
+    table.writerows(zip(*(np.asarray(columns[name]).tolist() for name in HEADER), strict=True))
+    write_atomically(file, text.getvalue())

@@ -1,0 +1,143 @@
+"""Reruns: a trace once more by the very pieces that a live run is made of, to the same bits.
+
+    on each arrival that is used:  its gradient, at the version that it read    (jobs.gradient_of)
+    on each step:                  the gradients that enter it, added, applied  (model.add, .step)
+
+`simulation.replay` fuses these into one program, whose rounding may differ; nothing is fused here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from asyncjax.checks import instance
+from asyncjax.live import jobs
+from asyncjax.live.model import Model
+from asyncjax.problems import Problem
+from asyncjax.results.run import Run
+from asyncjax.simulation.arguments import check_optimizer, key_of
+from asyncjax.simulation.loops.events import events_of
+from asyncjax.simulation.loops.server import Replayed, measure
+from asyncjax.simulation.plans.plan import ReplayPlan, plan
+from asyncjax.simulation.replay import check_workers, run_of
+from asyncjax.traces import EventTrace
+from asyncjax.traces.collection import Entries
+from asyncjax.traces.serving import exact_weights
+
+
+def rerun(
+    problem: Problem | Callable[..., Problem],
+    trace: EventTrace,
+    optimizer: optax.GradientTransformation,
+    *,
+    key: jax.Array | None = None,
+    record_every: int | None = None,
+) -> Run:
+    """Computes the model of a live run again from its trace, bit for bit.
+
+    It calls the compiled pieces of the live run in the order that the trace tells, whatever the
+    rule and the optimizer.
+
+    Args:
+        problem: As in `train`.
+        trace: `run.trace` of a live run, or any other trace.
+        optimizer: As in `train`.
+        key: That of the live run.
+        record_every: As in `train`.
+
+    Returns:
+        The run. Its parameters are those of the live run where the workers computed on the same
+        kind of device as this process, with the same software and flags of the compiler. One
+        gradient is computed at a time,
+        so that `simulation.replay` is faster.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range, the trace is not valid, or it names more workers
+            than the problem has shards; or its gradients serve in a way that no live run has:
+            again, after a step in which they did not.
+
+    Example:
+        >>> import numpy as np, optax
+        >>> from asyncjax import live, problems
+        >>> problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+        >>> with live.threads(2) as workers:
+        ...     run = live.train(problem, workers, optax.adam(0.1), n_updates=30)
+        >>> again = live.rerun(problem, run.trace, optax.adam(0.1))
+        >>> bool((again.params == run.params).all())
+        True
+    """
+    own, key = jobs.make_problem(problem, None), key_of(key)
+    check_optimizer("optimizer", optimizer)
+    instance("trace", trace, EventTrace, "an EventTrace")
+    planned = plan(trace, width=1, record_every=record_every)
+    check_workers(own, trace)
+    problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
+    model, entries = Model(own, optimizer, key), _entries(trace)
+    records, losses = {*planned.records.tolist()}, []
+    enters = np.zeros(trace.n_arrivals, bool)
+    enters[planned.gradients.arrival] = True
+    columns = (trace.worker, trace.job, trace.read_version, trace.time, enters, trace.steps)
+    reads = Counter(np.asarray(trace.read_version).tolist())
+    for arrival, (worker, job, read, time, enter, steps) in enumerate(
+        zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    ):
+        if enter:
+            loss, gradient = _gradient(problem_of(worker), model, (read, worker, job))
+            losses.append(loss)
+            model.hold(arrival, read, gradient)
+        if steps:
+            model.step(
+                entries[model.version], worker, job, time, record=model.version + 1 in records
+            )
+            if trace.reuse is None:
+                model.serve_once()
+        reads[read] -= 1
+        model.keep(version for version in model.versions if reads[version] > 0)
+    return judged(own, model, planned, losses)
+
+
+def _gradient(
+    problem: Problem, model: Model, job: tuple[int, int, int]
+) -> tuple[np.ndarray, jobs.Leaves]:
+    """Loss and gradient of a job (read version, worker, number), as a worker computes them."""
+    read, worker, number = job
+    params = jax.tree.unflatten(model.structure, model.sent(read))
+    loss, gradient = jobs.gradient_of(
+        problem, params, np.int32(worker), np.int32(number), model.key
+    )
+    return np.asarray(loss), [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+
+
+def _entries(trace: EventTrace) -> list[Entries]:
+    """Which gradients enter each step, by arrival, and with which weight."""
+    steps: list[Entries] = [[] for _ in range(trace.n_updates)]
+    if trace.reuse is not None:
+        arrival, first, last, weight = (np.asarray(column) for column in trace.reuse)
+        rows = zip(arrival.tolist(), exact_weights(weight).tolist(), strict=True)
+        for row, begin, end in zip(rows, first.tolist(), last.tolist(), strict=True):
+            for step in range(begin, end + 1):
+                steps[step].append(row)
+        return steps
+    version, weight = np.asarray(trace.version), exact_weights(np.asarray(trace.weight))
+    for arrival in np.flatnonzero(np.asarray(trace.used) & (version < len(steps))).tolist():
+        steps[version[arrival]].append((arrival, float(weight[arrival])))
+    return steps
+
+
+def judged(
+    problem: Problem, model: Model, planned: ReplayPlan, losses: Sequence[np.ndarray]
+) -> Run:
+    """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
+    events = events_of(planned)
+    recorded = [model.recorded[int(version)] for version in planned.records]
+    rows = jax.tree.map(lambda *leaves: jnp.stack([*leaves, leaves[-1]]), *recorded)
+    measured = jax.jit(measure)(
+        problem, events.record_events, events.record_weights, rows, jnp.asarray(np.stack(losses))
+    )
+    return run_of(planned, Replayed(model.params, model.opt_state, measured))

@@ -1,0 +1,292 @@
+"""A run that was killed goes on from its log, and the log of another run is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks, live, problems, simulation, storage, traces
+from asyncjax.live import log
+from asyncjax.live.log import ARRIVED
+from asyncjax.traces.collection import Collection, Collector, Verdict
+from tests.live.shared import adam, quadratic, sgd, tree
+from tests.live.test_training import CLOCK, RULES, assert_equal, unjudged
+
+__all__ = ["unjudged"]  # a fixture
+LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """The log is written after every event."""
+    monkeypatch.setattr(log, "SECONDS", -1.0)
+    monkeypatch.setattr(log, "_SHARE", 0)
+
+
+def lived(problem=quadratic, optimizer=None, seed=0, n_updates=25, clock=CLOCK, **rest):
+    key = jax.random.key(seed)
+    optimizer = sgd(0.1) if optimizer is None else optimizer
+    rest = {"key": key, **rest}
+    return live.train(problem, live.virtual(clock, key), optimizer, n_updates=n_updates, **rest)
+
+
+def dying(monkeypatch, saves):
+    """From now on the process dies while it writes the log, after so many times."""
+    real, left = log.Checkpoint.write, [saves]
+
+    def write(self, *arguments, **columns):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        real(self, *arguments, **columns)
+
+    return monkeypatch.setattr(log.Checkpoint, "write", write)
+
+
+def begun(path, monkeypatch, saves=9, **rest):
+    """A run that is killed when the log was written so often."""
+    with monkeypatch.context() as patch:
+        dying(patch, saves)
+        with pytest.raises(Killed):
+            lived(checkpoint=path, **rest)
+    assert path.exists()
+
+
+KINDS = {
+    "pure": {},
+    "random": RULES["random"],
+    "wait for 2": RULES["wait for 2"],
+    "fresh 3, cancel": RULES["fresh 3, cancel"],
+    "table": RULES["table"],
+    "ringleader": RULES["ringleader"],
+    "gate": {**RULES["gate"], "timeout": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.usefixtures("often", "unjudged")
+def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
+    """On a virtual clock nothing at all differs."""
+    path, rules, draw = tmp_path / "run.npz", KINDS[name], np.random.default_rng(len(name))
+    whole = lived(**rules)
+    for _ in range(3):
+        begun(path, monkeypatch, int(draw.integers(1, 9)), **rules)
+    run = lived(checkpoint=path, **rules)
+    assert_equal(whole.trace, run.trace)
+    np.testing.assert_array_equal(whole.params, run.params)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("often")
+def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
+    """Optimizer, losses, recorded models and timing, of a tree with random samples."""
+    path, own = tmp_path / "run.npz", {"problem": tree, "optimizer": adam(0.01), "record_every": 4}
+    own["clock"] = clocks.constant([1.0, 2.5])
+    whole = lived(**own)
+    begun(path, monkeypatch, 14, **own)
+    run = lived(checkpoint=path, **own)
+    for part in ("params", "opt_state", "records"):
+        leaves = zip(
+            jax.tree.leaves(getattr(whole, part)), jax.tree.leaves(getattr(run, part)), strict=True
+        )
+        for one, other in leaves:
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(live.timing(whole).done, live.timing(run).done)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_the_file_is_written_before_anything_runs_and_then_seldom(tmp_path, monkeypatch):
+    path, seen = tmp_path / "run.npz", []
+    real = log.Checkpoint.write
+    monkeypatch.setattr(
+        log.Checkpoint,
+        "write",
+        lambda self, *own, **columns: (
+            seen.append(len(columns["kind"])),
+            real(self, *own, **columns),
+        ),
+    )
+    lived(checkpoint=path)
+    assert seen == [0]
+    assert not list(tmp_path.iterdir())
+
+
+def louder(factor):
+    """Rules of one name; what they answer differs."""
+
+    def start(n_workers):
+        heard = []
+
+        def receive(worker, delay):
+            heard.append(worker)
+            return Verdict.STEP if len(heard) % factor == 0 else Verdict.DROP
+
+        return Collector(receive)
+
+    return Collection("mine", start, lambda arrivals: arrivals.used.astype(np.float32))
+
+
+def by_age(power):
+    return traces.buffered(3, staleness=lambda delay: (1.0 + delay) ** power)
+
+
+MIXTURES = {
+    "step size": ({}, {"optimizer": sgd(0.2)}),
+    "problem": ({}, {"problem": problems.quadratic(np.ones((4, 3)), np.ones((4, 3)))}),
+    "key": ({}, {"key": jax.random.key(1)}),
+    "length": ({}, {"n_updates": 26}),
+    "rule": ({}, {"collect": traces.buffered(2)}),
+    "dispatch": ({}, {"dispatch": traces.shuffled()}),
+    "gate": ({}, {"gate": traces.lead_at_most(1)}),
+    "read": ({}, {"read": "start"}),
+    "concurrency": ({}, {"concurrency": 5}),
+    "timeout": ({}, {"timeout": 9.0}),
+    "records": ({}, {"record_every": 5}),
+    "workers": ({}, {"clock": clocks.exponential(np.ones(3))}),
+    "rules of one name": ({"collect": louder(2)}, {"collect": louder(3)}),
+    "weights of one name": ({"collect": by_age(-0.5)}, {"collect": by_age(-1.0)}),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.usefixtures("often", "unjudged")
+def test_another_run_is_refused_and_the_file_stays(name, tmp_path, monkeypatch):
+    own, changed = MIXTURES[name]
+    path = tmp_path / "run.npz"
+    begun(path, monkeypatch, 9, **own)
+    kept = path.read_bytes()
+    words = r"belongs to another run; (the program differs|its inputs differ|its rules answered)"
+    with pytest.raises(ValueError, match=words):
+        lived(checkpoint=path, **{**own, **changed})
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["time", "answers", "held", "leaf0"])
+@pytest.mark.usefixtures("often", "unjudged")
+def test_a_damaged_file_is_refused(name, tmp_path, monkeypatch):
+    path = tmp_path / "run.npz"
+    begun(path, monkeypatch, collect=traces.buffered(3))
+    arrays = storage.load_arrays(path)
+    storage.save_arrays(path, {**arrays, name: arrays[name] + 1})
+    with pytest.raises(ValueError, match=r"run\.npz' is damaged"):
+        lived(checkpoint=path, collect=traces.buffered(3))
+    del arrays[name]
+    storage.save_arrays(path, arrays)
+    with pytest.raises(ValueError, match=r"is (damaged|no checkpoint)"):
+        lived(checkpoint=path, collect=traces.buffered(3))
+    path.write_text("not mine")
+    with pytest.raises(ValueError, match="cannot be read"):
+        lived(checkpoint=path)
+
+
+def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
+    """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
+    monkeypatch.setattr(log, "SECONDS", -1.0)
+    monkeypatch.setattr(log, "_SHARE", 0)
+    path, rules = tmp_path / "run.npz", {"collect": traces.fresh(1, cancel=True)}
+    with live.threads(3) as workers:
+        train = partial(live.train, quadratic(), workers, sgd(0.1), n_updates=12, **rules)
+        with monkeypatch.context() as patch:
+            dying(patch, 8)
+            with pytest.raises(Killed):
+                train(checkpoint=path)
+        stored = storage.load_arrays(path)
+        run = train(checkpoint=path)
+    traces.validate(run.trace)
+    arrived = stored["kind"] == ARRIVED
+    np.testing.assert_array_equal(run.trace.time[: arrived.sum()], stored["time"][arrived])
+    again = simulation.replay(quadratic(), run.trace, sgd(0.1), waves=False)
+    np.testing.assert_array_equal(run.params, again.params)
+
+
+PROCESS = """
+import os, signal, sys
+import numpy as np
+from asyncjax import live, traces
+from asyncjax.live import log
+from tests.live.shared import quadratic, sgd
+log.SECONDS, log._SHARE = -1.0, 0
+path, where, calls, rule = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+real = getattr(os, where)
+def killing(*arguments):
+    global calls
+    calls -= 1
+    if calls < 0:
+        own = [str(pid) for one in workers.opened.values() for pid in one._processes]
+        open(path + ".pids", "w").write(" ".join(own))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments)
+rules = {"pure": {}, "cancel": {"collect": traces.fresh(1, cancel=True)},
+         "table": {"collect": traces.table()}}
+if __name__ == "__main__":
+    setattr(os, where, killing)
+    with live.processes(2) as workers:
+        run = live.train(quadratic, workers, sgd(0.1), n_updates=60, checkpoint=path, **rules[rule])
+    traces.save(path + ".trace.npz", run.trace)
+    np.savez(path + ".params.npz", run.params)
+"""
+
+
+def is_alive(pid):
+    """Whether a process runs; one that is gone but for its exit status does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pids, seconds=10.0):
+    """Whether these processes are gone within some seconds."""
+    until = time.monotonic() + seconds
+    while any(map(is_alive, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(is_alive, pids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["pure", "cancel", "table"])
+def test_a_killed_server_is_resumed_by_another_process(rule, tmp_path):
+    path, draw, prefix = tmp_path / "run.npz", np.random.default_rng(len(rule)), {}
+    script = tmp_path / "script.py"
+    script.write_text(PROCESS)
+    root = Path(__file__).parents[2]
+    for life in range(LIVES):
+        where = ("fsync", "replace")[draw.integers(2)]
+        calls = 10**6 if life == LIVES - 1 else int(draw.integers(1, 60 // LIVES))
+        done = subprocess.run(
+            [sys.executable, str(script), str(path), where, str(calls), rule],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            timeout=300,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == (0 if calls == 10**6 else -signal.SIGKILL), done.stderr[-3000:]
+        if calls < 10**6:
+            assert ends(Path(f"{path}.pids").read_text().split())
+            stored = storage.load_arrays(path)
+            for name, column in prefix.items():
+                np.testing.assert_array_equal(stored[name][: len(column)], column)
+            prefix = {name: stored[name] for name in log.Row._fields}
+    trace = traces.load(f"{path}.trace.npz")
+    traces.validate(trace)
+    arrived = prefix["kind"] == ARRIVED
+    for name, column in (("time", trace.time), ("worker", trace.worker)):
+        np.testing.assert_array_equal(column[: arrived.sum()], prefix[name][arrived])
+    jobs = list(zip(trace.worker.tolist(), trace.job.tolist(), strict=True))
+    assert len(set(jobs)) == len(jobs)
+    again = simulation.replay(quadratic(), trace, sgd(0.1), waves=False)
+    with np.load(f"{path}.params.npz") as kept:
+        exactly = 0.0 if rule != "table" else 1e-5
+        np.testing.assert_allclose(kept["arr_0"], again.params, rtol=exactly)
+    assert not path.exists()

@@ -1,0 +1,369 @@
+"""The live loop: the simulator on a virtual clock, and with real workers what its replay is."""
+
+import math
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import clocks, live, problems, simulation, traces
+from asyncjax.live import jobs, training
+from asyncjax.problems.networks.feed_forward import MLP
+from asyncjax.results.run import Run, Source
+from asyncjax.traces.collection import Collection, Collector, Verdict
+from asyncjax.traces.event_trace import Reuse
+from asyncjax.traces.registry import REGISTRY
+from tests.live.shared import CENTERS, adam, of_worker, quadratic, sgd, tree, troubled
+
+RULES = {
+    name: dict(rule.keywords) for name, rule in REGISTRY.items() if rule.func is traces.asynchronous
+}
+ONCE = [name for name, rule in RULES.items() if not getattr(rule.get("collect"), "reuse", None)]
+CLOCK = clocks.exponential([1.0, 1.5, 2.0, 4.0])
+SETTINGS = [
+    {"read": read, "gate": gate, "concurrency": concurrency, "timeout": timeout}
+    for read, gate, concurrency, timeout in product(
+        ("assignment", "start"),
+        (None, traces.lead_at_most(2)),
+        (None, 3, 7),
+        (None, 3.0),
+    )
+]
+
+
+def simulated(seed=0, clock=CLOCK, n_updates=25, **rules):
+    return traces.asynchronous(clock, n_updates=n_updates, key=jax.random.key(seed), **rules)
+
+
+def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, optimizer=None, **rules):
+    key = jax.random.key(seed)
+    return live.train(
+        quadratic() if problem is None else problem,
+        live.virtual(clock, key),
+        sgd(0.1) if optimizer is None else optimizer,
+        n_updates=n_updates,
+        key=key,
+        **rules,
+    )
+
+
+def assert_equal(one, other):
+    """Every field of two traces, NaN equal to NaN."""
+    for name in one._fields:
+        leaves, others = jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))
+        assert len(leaves) == len(others), name
+        for leaf, own in zip(leaves, others, strict=True):
+            np.testing.assert_array_equal(leaf, own, err_msg=name, strict=True)
+
+
+def by_hand(trace, rate=0.1):
+    """Plain SGD of a trace on the quadratic problem, in NumPy."""
+    steps = [[] for _ in range(trace.n_updates)]
+    if trace.reuse is None:
+        for e in np.flatnonzero(trace.used):
+            steps[trace.version[e]].append((e, trace.weight[e]))
+    else:
+        for arrival, first, last, weight in zip(*trace.reuse[:4], strict=True):
+            for step in range(first, last + 1):
+                steps[step].append((arrival, weight))
+    models = [np.ones(3)]
+    for entries in steps:
+        gradients = [
+            w * (models[trace.read_version[e]] - CENTERS[trace.worker[e]]) for e, w in entries
+        ]
+        models.append(models[-1] - rate * sum(gradients))
+    return models[-1]
+
+
+@pytest.fixture
+def unjudged(monkeypatch):
+    """Runs that are not judged: what is compiled for that depends on the trace."""
+
+    def plain(problem, model, planned, losses):
+        return Run(model.params, model.opt_state, None, Source((planned.trace,), ()), None)
+
+    monkeypatch.setattr(training, "judged", plain)
+
+
+def compare(rule, seed, settings):
+    """A rule under some settings: the same trace, and the same error where there is none."""
+    rules = {**rule, **settings}
+    try:
+        own = simulated(seed, **rules)
+    except ValueError as error:
+        with pytest.raises(type(error)):
+            lived(seed, **rules)
+        return False
+    run = lived(seed, **rules)
+    assert_equal(own, run.trace)
+    np.testing.assert_allclose(run.params, by_hand(own), rtol=1e-4, atol=1e-5)
+    return True
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.usefixtures("unjudged")
+def test_a_virtual_run_is_the_simulated_one(name):
+    draw = np.random.default_rng(sorted(RULES).index(name))
+    drawn = draw.permutation(len(SETTINGS))[:4]
+    made = [compare(RULES[name], 0, {})]
+    made += [compare(RULES[name], seed, SETTINGS[at]) for seed, at in enumerate(drawn)]
+    assert any(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.usefixtures("unjudged")
+def test_a_virtual_run_is_the_simulated_one_in_all_settings(name):
+    made = [compare(RULES[name], seed, own) for own, seed in product(SETTINGS, range(3))]
+    assert sum(made) >= len(made) // 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_a_virtual_run_is_its_replay(name):
+    for seed, settings in ((0, {}), (1, {"timeout": 3.0})):
+        run = lived(seed, **RULES[name], **settings)
+        again = simulation.replay(
+            quadratic(), run.trace, sgd(0.1), key=jax.random.key(seed), waves=False
+        )
+        if name in ONCE:
+            np.testing.assert_array_equal(run.params, again.params)
+        np.testing.assert_allclose(run.params, again.params, rtol=1e-5)
+        np.testing.assert_allclose(run.records.loss, again.records.loss, rtol=1e-5)
+        np.testing.assert_array_equal(run.records.version, again.records.version)
+
+
+@pytest.mark.parametrize("name", ["pure", "fresh 3, cancel"])
+def test_a_virtual_run_is_its_replay_bit_for_bit(name):
+    run = lived(**RULES[name])
+    again = simulation.replay(quadratic(), run.trace, sgd(0.1), waves=False)
+    np.testing.assert_array_equal(run.params, again.params)
+
+
+@pytest.mark.parametrize("rule", ["wait for 2", "table"])
+def test_any_tree_and_any_optimizer(rule):
+    run = lived(
+        problem=tree, optimizer=adam(0.01), clock=clocks.constant([1.0, 2.5]), **RULES[rule]
+    )
+    again = simulation.replay(tree(), run.trace, adam(0.01), waves=False)
+    for one, other in zip(*map(jax.tree.leaves, (run.params, again.params)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert run.params["first"]["w"].shape == (3,)
+
+
+def test_a_run_in_double_precision(float64):
+    run = lived(problem=quadratic.__wrapped__)
+    assert run.params.dtype == np.float64
+    np.testing.assert_allclose(run.params, by_hand(run.trace), rtol=1e-12)
+
+
+def every_second():
+    """A rule of a person's own: older gradients count less."""
+
+    def start(n_workers):
+        heard = []
+
+        def receive(worker, delay):
+            heard.append(worker)
+            return Verdict.KEEP if len(heard) % 2 else Verdict.STEP
+
+        return Collector(receive)
+
+    return Collection("every second", start, lambda arrivals: 0.5 / (1.0 + arrivals.delay))
+
+
+def last_three():
+    """Another: every gradient serves in three steps."""
+
+    def reuse(arrivals):
+        arrival = np.arange(len(arrivals.worker))
+        last = np.minimum(arrivals.version + 2, np.count_nonzero(arrivals.steps) - 1)
+        return Reuse(arrival, arrivals.version, last, np.full(len(arrival), 1 / 3, np.float32))
+
+    return Collection("last three", lambda n: Collector(lambda i, d: Verdict.STEP), reuse=reuse)
+
+
+@pytest.mark.parametrize("rule", [every_second, last_three])
+@pytest.mark.usefixtures("unjudged")
+def test_a_rule_of_ones_own_works_simulated_and_live(rule):
+    for settings in ({}, SETTINGS[1], SETTINGS[-2]):
+        assert compare({"collect": rule()}, 3, settings)
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_each_worker_may_make_its_own_problem():
+    seen, kept = [], set(jobs._SITES)
+    run = lived(problem=partial(of_worker, seen))
+    assert sorted(seen, key=str) == [0, 1, 2, 3, None]
+    np.testing.assert_array_equal(run.params, lived().params)
+    assert set(jobs._SITES) <= kept
+
+
+@pytest.mark.usefixtures("unjudged")
+def test_threads_hold_a_problem_each():
+    with live.threads(3) as workers:
+        run = live.train(partial(of_worker, []), workers, sgd(0.1), n_updates=12)
+    np.testing.assert_allclose(run.params, by_hand(run.trace), rtol=1e-5)
+
+
+def test_a_job_that_never_returns_stalls_as_simulated():
+    clock = clocks.present(clocks.exponential([1.0, 2.0]), leave=[0.01, np.inf])
+    for rules in (RULES["wait for 2"], RULES["table"], RULES["gate"], {"concurrency": 1}):
+        with pytest.raises(traces.StalledError) as own:
+            simulated(clock=clock, **rules)
+        with pytest.raises(traces.StalledError) as lives:
+            lived(clock=clock, **rules)
+        assert (own.value.trace is None) == (lives.value.trace is None)
+        if own.value.trace is not None:
+            np.testing.assert_array_equal(own.value.trace.time, lives.value.trace.time)
+
+
+def check_real(run, problem, optimizer, name):
+    traces.validate(run.trace)
+    again = simulation.replay(problem, run.trace, optimizer, waves=False)
+    for one, other in zip(*map(jax.tree.leaves, (run.params, again.params)), strict=True):
+        if name in ONCE and optimizer is sgd(0.1):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+LIVELY = ["pure", "wait for 2", "fresh 3, cancel", "fresher than 4, cancel", "table", "ringleader"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*LIVELY, "gate", "random"])
+def test_threads(name):
+    with live.threads(3) as workers:
+        for problem, optimizer in ((quadratic(), sgd(0.1)), (tree(), adam(0.01))):
+            run = live.train(problem, workers, optimizer, n_updates=30, **RULES[name])
+            check_real(run, problem, optimizer, name)
+
+
+@pytest.mark.slow
+def test_processes():
+    with live.processes(2) as workers:
+        for name in LIVELY:
+            run = live.train(quadratic(), workers, sgd(0.1), n_updates=20, **RULES[name])
+            check_real(run, quadratic(), sgd(0.1), name)
+        opened = dict(workers.opened)
+        run = live.train(tree, workers, adam(0.01), n_updates=20)
+        check_real(run, tree(), adam(0.01), "pure")
+        assert workers.opened == opened  # the same processes served all runs
+
+
+def test_progress_is_told_at_the_end():
+    seen = []
+    run = lived(progress=seen.append)
+    assert seen[-1] == (25, 25, run.trace.time[-1])
+
+
+BAD = {
+    "optimizer uncalled": ({"optimizer": optax.sgd}, TypeError, "optimizer must be an optax"),
+    "no problem": ({"problem": 3}, TypeError, "problem must be a Problem, or a function.*got 3"),
+    "a maker of none": ({"problem": lambda: 3}, TypeError, "a function that makes one, got 3"),
+    "too few shards": (
+        {"clock": clocks.exponential(np.ones(5))},
+        ValueError,
+        "workers has 5 workers but problem has only 4 shards",
+    ),
+    "no updates": ({"n_updates": 0}, ValueError, "n_updates must be .* at least 1, got 0"),
+    "half updates": ({"n_updates": 1.5}, TypeError, "n_updates must be an integer"),
+    "no patience": ({"patience": 0.0}, ValueError, "patience must be positive, got 0"),
+    "patience in words": ({"patience": "long"}, TypeError, "patience must be a .*real number"),
+    "timeout 0": ({"timeout": 0.0}, ValueError, "timeout must be positive, got 0"),
+    "two timeouts": ({"timeout": [1.0, 2.0]}, ValueError, r"timeout must be .* got shape \(2,\)"),
+    "timeout NaN": ({"timeout": math.nan}, ValueError, "timeout must be positive, got nan"),
+    "read": ({"read": "end"}, ValueError, "read must be one of"),
+    "collect": ({"collect": traces.buffered}, TypeError, "collect must be a Collection"),
+    "gate": ({"gate": 3}, TypeError, "gate must be a Gate"),
+    "waits for too many": ({"collect": traces.wait_for(5)}, ValueError, "collect waits for 5"),
+    "records": ({"record_every": 0}, ValueError, "record_every must be .* at least 1"),
+    "progress": ({"progress": 3}, TypeError, "progress must be a function"),
+    "checkpoint": ({"checkpoint": "/no/where/run.npz"}, FileNotFoundError, "checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_in_a_sentence(name):
+    arguments, kind, words = BAD[name]
+    with pytest.raises(kind, match=words) as told:
+        lived(**arguments)
+    assert not str(told.value).endswith(".")
+
+
+def test_bad_workers_and_keys_are_told():
+    with pytest.raises(TypeError, match=r"workers must be an engine, such as .* got 4"):
+        live.train(quadratic(), 4, sgd(0.1), n_updates=3)
+    with pytest.raises(TypeError, match="key"):
+        live.train(quadratic(), live.virtual(clocks.constant([1.0])), sgd(0.1), n_updates=3, key=0)
+    with pytest.raises(ValueError, match="key must be given: clock is random"):
+        live.virtual(CLOCK)
+    with pytest.raises(ValueError, match="restarts must be an integer of at least 0"):
+        live.processes(2, restarts=-1)
+
+
+@pytest.mark.slow
+def test_a_problem_that_cannot_be_sent_says_what_to_give():
+    flax = problems.classification(
+        MLP((2,)), np.ones((8, 3)), np.arange(8) % 2, n_workers=2, key=jax.random.key(0)
+    )
+    unsendable = [
+        lambda: quadratic(),
+        problems.from_gradient(jnp.zeros(2), lambda x, *job: (jnp.sum(x), x)),
+        flax,
+    ]
+    with live.processes(2) as workers:
+        for problem in unsendable:
+            with pytest.raises(live.SetUpError, match="give a function of a module that makes it"):
+                live.train(problem, workers, sgd(0.1), n_updates=3)
+        run = live.train(tree, workers, sgd(0.1), n_updates=3)
+    assert run.trace.n_updates == 3
+
+
+class Elsewhere(Executor):
+    """A worker with other software."""
+
+    def __init__(self, software):
+        self.software, self.inner = software, ThreadPoolExecutor(1)
+
+    def submit(self, call, /, *arguments):
+        done = Future()
+        done.set_result(self.software if call is jobs.set_up else None)
+        return done
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self.inner.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@pytest.mark.parametrize(
+    ("software", "words"),
+    [
+        (("0.1.2", False), "worker 0 has jax 0.1.2 and float64 off, the server jax .* must agree"),
+        ((jax.__version__, True), "worker 0 has .* float64 on, the server jax .* and off"),
+    ],
+)
+def test_workers_with_other_software_are_refused(software, words):
+    workers = live.executors(2, lambda worker: Elsewhere(software))
+    with workers, pytest.raises(live.SetUpError, match=words):
+        live.train(quadratic(), workers, sgd(0.1), n_updates=3)
+
+
+def test_an_engine_that_cannot_open_is_told():
+    def broken(worker):
+        raise OSError("no such cluster")
+
+    words = "worker 0 could not be set up: OSError: no such cluster"
+    with live.executors(2, broken) as workers, pytest.raises(live.SetUpError, match=words):
+        live.train(quadratic(), workers, sgd(0.1), n_updates=3)
+
+
+def test_nan_is_recorded():
+    run = lived(problem=troubled({(0, 2): "nan"}))
+    assert not run.records.finite[-1]
+    with pytest.raises(FloatingPointError):
+        run.raise_if_failed()
