@@ -47,7 +47,7 @@ def sweep(
         problem: What is optimised.
         traces: One trace for all seeds, or one a seed (with equally many updates).
         optimizer: Makes an optimizer from a step size (a traced scalar), such as `optax.sgd`.
-        step_sizes: float[G], positive and finite.
+        step_sizes: float[G], at least 0 and finite.
         keys: Typed keys [S], one a seed.
         record_every: As in `replay`.
         width: As in `replay`.
@@ -65,8 +65,8 @@ def sweep(
     Raises:
         TypeError: `optimizer` is an optimizer instead of what makes one, or another argument is of
             the wrong kind.
-        ValueError: `step_sizes` is empty, not one-dimensional, or holds what is not positive and
-            finite; there is no key; the number of traces is neither one nor that of the keys;
+        ValueError: `step_sizes` is empty, not one-dimensional, or holds what is negative or
+            not finite; there is no key; the number of traces is neither one nor that of the keys;
             `sizes` returns some that do not hold the traces; or as in `replay`.
         MemoryError: `memory_limit` would be exceeded.
 
@@ -130,7 +130,7 @@ def _joined(rows: list[Records], measured: Measured) -> Records:
 
 
 def _checked_steps(step_sizes: Any) -> jax.Array:
-    steps = np.asarray(within("step_sizes", step_sizes, above=0.0))
+    steps = np.asarray(within("step_sizes", step_sizes, least=0.0))
     if steps.ndim != 1 or not steps.size:
         raise ValueError(f"step_sizes must be a non-empty list of numbers, got shape {steps.shape}")
     return jnp.asarray(steps, jnp.result_type(float))

@@ -101,7 +101,7 @@ def test_same_key_same_bits_and_other_key_other_bits():
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([0.1, np.nan], "step_sizes must be positive and finite"),
+        ([0.1, np.nan], "step_sizes must be at least 0 and finite"),
         ([], "non-empty"),
         ([[0.1]], "non-empty"),
     ],
