@@ -124,6 +124,7 @@ class EngineCrew:
 
     def _set_up(self, worker: int) -> None:
         own = jobs.Assignment(self.run, self.source, worker, self.key, jobs.software())
+        self.engine.executor(worker)  # what keeps it from being opened is the run's error
         self._call(worker, -1, jobs.set_up, own)
 
     def _call(self, worker: int, serial: int, *call: Any) -> None:
@@ -203,6 +204,7 @@ class EngineCrew:
 
     def close(self) -> None:
         """Ends the run at the workers; they stay. Waits for nobody."""
+        self.shared = -1, None
         for worker in range(self.n_workers):
             jobs.forget(self.run, worker)  # of a thread, which may be ended before its turn
         for worker, executor in self.engine.opened.items():

@@ -7,7 +7,7 @@ in two compiled pieces, `add` and `step`, that a rerun calls in the same order, 
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +38,7 @@ class Model:
     def __init__(
         self, problem: Problem, optimizer: optax.GradientTransformation, key: jax.Array
     ) -> None:
-        self.optimizer, self.key, self.version = optimizer, key, 0
+        self.optimizer, self.key, self.version, self.problem = optimizer, key, 0, problem
         self.params = jax.tree.map(jnp.asarray, problem.params)
         self.structure = jax.tree.structure(self.params)
         self.opt_state = jax.jit(partial(first_state, optimizer))(self.params, None)
@@ -47,8 +47,11 @@ class Model:
         self.held: dict[int, Held] = {}  # by number of arrival
         self.losses: list[np.ndarray] = []  # of all arrivals
         self.recorded: dict[int, Any] = {}
-        # of a job's loss and gradient
-        self.forms = jax.eval_shape(gradient_of, problem, self.params, 0, 0, key)
+
+    @cached_property
+    def forms(self) -> Any:
+        """Shapes and dtypes of a job's loss and gradient; asked for where there is a checkpoint."""
+        return jax.eval_shape(gradient_of, self.problem, self.params, 0, 0, self.key)
 
     def prime(self) -> None:
         """Compiles what a step calls, so that none of it falls into the run."""

@@ -356,7 +356,7 @@ def train(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or the checkpoint damaged or of another run.
         WorkerError: The gradient of a job failed.
         SetUpError: A worker could not be set up, or has other software.
         StalledError: No update can come any more; holds the trace so far.

@@ -17,9 +17,8 @@ from asyncjax.live import log
 from asyncjax.live.log import ARRIVED
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from tests.live.shared import adam, quadratic, sgd, tree
-from tests.live.test_training import CLOCK, RULES, assert_equal, unjudged
+from tests.live.test_training import CLOCK, RULES, assert_equal
 
-__all__ = ["unjudged"]  # a fixture
 LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
 
 

@@ -1,0 +1,25 @@
+"""What tests of live runs share."""
+
+import pytest
+
+from asyncjax.live import training
+from asyncjax.results.run import Run, Source
+from tests.live.shared import RELEASED
+
+
+@pytest.fixture
+def unjudged(monkeypatch):
+    """Runs that are not judged: what is compiled for that depends on the trace."""
+
+    def plain(problem, model, planned, losses):
+        return Run(model.params, model.opt_state, None, Source((planned.trace,), ()), None)
+
+    monkeypatch.setattr(training, "judged", plain)
+
+
+@pytest.fixture
+def released():
+    """Lets the threads that hang go, when the test is over."""
+    RELEASED.clear()
+    yield
+    RELEASED.set()
