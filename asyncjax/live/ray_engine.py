@@ -1,0 +1,425 @@
+"""Ray: a worker an actor, on this machine or on a cluster, each behind an executor of its own.
+
+Nothing of Ray is imported before `ray` is called. A Ray that the engine starts itself is this
+machine's alone: it listens on loopback, asks for a token that only this process and its workers
+know, keeps its files in a folder that goes with it, and ends with the engine.
+"""
+
+import contextlib
+import importlib
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from concurrent.futures import wait as wait_for
+from functools import partial
+from ipaddress import ip_address
+from typing import Any
+
+from asyncjax.checks import flag, shown, whole
+from asyncjax.live.engines import RESTARTS, Engine, _settle, is_installed
+
+_STORE = 200_000_000  # bytes of the object store of a Ray of our own
+_INLINE = 100_000  # bytes up to which Ray sends an argument within the call
+_PROBE = 5.0  # seconds to wait for an address
+# What would retry, share or outlive a worker, or run its calls in another order.
+_OURS = (
+    *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
+    *("max_pending_calls", "allow_out_of_order_execution", "lifetime", "name", "get_if_exists"),
+)
+
+
+class Seat:
+    """What the actor of a worker is."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        _settle(environment)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Calls a function."""
+        return function(*arguments, **named)
+
+
+class ActorExecutor(Executor):
+    """An actor that runs what it is given, one after another."""
+
+    def __init__(self, actor: Any, lost: tuple[type[BaseException], ...]) -> None:
+        self.actor, self.lost, self.is_open = actor, lost, True
+        self.running: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Calls a function at the actor; references to stored objects are resolved there."""
+        if not self.is_open:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        answer: Future[Any] = Future()
+        try:
+            theirs = self.actor.call.remote(fn, *args, **kwargs).future()
+        except TypeError as error:  # it cannot be pickled: Ray says why, on many lines
+            answer.set_exception(TypeError(str(error).partition("\n")[0].rstrip(":")))
+            return answer
+        self.running.add(answer)
+        theirs.add_done_callback(partial(self._hand_on, answer))
+        return answer
+
+    def _hand_on(self, answer: "Future[Any]", theirs: "Future[Any]") -> None:
+        """What Ray answers; an error of the function as it was raised, with its traceback."""
+        self.running.discard(answer)
+        error = theirs.exception()
+        if error is None:
+            answer.set_result(theirs.result())
+        elif not isinstance(error, _ray().exceptions.RayTaskError):
+            answer.set_exception(error)
+        else:
+            own: Any = getattr(error, "cause", None)
+            if isinstance(own, self.lost):  # the function met a lost actor: this one is well
+                own = RuntimeError(str(own))
+            own.__cause__ = error
+            answer.set_exception(own)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the actor, at once unless it is waited for."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if wait and not cancel_futures:
+            wait_for(set(self.running))
+        if _ray().is_initialized():
+            _ray().kill(self.actor, no_restart=True)
+
+
+class _Cluster:
+    """The Ray that an engine works with, from the first worker that is opened until it is left."""
+
+    def __init__(
+        self, n_workers: int, address: str | None, options: dict[str, Any], store: int, logs: bool
+    ) -> None:
+        self.n_workers, self.address, self.options = n_workers, address, options
+        self.store, self.logs = store, logs
+        self.left = contextlib.ExitStack()  # what is done when the engine is left
+        self.is_open = False
+
+    def open(self, worker: int) -> Executor:
+        """A new actor."""
+        del worker
+        ray = _ray()
+        if not self.is_open:
+            self._start()
+        environment = (self.options.get("runtime_env") or {}).get("env_vars", {})
+        actor = ray.remote(**self.options)(Seat).remote(dict(environment))
+        return ActorExecutor(actor, lost_errors())
+
+    def put(self, model: Any) -> Any:
+        """A model that workers read: small ones travel with each call, others are stored once."""
+        if sum(leaf.nbytes for leaf in model) < _INLINE:
+            return model
+        return _ray().put(model)
+
+    def close(self) -> None:
+        """Leaves the cluster, or ends it."""
+        self.is_open = False
+        self.left.close()
+
+    def _start(self) -> None:
+        ray = _ray()
+        if ray.is_initialized():
+            if self.address is not None:
+                raise RuntimeError(
+                    "address must be None where this process has a Ray already, which is then used,"
+                    f" got {self.address!r}"
+                )
+            self.is_open = True
+            return
+        with contextlib.ExitStack() as undone:  # what is undone should it fail
+            if self.address is None:
+                self._start_own(undone)
+            else:
+                self._join(self.address, undone)
+            self.left = undone.pop_all()
+        self.is_open = True
+
+    def _start_own(self, undone: contextlib.ExitStack) -> None:
+        ray = _ray()
+        undone.enter_context(_signals_as_before())
+        undone.enter_context(_own_environment())
+        folder = tempfile.mkdtemp(prefix="ajx-", dir=_short_folder())
+        undone.callback(shutil.rmtree, folder, ignore_errors=True)
+        undone.callback(ray.shutdown, wait_for_processes=True)
+        more = {name: self.n_workers * each for name, each in self._named().items()}
+        with _loopback(), _ctrl_c_waits(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"os\.fork")  # it becomes another program at once
+            ray.init(
+                address="local",
+                num_cpus=max(1, math.ceil(self.n_workers * self.options["num_cpus"])),
+                resources=more or None,
+                object_store_memory=self.store,
+                include_dashboard=False,
+                log_to_driver=self.logs,
+                logging_level="WARNING",
+                _temp_dir=folder,
+            )
+        own = ray.util.get_node_ip_address()
+        if not ip_address(own).is_loopback:
+            raise RuntimeError(
+                f"Ray {ray.__version__} cannot be kept to this machine, it listens on {own}: start"
+                " a cluster and give its address"
+            )
+        self._check_room(ray.cluster_resources())
+
+    def _join(self, address: str, undone: contextlib.ExitStack) -> None:
+        ray = _ray()
+        undone.enter_context(_signals_as_before())
+        undone.callback(ray.shutdown)
+        try:
+            with _loopback() if _listens_on_loopback(address) else contextlib.nullcontext():
+                ray.init(address=address, log_to_driver=self.logs, logging_level="WARNING")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConnectionError(
+                f"address must be that of a running Ray cluster, got {address!r}: {error} (where it"
+                " asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)"
+            ) from error
+
+    def _named(self) -> Mapping[str, float]:
+        return self.options.get("resources") or {}
+
+    def _check_room(self, there: Mapping[str, float]) -> None:
+        """Refuses what this machine does not have."""
+        named = {"num_gpus": "GPU", "memory": "memory"}
+        for option, resource in named.items():
+            each = self.options.get(option) or 0
+            if self.n_workers * each > there.get(resource, 0):
+                raise ValueError(
+                    f"{option} of {each:g} for each of {self.n_workers} workers is more than this"
+                    f" machine has, {there.get(resource, 0):g}"
+                )
+
+
+def ray(
+    n_workers: int,
+    *,
+    address: str | None = None,
+    restarts: int = RESTARTS,
+    object_store_memory: int = _STORE,
+    log_to_driver: bool = False,
+    **options: Any,
+) -> Engine:
+    """Workers that are actors of Ray, on this machine or on a cluster: `pip install asyncjax[ray]`.
+
+    Ray is started, or the cluster joined, with the first worker, and left with the engine. Without
+    an address it is a Ray of this machine, on loopback only and with a token of its own (unless
+    `RAY_AUTH_MODE` is set), and nothing of it is left: no process, no file. Where this process has
+    a Ray already, that one is used, and stays. Ray pickles what it sends, by value where it cannot
+    be imported: workers and server trust each other.
+
+    Args:
+        n_workers: How many.
+        address: `"host:port"` of a running cluster, or `"auto"` for that of this node (as in a
+            job that was submitted there); its nodes need this package. None: a Ray of our own.
+        restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
+        object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
+            gradients above 100 kB; what does not fit goes to disk. Gradients that wait at the
+            server stay there. Ray's own processes take about half a gigabyte besides.
+        log_to_driver: Whether what workers print is shown here.
+        options: Of each actor, as in `ray.remote`: `num_cpus` (1 unless said), `num_gpus`,
+            `resources`, `memory`, `runtime_env`, `scheduling_strategy`, ... Not those by which an
+            actor would be retried, shared or outlive the run.
+
+    Returns:
+        The engine. On a CPU each worker computes in one thread, unless `runtime_env` sets
+        `XLA_FLAGS`.
+
+    Raises:
+        ImportError: Ray is not installed.
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range, or an option is none of an actor's. With the first
+            worker: this machine has less than the options ask for; on a cluster, workers that
+            find no place are waited for (`patience` of `train`).
+        ConnectionError: With the first worker: there is no cluster at the address.
+
+    Example:
+        >>> from asyncjax import live
+        >>> live.ray(2, num_cpus=1).name
+        'ray'
+    """
+    n_workers, restarts = whole("n_workers", n_workers), whole("restarts", restarts, least=0)
+    store = whole("object_store_memory", object_store_memory, least=75 * 2**20)
+    logs = flag("log_to_driver", log_to_driver)
+    if address is not None:
+        _check_address(address)
+    for name in _OURS:
+        if name in options:
+            raise ValueError(
+                f"options must not name {name}, which live.ray decides: a worker is one actor that"
+                " is never retried and ends with the run"
+            )
+    if options.get("num_cpus") is None:
+        options["num_cpus"] = 1
+    try:
+        _ray().remote(**options)(Seat)
+    except (TypeError, ValueError) as error:
+        words = " ".join(str(error).split()).rstrip(".")
+        raise type(error)(f"options must be those of an actor of Ray: {words}") from error
+    cluster = _Cluster(
+        n_workers, address, {**options, "max_restarts": 0, "max_task_retries": 0}, store, logs
+    )
+    return Engine(
+        "ray", n_workers, cluster.open, lost_errors(), cluster.put, restarts, cluster.close
+    )
+
+
+def _ray() -> Any:
+    """The module, imported when it is asked for."""
+    if "ray" not in sys.modules and not is_installed("ray"):
+        raise ImportError("live.ray needs Ray: pip install 'asyncjax[ray]'")
+    return importlib.import_module("ray")
+
+
+def lost_errors() -> tuple[type[BaseException], ...]:
+    """The errors of Ray by which a worker, or the machine it was on, is gone."""
+    errors = _ray().exceptions
+    return (
+        errors.RayActorError,  # it died, or cannot be reached
+        errors.WorkerCrashedError,
+        errors.NodeDiedError,
+        errors.LocalRayletDiedError,
+        errors.OutOfMemoryError,  # it was killed for it
+        errors.ObjectLostError,  # its answer went down with its machine
+    )
+
+
+def _check_address(address: Any) -> None:
+    words = "must be None, 'auto' or 'host:port' of a Ray cluster"
+    if not isinstance(address, str):
+        raise TypeError(f"address {words}, got {shown(address)}")
+    if address.startswith("ray://"):
+        raise ValueError(
+            f"address {words}, got {address!r}: run the script on the cluster (ray job submit),"
+            " where it is 'auto'"
+        )
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError(f"address {words}, got {address!r}")
+
+
+def _listens_on_loopback(address: str) -> bool:
+    """Whether a cluster can be reached, and on loopback alone; asked before Ray asks.
+
+    Ray would wait for two minutes, and then end the process. And it takes loopback for this
+    machine's outward address, where a cluster may not listen.
+
+    Raises:
+        ConnectionError: Nobody answers.
+    """
+    found = address
+    if address == "auto":
+        services: Any = importlib.import_module("ray._private.services")
+        found = services.get_ray_address_from_environment(address, None)
+    host, _, port = found.rpartition(":")
+    host = host.strip("[]")
+    is_own = host in ("localhost", "127.0.0.1", "::1")
+    error = _refusal(_ray().util.get_node_ip_address() if is_own else host, port)
+    if error is None:
+        return False
+    if is_own and _refusal(host, port) is None:
+        return True
+    raise ConnectionError(f"nobody answered at {found} within {_PROBE:g} seconds: {error}")
+
+
+def _refusal(host: str, port: str) -> OSError | None:
+    """Why nobody can be reached there."""
+    try:
+        socket.create_connection((host, int(port)), _PROBE).close()
+    except OSError as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def _loopback() -> Iterator[None]:
+    """Ray takes 127.0.0.1 for this machine's address, and then listens nowhere else.
+
+    Ray reads its variable `RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER` when it is imported, which may have
+    been long ago; this is what it sets.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """What a Ray of our own is told, and what Ray itself sets, until it is left.
+
+    It has a token that is kept in no file. And it frees what nobody needs 50 times a second, not
+    once: else large models fill the store in between, and each waits two seconds for a place.
+    """
+    before = dict(os.environ)
+    os.environ.setdefault("RAY_free_objects_period_milliseconds", "20")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    _read_token_again()
+    try:
+        yield
+    finally:
+        for name in {*os.environ, *before}:
+            if name.startswith("RAY_") or name == "PYTHONBREAKPOINT":
+                os.environ.pop(name, None)
+                if name in before:
+                    os.environ[name] = before[name]
+        _read_token_again()
+
+
+def _read_token_again() -> None:
+    core: Any = importlib.import_module("ray._raylet")
+    core.Config.initialize("")
+    core.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextlib.contextmanager
+def _signals_as_before() -> Iterator[None]:
+    """Puts back the handler of SIGTERM, which Ray replaces."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C while Ray starts is heard when it has, since half of it could not be ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def hear(number: int, _: Any) -> None:
+        if heard:  # a second time: at once
+            raise KeyboardInterrupt
+        heard.append(number)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _short_folder() -> str | None:
+    """Where Ray's folder goes: the names of its sockets may be no longer than 107 bytes."""
+    own = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return own if len(os.fsencode(own)) <= 30 or not os.path.isdir("/tmp") else "/tmp"
