@@ -7,16 +7,25 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 
 from asyncjax.live.crews import SetUpError, virtual
 from asyncjax.live.engines import Engine, devices, executors, processes, threads
+from asyncjax.live.measured import Timing, service_of, timing, to_csv
+from asyncjax.live.ray_engine import ray
+from asyncjax.live.rerun import rerun
 from asyncjax.live.training import WorkerError, train
 
 __all__ = [
     "Engine",
     "SetUpError",
+    "Timing",
     "WorkerError",
     "devices",
     "executors",
     "processes",
+    "ray",
+    "rerun",
+    "service_of",
     "threads",
+    "timing",
+    "to_csv",
     "train",
     "virtual",
 ]
