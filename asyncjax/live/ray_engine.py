@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import signal
-import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,7 +29,12 @@ from asyncjax.live.engines import RESTARTS, Engine, _settle, is_installed
 
 _STORE = 200_000_000  # bytes of the object store of a Ray of our own
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
-_PROBE = 5.0  # seconds to wait for an address
+_PROBE = 10.0  # seconds to wait for an address
+_ASK = """import sys
+from ray._raylet import GcsClient
+for node in GcsClient(address=sys.argv[1]).get_all_node_info().values():
+    print(node.node_manager_address)
+"""
 # What would retry, share or outlive a worker, or run its calls in another order.
 _OURS = (
     *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
@@ -182,8 +187,7 @@ class _Cluster:
                 ray.init(address=address, log_to_driver=self.logs, logging_level="WARNING")
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
-                f"address must be that of a running Ray cluster, got {address!r}: {error} (where it"
-                " asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)"
+                f"address must be that of a running Ray cluster, got {address!r}: {error}"
             ) from error
 
     def _named(self) -> Mapping[str, float]:
@@ -309,10 +313,10 @@ def _check_address(address: Any) -> None:
 
 
 def _listens_on_loopback(address: str) -> bool:
-    """Whether a cluster can be reached, and on loopback alone; asked before Ray asks.
+    """Whether a cluster that can be reached is on loopback; asked by another process.
 
-    Ray would wait for two minutes, and then end the process. And it takes loopback for this
-    machine's outward address, where a cluster may not listen.
+    In this one Ray would wait for two minutes and then end it. And it takes loopback for this
+    machine's outward address, where such a cluster does not listen.
 
     Raises:
         ConnectionError: Nobody answers.
@@ -321,24 +325,15 @@ def _listens_on_loopback(address: str) -> bool:
     if address == "auto":
         services: Any = importlib.import_module("ray._private.services")
         found = services.get_ray_address_from_environment(address, None)
-    host, _, port = found.rpartition(":")
-    host = host.strip("[]")
-    is_own = host in ("localhost", "127.0.0.1", "::1")
-    error = _refusal(_ray().util.get_node_ip_address() if is_own else host, port)
-    if error is None:
-        return False
-    if is_own and _refusal(host, port) is None:
-        return True
-    raise ConnectionError(f"nobody answered at {found} within {_PROBE:g} seconds: {error}")
-
-
-def _refusal(host: str, port: str) -> OSError | None:
-    """Why nobody can be reached there."""
     try:
-        socket.create_connection((host, int(port)), _PROBE).close()
-    except OSError as error:
-        return error
-    return None
+        said = subprocess.run(
+            [sys.executable, "-c", _ASK, found], capture_output=True, text=True, timeout=_PROBE
+        )
+    except subprocess.TimeoutExpired:
+        raise ConnectionError(f"no answer from {found} within {_PROBE:g} seconds") from None
+    if said.returncode != 0:
+        raise ConnectionError(f"no answer from {found}: {said.stderr.strip().splitlines()[-1]}")
+    return any(ip_address(own).is_loopback for own in said.stdout.split())
 
 
 @contextlib.contextmanager
