@@ -216,7 +216,7 @@ from asyncjax import live, traces
 from asyncjax.live import log
 from tests.live.shared import quadratic, sgd
 log.SECONDS, log._SHARE = -1.0, 0
-path, where, calls, rule = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+path, where, rule, calls, n_updates = *sys.argv[1:4], *map(int, sys.argv[4:])
 real = getattr(os, where)
 def killing(*arguments):
     global calls
@@ -231,7 +231,8 @@ rules = {"pure": {}, "cancel": {"collect": traces.fresh(1, cancel=True)},
 if __name__ == "__main__":
     setattr(os, where, killing)
     with live.processes(2) as workers:
-        run = live.train(quadratic, workers, sgd(0.1), n_updates=60, checkpoint=path, **rules[rule])
+        run = live.train(quadratic, workers, sgd(0.1), n_updates=n_updates, checkpoint=path,
+                         **rules[rule])
     traces.save(path + ".trace.npz", run.trace)
     np.savez(path + ".params.npz", run.params)
 """
@@ -262,9 +263,9 @@ def test_a_killed_server_is_resumed_by_another_process(rule, tmp_path):
     root = Path(__file__).parents[2]
     for life in range(LIVES):
         where = ("fsync", "replace")[draw.integers(2)]
-        calls = 10**6 if life == LIVES - 1 else int(draw.integers(1, 60 // LIVES))
+        calls = 10**6 if life == LIVES - 1 else int(draw.integers(1, 16))
         done = subprocess.run(
-            [sys.executable, str(script), str(path), where, str(calls), rule],
+            [sys.executable, str(script), str(path), where, rule, str(calls), str(20 * LIVES)],
             env={**os.environ, "PYTHONPATH": str(root)},
             timeout=300,
             capture_output=True,
