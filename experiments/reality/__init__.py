@@ -1,0 +1,1 @@
+"""Does the simulator predict real runs?"""

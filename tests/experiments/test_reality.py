@@ -1,0 +1,109 @@
+"""Simulated and real runs compared, in a short form: it runs, ends clean, and its parts fit."""
+
+import multiprocessing
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks, storage, traces
+from experiments.reality import job, report, runs, tasks
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
+
+FIGURES = runs.Figures(10, 2.0, 1.0, 3.0, 0.5)
+EVEN = tasks.Workers("even", (0.01, 0.01))
+
+
+@pytest.mark.slow
+def test_two_rules_on_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "CASES", (EVEN,))
+    monkeypatch.setattr(job, "CASES", (EVEN,))
+    settings = runs.Settings(
+        output=tmp_path,
+        engine="threads",
+        cases=("even",),
+        rules=("pure", "synchronous"),
+        repeats=2,
+        seconds=0.3,
+        heard=50,
+    )
+    part = job.run(settings)
+    saved = storage.load_json(tmp_path / "reality.json")
+    (case,) = saved["cases"]
+    assert [row["rule"] for row in case["rules"]] == ["pure", "synchronous"]
+    assert case["heard"] >= 50
+    for row in case["rules"]:
+        assert list(row["simulated"]) == list(runs.CLOCKS)
+        for made in (row["real"], *row["simulated"].values()):
+            assert len(made) == 2
+            assert all(one["updates"] == row["updates"] and one["time"] > 0 for one in made)
+    sync = case["rules"][1]
+    assert all(one["delay"] == 0 for one in sync["real"])
+    path, _ = part.figures[0]
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert len(part.tables) == 4
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_foreseen(tmp_path):
+    before = {process.pid for process in multiprocessing.active_children()}
+    workers = tasks.Workers("one killed", (0.01, 0.01), dies=(1, 0.3))
+    settings = runs.Settings(
+        tmp_path, rules=("pure", "synchronous"), repeats=1, seconds=0.6, heard=50
+    )
+    case = runs.run_case(settings, workers)
+    pure, synchronous = case.rules
+    assert pure.real[0].updates == pure.n_updates
+    for found in (synchronous.real, synchronous.simulated[report.BEST]):
+        assert found[0].updates < synchronous.n_updates
+        assert found[0].to_target == float("inf")
+    assert "stalls after" in report.totals(settings, [case]).rows[1][3]
+    assert {process.pid for process in multiprocessing.active_children()} <= before
+
+
+def test_workers_sleep_as_they_are_told_and_the_server_does_not():
+    workers = tasks.Workers("uneven", (0.001, 0.05), sigma=0.0)
+    plain, slow = tasks.make(workers, None), tasks.make(workers, 1)
+    place = (np.int32(1), np.int32(0), jax.random.key(0))
+    gradient = jax.jit(lambda problem: problem.gradient(problem.params, *place))
+    for mine, its in zip(*(jax.tree.leaves(gradient(one)) for one in (plain, slow)), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-6)
+    assert isinstance(slow.gradient_of, tasks.Sleeping)
+    assert slow.gradient_of.seconds == 0.05
+    assert partial(tasks.make, workers)(1) is slow
+
+
+def test_errors_are_of_medians_and_leave_out_what_is_not_there():
+    rule = runs.RULES[0]
+    late = replace(FIGURES, time=3.0, to_target=float("inf"))
+    simulated = {name: (replace(FIGURES, time=2.2),) * 3 for name in runs.CLOCKS}
+    compared = runs.Compared(EVEN, rule, 10, (FIGURES, FIGURES, late), simulated)
+    assert report.error(compared, report.BEST, lambda run: run.time) == pytest.approx(0.1)
+    assert report.percent(0.1) == "+10.0 %"
+    never = replace(compared, real=(late, late, late))
+    assert np.isnan(report.error(never, report.BEST, lambda run: run.to_target))
+    assert report.percent(float("nan")) == "-"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rules": ("pure", "fast")}, "rules must be among pure, .* got 'fast'"),
+        ({"cases": ()}, "cases must be among even, .* got 'nothing'"),
+        ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"engine": "threads"}, "cases must be without 'one killed' on threads"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        job.run(replace(runs.Settings(), **change))
+
+
+def test_updates_that_fit_into_the_time():
+    count = runs._updates_in(clocks.constant([0.1, 0.1]), runs.RULES[0], 1.05)
+    assert count == 20
+    trace = traces.asynchronous(clocks.constant([0.1, 0.1]), n_updates=count)
+    assert trace.time[-1] <= 1.05
