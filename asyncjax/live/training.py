@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import instance, real, whole, within
+from asyncjax.checks import instance, real, whole
 from asyncjax.live import jobs
 from asyncjax.live.crews import (
     Crew,
@@ -41,7 +41,7 @@ from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import check_optimizer, check_run, key_of
 from asyncjax.simulation.plans.plan import plan, recorded_versions
 from asyncjax.traces import Progress, StalledError
-from asyncjax.traces.asynchronous import check_rules, first_jobs
+from asyncjax.traces.asynchronous import check_rules, first_jobs, timeouts_of
 from asyncjax.traces.averages import immediately
 from asyncjax.traces.collection import Collection, Entries, Verdict
 from asyncjax.traces.dispatch import Dispatch, Gate, to_deliverer
@@ -381,10 +381,10 @@ def train(
         record_every = whole("record_every", record_every)
     own = _servers(problem, n)
     check_run(own, progress=progress, checkpoint=checkpoint)
-    patience = real("patience", patience, above=0.0, finite=False)
+    patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
-        patience = math.inf
-    settings = Settings(n_updates, record_every, _timeouts(timeout, n), patience)
+        patience, least = math.inf, workers.clock.least(1.0)
+    settings = Settings(n_updates, record_every, timeouts_of(timeout, least), patience)
     check_key(key, None)
     with on_host(key) as host_key:
         dispatch_key = jax.random.split(host_key)[1]
@@ -432,13 +432,3 @@ def _crew(
     if isinstance(workers, VirtualEngine):
         return VirtualCrew(workers.clock, workers.key, problem, key)
     return EngineCrew(workers, problem, key, patience)
-
-
-def _timeouts(timeout: ArrayLike | None, n_workers: int) -> list[float]:
-    longest = math.inf if timeout is None else within("timeout", timeout, above=0.0, finite=False)
-    if np.shape(longest) not in ((), (n_workers,)):
-        raise ValueError(
-            f"timeout must be one number or one a worker, {n_workers}, got shape"
-            f" {np.shape(longest)}"
-        )
-    return np.broadcast_to(np.asarray(longest, np.float64), (n_workers,)).tolist()

@@ -144,7 +144,7 @@ def asynchronous(
     check_rules(clock.n_workers, dispatch, collect, read, concurrency, gate)
     load = real("load", load, above=0.0)
     least = clock.least(load)
-    longest = _longest(timeout, least)
+    longest = timeouts_of(timeout, least)
     if service is not None:
         check_service(service)
     pace = pace_of(progress, n_updates)
@@ -218,7 +218,7 @@ def check_rules(
         )
 
 
-def _longest(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
+def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
     """How long each worker's jobs may take, inf for ever; some job at `least` must keep to it."""
     n_workers = len(least)
     longest = np.inf if timeout is None else within("timeout", timeout, above=0.0, finite=False)
