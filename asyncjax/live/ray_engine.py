@@ -168,7 +168,7 @@ class _Cluster:
                 include_dashboard=False,
                 log_to_driver=self.logs,
                 logging_level="WARNING",
-                _temp_dir=folder,
+                _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody into it, not into ours
             )
         own = ray.util.get_node_ip_address()
         if not ip_address(own).is_loopback:
