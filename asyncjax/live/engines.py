@@ -189,13 +189,13 @@ def processes(
     def open_process(worker: int) -> Executor:
         own = {} if environment is None else dict(environment(worker))
         return ProcessPoolExecutor(
-            1, mp_context=get_context("spawn"), initializer=_settle, initargs=(own,)
+            1, mp_context=get_context("spawn"), initializer=settle, initargs=(own,)
         )
 
     return Engine("processes", n_workers, open_process, (BrokenProcessPool,), restarts=restarts)
 
 
-def _settle(environment: dict[str, str]) -> None:
+def settle(environment: dict[str, str]) -> None:
     """Begins a worker's process: Ctrl-C is for the server, and it ends with that."""
     with contextlib.suppress(ValueError):  # it is not in the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -25,7 +25,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from asyncjax.checks import flag, shown, whole
-from asyncjax.live.engines import RESTARTS, Engine, _settle, is_installed
+from asyncjax.live.engines import RESTARTS, Engine, is_installed, settle
 
 _STORE = 200_000_000  # bytes of the object store of a Ray of our own
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
@@ -46,7 +46,7 @@ class Seat:
     """What the actor of a worker is."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        _settle(environment)
+        settle(environment)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Calls a function."""

@@ -317,7 +317,7 @@ def train(
         problem: What is optimised, or a function that makes it: without an argument, or of the
             worker's number (None at the server), so that each worker may load its own data. What is
             sent to another process must be importable there.
-        workers: An engine: `processes`, `threads`, `devices`, `executors`, or `virtual`.
+        workers: An engine: `processes`, `threads`, `devices`, `ray`, `executors`, or `virtual`.
         optimizer: Any optax optimizer; handed what `simulation.replay` hands it.
         n_updates: Server updates; the run ends with the arrival that makes the last one.
         dispatch: As in `traces.asynchronous`.
