@@ -22,7 +22,39 @@ from asyncjax import live, problems, simulation, traces
 from asyncjax.live import ray_engine
 from tests.live import shared
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")
+
+def needs_ray(test):
+    """A test that wants Ray, on a machine where Ray starts by itself."""
+    marked = pytest.mark.usefixtures("ray_starts")(test)
+    return pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")(marked)
+
+
+@pytest.fixture(scope="session")
+def ray_starts():
+    """Skips where Ray does not start without any of our code, on loopback."""
+    if find_spec("ray") is None:
+        return
+    program = "import ray; ray.init(num_cpus=1, object_store_memory=80 * 2**20)"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={
+                **os.environ,
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_USAGE_STATS_ENABLED": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("Ray by itself does not start on this machine within two minutes")
+    if done.returncode:
+        pytest.skip(f"Ray by itself does not start on this machine: {done.stderr[-300:]}")
+
+
 KEY = jax.random.key(3)
 SGD = shared.sgd(0.05)
 STORE = 80 * 2**20  # bytes
