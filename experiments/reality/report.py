@@ -43,15 +43,21 @@ def medians(runs: Iterable[Figures], what: Callable[[Figures], float]) -> float:
     return float(np.median(values))
 
 
-def error(compared: Compared, clock: str, what: Callable[[Figures], float]) -> float:
-    """Simulated over real median, less 1; NaN where one is not there, or both are infinite."""
-    real, made = medians(compared.real, what), medians(compared.simulated[clock], what)
-    return made / real - 1.0 if np.isfinite([real, made]).all() and real else float("nan")
+def errors(compared: Compared, clock: str, what: Callable[[Figures], float]) -> np.ndarray:
+    """Simulated over real, less 1, of each repeat; without those where one is not there."""
+    real, made = (
+        np.array([what(run) for run in runs]) for runs in (compared.real, compared.simulated[clock])
+    )
+    there = np.isfinite(real) & np.isfinite(made) & (real > 0)
+    return made[there] / real[there] - 1.0
 
 
-def percent(value: float) -> str:
-    """An error in words."""
-    return "-" if np.isnan(value) else f"{100 * value:+.1f} %"
+def percent(values: np.ndarray) -> str:
+    """Errors in words: median (smallest to largest)."""
+    if not len(values):
+        return "-"
+    ends = f"({100 * values.min():+.1f} to {100 * values.max():+.1f})"
+    return f"{100 * np.median(values):+.1f} {ends}"
 
 
 def _stalls(compared: Compared) -> tuple[bool, bool]:
@@ -69,21 +75,21 @@ def summary(cases: Sequence[Case]) -> results.Table:
         pace = SHOWN[0][1]
         row: list[Any] = [case.workers.name]
         for clock in CLOCKS:
-            row.append(_worst([error(one, clock, pace) for one in goes]))
-        row += [_worst([error(one, BEST, what) for one in goes]) for _, what in SHOWN[1:]]
+            row.append(_worst([errors(one, clock, pace) for one in goes]))
+        row += [_worst([errors(one, BEST, what) for one in goes]) for _, what in SHOWN[1:]]
         rows.append(tuple(row))
     columns = ("workers", *(f"pace, {clock}" for clock in CLOCKS), *(name for name, _ in SHOWN[1:]))
     return results.Table(
         tuple(results.Column(name, right=bool(place)) for place, name in enumerate(columns)),
         tuple(rows),
-        "Error of the simulation, simulated over real median less 1: the median and the largest of"
-        f" the rules' sizes. The last three with the clock '{BEST}'.",
+        "Error of the simulation, simulated over real less 1, median over repeats: the median and"
+        f" the largest size over rules, in percent. The last three with the clock '{BEST}'.",
     )
 
 
-def _worst(errors: Sequence[float]) -> str:
-    sizes = np.abs([one for one in errors if not np.isnan(one)])
-    return f"{100 * np.median(sizes):.1f}, {100 * sizes.max():.1f} %" if len(sizes) else "-"
+def _worst(found: Sequence[np.ndarray]) -> str:
+    sizes = np.abs([np.median(values) for values in found if len(values)])
+    return f"{100 * np.median(sizes):.1f}, {100 * sizes.max():.1f}" if len(sizes) else "-"
 
 
 def totals(settings: Settings, cases: Sequence[Case]) -> results.Table:
@@ -98,16 +104,16 @@ def totals(settings: Settings, cases: Sequence[Case]) -> results.Table:
                 text = f"stalls after {after[0]:g} updates; simulated: after {after[1]:g}"
                 rows.append((case.workers.name, one.rule.name, one.n_updates, text, "-", "-", "-"))
                 continue
-            errors = [percent(error(one, clock, lambda run: run.time)) for clock in CLOCKS]
-            rows.append((case.workers.name, one.rule.name, one.n_updates, real, *errors))
+            own = [percent(errors(one, clock, lambda run: run.time)) for clock in CLOCKS]
+            rows.append((case.workers.name, one.rule.name, one.n_updates, real, *own))
     columns = ("workers", "rule", "updates", "real time [s]", *CLOCKS)
     return results.Table(
         tuple(results.Column(name, right=place > 1) for place, name in enumerate(columns)),
         tuple(rows),
         f"Time of so many updates on {settings.engine}: real, median (quartiles) of"
-        f" {settings.repeats} runs, and the error of the simulated median with three clocks: the"
-        " law that was asked for, the times measured in one run of the pure rule, and these with"
-        " the server's own time.",
+        f" {settings.repeats} runs, and the error of the simulation in percent, median (smallest to"
+        " largest) of the repeats, with three clocks: the law that was asked for, the times"
+        " measured in one run of the pure rule just before, and these with the server's own time.",
     )
 
 
@@ -137,32 +143,33 @@ def rest(case: Case) -> results.Table:
 
 
 def measurements(cases: Sequence[Case]) -> results.Table:
-    """What the run under the pure rule told, and how it had changed at the end."""
+    """What the runs under the pure rule told."""
     rows = []
     for case in cases:
-        means = [np.asarray(own.clock.mean) for own in (case.before, case.after)]
-        asked = np.array(case.workers.seconds)
-        more = 1e3 * (means[0] - asked)
+        asked, own = np.array(case.workers.seconds), case.measured
+        means = np.array([np.asarray(one.clock.mean) for one in own])
+        more, pace = 1e3 * np.mean(means - asked, axis=1), means.mean(axis=1)
         rows.append(
             (
                 case.workers.name,
-                case.before.heard,
+                min(one.heard for one in own),
                 f"{more.min():.1f} to {more.max():.1f}",
-                1e3 * case.before.link,
-                1e3 * case.before.service.step,
-                percent(float(np.mean(means[1] / means[0])) - 1),
+                1e3 * float(np.median([one.link for one in own])),
+                1e3 * float(np.median([one.service.step for one in own])),
+                f"{100 * (pace.max() / pace.min() - 1):.0f}",
             )
         )
     columns = (
         *("workers", "heard at least", "longer than the sleep [ms]", "link [ms]"),
-        *("server [ms a gradient]", "jobs at the end"),
+        *("server [ms a gradient]", "slowest over fastest repeat, less 1 [%]"),
     )
     return results.Table(
         tuple(results.Column(name, right=bool(place)) for place, name in enumerate(columns)),
         tuple(rows),
-        "The run under the pure rule that each case's clock is from: arrivals of the worker heard"
-        " least; mean job less mean sleep, over workers; median of what is not computing; the"
-        " server's own time; and how much longer jobs were in a second such run at the end.",
+        "The runs under the pure rule that clocks are from, one a repeat: arrivals of the worker"
+        " heard least; mean job less mean sleep, over repeats; medians of what is not computing in"
+        " a job, and of the server's own time; and how much mean jobs differed between repeats,"
+        " which is the machine's doing.",
     )
 
 
@@ -196,8 +203,8 @@ def figure(settings: Settings, cases: Sequence[Case]) -> Drawing:
         grid[1].legend(fontsize=7)
     caption = (
         f"Simulated against real on {settings.engine}: medians, bars the smallest and the largest"
-        f" of {settings.repeats} runs. The clock and the server's time are from one run of the pure"
-        " rule."
+        f" of {settings.repeats} runs. The clock and the server's time of a repeat are from one run"
+        " of the pure rule."
     )
     return "", page, caption
 
@@ -236,10 +243,15 @@ def numbers(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
             {
                 "workers": case.workers.name,
                 "seconds": list(case.workers.seconds),
-                "heard": case.before.heard,
-                "mean_job": np.asarray(case.before.clock.mean).tolist(),
-                "mean_job_at_the_end": np.asarray(case.after.clock.mean).tolist(),
-                "service": case.before.service._asdict(),
+                "measured": [
+                    {
+                        "heard": one.heard,
+                        "mean_job": np.asarray(one.clock.mean).tolist(),
+                        "service": one.service._asdict(),
+                        "link": one.link,
+                    }
+                    for one in case.measured
+                ],
                 "rules": [_row(one) for one in case.rules],
             }
             for case in cases

@@ -84,13 +84,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Compared:
-    """One rule with one kind of workers; R repeats."""
+    """One rule with one kind of workers; R repeats, simulated on the clock of their own repeat."""
 
     workers: Workers
     rule: Rule
     n_updates: int
     real: tuple[Figures, ...]
-    simulated: dict[str, tuple[Figures, ...]]  # by the clock that was used
+    simulated: dict[str, tuple[Figures, ...]]  # by the kind of clock
 
 
 @dataclass(frozen=True)
@@ -98,55 +98,51 @@ class Case:
     """One kind of workers."""
 
     workers: Workers
-    before: Measured
-    after: Measured
+    measured: tuple[Measured, ...]  # a repeat each
     rules: tuple[Compared, ...]
 
 
 def run_case(settings: Settings, workers: Workers) -> Case:
-    """Measures the clock, runs every rule so many times, in turn, and measures once more."""
+    """In every repeat: measures the clock under the pure rule, then runs every rule, in turn."""
     rules = [rule for rule in RULES if rule.name in settings.rules]
-    source, task = partial(make, workers), make(workers, None)
     alive = Workers(workers.name, workers.seconds, workers.sigma, workers.large)
     asked = clocks.lognormal(mean=workers.seconds, sigma=workers.sigma)
-    counts = {rule.name: _updates_in(asked, rule, settings.seconds) for rule in rules}
+    share = 1 / 3 if workers.large else 1.0  # these take longer
+    counts = {rule.name: _updates_in(asked, rule, share * settings.seconds) for rule in rules}
     real: dict[str, list[Figures]] = {rule.name: [] for rule in rules}
+    measured: list[Measured] = []
     with _engine(settings, workers.n_workers) as engine:
-        before = measure(settings, engine, alive, settings.heard)
         for repeat in range(settings.repeats):
+            heard = max(2, int(share * settings.heard))
+            measured.append(measure(settings, engine, alive, heard, repeat))
             for rule in rules:
-                count = counts[rule.name]
-                real[rule.name].append(_real(settings, engine, source, rule, count, repeat))
-        after = measure(settings, engine, alive, max(2, settings.heard // 2))
+                one = _real(settings, engine, workers, rule, counts[rule.name], repeat)
+                real[rule.name].append(one)
     compared = []
     for rule in rules:
-        own = {
-            "as asked for": (asked, None),
-            "measured": (before.clock, None),
-            "measured, server too": (before.clock, before.service),
-        }
-        simulated = {
-            name: tuple(
-                _simulated(settings, workers, task, pair, rule, counts[rule.name], repeat)
-                for repeat in range(settings.repeats)
-            )
-            for name, pair in own.items()
-        }
+        simulated: dict[str, list[Figures]] = {name: [] for name in CLOCKS}
+        for repeat, own in enumerate(measured):
+            pairs = ((asked, None), (own.clock, None), (own.clock, own.service))
+            for name, pair in zip(CLOCKS, pairs, strict=True):
+                one = _simulated(settings, workers, pair, rule, counts[rule.name], repeat)
+                simulated[name].append(one)
+        made = {name: tuple(own) for name, own in simulated.items()}
         found = tuple(real[rule.name])
-        compared.append(Compared(workers, rule, counts[rule.name], found, simulated))
-    return Case(workers, before, after, tuple(compared))
+        compared.append(Compared(workers, rule, counts[rule.name], found, made))
+    return Case(workers, tuple(measured), tuple(compared))
 
 
-def measure(settings: Settings, engine: Any, workers: Workers, heard: int) -> Measured:
+def measure(settings: Settings, engine: Any, workers: Workers, heard: int, repeat: int) -> Measured:
     """A run under the pure rule, until the slowest worker has been heard often enough."""
     rate = sum(max(workers.seconds) / np.array(workers.seconds))
+    n_updates = int(1.15 * heard * rate) + workers.n_workers
     run = live.train(
         partial(make, workers),
         engine,
         optax.sgd(RULES[0].step_size),
-        n_updates=int(1.15 * heard * rate) + workers.n_workers,
-        key=jax.random.key(1_000 + settings.seed),
-        record_every=1_000,
+        n_updates=n_updates,
+        key=jax.random.key(1_000 + 100 * settings.seed + repeat),
+        record_every=n_updates,
     )
     trace, own = run.trace, live.timing(run)
     assert trace.start is not None  # a live run has starts
@@ -178,32 +174,31 @@ def _updates_in(clock: clocks.Clock, rule: Rule, seconds: float) -> int:
 
 
 def _real(
-    settings: Settings,
-    engine: Any,
-    source: Any,
-    rule: Rule,
-    n_updates: int,
-    repeat: int,
+    settings: Settings, engine: Any, workers: Workers, rule: Rule, n_updates: int, repeat: int
 ) -> Figures:
     """A real run."""
-    collect, key = rule.collect(engine.n_workers), _key(settings, repeat)
-    optimizer = optax.sgd(rule.step_size)
     began = time.perf_counter()
     try:
         run = live.train(
-            source, engine, optimizer, n_updates=n_updates, collect=collect, key=key, patience=60.0
+            partial(make, workers),
+            engine,
+            optax.sgd(rule.step_size),
+            n_updates=n_updates,
+            collect=rule.collect(workers.n_workers),
+            key=_key(settings, repeat),
+            record_every=n_updates if workers.large else 1,
+            patience=60.0,
         )
     except traces.StalledError as stalled:
         return _of_stalled(stalled)
     took = time.perf_counter() - began
     print(f"{rule.name:<18}{run.trace.time[-1]:6.2f} s of {took:.1f}", flush=True)
-    return _figures(settings, run)
+    return _figures(settings, workers, run)
 
 
 def _simulated(
     settings: Settings,
     workers: Workers,
-    task: Any,
     clock_and_service: tuple[clocks.Clock, traces.Service | None],
     rule: Rule,
     n_updates: int,
@@ -224,18 +219,19 @@ def _simulated(
         return _of_stalled(stalled)
     if workers.large:
         return _of_trace(trace, float("nan"))
-    return _figures(settings, live.rerun(task, trace, optax.sgd(rule.step_size), key=key))
+    task, optimizer = make(workers, None), optax.sgd(rule.step_size)
+    run = live.rerun(task, trace, optimizer, key=key, record_every=1)
+    return _figures(settings, workers, run)
 
 
 def _key(settings: Settings, repeat: int) -> jax.Array:
     return jax.random.key(100 * settings.seed + repeat)
 
 
-def _figures(settings: Settings, run: results.Run) -> Figures:
+def _figures(settings: Settings, workers: Workers, run: results.Run) -> Figures:
     """What a run that ended comes to."""
-    records = run.records
-    reached = results.time_to_target(records.time, records.loss, settings.target)
-    return _of_trace(run.trace, float(reached) if records.metrics else float("nan"))
+    reached = results.time_to_target(run.records.time, run.records.loss, settings.target)
+    return _of_trace(run.trace, float("nan") if workers.large else float(reached))
 
 
 def _of_stalled(stalled: traces.StalledError) -> Figures:
