@@ -21,6 +21,8 @@ from asyncjax.traces.collection import Collector
 from tests.live.shared import killed, lost_once, quadratic, sgd, troubled
 from tests.live.test_resume import ends
 
+pytestmark = pytest.mark.slow  # together they take long
+
 ROOT = Path(__file__).parents[2]
 WAIT, CANCEL = traces.wait_for(2), traces.fresh(1, cancel=True)
 RULES = {

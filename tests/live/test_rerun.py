@@ -10,6 +10,8 @@ import pytest
 from asyncjax import clocks, live, problems, simulation, steps, traces
 from asyncjax.clocks.registry import REGISTRY as CLOCKS
 
+pytestmark = pytest.mark.slow  # together they take long
+
 KEY = jax.random.key(5)
 CLOCK = clocks.lognormal(mean=[1.0, 1.5, 4.0], sigma=0.3)
 RULES = {

@@ -13,6 +13,8 @@ from asyncjax import orders
 from asyncjax.orders.order import check_order
 from asyncjax.orders.registry import REGISTRY
 
+pytestmark = pytest.mark.slow  # together they take long
+
 N, DIM = 7, 3  # of the registered examples
 NAMES = list(REGISTRY)
 BALANCING = [name for name in NAMES if REGISTRY[name]().needs_gradients]
