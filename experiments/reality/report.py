@@ -181,15 +181,12 @@ def figure(settings: Settings, cases: Sequence[Case]) -> Drawing:
         styles = plots.assign_styles([one.rule.name for one in cases[0].rules])
         markers = dict(zip((case.workers.name for case in cases), "osD^v", strict=False))
         for axes, (name, what) in zip(grid, SHOWN, strict=True):
-            for case in cases:
-                for one in case.rules:
-                    _point(
-                        axes, one, what, styles[one.rule.name].colour, markers[case.workers.name]
-                    )
-            if name != SHOWN[-1][0]:
-                axes.set_xscale("log")
-                axes.set_yscale("log")
-            axes.axline((1.0, 1.0), (2.0, 2.0), color="0.6", linewidth=0.9, zorder=0)
+            ends = [
+                _point(axes, one, what, styles[one.rule.name].colour, markers[case.workers.name])
+                for case in cases
+                for one in case.rules
+            ]
+            _square(axes, np.concatenate(ends), is_log=name.startswith("seconds"))
             add_grid(axes)
             axes.set_title(name)
             axes.set_xlabel("real")
@@ -209,13 +206,28 @@ def figure(settings: Settings, cases: Sequence[Case]) -> Drawing:
     return "", page, caption
 
 
-def _point(axes: Any, one: Compared, what: Any, color: Any, marker: str) -> None:
-    """One rule: median and range, both ways."""
-    if any(_stalls(one)):
+def _square(axes: Any, values: np.ndarray, *, is_log: bool) -> None:
+    """Equal axes with their diagonal."""
+    if not len(values):
         return
+    low, high = values.min(), values.max()
+    more = 1.15 if is_log else 0.05 * (high - low) + 1e-6
+    limits = (low / more, high * more) if is_log else (low - more, high + more)
+    if is_log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.plot(limits, limits, color="0.6", linewidth=0.9, zorder=0)
+    axes.set_xlim(limits)
+    axes.set_ylim(limits)
+
+
+def _point(axes: Any, one: Compared, what: Any, color: Any, marker: str) -> np.ndarray:
+    """One rule: median and range, both ways; returns their ends."""
+    if any(_stalls(one)):
+        return np.zeros(0)
     real, made = (np.array([what(run) for run in runs]) for runs in (one.real, _best(one)))
     if not (np.isfinite(real).all() and np.isfinite(made).all()):
-        return
+        return np.zeros(0)
     at = np.median(real), np.median(made)
     bars = [
         [[place - values.min()], [values.max() - place]]
@@ -224,6 +236,7 @@ def _point(axes: Any, one: Compared, what: Any, color: Any, marker: str) -> None
     axes.errorbar(
         *at, xerr=bars[0], yerr=bars[1], fmt=marker, color=color, markersize=5, linewidth=0.8
     )
+    return np.concatenate([real, made])
 
 
 def numbers(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
