@@ -84,8 +84,8 @@ def replay(
             half a minute, and removed at the end. If it is there, the run goes on from it, to the
             same bits, in another process too. It knows its run by what is compiled, constants
             included, and by all arrays that this is given: anything else is refused. (What a host
-            callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3 s
-            where they were compiled before, and no compilation. Needs concrete arguments.
+            callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3
+            s where they were compiled before, and no compilation. Needs concrete arguments.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
 
