@@ -11,6 +11,7 @@ import time
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
+from multiprocessing import resource_tracker
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +67,13 @@ def own_ray():
     import ray  # it sets a variable of its own
 
     del ray
+    resource_tracker.ensure_running()  # Python's own, which other tests may or may not have begun
     before = _environment(), signal.getsignal(signal.SIGTERM)
+    others = set(_family())
     with live.ray(2, object_store_memory=STORE) as workers:
         workers.executor(0)
         yield workers
-        own = _family()
+        own = set(_family()) - others
     assert (_environment(), signal.getsignal(signal.SIGTERM)) == before
     assert not _alive(own)
 
