@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from asyncjax.checks import instance
+from asyncjax.checks import flag, instance
 from asyncjax.clocks import Clock
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
@@ -232,13 +232,11 @@ def in_words(error: BaseException | None) -> str:
 class VirtualCrew:
     """Workers in virtual time: a heap over the finish times of a clock."""
 
-    places_stay = False
-
-    def __init__(self, clock: Clock, clock_key: jax.Array | None, source: Any, key: jax.Array):
-        self.n_workers = clock.n_workers
-        with on_host(clock_key) as host_key:
+    def __init__(self, engine: "VirtualEngine", source: Any, key: jax.Array):
+        self.n_workers, self.places_stay = engine.n_workers, not engine.interruptible
+        with on_host(engine.key) as host_key:
             duration_key = jax.random.split(host_key)[0]
-        self.finishes, _ = finishes(DurationBlocks(clock, duration_key), 64)
+        self.finishes, _ = finishes(DurationBlocks(engine.clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
         self.heap: list[tuple[float, int, int, jobs.Leaves, int]] = []
         self.finish = [0.0] * self.n_workers  # of each worker's last job
@@ -297,6 +295,7 @@ class VirtualEngine(NamedTuple):
 
     clock: Clock
     key: jax.Array | None
+    interruptible: bool
 
     @property
     def n_workers(self) -> int:
@@ -311,7 +310,9 @@ class VirtualEngine(NamedTuple):
         """Nothing is open."""
 
 
-def virtual(clock: Clock, key: jax.Array | None = None) -> VirtualEngine:
+def virtual(
+    clock: Clock, key: jax.Array | None = None, *, interruptible: bool = True
+) -> VirtualEngine:
     """Workers in virtual time: the live loop, gradients and all, on a clock of this library.
 
     For tests, and to see what a run does without waiting for it. Under the same key and rules the
@@ -320,6 +321,7 @@ def virtual(clock: Clock, key: jax.Array | None = None) -> VirtualEngine:
     Args:
         clock: How long each worker takes.
         key: Typed key, needed where the clock is random.
+        interruptible: As in `traces.asynchronous`. Real workers are not.
 
     Returns:
         The engine.
@@ -335,4 +337,4 @@ def virtual(clock: Clock, key: jax.Array | None = None) -> VirtualEngine:
     """
     instance("clock", clock, Clock, "a Clock, as its factories make it")
     check_key(key, "clock" if clock.is_random else None)
-    return VirtualEngine(clock, key)
+    return VirtualEngine(clock, key, flag("interruptible", interruptible))

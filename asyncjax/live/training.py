@@ -352,7 +352,7 @@ def train(
 
     Note:
         A job that is stopped (`cancel=True`, `timeout`) is not taken out of a worker's hands: he is
-        busy until he has answered. The simulator frees him at once.
+        busy until he has answered, as in `traces.asynchronous(..., interruptible=False)`.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -430,5 +430,5 @@ def _crew(
     patience: float,
 ) -> Crew:
     if isinstance(workers, VirtualEngine):
-        return VirtualCrew(workers.clock, workers.key, problem, key)
+        return VirtualCrew(workers, problem, key)
     return EngineCrew(workers, problem, key, patience)

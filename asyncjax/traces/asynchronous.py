@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import instance, real, shown, whole, within
+from asyncjax.checks import flag, instance, real, shown, whole, within
 from asyncjax.clocks import Clock
 from asyncjax.traces.averages import immediately
 from asyncjax.traces.collection import Collection
@@ -57,6 +57,7 @@ def asynchronous(
     load: float = 1.0,
     timeout: ArrayLike | None = None,
     service: Service | None = None,
+    interruptible: bool = True,
     key: jax.Array | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
@@ -86,6 +87,9 @@ def asynchronous(
         service: How long the server itself takes for a gradient and for a step. An arrival's `time`
             is when it reaches the server; it is handled when those before it are, and the jobs in
             answer to it start when that is done. None: no time at all, and no waiting.
+        interruptible: Whether a worker lets go of a job that is stopped (`cancel=True`) or given up
+            (`timeout`) and starts his next one at once. False: he goes on with it, in vain, and
+            starts the next one when it is done, as real workers do (see `live`).
         key: Typed key, needed where the clock or the dispatch rule is random.
         progress: Called on the host a few times a second with how far the run is, and at its end. A
             trace that is made in one piece tells by the share of the durations drawn, about. Does
@@ -147,6 +151,7 @@ def asynchronous(
     longest = timeouts_of(timeout, least)
     if service is not None:
         check_service(service)
+    interruptible = flag("interruptible", interruptible)
     pace = pace_of(progress, n_updates)
     is_random = {"clock": clock.is_random, "dispatch": dispatch.is_random}
     check_key(key, " and ".join(what for what, drawn in is_random.items() if drawn) or None)
@@ -167,7 +172,7 @@ def asynchronous(
             read_at_start=read == "start",
             pace=pace,
         )
-    if nobody_waits and collect.restarts is not None and concurrency is None:
+    if nobody_waits and interruptible and collect.restarts is not None and concurrency is None:
         return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
     answer, run = answering(dispatch, n, dispatch_key), collector(collect, n)
     initial = first_jobs(n, concurrency, answer)
@@ -175,7 +180,8 @@ def asynchronous(
     known = looking_up(blocks, longest), has_left
     patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
     rules = Rules(answer, collect, run, gate, read == "start")
-    return EventLoop(done, rules, patience, service).run(initial, n_updates, pace)
+    loop = EventLoop(done, rules, patience, service, interruptible=interruptible)
+    return loop.run(initial, n_updates, pace)
 
 
 def first_jobs(n_workers: int, concurrency: int | None, answer: Answer) -> list[int]:

@@ -14,7 +14,7 @@ from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.host import Finish
 from asyncjax.traces.patience import Moment, Patience
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.server import IDLE, Rules, Server, Service
+from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
 
 # Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
 # worker; how much more it waits for the next look, at most; and between two words on its progress.
@@ -43,7 +43,9 @@ class EventLoop:
 
     An entry of the heap counts only while its serial is the worker's: stopped jobs stay behind.
     Entries are (time, code, serial), where code is the worker whose job arrives, or n + the worker
-    whose job is given up; a job that never returns and is never given up has none.
+    whose job is given up; a job that never returns and is never given up has none. Where workers
+    cannot be interrupted a job that was stopped or given up still has its entry: when it is done
+    its worker is free.
     """
 
     def __init__(
@@ -52,10 +54,14 @@ class EventLoop:
         rules: Rules,
         patience: Patience,
         service: Service | None = None,
+        *,
+        interruptible: bool = True,
     ) -> None:
         n = len(finishes)
         self.n_workers, self.finishes = n, finishes
-        self.server = Server(n, rules)
+        self.server = Server(n, rules, places_stay=not interruptible)
+        # when each worker is done with his job, where he goes on with it after it is given up
+        self.done = None if interruptible else [inf] * n
         self.timeout, self.patience, self.service = patience.timeout, patience, service
         self.heap: list[tuple[float, int, int]] = []
         self.given_up = 0
@@ -74,10 +80,17 @@ class EventLoop:
                 pause = self._look(count, waited_from, pace)
             now, worker, serial = heappop(heap)
             if worker >= n_workers:
-                if serials[worker - n_workers] == serial:
+                worker -= n_workers
+                if serials[worker] == serial:
                     self.given_up += 1
                     at = max(now, free)
-                    schedule(server.lose(worker - n_workers, at), at)
+                    schedule(server.lose(worker, at), at)
+                if serials[worker] == TAKEN and self.done is not None and self.done[worker] < inf:
+                    heappush(heap, (self.done[worker], worker, TAKEN))
+                continue
+            if serials[worker] == TAKEN:
+                at = max(now, free)
+                schedule(server.free(worker, at), at)
                 continue
             if serial != serials[worker]:
                 continue  # stopped by the server
@@ -99,6 +112,8 @@ class EventLoop:
         server = self.server
         for worker in started:
             finish, deadline = self.finishes[worker](now), now + self.timeout[worker]
+            if self.done is not None:
+                self.done[worker] = finish
             if finish <= deadline and finish != inf:
                 heappush(self.heap, (finish, worker, server.serial[worker]))
             elif deadline != inf:
@@ -132,6 +147,12 @@ class EventLoop:
                 else:
                     late[code - n] = server.job[code - n]
         running = {worker for worker, serial in enumerate(server.serial) if serial != IDLE}
+        for worker in [worker for worker in running if server.serial[worker] == TAKEN]:
+            if self.done is not None and self.done[worker] < inf:
+                if server.queues[worker]:
+                    coming.add(worker)
+                else:
+                    running.discard(worker)
         idle = {
             worker for worker in range(n) if worker not in running and not server.queues[worker]
         }

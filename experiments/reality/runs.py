@@ -213,7 +213,12 @@ def _simulated(
     collect, key = rule.collect(workers.n_workers), _key(settings, repeat)
     try:
         trace = traces.asynchronous(
-            clock, n_updates=n_updates, collect=collect, service=service, key=key
+            clock,
+            n_updates=n_updates,
+            collect=collect,
+            service=service,
+            interruptible=False,  # a real worker goes on with a job that is stopped
+            key=key,
         )
     except traces.StalledError as stalled:
         return _of_stalled(stalled)

@@ -25,12 +25,12 @@ RULES = {
 ONCE = [name for name, rule in RULES.items() if not getattr(rule.get("collect"), "reuse", None)]
 CLOCK = clocks.exponential([1.0, 1.5, 2.0, 4.0])
 SETTINGS = [
-    {"read": read, "gate": gate, "concurrency": concurrency, "timeout": timeout}
-    for read, gate, concurrency, timeout in product(
+    {"read": read, "gate": gate, "concurrency": concurrency, "timeout": timeout, **more}
+    for read, gate, concurrency, (timeout, more) in product(
         ("assignment", "start"),
         (None, traces.lead_at_most(2)),
         (None, 3, 7),
-        (None, 3.0),
+        ((None, {}), (3.0, {}), (None, {"interruptible": False}), (3.0, {"interruptible": False})),
     )
 ]
 
@@ -41,9 +41,10 @@ def simulated(seed=0, clock=CLOCK, n_updates=25, **rules):
 
 def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, optimizer=None, **rules):
     key = jax.random.key(seed)
+    workers = live.virtual(clock, key, interruptible=rules.pop("interruptible", True))
     return live.train(
         quadratic() if problem is None else problem,
-        live.virtual(clock, key),
+        workers,
         sgd(0.1) if optimizer is None else optimizer,
         n_updates=n_updates,
         key=key,

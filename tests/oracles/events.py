@@ -35,6 +35,7 @@ def simulate(
     finish=None,
     timeout=math.inf,
     service=(0.0, 0.0),
+    interruptible=True,
 ):
     """Arrivals of an asynchronous server.
 
@@ -46,12 +47,15 @@ def simulate(
     parameter. cancel: the staleness from which running jobs are stopped after a step. timeout, one
     or one a worker: jobs are given up so long after their start, and their worker is answered.
     service: how long the server takes for a gradient, and more for a step; it answers then.
+    interruptible: else a worker goes on with a job that was stopped or given up, and begins his
+    next one when it is done.
     """
     sequence = iter(() if sequence is None else sequence)
     patience = [timeout] * n if np.ndim(timeout) == 0 else list(timeout)
     now, version, free = 0.0, 0, 0.0  # free: when the server has answered all before
     queue = [[] for _ in range(n)]
     busy = [None] * n  # (finish, read version, job number, start)
+    taken = [None] * n  # by a job that was stopped or given up: until when
     started, delivered = [0] * n, [0] * n
     group, waiting, cancelled, ages = [], [], [], []
     columns = {
@@ -71,7 +75,12 @@ def simulate(
 
     def begin():
         for i in range(n):
-            if busy[i] is None and queue[i] and delivered[i] - min(delivered) <= lead:
+            if (
+                busy[i] is None
+                and taken[i] is None
+                and queue[i]
+                and delivered[i] - min(delivered) <= lead
+            ):
                 handed = queue[i].pop(0)
                 model = version if read == "start" else handed
                 done = finish(i, started[i], now) if finish else now + duration(i, started[i])
@@ -99,12 +108,19 @@ def simulate(
                 deadline = job[3] + patience[i]
                 is_late = job[0] > deadline
                 due.append((deadline if is_late else job[0], is_late, i))
+            if taken[i] is not None:
+                due.append((taken[i], False, i))
         if not due or math.isinf(min(due)[0]):
             break
         now, is_late, i = min(due)
-        _, model, number, since = busy[i]
+        if taken[i] is not None:
+            now, taken[i] = max(now, free), None
+            begin()
+            continue
+        done, model, number, since = busy[i]
         busy[i] = None
         if is_late:
+            taken[i] = None if interruptible else done
             now = max(now, free)
             cancelled.append((i, since, now))
             hand_out([i])
@@ -151,6 +167,7 @@ def simulate(
             for other in range(n):
                 if busy[other] is not None and version - busy[other][1] >= cancel:
                     cancelled.append((other, busy[other][3], now))
+                    taken[other] = None if interruptible else busy[other][0]
                     busy[other] = None
                     answered.append(other)
         hand_out(answered)

@@ -66,7 +66,7 @@ STALLS = {"n": 2, "collect": "wait_for", "b": 3, "pure": True, "concurrency": 3,
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@example(**STALLS, read="assignment", grid=1.0, seed=0)
+@example(**STALLS, read="assignment", grid=1.0, interruptible=True, seed=0)
 @given(
     n=st.sampled_from([1, 2, 5]),
     collect=st.sampled_from(sorted(COLLECTIONS)),
@@ -76,9 +76,12 @@ STALLS = {"n": 2, "collect": "wait_for", "b": 3, "pure": True, "concurrency": 3,
     concurrency=st.one_of(st.none(), st.integers(1, 8)),
     lead=st.sampled_from([np.inf, np.inf, 0, 2]),
     grid=st.sampled_from([1.0, 0.1, None]),
+    interruptible=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_equals_the_plain_loop(n, collect, b, pure, read, concurrency, lead, grid, seed):
+def test_equals_the_plain_loop(
+    n, collect, b, pure, read, concurrency, lead, grid, interruptible, seed
+):
     rng = np.random.default_rng(seed)
     times = rng.exponential(size=(n, 40)) + 0.01
     times = times if grid is None else grid * np.ceil(times / 0.5)  # ties
@@ -102,6 +105,7 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, concurrency, lead, gri
         read=read,
         concurrency=concurrency,
         lead=lead,
+        interruptible=interruptible,
         **extra,
     )
     agree(
@@ -113,6 +117,7 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, concurrency, lead, gri
         read=read,
         concurrency=concurrency,
         gate=traces.lead_at_most(lead),
+        interruptible=interruptible,
     )
 
 
@@ -163,7 +168,8 @@ def test_synchronous_equals_the_plain_loop(n, share, seed):
 
 @pytest.mark.parametrize("collect", COLLECTIONS)
 @pytest.mark.parametrize("timeout", [np.inf, 2.5])
-def test_a_server_that_takes_time_is_the_twins(collect, timeout):
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_a_server_that_takes_time_is_the_twins(collect, timeout, interruptible):
     draw = np.random.default_rng(len(collect))
     durations = draw.exponential(1.0, (4, 400)) + 0.01
     for dispatch, service in (("pure", (0.3, 0.2)), ("listed", (0.0, 0.7)), ("pure", (1.5, 0.0))):
@@ -178,6 +184,7 @@ def test_a_server_that_takes_time_is_the_twins(collect, timeout):
             collect=collect.split(",")[0],
             timeout=timeout,
             service=service,
+            interruptible=interruptible,
             **twins,
         )
         agree(
@@ -188,6 +195,7 @@ def test_a_server_that_takes_time_is_the_twins(collect, timeout):
             dispatch=traces.to_deliverer() if dispatch == "pure" else traces.given(sequence),
             timeout=timeout,
             service=traces.Service(*service),
+            interruptible=interruptible,
         )
 
 
