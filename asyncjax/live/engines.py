@@ -10,7 +10,7 @@ import importlib.util
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -166,8 +166,8 @@ def processes(
     Args:
         n_workers: How many.
         restarts: How often a process that was killed is started anew.
-        environment: `(worker) -> variables` of its process, such as `lambda worker:
-            {"CUDA_VISIBLE_DEVICES": str(worker)}`; None: those of this one.
+        environment: `(worker) -> variables` of its process beside those of this one, such as
+            `lambda worker: {"CUDA_VISIBLE_DEVICES": str(worker)}`, or `{"JAX_PLATFORMS": "cpu"}`.
 
     Returns:
         The engine.
@@ -188,11 +188,30 @@ def processes(
 
     def open_process(worker: int) -> Executor:
         own = {} if environment is None else dict(environment(worker))
-        return ProcessPoolExecutor(
+        executor = ProcessPoolExecutor(
             1, mp_context=get_context("spawn"), initializer=settle, initargs=(own,)
         )
+        if own:
+            with _variables(own):  # what a process imports first may read them
+                executor.submit(os.getpid)
+        return executor
 
     return Engine("processes", n_workers, open_process, (BrokenProcessPool,), restarts=restarts)
+
+
+@contextlib.contextmanager
+def _variables(own: Mapping[str, str]) -> Iterator[None]:
+    """Variables for a process that is started within, as this process has them meanwhile."""
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def settle(environment: dict[str, str]) -> None:

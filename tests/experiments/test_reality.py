@@ -108,3 +108,24 @@ def test_updates_that_fit_into_the_time():
     assert count == 20
     trace = traces.asynchronous(clocks.constant([0.1, 0.1]), n_updates=count)
     assert trace.time[-1] <= 1.05
+
+
+@pytest.mark.parametrize("rule", runs.RULES, ids=lambda rule: rule.name)
+def test_a_clock_of_one_pure_run_foretells_the_pace_of_every_rule(rule):
+    """In virtual time, where "real" runs are of a clock that the forecast never sees."""
+    workers = runs.CASES[1]
+    true = clocks.lognormal(mean=workers.seconds, sigma=workers.sigma)
+    pure = traces.asynchronous(true, n_updates=2500, key=jax.random.key(1))
+    assert np.bincount(pure.worker).min() >= 100
+    measured = clocks.of_trace(pure, law=clocks.resampled)
+    ends = [
+        traces.asynchronous(
+            clock,
+            n_updates=300,
+            collect=rule.collect(workers.n_workers),
+            interruptible=False,
+            key=jax.random.key(seed),
+        ).time[-1]
+        for seed, clock in enumerate((true, measured))
+    ]
+    np.testing.assert_allclose(ends[1], ends[0], rtol=0.05)

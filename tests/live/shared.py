@@ -98,3 +98,8 @@ def killed(worker):
     if worker is not None:
         os.kill(os.getpid(), signal.SIGKILL)
     return quadratic()
+
+
+def option(name):
+    """What an option of jax is in this process, and its variable."""
+    return getattr(jax.config, name), os.environ.get(name.upper())

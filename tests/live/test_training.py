@@ -1,6 +1,7 @@
 """The live loop: the simulator on a virtual clock, and with real workers what its replay is."""
 
 import math
+import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -17,7 +18,7 @@ from asyncjax.problems.networks.feed_forward import MLP
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.event_trace import Reuse
 from asyncjax.traces.registry import REGISTRY
-from tests.live.shared import CENTERS, adam, of_worker, quadratic, sgd, tree, troubled
+from tests.live.shared import CENTERS, adam, of_worker, option, quadratic, sgd, tree, troubled
 
 RULES = {
     name: dict(rule.keywords) for name, rule in REGISTRY.items() if rule.func is traces.asynchronous
@@ -244,6 +245,22 @@ def test_processes():
         run = live.train(tree, workers, adam(0.01), n_updates=20)
         check_real(run, tree(), adam(0.01), "pure")
         assert workers.opened == opened  # the same processes served all runs
+
+
+def test_a_process_has_its_variables_before_jax_starts():
+    before = dict(os.environ)
+    with live.processes(2, environment=dtypes) as workers:
+        found = [workers.executor(worker).submit(option, DTYPES).result() for worker in (0, 1)]
+    assert found == [("standard", "standard"), ("strict", "strict")]
+    assert dict(os.environ) == before
+
+
+DTYPES = "jax_numpy_dtype_promotion"
+
+
+def dtypes(worker):
+    """An option of jax that differs from worker to worker."""
+    return {DTYPES.upper(): ("standard", "strict")[worker]}
 
 
 def test_progress_is_told_at_the_end():
