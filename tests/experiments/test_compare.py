@@ -8,6 +8,7 @@ import pytest
 from asyncjax import storage
 from experiments.common.methods import METHODS
 from experiments.compare.job import Settings, compare
+from experiments.compare.report import heard
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -69,6 +70,20 @@ def test_the_report_stands_alone(outcome):
     Reader().feed(text)
     assert len([s for s in sources if s.startswith("data:image/png")]) >= 6
     assert all(s.startswith(("data:", "#")) for s in sources)
+
+
+def test_the_report_shows_who_is_heard(outcome):
+    settings, outcomes = outcome
+    table = heard(settings, outcomes)
+    shares = np.array([row[1:] for row in table.rows])
+    assert shares.shape == (3, settings.n_workers)
+    half, shuffled, adaptive = shares
+    assert half[:4].sum() > 60 > half[4:].sum()  # the slow half is hardly heard
+    np.testing.assert_allclose(shuffled, 100 / 8, atol=5)
+    used = [summary.used_by_worker / summary.used for summary in outcomes[2].summaries]
+    np.testing.assert_allclose(adaptive, 100 * np.median(used, axis=0))
+    text = (settings.output / "report.html").read_text()
+    assert "Who is heard" in text
 
 
 def test_a_grid_on_which_all_diverge_is_reported(tmp_path):
