@@ -26,7 +26,7 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, example orders, stragglers, cluster, story, matrix
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
@@ -34,6 +34,7 @@ experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps
 	$(BIN)/python -m experiments.cluster
 	$(BIN)/python -m experiments.story
 	$(BIN)/python -m experiments.matrix
+	$(BIN)/python -m experiments.reality
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py
