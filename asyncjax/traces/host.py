@@ -9,6 +9,7 @@ drawn in blocks.
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -33,9 +34,12 @@ from asyncjax.clocks.trial import (
 Finish = Callable[[float], float]
 
 _BLOCK = 64  # jobs of one lane
+_SMALL_BLOCK = 8  # where workers are so many that most do a few jobs
+_MANY_WORKERS = 65_536
 _MOST_UPDATES = 2**31 - 1
 _LEAST_WORK = float(np.finfo(np.float64).tiny)
 _FEW, _MANY = 16, 256  # lanes of one call: two compiled shapes a clock
+_SMALL_LANES = 8_192  # of small blocks: one more
 
 
 @contextlib.contextmanager
@@ -73,32 +77,38 @@ def count_of_updates(n_updates: Any) -> int:
     return count if count <= _MOST_UPDATES else whole("n_updates", count, 1, _MOST_UPDATES)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames=("count",))
 def _lanes(
-    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float
+    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float, count: int
 ) -> jax.Array:
-    """Durations of jobs first..first+63 of each lane's worker, float64[lanes, 64]."""
-    return jax.vmap(lambda i, j: clock.job_times(key, i, j, _BLOCK, load).total)(worker, first)
+    """Durations of `count` jobs from `first` on of each lane's worker, float64[lanes, count]."""
+    return jax.vmap(lambda i, j: clock.job_times(key, i, j, count, load).total)(worker, first)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames=("count",))
 def _part_lanes(
-    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float
+    clock: Clock, key: jax.Array, worker: jax.Array, first: jax.Array, load: float, count: int
 ) -> Times:
     """The parts of the same durations."""
-    return jax.vmap(lambda i, j: clock.job_times(key, i, j, _BLOCK, load))(worker, first)
+    return jax.vmap(lambda i, j: clock.job_times(key, i, j, count, load))(worker, first)
 
 
 class DurationBlocks:
-    """Durations of any jobs of any workers, drawn in blocks of 64 consecutive jobs.
+    """Durations of any jobs of any workers, drawn in blocks of consecutive jobs.
 
     The duration of job j of worker i depends on (key, i, j) alone, so the blocking never shows.
+
+    Attributes:
+        size: Jobs of a block: 64, or 8 of very many workers, most of whom do a few jobs. Laws from
+            outside this library are always asked for 64, in case they round by the block.
     """
 
     def __init__(self, clock: Clock, key: jax.Array | None, load: float = 1.0) -> None:
         self.clock, self.key, self._load = unshared(clock), key, load
         self._links = clock.download is not None or clock.upload is not None
         self._own = has_own_laws(clock)
+        many = clock.n_workers >= _MANY_WORKERS and not self._own
+        self.size = _SMALL_BLOCK if many else _BLOCK
         if self._own:
             with on_host(key) as host_key:
                 try_laws(self.clock, host_key)
@@ -108,7 +118,7 @@ class DurationBlocks:
     ) -> np.ndarray:
         """Blocks number `block[l]` of workers `worker[l]`; `told` hears of the share drawn.
 
-        `worker` int[l]; `block` int[l]; returns float64[l, 64], time units; inf for a job that
+        `worker` int[l]; `block` int[l]; returns float64[l, size], time units; inf for a job that
         never returns, if the clock may lose jobs.
         """
         durations = self._drawn(_lanes, worker, block, told)
@@ -116,7 +126,7 @@ class DurationBlocks:
         return durations
 
     def draw_parts(self, worker: np.ndarray, block: np.ndarray) -> np.ndarray:
-        """As `draw`, the parts apart: float64[l, 64, 3], download, compute and upload."""
+        """As `draw`, the parts apart: float64[l, size, 3], download, compute and upload."""
         parts = self._drawn(_part_lanes, worker, block)
         self._check(parts.sum(axis=-1), worker, block)
         return parts
@@ -129,17 +139,20 @@ class DurationBlocks:
         told: Callable[[float], None] | None = None,
     ) -> np.ndarray:
         width = _FEW if len(worker) <= 4 * _FEW else _MANY
+        if self.size == _SMALL_BLOCK:
+            width = _SMALL_LANES
         pieces = []
         with on_host(self.key) as key:
             for at in range(0, len(worker), width):
                 lane = np.minimum(np.arange(at, at + width), len(worker) - 1)
-                first = (block[lane] * _BLOCK).astype(np.int32)
-                drawn = draw(self.clock, key, worker[lane].astype(np.int32), first, self._load)
+                first = (block[lane] * self.size).astype(np.int32)
+                lanes = worker[lane].astype(np.int32), first
+                drawn = draw(self.clock, key, *lanes, self._load, count=self.size)
                 columns = np.stack([np.asarray(part) for part in jax.tree.leaves(drawn)], axis=-1)
                 pieces.append(columns[: len(worker) - at])
                 if told is not None:
                     told((at + width) / len(worker))
-        drawn = np.concatenate(pieces).astype(np.float64)
+        drawn = np.concatenate(pieces).astype(np.float64, copy=False)
         return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
 
     def _check(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
@@ -149,8 +162,8 @@ class DurationBlocks:
         if doubtful.any() or (self._own and self._links):  # a link hides what its worker lacks
             lanes = np.flatnonzero(doubtful.any(axis=1) | (self._own and self._links))
             with on_host(self.key) as key:
-                first = block[lanes] * _BLOCK
-                check_given(self.clock, key, np.asarray(worker)[lanes], first, _BLOCK)
+                first = block[lanes] * self.size
+                check_given(self.clock, key, np.asarray(worker)[lanes], first, self.size)
             self._check_sums(durations, worker, block)
 
     def _check_sums(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
@@ -161,7 +174,7 @@ class DurationBlocks:
             lane, job = bad[0]
             raise ValueError(
                 f"clock gives worker {worker[lane]} a duration of {durations[lane, job]} for its"
-                f" job {block[lane] * _BLOCK + job}; durations must be positive and finite"
+                f" job {block[lane] * self.size + job}; durations must be positive and finite"
             )
 
 
@@ -176,9 +189,9 @@ def looking_up(
         return None
 
     def look_up(worker: int, job: int, count: int) -> int | None:
-        numbers = np.arange(job // _BLOCK, (job + count - 1) // _BLOCK + 1)
+        numbers = np.arange(job // blocks.size, (job + count - 1) // blocks.size + 1)
         durations = blocks.draw(np.full(len(numbers), worker), numbers).ravel()
-        back = np.flatnonzero(durations[job % _BLOCK :][:count] <= timeout[worker])
+        back = np.flatnonzero(durations[job % blocks.size :][:count] <= timeout[worker])
         return job + int(back[0]) if len(back) else None
 
     return look_up

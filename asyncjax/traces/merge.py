@@ -6,8 +6,13 @@ sums of its durations, so
     arrivals     = all finish times, sorted by (time, worker),
     read version = the version right after the same worker's previous arrival (0 for its first job),
 
-both vectorised: millions of arrivals a second.
+both vectorised: millions of arrivals a second. Nothing here is kept a worker but a few numbers, so
+that a million workers are as welcome as ten.
 """
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +22,19 @@ from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
 
-_BLOCK = 64
+_SPARE = 1.02  # more than expected is drawn
+
+
+class Merged(NamedTuple):
+    """The first E arrivals of pure dispatch, in order; no versions yet."""
+
+    time: np.ndarray  # float64[E]
+    worker: np.ndarray  # int32[E]
+    job: np.ndarray  # int32[E]
+    start: np.ndarray  # float64[E]
+    source: np.ndarray  # int32[E], the arrival that its job was handed out at, -1 for time 0
+    by_worker: np.ndarray  # int32[E], arrivals by worker, then by job
+    counts: np.ndarray  # int64[active], arrivals of each worker
 
 
 def merged(
@@ -33,101 +50,160 @@ def merged(
     """The trace of pure asynchronous dispatch where every `collect.period`-th arrival steps."""
     period = collect.period or 1
     n_workers, n_arrivals = clock.n_workers, n_updates * period
-    active = min(n_workers, concurrency)
-    mean = np.asarray(clock.mean, np.float64)[:active]
-    finish = _finish_times(mean, blocks, n_arrivals, pace)
-    jobs_drawn = [len(times) for times in finish]
-    time, worker = np.concatenate(finish), np.repeat(np.arange(active), jobs_drawn)
-    job = np.concatenate([np.arange(count) for count in jobs_drawn])
-    start = np.concatenate([np.concatenate([[0.0], times[:-1]]) for times in finish])
-    order = np.lexsort((worker, time))[:n_arrivals]
-    time, worker, job, start = time[order], worker[order], job[order], start[order]
-
-    place = np.arange(n_arrivals)
-    after = (place + 1) // period  # version right after each arrival
-    held = -((np.arange(active) - concurrency) // n_workers)  # open jobs of each worker
-    lag = np.ones_like(held) if read_at_start else held
-    by_worker = np.argsort(worker, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(worker, minlength=active))])
-    read_version = np.zeros(n_arrivals, np.int32)
-    for i in range(active):
-        own = by_worker[first[i] : first[i + 1]]
-        read_version[own[lag[i] :]] = after[own[: -lag[i]]]
-    worker, version = worker.astype(np.int32), (place // period).astype(np.int32)
-    used, steps = np.ones(n_arrivals, bool), after * period == place + 1
-    arrivals = Arrivals(worker, version - read_version, time, used, steps, n_workers)
+    held = open_jobs_of_each(n_workers, concurrency)
+    streams = Renewals(blocks, len(held))
+    found = streams.first(n_arrivals, np.ones_like(held) if read_at_start else held, pace)
+    place = np.arange(n_arrivals, dtype=np.int32)
+    after = (place + 1) // np.int32(period)  # version right after each arrival
+    read_version = np.where(found.source < 0, 0, after[found.source])
+    version, used, steps = place // np.int32(period), np.ones(n_arrivals, bool), after * period
+    steps = steps == place + 1
+    arrivals = Arrivals(found.worker, version - read_version, found.time, used, steps, n_workers)
     if pace is not None:
-        pace.end(time[-1])
+        pace.end(found.time[-1])
     return EventTrace(
-        time=time,
-        worker=worker,
-        job=job.astype(np.int32),
+        time=found.time,
+        worker=found.worker,
+        job=found.job,
         read_version=read_version,
         version=version,
-        start=start,
+        start=found.start,
         n_workers=n_workers,
-        open_jobs=_open_jobs(by_worker, first, held, after, time, read_at_start),
+        open_jobs=open_jobs(found, held, after, read_at_start),
         cancelled=CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0)),
         **settled(collect, arrivals),
     )
 
 
-def _finish_times(
-    mean: np.ndarray, blocks: DurationBlocks, n_arrivals: int, pace: Pace | None
-) -> list[np.ndarray]:
-    """Finish times per worker, enough of each that the first `n_arrivals` of all are among them."""
-    mean = np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
-    reach = n_arrivals / np.sum(1.0 / mean)
-    durations: list[list[np.ndarray]] = [[] for _ in mean]
-    finish = [np.zeros(0) for _ in mean]
-    while True:
-        last = np.array([times[-1] if len(times) else 0.0 for times in finish])
-        short = np.flatnonzero(last <= reach)
-        drawn = np.array([len(durations[i]) for i in short], int)
-        wanted = np.maximum(
-            1, np.ceil(1.02 * (reach - last[short]) / mean[short] / _BLOCK).astype(int)
+def open_jobs_of_each(n_workers: int, concurrency: int) -> np.ndarray:
+    """How many open jobs every worker has throughout who has any, int64[active].
+
+    Example:
+        >>> open_jobs_of_each(3, 5).tolist(), open_jobs_of_each(3, 2).tolist()
+        ([2, 2, 1], [1, 1])
+    """
+    active = min(n_workers, concurrency)
+    return -((np.arange(active) - concurrency) // n_workers)
+
+
+class Renewals:
+    """Finish times of workers who begin their next job when they have done one.
+
+    What is drawn is kept: more arrivals are found without drawing any time twice.
+    """
+
+    def __init__(self, blocks: DurationBlocks, active: int) -> None:
+        mean = np.asarray(blocks.clock.mean, np.float64)[:active]
+        self.mean = np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
+        self.rate = float(np.sum(1.0 / self.mean))
+        self.blocks, self.reach = blocks, 0.0
+        self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
+        # worker int[m], first job int[m] and finish times float64[m, jobs] of what was drawn
+        self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def first(self, n_arrivals: int, lag: np.ndarray, pace: Pace | None = None) -> Merged:
+        """The first `n_arrivals`, the job of each handed out `lag` own arrivals before it is back.
+
+        `lag` int64[active].
+        """
+        self._reach(n_arrivals, pace)
+        finish, counts = self._finish_times()
+        opens = np.cumsum(counts) - counts
+        worker = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        order = np.lexsort((worker, finish))[:n_arrivals]
+        place = np.full(len(finish), n_arrivals, np.int32)  # of each finish time among arrivals
+        place[order] = np.arange(n_arrivals, dtype=np.int32)
+        job = (np.arange(len(finish)) - np.repeat(opens, counts)).astype(np.int32)
+        start = np.empty_like(finish)
+        start[1:] = finish[:-1]
+        start[opens[counts > 0]] = 0.0
+        most = int(lag.max())
+        if most == 1:
+            source = np.empty_like(place)
+            source[1:] = place[:-1]
+        else:
+            source = place[np.maximum(np.arange(len(place)) - np.repeat(lag, counts), 0)]
+        source[job < (most if lag.min() == most else np.repeat(lag, counts))] = -1
+        known = place < n_arrivals
+        return Merged(
+            time=finish[order],
+            worker=worker[order],
+            job=job[order],
+            start=start[order],
+            source=source[order],
+            by_worker=place[known],
+            counts=np.bincount(worker[known], minlength=len(counts)),
         )
-        lanes = np.repeat(short, wanted)
-        numbers = np.concatenate(
-            [at + np.arange(count) for at, count in zip(drawn, wanted, strict=True)]
+
+    def _reach(self, n_arrivals: int, pace: Pace | None) -> None:
+        """Draws until the first `n_arrivals` of all workers are known."""
+        reach = max(self.reach, n_arrivals / self.rate)
+        while True:
+            short = np.flatnonzero(self.last <= reach)
+            if len(short):
+                told = None if pace is None else lambda share, last=reach: pace.drawn(share, last)
+                self._draw(short, reach, told)
+            complete = self.last.min()  # every arrival before this moment is known
+            if complete > reach:
+                self.reach = reach
+                if sum(np.count_nonzero(times <= reach) for _, _, times in self.pieces) >= (
+                    n_arrivals
+                ):
+                    return
+                reach = max(complete, reach * 1.05)
+
+    def _draw(self, short: np.ndarray, reach: float, told: Callable[[float], None] | None) -> None:
+        """Draws on for some workers, about until `reach`."""
+        left = (reach - self.last[short]) / self.mean[short] / self.blocks.size
+        wanted = np.maximum(1, np.ceil(_SPARE * left).astype(np.int64))
+        by_wanted = np.argsort(wanted, kind="stable")  # equally many blocks at once
+        short, wanted = short[by_wanted], wanted[by_wanted]
+        ends = np.cumsum(wanted)
+        within = np.arange(ends[-1]) - np.repeat(ends - wanted, wanted)
+        new = self.blocks.draw(
+            np.repeat(short, wanted), np.repeat(self.drawn[short], wanted) + within, told
         )
+        bounds = [*np.flatnonzero(np.diff(wanted, prepend=0)), len(wanted)]
         at = 0
-        told = None if pace is None else lambda share, last=reach: pace.drawn(share, last)
-        new = blocks.draw(lanes, numbers, told)
-        for i, count in zip(short, wanted, strict=True):
-            durations[i].extend(new[at : at + count])
-            finish[i] = np.cumsum(np.concatenate(durations[i]))
-            at += count
-        last = np.array([times[-1] for times in finish])
-        complete = last.min()  # every arrival before this moment is known
-        if complete > reach:
-            if (
-                sum(int(np.searchsorted(times, reach, side="right")) for times in finish)
-                >= n_arrivals
-            ):
-                return [
-                    times[: np.searchsorted(times, reach, side="right") + 1] for times in finish
-                ]
-            reach = max(complete, reach * 1.05)
+        for begin, end in itertools.pairwise(bounds):
+            own, count = short[begin:end], int(wanted[begin])
+            rows = len(own) * count
+            times = new[at : at + rows].reshape(len(own), -1)
+            times[:, 0] += self.last[own]
+            np.cumsum(times, axis=1, out=times)
+            self.pieces.append((own, self.drawn[own] * self.blocks.size, times))
+            self.last[own] = times[:, -1]
+            self.drawn[own] += count
+            at += rows
+
+    def _finish_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Finish times up to the reach, by worker and then by job, and how many of each worker."""
+        counts = np.zeros(len(self.mean), np.int64)
+        within = [times <= self.reach for _, _, times in self.pieces]
+        for (worker, _, _), mask in zip(self.pieces, within, strict=True):
+            counts[worker] += np.count_nonzero(mask, axis=1)
+        opens = np.cumsum(counts) - counts
+        finish = np.empty(int(counts.sum()))
+        for (worker, job, times), mask in zip(self.pieces, within, strict=True):
+            own = np.count_nonzero(mask, axis=1)
+            at = np.arange(own.sum()) + np.repeat(opens[worker] + job - np.cumsum(own) + own, own)
+            finish[at] = times[mask]
+        return finish, counts
 
 
-def _open_jobs(
-    by_worker: np.ndarray,
-    first: np.ndarray,
-    held: np.ndarray,
-    after: np.ndarray,
-    time: np.ndarray,
-    read_at_start: bool,
-) -> OpenJobs:
-    worker, read_version, start = [], [], []
-    for i, count in enumerate(held):
-        own = by_worker[first[i] : first[i + 1]]
-        handed = np.concatenate([np.zeros(count, int), after[own]])[-count:]
-        if read_at_start:
-            handed[0] = after[own[-1]] if len(own) else 0
-        worker += [i] * int(count)
-        read_version += handed.tolist()
-        start += [time[own[-1]] if len(own) else 0.0] + [np.nan] * (int(count) - 1)
-    return OpenJobs(
-        np.array(worker, np.int32), np.array(read_version, np.int32), np.array(start, np.float64)
-    )
+def open_jobs(found: Merged, held: np.ndarray, after: np.ndarray, read_at_start: bool) -> OpenJobs:
+    """The jobs not delivered after the last arrival; `after` int32[E], what arrivals hand out."""
+    worker = np.repeat(np.arange(len(held), dtype=np.int32), held)
+    turn = np.arange(len(worker)) - np.repeat(np.cumsum(held) - held, held)  # in its queue
+    ends = np.cumsum(found.counts)
+    count, end = found.counts[worker], ends[worker]
+    # The job in turn was handed out `held - turn` own arrivals ago, the last being 1 ago.
+    ago = held[worker] - turn
+    if read_at_start:
+        ago = np.where(turn == 0, 1, ago)
+    handed = ago <= count
+    from_arrival = found.by_worker[np.where(handed, end - ago, 0)]
+    read = np.where(handed, after[from_arrival], 0)
+    last = found.time[found.by_worker[np.maximum(end - 1, 0)]]
+    start = np.where(turn > 0, np.nan, np.where(count > 0, last, 0.0))
+    return OpenJobs(worker, read.astype(np.int32), start)

@@ -18,8 +18,6 @@ from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
 
-_BLOCK = 64
-
 
 class _Durations:
     """The next duration of any worker; every worker counts its own jobs."""
@@ -32,18 +30,18 @@ class _Durations:
 
     def all(self) -> np.ndarray:
         """Durations of the next job of every worker, float64[n]."""
-        block = self.job // _BLOCK
+        block = self.job // self.blocks.size
         stale = np.flatnonzero(block != self.drawn)
         if stale.size:
             self.held[stale] = self.blocks.draw(stale, block[stale])
             self.drawn[stale] = block[stale]
-        taken = self.held[np.arange(len(self.job)), self.job % _BLOCK]
+        taken = self.held[np.arange(len(self.job)), self.job % self.blocks.size]
         self.job += 1
         return taken
 
     def one(self, worker: int) -> float:
         """Duration of the next job of one worker."""
-        block, place = divmod(int(self.job[worker]), _BLOCK)
+        block, place = divmod(int(self.job[worker]), self.blocks.size)
         if block != self.drawn[worker]:
             self.held[worker] = self.blocks.draw(np.array([worker]), np.array([block]))[0]
             self.drawn[worker] = block

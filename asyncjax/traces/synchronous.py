@@ -23,8 +23,6 @@ from asyncjax.traces.host import DurationBlocks, check_key, count_of_updates, fi
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.rounds import compact_trace
 
-_BLOCK = 64
-
 
 def synchronous(
     clock: Clock,
@@ -108,5 +106,5 @@ def _rounds(blocks: DurationBlocks) -> Iterator[Callable[[float], np.ndarray]]:
             yield lambda now: np.array([finish(now) for finish in done])
     for block in count():
         durations = blocks.draw(np.arange(n), np.full(n, block))
-        for r in range(_BLOCK):
+        for r in range(blocks.size):
             yield lambda now, r=r, durations=durations: now + durations[:, r]
