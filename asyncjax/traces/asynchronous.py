@@ -164,10 +164,10 @@ def asynchronous(
     ) and service is None
     if nobody_waits and collect.period is not None and not collect.holds_back:
         return merged(
-            clock,
             blocks,
             n_updates=n_updates,
             collect=collect,
+            run=None,
             concurrency=open_jobs,
             read_at_start=read == "start",
             pace=pace,

@@ -16,7 +16,7 @@ bound (stale synchronous parallel; Ho et al., 2013).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from asyncjax.checks import flag, function, instance, real, shown, within
 from asyncjax.traces.host import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
+Take = Callable[[int], np.ndarray]
 
 _BLOCK = 4096
 
@@ -42,6 +43,10 @@ class Dispatch:
             renewal streams.
         asks_all: Whether every worker gets a job again and again, so that a run with a worker who
             has none is not stuck.
+        listed: Where jobs go down a list of workers, whoever delivers: `(n_workers, key) -> take`,
+            the same list as that of `start`, where `take(count)` gives the next workers of it,
+            int[count], fewer at its end. Traces of thousands of workers are then made without
+            asking job by job. None: who is asked depends on who delivers.
     """
 
     name: str
@@ -49,10 +54,13 @@ class Dispatch:
     is_random: bool = False
     answers_deliverer: bool = False
     asks_all: bool = False
+    listed: Callable[[int, jax.Array | None], Take] | None = None
 
     def __post_init__(self) -> None:
         instance("name", self.name, str, "the name of the rule")
         function("start", self.start, "a function (n_workers, key) -> answer")
+        if self.listed is not None:
+            function("listed", self.listed, "a function (n_workers, key) -> take, or None")
         for name in ("is_random", "answers_deliverer", "asks_all"):
             flag(name, getattr(self, name))
 
@@ -91,9 +99,7 @@ def uniformly() -> Dispatch:
     Reference:
         Koloskova, Stich, Jaggi, 2022 (arXiv 2206.08307), random asynchronous SGD.
     """
-    return Dispatch(
-        "random", lambda n, key: _take(_uniform_draws(n, key)), is_random=True, asks_all=True
-    )
+    return _down_a_list("random", _uniform_draws)
 
 
 def shuffled() -> Dispatch:
@@ -113,9 +119,7 @@ def shuffled() -> Dispatch:
     Reference:
         Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), shuffled asynchronous SGD.
     """
-    return Dispatch(
-        "shuffled", lambda n, key: _take(_permutations(n, key)), is_random=True, asks_all=True
-    )
+    return _down_a_list("shuffled", _permutations)
 
 
 def shuffled_once() -> Dispatch:
@@ -134,11 +138,10 @@ def shuffled_once() -> Dispatch:
         True
     """
 
-    def start(n_workers: int, key: jax.Array | None) -> Answer:
-        first = list(islice(_permutations(n_workers, key), n_workers))
-        return _take(worker for _ in iter(int, 1) for worker in first)
+    def same(n_workers: int, key: jax.Array | None) -> Iterator[np.ndarray]:
+        return repeat(next(_permutations(n_workers, key))[:n_workers])
 
-    return Dispatch("shuffled once", start, is_random=True, asks_all=True)
+    return _down_a_list("shuffled once", same)
 
 
 def given(sequence: Sequence[int]) -> Dispatch:
@@ -177,16 +180,23 @@ def given(sequence: Sequence[int]) -> Dispatch:
         )
     within("sequence", workers, least=0, integer=True)
 
-    def start(n_workers: int, key: jax.Array | None) -> Answer:
+    def check(n_workers: int) -> None:
         outside = np.flatnonzero((workers < 0) | (workers >= n_workers))
         if outside.size:
             raise ValueError(
                 f"sequence names worker {workers[outside[0]]} at position {outside[0]};"
                 f" allowed are 0..{n_workers - 1}"
             )
+
+    def start(n_workers: int, key: jax.Array | None) -> Answer:
+        check(n_workers)
         return _take(iter(workers.tolist()), length=len(workers))
 
-    return Dispatch("given", start, asks_all=True)  # it ends
+    def listed(n_workers: int, key: jax.Array | None) -> Take:
+        check(n_workers)
+        return _taking(iter([workers]))
+
+    return Dispatch("given", start, asks_all=True, listed=listed)  # it ends
 
 
 @dataclass(frozen=True)
@@ -230,6 +240,31 @@ def lead_at_most(bound: float) -> Gate:
     return Gate(real("bound", bound, least=0.0, finite=False))
 
 
+def _down_a_list(
+    name: str, blocks: Callable[[int, jax.Array | None], Iterator[np.ndarray]]
+) -> Dispatch:
+    """A random rule whose list of workers comes in blocks."""
+    return Dispatch(
+        name,
+        lambda n, key: _take(_one_by_one(blocks(n, key))),
+        is_random=True,
+        asks_all=True,
+        listed=lambda n, key: _taking(blocks(n, key)),
+    )
+
+
+def used_up(length: int | None) -> ValueError:
+    """The error of a list that ends before the run does."""
+    return ValueError(
+        f"sequence is too short: its {length} entries are used up before n_updates is reached"
+    )
+
+
+def _one_by_one(blocks: Iterator[np.ndarray]) -> Iterator[int]:
+    for block in blocks:
+        yield from block.tolist()
+
+
 def _take(stream: Iterator[int], length: int | None = None) -> Answer:
     """Answers n deliverers with the next n workers of a stream."""
 
@@ -240,32 +275,49 @@ def _take(stream: Iterator[int], length: int | None = None) -> Answer:
         else:
             workers = list(islice(stream, len(deliverers)))
         if len(workers) < len(deliverers):
-            raise ValueError(
-                f"sequence is too short: its {length} entries are used up before n_updates is"
-                " reached"
-            )
+            raise used_up(length)
         return workers
 
     return answer
 
 
-def _uniform_draws(n_workers: int, key: jax.Array | None) -> Iterator[int]:
+def _taking(blocks: Iterator[np.ndarray]) -> Take:
+    """Takes the next workers of a list that comes in blocks, fewer at its end."""
+    left = np.zeros(0, np.int64)
+
+    def take(count: int) -> np.ndarray:
+        nonlocal left
+        parts, missing = [left[:count]], count - len(left)
+        left = left[count:]
+        while missing > 0:
+            block = next(blocks, None)
+            if block is None:
+                break
+            parts.append(block[:missing])
+            left = block[missing:]
+            missing -= len(block)
+        return np.concatenate(parts)
+
+    return take
+
+
+def _uniform_draws(n_workers: int, key: jax.Array | None) -> Iterator[np.ndarray]:
     block = 0
     while True:
         with on_host(key) as host_key:
             draws = jax.random.randint(jax.random.fold_in(host_key, block), (_BLOCK,), 0, n_workers)
-            workers = np.asarray(draws).tolist()
-        yield from workers
+            workers = np.asarray(draws)
+        yield workers
         block += 1
 
 
-def _permutations(n_workers: int, key: jax.Array | None) -> Iterator[int]:
+def _permutations(n_workers: int, key: jax.Array | None) -> Iterator[np.ndarray]:
     rows, block = max(1, _BLOCK // n_workers), 0
     while True:
         with on_host(key) as host_key:
             draws = _permutation_block(host_key, block * rows, rows, n_workers)
-            workers = np.asarray(draws).ravel().tolist()
-        yield from workers
+            workers = np.asarray(draws).ravel()
+        yield workers
         block += 1
 
 

@@ -12,67 +12,31 @@ that a million workers are as welcome as ten.
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.clocks import Clock
-from asyncjax.traces.collection import Arrivals, Collection, settled
-from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
+from asyncjax.traces.collection import Collection, Collector
+from asyncjax.traces.event_trace import EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
+from asyncjax.traces.streamed import Found, streamed
 
 _SPARE = 1.02  # more than expected is drawn
 
 
-class Merged(NamedTuple):
-    """The first E arrivals of pure dispatch, in order; no versions yet."""
-
-    time: np.ndarray  # float64[E]
-    worker: np.ndarray  # int32[E]
-    job: np.ndarray  # int32[E]
-    start: np.ndarray  # float64[E]
-    source: np.ndarray  # int32[E], the arrival that its job was handed out at, -1 for time 0
-    by_worker: np.ndarray  # int32[E], arrivals by worker, then by job
-    counts: np.ndarray  # int64[active], arrivals of each worker
-
-
 def merged(
-    clock: Clock,
     blocks: DurationBlocks,
     *,
     n_updates: int,
     collect: Collection,
+    run: Collector | None,
     concurrency: int,
     read_at_start: bool,
     pace: Pace | None = None,
 ) -> EventTrace:
-    """The trace of pure asynchronous dispatch where every `collect.period`-th arrival steps."""
-    period = collect.period or 1
-    n_workers, n_arrivals = clock.n_workers, n_updates * period
-    held = open_jobs_of_each(n_workers, concurrency)
-    streams = Renewals(blocks, len(held))
-    found = streams.first(n_arrivals, np.ones_like(held) if read_at_start else held, pace)
-    place = np.arange(n_arrivals, dtype=np.int32)
-    after = (place + 1) // np.int32(period)  # version right after each arrival
-    read_version = np.where(found.source < 0, 0, after[found.source])
-    version, used, steps = place // np.int32(period), np.ones(n_arrivals, bool), after * period
-    steps = steps == place + 1
-    arrivals = Arrivals(found.worker, version - read_version, found.time, used, steps, n_workers)
-    if pace is not None:
-        pace.end(found.time[-1])
-    return EventTrace(
-        time=found.time,
-        worker=found.worker,
-        job=found.job,
-        read_version=read_version,
-        version=version,
-        start=found.start,
-        n_workers=n_workers,
-        open_jobs=open_jobs(found, held, after, read_at_start),
-        cancelled=CancelledJobs(np.zeros(0, np.int32), np.zeros(0), np.zeros(0)),
-        **settled(collect, arrivals),
-    )
+    """The trace of pure asynchronous dispatch; with a `run` of a rule, or of one with a period."""
+    renewals = Renewals(blocks, concurrency, read_at_start=read_at_start)
+    return streamed(renewals, collect, run, n_updates, pace)
 
 
 def open_jobs_of_each(n_workers: int, concurrency: int) -> np.ndarray:
@@ -92,20 +56,21 @@ class Renewals:
     What is drawn is kept: more arrivals are found without drawing any time twice.
     """
 
-    def __init__(self, blocks: DurationBlocks, active: int) -> None:
+    def __init__(self, blocks: DurationBlocks, concurrency: int, *, read_at_start: bool) -> None:
+        self.blocks, self.n_workers = blocks, blocks.clock.n_workers
+        self.held = open_jobs_of_each(self.n_workers, concurrency)
+        # A model is handed out so many own arrivals before its gradient is back.
+        self.lag = np.ones_like(self.held) if read_at_start else self.held
+        self.read_at_start, active = read_at_start, len(self.held)
         mean = np.asarray(blocks.clock.mean, np.float64)[:active]
         self.mean = np.where(np.isfinite(mean) & (mean > 0), mean, 1.0)
-        self.rate = float(np.sum(1.0 / self.mean))
-        self.blocks, self.reach = blocks, 0.0
+        self.rate, self.reach = float(np.sum(1.0 / self.mean)), 0.0
         self.last, self.drawn = np.zeros(active), np.zeros(active, np.int64)
         # worker int[m], first job int[m] and finish times float64[m, jobs] of what was drawn
         self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def first(self, n_arrivals: int, lag: np.ndarray, pace: Pace | None = None) -> Merged:
-        """The first `n_arrivals`, the job of each handed out `lag` own arrivals before it is back.
-
-        `lag` int64[active].
-        """
+    def first(self, n_arrivals: int, pace: Pace | None = None) -> Found:
+        """The first arrivals."""
         self._reach(n_arrivals, pace)
         finish, counts = self._finish_times()
         opens = np.cumsum(counts) - counts
@@ -117,23 +82,11 @@ class Renewals:
         start = np.empty_like(finish)
         start[1:] = finish[:-1]
         start[opens[counts > 0]] = 0.0
-        most = int(lag.max())
-        if most == 1:
-            source = np.empty_like(place)
-            source[1:] = place[:-1]
-        else:
-            source = place[np.maximum(np.arange(len(place)) - np.repeat(lag, counts), 0)]
-        source[job < (most if lag.min() == most else np.repeat(lag, counts))] = -1
-        known = place < n_arrivals
-        return Merged(
-            time=finish[order],
-            worker=worker[order],
-            job=job[order],
-            start=start[order],
-            source=source[order],
-            by_worker=place[known],
-            counts=np.bincount(worker[known], minlength=len(counts)),
-        )
+        most = int(self.lag.max())
+        lag = most if self.lag.min() == most else np.repeat(self.lag, counts)
+        source = place[np.maximum(np.arange(len(place)) - lag, 0)]
+        source[job < lag] = -1
+        return Found(finish[order], worker[order], job[order], start[order], source[order])
 
     def _reach(self, n_arrivals: int, pace: Pace | None) -> None:
         """Draws until the first `n_arrivals` of all workers are known."""
@@ -190,20 +143,18 @@ class Renewals:
             finish[at] = times[mask]
         return finish, counts
 
-
-def open_jobs(found: Merged, held: np.ndarray, after: np.ndarray, read_at_start: bool) -> OpenJobs:
-    """The jobs not delivered after the last arrival; `after` int32[E], what arrivals hand out."""
-    worker = np.repeat(np.arange(len(held), dtype=np.int32), held)
-    turn = np.arange(len(worker)) - np.repeat(np.cumsum(held) - held, held)  # in its queue
-    ends = np.cumsum(found.counts)
-    count, end = found.counts[worker], ends[worker]
-    # The job in turn was handed out `held - turn` own arrivals ago, the last being 1 ago.
-    ago = held[worker] - turn
-    if read_at_start:
-        ago = np.where(turn == 0, 1, ago)
-    handed = ago <= count
-    from_arrival = found.by_worker[np.where(handed, end - ago, 0)]
-    read = np.where(handed, after[from_arrival], 0)
-    last = found.time[found.by_worker[np.maximum(end - 1, 0)]]
-    start = np.where(turn > 0, np.nan, np.where(count > 0, last, 0.0))
-    return OpenJobs(worker, read.astype(np.int32), start)
+    def open_jobs(self, found: Found, after: np.ndarray) -> OpenJobs:
+        """The jobs not delivered after some arrivals."""
+        held = self.held
+        by_worker = np.argsort(found.worker, kind="stable")
+        counts = np.bincount(found.worker, minlength=len(held))
+        worker = np.repeat(np.arange(len(held), dtype=np.int32), held)
+        turn = np.arange(len(worker)) - np.repeat(np.cumsum(held) - held, held)  # in its queue
+        count, end = counts[worker], np.cumsum(counts)[worker]
+        # The job in turn was handed out `ago` own arrivals ago, the last being 1 ago.
+        ago = held[worker] - turn
+        if self.read_at_start:
+            ago[turn == 0] = 1
+        read = np.where(ago <= count, after[by_worker[np.maximum(end - ago, 0)]], 0)
+        last = np.where(count > 0, found.time[by_worker[np.maximum(end - 1, 0)]], 0.0)
+        return OpenJobs(worker, read.astype(np.int32), np.where(turn > 0, np.nan, last))
