@@ -22,7 +22,7 @@ from asyncjax.simulation.loops.projected_steps import mean_gradient, projected_s
 from asyncjax.simulation.loops.server import Measured, first_state, judge, server_step
 from asyncjax.simulation.plans.extras import Extras, job_key
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank
+from asyncjax.simulation.plans.rows import blank, when
 from asyncjax.simulation.visits.units import OrderShape, permutations, plain_order
 
 
@@ -124,7 +124,7 @@ class ByStep:
             )
             state = state._replace(params=params, opt_state=opt_state)
             end = partial(self._end_epoch, problem, epoch)
-            return jax.lax.cond(turn == n_steps - 1, end, lambda same: same, state)
+            return when(turn == n_steps - 1, end, state)
 
         end = self.sizes.n_epochs * n_steps if last is None else last
         return jax.lax.fori_loop(first, end, step, state)
@@ -182,7 +182,7 @@ class ByStep:
             order_state=order_state,
             visits=permutations(plain, sizes.order, order_state),
             loss=jnp.zeros_like(state.loss),
-            measured=jax.lax.cond(record < n_records, note, lambda same: same, state.measured),
+            measured=when(record < n_records, note, state.measured),
         )
 
     def measure(self, problem: Problem, given: jax.Array, state: EpochState) -> EpochState:

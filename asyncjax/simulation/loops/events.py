@@ -22,7 +22,7 @@ from asyncjax.simulation.plans.blends import Runs, blend, empty_runs, place_rows
 from asyncjax.simulation.plans.extras import Extras, extras_of, job_key
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients
 from asyncjax.simulation.plans.program import Sizes
-from asyncjax.simulation.plans.rows import blank, read, repeat, write
+from asyncjax.simulation.plans.rows import blank, read, repeat, when, write
 from asyncjax.simulation.visits.learned_visits import LearnedVisits, VisitState
 from asyncjax.steps import block_labels
 
@@ -204,13 +204,12 @@ class ByEvent:
         if sizes.single and runs is None:
             params, opt_state, versions = step(before)
         else:
-            params, opt_state, versions = jax.lax.cond(e.steps, step, lambda same: same, before)
+            params, opt_state, versions = when(e.steps, step, before)
             if runs is None:
                 direction = jax.tree.map(lambda leaf: jnp.where(e.steps, 0, leaf), weighted)
-        recorded = jax.lax.cond(
+        recorded = when(
             e.steps & (e.record < sizes.records),
             lambda kept: write(kept, e.record, params),
-            lambda kept: kept,
             state.recorded,
         )
         moved = (params, opt_state, versions, direction, recorded, runs, visits)

@@ -27,7 +27,7 @@ from asyncjax.simulation.loops.loop import Loop, Progress
 from asyncjax.simulation.loops.server import first_state, judge, server_step
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank, write
+from asyncjax.simulation.plans.rows import blank, when, write
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded
 from asyncjax.stragglers.times.response_times import sample_times
@@ -148,7 +148,7 @@ class ByUpdate:
             state, choice, loss = self._update(problem, given, number, state)
             record = jnp.asarray(record_of)[number]
             note = partial(_note, problem, choice, loss, number, record)
-            return jax.lax.cond(record < len(records), note, lambda same: same, state)
+            return when(record < len(records), note, state)
 
         return jax.lax.fori_loop(first, n_updates if last is None else last, update, state)
 

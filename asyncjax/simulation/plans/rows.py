@@ -4,6 +4,7 @@ Leaf by leaf, since single asynchronous runs took longer with one flat vector at
 for sweeps of small models see `flat`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,3 +29,17 @@ def read(buffer: Any, index: Any) -> Any:
 def write(buffer: Any, index: Any, row: Any) -> Any:
     """The buffer with a row put at an index, or several at several; dtypes are the buffer's."""
     return jax.tree.map(lambda leaf, new: leaf.at[index].set(new.astype(leaf.dtype)), buffer, row)
+
+
+def when(flag: jax.Array, change: Callable[[Any], Any], before: Any) -> Any:
+    """`change(before)` where the flag is true, else `before`, in place.
+
+    A loop of one turn or none: a choice of branches would copy all that it may change, on a GPU in
+    every turn of the loop around it.
+
+    Example:
+        >>> [int(when(jnp.bool_(flag), lambda x: x + 1, jnp.int32(3))) for flag in (True, False)]
+        [4, 3]
+    """
+    turns = jnp.asarray(flag, jnp.int32)
+    return jax.lax.fori_loop(0, turns, lambda _, kept: change(kept), before)
