@@ -82,6 +82,7 @@ from asyncjax.steps.delay_functions import (
     scale_by_delay,
     scale_by_staleness,
 )
+from asyncjax.steps.delayed_nesterov import delayed_nesterov
 from asyncjax.steps.delaying import delay_gradients
 from asyncjax.steps.dropping import drop_distant, drop_stale
 from asyncjax.steps.fadas import fadas
@@ -114,6 +115,7 @@ __all__ = [
     "davis",
     "delay_adaptive_sgd",
     "delay_gradients",
+    "delayed_nesterov",
     "descent",
     "drop_distant",
     "drop_stale",

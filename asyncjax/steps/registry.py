@@ -25,6 +25,7 @@ from asyncjax.steps.delay_functions import (
     scale_by_delay,
     scale_by_staleness,
 )
+from asyncjax.steps.delayed_nesterov import delayed_nesterov
 from asyncjax.steps.delaying import delay_gradients
 from asyncjax.steps.dropping import drop_distant, drop_stale
 from asyncjax.steps.fadas import fadas
@@ -120,6 +121,7 @@ REGISTRY: dict[str, Entry] = {
     "mix_models": Entry(lambda: mix_models(0.5, polynomial_delay(0.5))),
     "mix_models_from_gradients": Entry(lambda: mix_models(0.05, local_scale=20.0)),
     "fadas": Entry(lambda: fadas(0.05, delay_threshold=1)),
+    "delayed_nesterov": Entry(lambda: delayed_nesterov(0.1, 0.5, every=3, share=0.2)),
     "ordered_momentum": Entry(lambda: ordered_momentum(0.05, 0.5, n_workers=3)),
     "update_block": Entry(lambda: update_block(descent(worst_case(0.9, 2)), n_blocks=3)),
     "random_block": Entry(lambda: random_block(descent(worst_case(0.9, 2)), n_blocks=3)),

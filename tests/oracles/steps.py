@@ -132,6 +132,19 @@ def ordered_momentum(gradients, delays, *, rates, beta, n_workers):
     return np.array(moves), np.array(momenta)
 
 
+def delayed_nesterov(gradients, *, rate, beta, every, share):
+    """A momentum's step is spent in shares: `share` an arrival before the next, the rest now."""
+    moves, momentum, block = [], 0.0 * gradients[0], []
+    for gradient in gradients:
+        block.append(gradient)
+        spent = share
+        if len(block) == every:
+            momentum = beta * momentum + np.mean(block, axis=0)
+            block, spent = [], 1 - (every - 1) * share
+        moves.append(-rate * (gradient / every + spent * beta * momentum))
+    return np.array(moves)
+
+
 def delayed(gradients, delays):
     """The gradient given at update k - delays[k], zeros where that is before the first."""
     zero = np.zeros_like(gradients[0])
