@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -128,7 +129,6 @@ def _check_share(share: ArrayLike, every: ArrayLike) -> None:
     """Refuses a share that is more than an equal part; traced ones pass."""
     if is_traced(share) or is_traced(every):
         return
-    if float(share) * int(every) > 1 + 1e-6:
-        raise ValueError(
-            f"share must be at most 1 / every, {1 / int(every):g}, got {float(share):g}"
-        )
+    part, count = float(np.asarray(share)), int(np.asarray(every))
+    if part * count > 1 + 1e-6:
+        raise ValueError(f"share must be at most 1 / every, {1 / count:g}, got {part:g}")
