@@ -12,13 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from asyncjax.checks import function, shown, within
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import check_run
-from asyncjax.simulation.loops.grid import ByGrid, GridInputs, grid_loop
+from asyncjax.simulation.loops.grid import (
+    ByGrid,
+    GridInputs,
+    grid_loop,
+    most_on_a_device,
+    unpadded,
+)
 from asyncjax.simulation.loops.loop import Progress, run
+from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import plan_alike, several
@@ -40,6 +48,7 @@ def sweep(
     sizes: Callable[[Sizes], Sizes] | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
 ) -> Run:
     """Replays every seed with every step size, under one vmap.
 
@@ -51,20 +60,28 @@ def sweep(
         keys: Typed keys [S], one a seed.
         record_every: As in `replay`.
         width: As in `replay`.
-        memory_limit: Bytes for all runs together, as in `replay`.
+        memory_limit: Bytes for all runs together, as in `replay`; on each device of a mesh, for the
+            runs that it has.
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.
             The same run, on longer arrays. None: as they are.
         progress: As in `replay`; of the replay that has made the fewest updates.
-        checkpoint: As in `replay`.
+        checkpoint: As in `replay`. It may be resumed on another number of devices.
+        mesh: Devices, however they are arranged, over which the runs are split: the D devices as a
+            by b, so that a device has the fewest runs, and among equals with the largest a; seeds
+            in a parts, step sizes in b. What does not divide is padded by repeats of the last seed
+            or step size, which are dropped at the end. The problem and a trace common to all seeds
+            are on every device whole, and nothing travels between devices. None: one device; or the
+            mesh on which `keys` lie, if they lie on one.
 
     Returns:
         A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other
-        columns of the records have shape [R] for one trace and [S, 1, R] for several.
+        columns of the records have shape [R] for one trace and [S, 1, R] for several. With a mesh
+        they stay where they were made.
 
     Raises:
-        TypeError: `optimizer` is an optimizer instead of what makes one, or another argument is of
-            the wrong kind.
+        TypeError: `optimizer` is an optimizer instead of what makes one, `mesh` is no mesh, or
+            another argument is of the wrong kind.
         ValueError: `step_sizes` is empty, not one-dimensional, or holds what is negative or
             not finite; there is no key; the number of traces is neither one nor that of the keys;
             `sizes` returns some that do not hold the traces; or as in `replay`.
@@ -95,6 +112,7 @@ def sweep(
     given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
     _check_maker(optimizer, steps)
     _check_keys(keys)
+    mesh = mesh_of(mesh, keys)
     if sizes is not None:
         function("sizes", sizes, "a function of Sizes that returns Sizes")
     if len(given) not in (1, len(keys)):
@@ -104,10 +122,12 @@ def sweep(
         check_workers(problem, each.trace)
     own = sizes_of(plans)
     common = own if sizes is None else check_sizes(sizes(own), own)
-    check_memory(memory(problem.params, common), len(keys) * len(steps), memory_limit)
+    runs = most_on_a_device(mesh, len(keys), len(steps))
+    check_memory(memory(problem.params, common), runs, memory_limit)
     program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
-    loop = grid_loop(plans, ByGrid(optimizer), GridInputs(program, keys, steps))
-    params, opt_state, measured, _ = run(loop, problem, progress, checkpoint)
+    loop = grid_loop(plans, ByGrid(optimizer), GridInputs(program, keys, steps), mesh)
+    replayed = run(loop, problem, progress, checkpoint)
+    params, opt_state, measured, _ = unpadded(replayed, len(keys), len(steps))
     rows = [records_of(each, measured) for each in plans]
     return Run(
         params,

@@ -25,7 +25,8 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, mark_of
+from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
+from asyncjax.simulation.loops.placement import cut, fitted
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.traces import Progress
 
@@ -62,12 +63,26 @@ class Loop:
         given: All arrays that it reads beside the problem, a pytree: arguments of what is compiled.
         n_turns: Turns in all.
         progress: `(turns made, state) -> Progress`.
+        placed: How it goes over several devices; None: on one.
     """
 
     kind: Kind
     given: Any
     n_turns: int
     progress: Callable[[int, Any], Progress]
+    placed: "Placed | None" = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What takes the place of a loop's kind, inputs and problem where it goes over a mesh.
+
+    The state is that of the loop, perhaps padded at the end of some axes.
+    """
+
+    kind: Kind
+    given: Any
+    problem: Callable[[Problem], Problem]
 
 
 def run(
@@ -77,12 +92,15 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Runs a loop at once; in pieces for progress on the host or a checkpoint to resume from."""
-    static, given = _static(loop), loop.given
+    static, given, one = _static(loop.kind), loop.given, problem
+    if loop.placed is not None:
+        static, given = _static(loop.placed.kind), loop.placed.given
+        problem = loop.placed.problem(one)
     if progress is None and checkpoint is None:
         return _whole(*static, problem, given, np.int32(0))
-    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), _mark(loop, problem))
+    kept = None if checkpoint is None else _kept(loop, one, checkpoint)
     turn, state = 0, _begin(*static, problem, given)
-    if kept is not None and kept.path.exists():
+    if kept is not None and kept.file.path.exists():
         turn, state = kept.load(state, loop.n_turns)
     elif kept is not None:
         kept.save(turn, state)  # a place that cannot be written to is found at once
@@ -100,26 +118,46 @@ def run(
             saved = time.monotonic()
     outcome = _measured(*static, problem, given, state)
     if kept is not None:
-        kept.forget()
+        kept.file.forget()
     return outcome
 
 
-def _static(loop: Loop) -> tuple[Kind, bool]:
+def _static(kind: Kind) -> tuple[Kind, bool]:
     """What is static in a loop's programs."""
     # Named tuples of equal functions are equal, but not every one of them takes extras.
-    return loop.kind, isinstance(loop.kind.optimizer, optax.GradientTransformationExtraArgs)
+    return kind, isinstance(kind.optimizer, optax.GradientTransformationExtraArgs)
 
 
-def _mark(loop: Loop, problem: Problem) -> Mark:
-    """What tells a run from others: its programs and their inputs; nothing is compiled."""
-    static, given = _static(loop), loop.given
+@dataclass(frozen=True)
+class _Kept:
+    """The checkpoint of a run; over a mesh too it holds the state that one device would have."""
+
+    file: Checkpoint
+    like: Any  # the shapes of that state; None: the run is on one device
+
+    def load(self, state: Any, n_turns: int) -> tuple[int, Any]:
+        """The turn and the state, which lies where `state` does."""
+        if self.like is None:
+            return self.file.load(state, n_turns)
+        turn, whole = self.file.load(cut(state, self.like), n_turns)
+        return turn, fitted(whole, state)
+
+    def save(self, turn: int, state: Any) -> None:
+        """Writes the file, whole or not at all."""
+        self.file.save(turn, state if self.like is None else cut(state, self.like))
+
+
+def _kept(loop: Loop, problem: Problem, path: str | os.PathLike[str]) -> _Kept:
+    """The checkpoint, marked by the programs of one device and their inputs; compiles nothing."""
+    static, given = _static(loop.kind), loop.given
     state = jax.eval_shape(loop.kind.begin, problem, given)
     programs = (
         _begin.lower(*static, problem, given),
         _piece.lower(*static, problem, given, state, 0, 1),
         _measured.lower(*static, problem, given, state),
     )
-    return mark_of(programs, problem.params, problem.data, given, loop.n_turns)
+    mark = mark_of(programs, problem.params, problem.data, given, loop.n_turns)
+    return _Kept(Checkpoint(Path(path), mark), None if loop.placed is None else state)
 
 
 def progress_at(plan: ReplayPlan, updates: int) -> Progress:
