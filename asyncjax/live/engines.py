@@ -191,9 +191,13 @@ def processes(
         executor = ProcessPoolExecutor(
             1, mp_context=get_context("spawn"), initializer=settle, initargs=(own,)
         )
-        if own:
-            with _variables(own):  # what a process imports first may read them
-                executor.submit(os.getpid)
+        with _variables(own):  # what a process imports first may read them
+            executor.submit(os.getpid)
+        # Were this end open, what a process was sending when it was killed would have no end, and
+        # whoever reads it would wait for ever.
+        results: Any = getattr(executor, "_result_queue", None)
+        if results is not None:
+            results._writer.close()
         return executor
 
     return Engine("processes", n_workers, open_process, (BrokenProcessPool,), restarts=restarts)

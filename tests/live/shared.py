@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from functools import cache, partial
+from multiprocessing.connection import Connection
 
 import jax
 import jax.numpy as jnp
@@ -98,6 +99,17 @@ def killed(worker):
     if worker is not None:
         os.kill(os.getpid(), signal.SIGKILL)
     return quadratic()
+
+
+def killed_while_it_sends():
+    """The process is killed when half of its answer is sent."""
+
+    def send_half(connection, buffer, write=None):
+        os.write(connection.fileno(), bytes(buffer)[: len(buffer) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Connection._send = send_half
+    return np.zeros(1000)
 
 
 def option(name):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ import pytest
 from asyncjax import live, simulation, traces
 from asyncjax.live import jobs
 from asyncjax.traces.collection import Collector
-from tests.live.shared import killed, lost_once, quadratic, sgd, troubled
+from tests.live.shared import killed, killed_while_it_sends, lost_once, quadratic, sgd, troubled
 from tests.live.test_resume import ends
 
 pytestmark = pytest.mark.slow  # together they take long
@@ -237,6 +238,17 @@ def test_processes_that_are_killed_come_back(which, name):
         trace = check(run)
     assert 1 <= len(trace.cancelled.time) <= 2
     assert ends([child.pid for child in multiprocessing.active_children()])
+
+
+def test_a_process_that_is_killed_while_it_sends_is_lost_at_once():
+    before = set(threading.enumerate())
+    with live.processes(1) as workers:
+        answer = workers.executor(0).submit(killed_while_it_sends)
+        with pytest.raises(workers.lost):
+            answer.result(timeout=60)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive()  # else this process could not end
 
 
 @pytest.mark.slow
