@@ -92,8 +92,10 @@ def threads(n_workers: int, *, restarts: int = RESTARTS) -> Engine:
         restarts: As in `Engine`; a thread cannot be lost.
 
     Returns:
-        The engine. Python runs one thread at a time where it does not compute in JAX. A thread that
-        hangs cannot be ended: the engine leaves it behind, and Python waits for it when it ends.
+        The engine. Python runs one thread at a time where it does not compute in JAX, and XLA, on a
+        CPU, computes as many gradients at a time as there are cores, also where one only waits in a
+        callback (or `NPROC` of them, a variable that it reads when it starts). A thread that hangs
+        cannot be ended: the engine leaves it behind, and Python waits for it when it ends.
 
     Raises:
         TypeError: `n_workers` is no integer.
