@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+_LARGE = 2**16  # numbers in a row
+
 
 def repeat(row: Any, count: int) -> Any:
     """A buffer of `count` equal rows."""
@@ -24,6 +26,28 @@ def blank(row: Any, count: int) -> Any:
 def read(buffer: Any, index: Any) -> Any:
     """The row at an index, or the rows at several."""
     return jax.tree.map(lambda leaf: leaf[index], buffer)
+
+
+def read_lanes(buffer: Any, index: jax.Array) -> Any:
+    """The rows at several indices int32[L], for the lanes of a wave.
+
+    On a TPU large rows are cut out one by one: a gather there first turns the whole buffer to the
+    type of the products that follow.
+    """
+
+    def gathered(leaf: jax.Array, index: jax.Array) -> jax.Array:
+        return leaf[index]
+
+    def cut(leaf: jax.Array, index: jax.Array) -> jax.Array:
+        rows = [jax.lax.dynamic_index_in_dim(leaf, one, keepdims=False) for one in index]
+        return jnp.stack(rows)
+
+    def rows_of(leaf: jax.Array) -> jax.Array:
+        if leaf.size < _LARGE * leaf.shape[0]:
+            return gathered(leaf, index)
+        return jax.lax.platform_dependent(leaf, index, tpu=cut, default=gathered)
+
+    return jax.tree.map(rows_of, buffer)
 
 
 def write(buffer: Any, index: Any, row: Any) -> Any:
