@@ -23,7 +23,7 @@ from asyncjax.simulation.plans.blends import Runs, blend, empty_runs
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, Sizes, assemble
-from asyncjax.simulation.plans.rows import blank, read, repeat, write
+from asyncjax.simulation.plans.rows import blank, read, read_lanes, repeat, write
 
 
 class WaveState(NamedTuple):
@@ -151,7 +151,7 @@ def _gradients(
     def gradient(model: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
         return problem.gradient(model, worker, job, job_key(key, worker, job))
 
-    models = read(versions, program.read_slot[wave])
+    models = read_lanes(versions, program.read_slot[wave])
     return jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
 
 
