@@ -91,7 +91,7 @@ def fingerprint(*parts: Any) -> str:
     """
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(parts):
-        array = np.asarray(_raw(leaf))
+        array = np.asarray(numbers_of(leaf))
         kind = str(jax.random.key_impl(leaf)) if _is_key(leaf) else ""
         digest.update(f"{kind}{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -163,12 +163,16 @@ class Checkpoint:
         return arrays
 
     def unpack(self, arrays: dict[str, np.ndarray], like: Any) -> Any:
-        """The state that these leaves are, which has the structure and dtypes of `like`."""
+        """The state that these leaves are, which has the structure and dtypes of `like`.
+
+        What is like it may be abstract.
+        """
         leaves, structure = jax.tree.flatten(like)
         stored = [arrays.get(f"leaf{number}") for number in range(len(leaves))]
         fits = len(arrays) == len(leaves)
-        for data, own in zip(stored, map(_plain, leaves), strict=True):
-            fits = fits and data is not None and (data.shape, data.dtype) == (own.shape, own.dtype)
+        for data, (shape, dtype) in zip(stored, map(form_of, leaves), strict=True):
+            own = (shape, _dtype_in_archive(dtype))
+            fits = fits and data is not None and (data.shape, data.dtype) == own
         if not fits:
             raise self.damaged()
         restored = [_restored(data, leaf) for data, leaf in zip(stored, leaves, strict=True)]
@@ -196,21 +200,55 @@ def _checksum(arrays: dict[str, np.ndarray]) -> str:
 
 def _plain(leaf: Any) -> np.ndarray:
     """A leaf as an archive keeps it: keys as numbers, dtypes that NumPy lacks as their bits."""
-    data = np.asarray(_raw(leaf))
-    return data.view(f"u{data.itemsize}") if data.dtype.kind == "V" else data
+    data = np.asarray(numbers_of(leaf))
+    return data.view(_dtype_in_archive(data.dtype))
+
+
+def _dtype_in_archive(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
 def _restored(data: Any, like: Any) -> jax.Array:
     """A leaf again."""
-    raw = np.asarray(_raw(like))
-    array = jnp.asarray(data.view(raw.dtype) if raw.dtype.kind == "V" else data)
-    if not _is_key(like):
-        return array
-    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+    return leaf_of(jnp.asarray(data.view(form_of(like)[1])), like)
 
 
-def _raw(leaf: Any) -> Any:
+def numbers_of(leaf: Any) -> Any:
+    """A leaf, or the numbers that a typed key is.
+
+    Example:
+        >>> numbers_of(jax.random.key(3))
+        Array([0, 3], dtype=uint32)
+    """
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def leaf_of(numbers: Any, like: Any) -> Any:
+    """Numbers as the leaf that they are: a typed key of its kind where `like` is one.
+
+    Example:
+        >>> leaf_of(jnp.arange(2, dtype=jnp.uint32), jax.random.key(0)).dtype
+        key<fry>
+    """
+    if not _is_key(like):
+        return numbers
+    found: list[Any] = []  # only traced, since `like` may be abstract
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(numbers, impl=found[0])
+
+
+def form_of(leaf: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of a leaf's numbers; the leaf may be abstract.
+
+    Example:
+        >>> form_of(jax.ShapeDtypeStruct((2,), jax.random.key(0).dtype))
+        ((2, 2), dtype('uint32'))
+    """
+    if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+        leaf = jax.eval_shape(numbers_of, leaf)
+        return leaf.shape, np.dtype(leaf.dtype)
+    array = np.asarray(leaf)
+    return array.shape, array.dtype
 
 
 def _is_key(leaf: Any) -> bool:

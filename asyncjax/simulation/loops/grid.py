@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.flat import flattened
+from asyncjax.simulation.loops.hosts import placed
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on, grid_parts, padded
 from asyncjax.simulation.loops.server import Replayed
@@ -63,7 +64,8 @@ def _placed(kind: "ByGrid", given: GridInputs, mesh: Mesh) -> Placed:
 
     given = jax.tree.map(filled, specs, given)
     places = jax.tree.map(partial(NamedSharding, split), specs)
-    return Placed(replace(kind, mesh=split), jax.device_put(given, places), everywhere_on(split))
+    given = jax.tree.map(lambda place, part: placed(part, place), places, given)
+    return Placed(replace(kind, mesh=split), given, everywhere_on(split))
 
 
 def most_on_a_device(mesh: Mesh | None, seeds: int, steps: int) -> int:

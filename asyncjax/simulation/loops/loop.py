@@ -25,7 +25,8 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
+from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, fingerprint, mark_of
+from asyncjax.simulation.loops.hosts import Peers, peers_of
 from asyncjax.simulation.loops.placement import cut, fitted
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.traces import Progress
@@ -96,30 +97,39 @@ def run(
     if loop.placed is not None:
         static, given = _static(loop.placed.kind), loop.placed.given
         problem = loop.placed.problem(one)
-    if progress is None and checkpoint is None:
-        return _whole(*static, problem, given, np.int32(0))
-    kept = None if checkpoint is None else _kept(loop, one, checkpoint)
-    turn, state = 0, _begin(*static, problem, given)
-    if kept is not None and kept.file.path.exists():
-        turn, state = kept.load(state, loop.n_turns)
-    elif kept is not None:
-        kept.save(turn, state)  # a place that cannot be written to is found at once
-    length, saved = 1, time.monotonic()
-    while turn < loop.n_turns:
-        began, last = time.monotonic(), min(turn + length, loop.n_turns)
-        state = jax.block_until_ready(_piece(*static, problem, given, state, turn, last))
-        seconds, turn = time.monotonic() - began, last
-        length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
-        if progress is not None:
-            progress(loop.progress(turn, state))
-        is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
-        if kept is not None and is_due and turn < loop.n_turns:
-            kept.save(turn, state)
-            saved = time.monotonic()
-    outcome = _measured(*static, problem, given, state)
-    if kept is not None:
-        kept.file.forget()
-    return outcome
+    peers = peers_of(None if loop.placed is None else given)
+    is_at_once = progress is None and checkpoint is None
+    with peers.joined():
+        mark = _mark(loop, one) if peers.several or checkpoint is not None else None
+        if peers.several and mark is not None:
+            peers.agree(_parts(loop, one, mark, is_at_once, checkpoint is None))
+        if is_at_once:
+            return peers.gathered(_whole(*static, problem, given, np.int32(0)))
+        turn, state, kept = 0, _begin(*static, problem, given), None
+        if checkpoint is not None and mark is not None:
+            like = None
+            if loop.placed is not None:
+                like = jax.eval_shape(loop.kind.begin, one, loop.given)
+            kept = _Kept(Checkpoint(Path(checkpoint), mark), like, peers)
+            turn, state = kept.begin(state, loop.n_turns)
+        length, saved = 1, time.monotonic()
+        while turn < loop.n_turns:
+            began = time.monotonic()
+            last = peers.told(f"turns {turn}", min(turn + length, loop.n_turns))
+            state = peers.settled(_piece(*static, problem, given, state, turn, last))
+            seconds, turn = time.monotonic() - began, last
+            length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
+            if progress is not None:
+                progress(loop.progress(turn, state))
+            if kept is not None and turn < loop.n_turns:
+                is_due = time.monotonic() - saved > _CHECKPOINT_SECONDS
+                if peers.told(f"due {turn}", is_due):
+                    kept.save(turn, state)
+                    saved = time.monotonic()
+        outcome = peers.gathered(_measured(*static, problem, given, state))
+        if kept is not None:
+            peers.done_once("forgotten", kept.file.forget)
+        return outcome
 
 
 def _static(kind: Kind) -> tuple[Kind, bool]:
@@ -130,25 +140,45 @@ def _static(kind: Kind) -> tuple[Kind, bool]:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The checkpoint of a run; over a mesh too it holds the state that one device would have."""
+    """The checkpoint of a run; over a mesh too it holds the state that one device would have.
+
+    The first process writes and reads the file for all.
+    """
 
     file: Checkpoint
     like: Any  # the shapes of that state; None: the run is on one device
+    peers: Peers
+
+    def begin(self, state: Any, n_turns: int) -> tuple[int, Any]:
+        """The turn and the state that are in the file; if there is none, the first is written."""
+        if self.peers.done_once("there", self.file.path.exists):
+            return self.load(state, n_turns)
+        self.save(0, state)  # a place that cannot be written to is found at once
+        return 0, state
 
     def load(self, state: Any, n_turns: int) -> tuple[int, Any]:
         """The turn and the state, which lies where `state` does."""
         if self.like is None:
             return self.file.load(state, n_turns)
-        turn, whole = self.file.load(cut(state, self.like), n_turns)
-        return turn, fitted(whole, state)
+        read: list[Any] = []
+
+        def turn_of() -> int:
+            turn, whole = self.file.load(self.like, n_turns)
+            read.append(whole)
+            return turn
+
+        turn = self.peers.done_once("read", turn_of)
+        return turn, fitted(self.peers.spread(read[0] if read else None, self.like), state)
 
     def save(self, turn: int, state: Any) -> None:
         """Writes the file, whole or not at all."""
-        self.file.save(turn, state if self.like is None else cut(state, self.like))
+        state = self.peers.gathered(state)
+        own = state if self.like is None else cut(state, self.like)
+        self.peers.done_once(f"saved {turn}", partial(self.file.save, turn, own))
 
 
-def _kept(loop: Loop, problem: Problem, path: str | os.PathLike[str]) -> _Kept:
-    """The checkpoint, marked by the programs of one device and their inputs; compiles nothing."""
+def _mark(loop: Loop, problem: Problem) -> Mark:
+    """What tells a run from others: the programs of one device and their inputs; compiles none."""
     static, given = _static(loop.kind), loop.given
     state = jax.eval_shape(loop.kind.begin, problem, given)
     programs = (
@@ -156,8 +186,25 @@ def _kept(loop: Loop, problem: Problem, path: str | os.PathLike[str]) -> _Kept:
         _piece.lower(*static, problem, given, state, 0, 1),
         _measured.lower(*static, problem, given, state),
     )
-    mark = mark_of(programs, problem.params, problem.data, given, loop.n_turns)
-    return _Kept(Checkpoint(Path(path), mark), None if loop.placed is None else state)
+    return mark_of(programs, problem.params, problem.data, given, loop.n_turns)
+
+
+def _parts(
+    loop: Loop, problem: Problem, mark: Mark, is_at_once: bool, is_not_kept: bool
+) -> dict[str, str]:
+    """Digests of what several processes must agree on, by the words for it."""
+    fields = getattr(loop.given, "_asdict", lambda: {"key": loop.given})()
+    words = {"program": "the traces", "events": "the traces", "steps": "step_sizes"}
+    inputs = {words.get(name, name): fingerprint(value) for name, value in fields.items()}
+    return {
+        "the software": mark.software,
+        "the problem's params": fingerprint(problem.params),
+        "the problem's data": fingerprint(problem.data),
+        **inputs,
+        "what is compiled (sizes, the optimizer, a function of the problem)": mark.program,
+        "whether there is progress": str(is_at_once),
+        "whether there is a checkpoint": str(is_not_kept),
+    }
 
 
 def progress_at(plan: ReplayPlan, updates: int) -> Progress:

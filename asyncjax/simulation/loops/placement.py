@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import shown
+from asyncjax.simulation.loops.hosts import placed
 
 
 def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:
@@ -47,26 +48,28 @@ def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:
 def grid_parts(devices: int, seeds: int, steps: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Into how many parts seeds and step sizes are split, and how many of each a device has.
 
-    A device has the fewest runs, and among equals the seeds are in the most parts. It has never one
-    alone of several: a vmap over one is compiled to other bits than one over more.
+    A device has the fewest runs. Among equals it has no single one of several seeds or step sizes,
+    since a vmap over one is compiled to other bits than over more; then seeds are in the most
+    parts.
 
     Example:
         >>> grid_parts(8, 64, 1), grid_parts(8, 8, 8), grid_parts(8, 8, 1)
-        (((8, 1), (8, 1)), ((4, 2), (2, 4)), ((8, 1), (2, 1)))
+        (((8, 1), (8, 1)), ((4, 2), (2, 4)), ((8, 1), (1, 1)))
     """
-
-    def share(total: int, parts: int) -> int:
-        return max(-(-total // parts), min(total, 2))
-
     splits = [(parts, devices // parts) for parts in range(1, devices + 1) if devices % parts == 0]
-    shares = [(share(seeds, own), share(steps, other)) for own, other in splits]
-    chosen = min(zip(shares, splits, strict=True), key=lambda at: (math.prod(at[0]), -at[1][0]))
-    return chosen[1], chosen[0]
+
+    def cost(split: tuple[int, int]) -> tuple[int, bool, int]:
+        shares = -(-seeds // split[0]), -(-steps // split[1])
+        alone = (shares[0] == 1 < seeds) or (shares[1] == 1 < steps)
+        return math.prod(shares), alone, -split[0]
+
+    parts = min(splits, key=cost)
+    return parts, (-(-seeds // parts[0]), -(-steps // parts[1]))
 
 
 def everywhere_on(mesh: Mesh) -> Callable[[Any], Any]:
     """Puts a tree's arrays on every device, each of them whole."""
-    return lambda tree: jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    return lambda tree: placed(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def padded(array: Any, length: int, axis: int = 0) -> Any:
@@ -97,6 +100,6 @@ def fitted(state: Any, like: Any) -> Any:
     def one(leaf: Any, own: Any) -> Any:
         for axis, length in enumerate(own.shape):
             leaf = padded(leaf, length, axis)
-        return jax.device_put(leaf, own.sharding)
+        return placed(leaf, own.sharding)
 
     return jax.tree.map(one, state, like)

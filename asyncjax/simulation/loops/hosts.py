@@ -1,0 +1,350 @@
+"""Several processes that make one run: what they agree on, what one tells all, and who is lost.
+
+After `jax.distributed.initialize` every process makes the same calls in the same order. A run over
+a mesh that has devices of several of them goes so:
+
+    agree      digests of program, data, trace and keys are compared; who differs is named
+    placed     each process puts what its own devices hold there, from arrays that all have
+    told       one process decides what depends on time or on a file: pieces, when to save
+    gathered   the outcome comes to all of them as plain NumPy arrays
+
+Small words go through the key-value store of JAX's distributed runtime, arrays through devices. No
+wait is for ever: while a process lives it says so every two seconds, and one that was silent for
+half a minute is lost, which is an error in all others, even where JAX itself would wait on.
+"""
+
+import atexit
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Event, Thread
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.distributed import global_state  # there is no public way to the key-value store
+from jax.core import Tracer
+from jax.errors import JaxRuntimeError
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+from asyncjax.simulation.loops.checkpoints import form_of, leaf_of, numbers_of
+
+_BEAT_SECONDS, _LOST_SECONDS = 2.0, 30.0
+_LOOK_SECONDS = 0.5  # between two looks at who is lost, while something is waited for
+_ADVICE = (
+    "start all processes again; a run with a checkpoint goes on from it, also with another number"
+    " of processes"
+)
+_runs: Counter[tuple[int, ...]] = Counter()
+
+
+def placed(tree: Any, sharding: Sharding) -> Any:
+    """Arrays that every process has, on devices; each process puts what its own devices hold.
+
+    Example:
+        >>> here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        >>> placed({"x": np.ones(2)}, here)
+        {'x': Array([1., 1.], dtype=float32)}
+    """
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+
+    def one(leaf: Any) -> jax.Array:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            return jax.device_put(leaf, sharding)
+        array = np.asarray(numbers_of(leaf))
+        array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+        whole = jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+        return leaf_of(whole, leaf)
+
+    return jax.tree.map(one, tree)
+
+
+def peers_of(arrays: Any) -> "Peers":
+    """The processes whose devices hold parts of some arrays, as the next run of these processes.
+
+    Raises:
+        ValueError: None of the devices is this process's.
+
+    Example:
+        >>> peers_of(jax.numpy.ones(2)).several
+        False
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(arrays) if isinstance(leaf, jax.Array)]
+    shardings = {leaf.sharding for leaf in leaves if not isinstance(leaf, Tracer)}
+    met = {device.process_index for each in shardings for device in each.device_set}
+    own = jax.process_index() if met else 0
+    if met and own not in met:
+        raise ValueError(f"mesh must have a device of process {own}, which runs it, but has none")
+    if len(met) < 2:
+        return Peers((own,), own, "")
+    processes = tuple(sorted(met))
+    _runs[processes] += 1
+    _watch()
+    return Peers(processes, own, f"asyncjax/{hash(processes)}/{_runs[processes]}")
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The processes that make a run together; often this one alone, and then all is as it was.
+
+    Example:
+        >>> alone = Peers((0,), 0, "")
+        >>> alone.told("turns", 3), alone.done_once("sum", lambda: 1 + 1)
+        (3, 2)
+    """
+
+    processes: tuple[int, ...]
+    own: int  # this one
+    name: str  # of the run, the same in all of them
+
+    @property
+    def several(self) -> bool:
+        """Whether there is another process."""
+        return len(self.processes) > 1
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[None]:
+        """Tells the others if this process leaves with an error."""
+        try:
+            yield
+        except BaseException as error:
+            if self.several:
+                with contextlib.suppress(JaxRuntimeError):
+                    self._say(f"left/{self.own}", type(error).__name__)
+            raise
+
+    def agree(self, digests: Mapping[str, str]) -> None:
+        """Compares what every process is about to run, by the names of its parts.
+
+        Raises:
+            ValueError: A process differs from the first; the same in all of them.
+        """
+        if not self.several:
+            return
+        self._say(f"mark/{self.own}", json.dumps(dict(digests)))
+        self.done_once("agreed", self._compare)
+
+    def _compare(self) -> None:
+        marks = {at: json.loads(self._heard(f"mark/{at}")) for at in self.processes}
+        first = marks[self.processes[0]]
+        for at, mark in marks.items():
+            parts = [name for name in first if mark.get(name) != first[name]]
+            if parts:
+                raise ValueError(
+                    f"process {at} of {len(self.processes)} differs from process"
+                    f" {self.processes[0]} in {' and '.join(parts)}: every process must make the"
+                    " same call with the same arguments"
+                )
+
+    def told(self, name: str, value: Any) -> Any:
+        """The value (JSON) that the first process has, in all of them; a name is used once."""
+        if not self.several:
+            return value
+        if self.own == self.processes[0]:
+            self._say(f"told/{name}", json.dumps(value))
+            return value
+        return json.loads(self._heard(f"told/{name}"))
+
+    def done_once(self, name: str, action: Callable[[], Any]) -> Any:
+        """What the first process returns (JSON) or raises when it acts, in all of them."""
+        if not self.several:
+            return action()
+        if self.own != self.processes[0]:
+            kind, answer = self.told(name, None)
+            if kind:
+                raise {"OSError": OSError, "ValueError": ValueError}[kind](answer)
+            return answer
+        try:
+            answer = action()
+        except (OSError, ValueError) as error:
+            kind = "OSError" if isinstance(error, OSError) else "ValueError"
+            self.told(name, (kind, str(error)))
+            raise
+        self.told(name, ("", answer))
+        return answer
+
+    def settled(self, tree: Any) -> Any:
+        """The arrays, computed.
+
+        Raises:
+            RuntimeError: A process is lost, or has left the run, while they are waited for.
+        """
+        if not self.several:
+            return jax.block_until_ready(tree)
+        failed: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                jax.block_until_ready(tree)
+            except Exception as error:  # told in the thread that waits
+                failed.append(error)
+
+        waiting = Thread(target=wait, daemon=True)  # an operation of several devices has no end
+        waiting.start()
+        waiting.join(_LOOK_SECONDS)
+        while waiting.is_alive():
+            self._check()
+            waiting.join(_LOOK_SECONDS)
+        if failed:
+            raise RuntimeError(
+                f"what all processes compute together failed in process {self.own}, perhaps since"
+                f" another one is lost ({str(failed[0]).splitlines()[0]}): {_ADVICE}"
+            ) from failed[0]
+        return tree
+
+    def gathered(self, tree: Any) -> Any:
+        """The arrays as they are; of several processes each of them whole, in NumPy, in all.
+
+        A leaf at a time lies on every device whole.
+        """
+        if not self.several:
+            return tree
+
+        def one(leaf: Any) -> Any:
+            if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+                return leaf
+            split: Any = leaf.sharding
+            whole = self.settled(_replicated(split.mesh)(numbers_of(leaf)))
+            return leaf_of(np.asarray(whole.addressable_data(0)), leaf)
+
+        return jax.tree.map(one, tree)
+
+    def spread(self, tree: Any, like: Any) -> Any:
+        """The arrays of the first process, bit for bit, in all; `like` has their shapes."""
+        if not self.several:
+            return tree
+        devices = [jax.local_devices(process_index=at)[0] for at in self.processes]
+        mesh = Mesh(np.array(devices), ("processes",))
+        by_process = NamedSharding(mesh, PartitionSpec("processes"))
+
+        def one(own: Any, leaf: Any) -> Any:
+            shape, dtype = form_of(own)
+            data = np.zeros(shape, dtype)
+            if self.own == self.processes[0]:
+                data = np.asarray(numbers_of(leaf), order="C")
+            if data.size:
+                row = np.frombuffer(data.tobytes(), np.uint8)[None]
+                rows = jax.make_array_from_callback(
+                    (len(devices), row.shape[1]), by_process, lambda _: row
+                )
+                sent = np.asarray(self.settled(_first(mesh)(rows)).addressable_data(0))
+                data = np.frombuffer(sent.tobytes(), dtype).reshape(shape)
+            return leaf_of(data, own)
+
+        return jax.tree.map(one, like, like if tree is None else tree)
+
+    def _say(self, name: str, text: str) -> None:
+        """Leaves a word for the others."""
+        _store().key_value_set(f"{self.name}/{name}", text)
+
+    def _heard(self, name: str) -> str:
+        """A word that another process leaves, waited for."""
+        milliseconds = int(1e3 * _LOOK_SECONDS)
+        while True:
+            try:
+                return _store().blocking_key_value_get(f"{self.name}/{name}", milliseconds)
+            except JaxRuntimeError as error:
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise _lost("process 0, or the way to it,", "no answer") from error
+            self._check()
+
+    def _check(self) -> None:
+        """Raises where a process is lost, or has left this run."""
+        _watch().check()
+        try:
+            left = dict(_store().key_value_dir_get(f"{self.name}/left/"))
+        except JaxRuntimeError:  # the watch notices
+            return
+        for name, error in left.items():
+            at = _process_of(name)
+            if at != self.own:
+                words = f"process {at} has left the run with an error ({error}), see its output"
+                raise RuntimeError(f"{words}: {_ADVICE}")
+
+
+@dataclass
+class _Watch:
+    """Who is alive. Process 0 hears all beats and says who is lost; the others hear process 0."""
+
+    own: int
+    over: Event = field(default_factory=Event)
+    beats: int = 0
+    heard: dict[int, tuple[str, float]] = field(default_factory=dict)  # last beat, when it came
+    lost: str = ""  # processes that process 0 misses
+
+    def keep(self) -> None:
+        """Beats and listens until the process ends."""
+        while not self.over.is_set():
+            with contextlib.suppress(RuntimeError):  # silence is noticed by `check`
+                self.turn(_store())
+            self.over.wait(_BEAT_SECONDS)
+
+    def turn(self, store: Any) -> None:
+        """One beat, and one look."""
+        self.beats += 1
+        if self.own:
+            store.key_value_set(f"asyncjax/beats/{self.own}", str(self.beats), True)
+            for _, text in store.key_value_dir_get("asyncjax/watch/"):
+                beat, self.lost = json.loads(text)
+                self._hear(0, beat)
+            return
+        for name, beat in store.key_value_dir_get("asyncjax/beats/"):
+            self._hear(_process_of(name), beat)
+        silent = [at for at, (_, when) in self.heard.items() if _is_long_ago(when)]
+        self.lost = " and ".join(map(str, sorted(silent)))
+        store.key_value_set("asyncjax/watch/0", json.dumps((str(self.beats), self.lost)), True)
+
+    def _hear(self, at: int, beat: str) -> None:
+        if at not in self.heard or self.heard[at][0] != beat:
+            self.heard[at] = (beat, time.monotonic())
+
+    def check(self) -> None:
+        """Raises where a process is lost."""
+        silent = self.lost
+        if self.own and 0 in self.heard and _is_long_ago(self.heard[0][1]):
+            silent = "0"
+        if silent:
+            raise _lost(f"process {silent}", f"silent for {_LOST_SECONDS:.0f} s")
+
+
+def _is_long_ago(when: float) -> bool:
+    return time.monotonic() - when > _LOST_SECONDS
+
+
+@cache
+def _watch() -> _Watch:
+    """The watch of this process, begun at its first run with others."""
+    watch = _Watch(jax.process_index())
+    Thread(target=watch.keep, daemon=True, name="asyncjax watch").start()
+    atexit.register(watch.over.set)
+    return watch
+
+
+def _lost(who: str, why: str) -> RuntimeError:
+    return RuntimeError(f"{who} is lost ({why}), so this run cannot go on: {_ADVICE}")
+
+
+def _store() -> Any:
+    """The key-value store that all processes share."""
+    if global_state.client is None:
+        raise RuntimeError("jax.distributed was shut down in this process")
+    return global_state.client
+
+
+def _process_of(name: str) -> int:
+    return int(name.rsplit("/", 1)[1])
+
+
+@cache
+def _replicated(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+@cache
+def _first(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows[0], out_shardings=NamedSharding(mesh, PartitionSpec()))
