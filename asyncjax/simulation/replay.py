@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from asyncjax.checks import flag
 from asyncjax.orders import Order
@@ -21,7 +22,9 @@ from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import check_optimizer, check_run, forms, key_of, plan_of
 from asyncjax.simulation.loops.events import ByEvent, EventInputs, event_loop, events_of
 from asyncjax.simulation.loops.loop import Progress, run
+from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured, Replayed
+from asyncjax.simulation.loops.shards import shards_of
 from asyncjax.simulation.loops.waves import wave_loop
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan
@@ -49,6 +52,8 @@ def replay(
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     opt_state: Any = None,
+    mesh: Mesh | None = None,
+    specs: Any = None,
 ) -> Run:
     """Replays a trace.
 
@@ -77,7 +82,8 @@ def replay(
             nor a width is given, a model of 8192 parameters or more on a CPU still goes one event
             at a time, which is measured to be faster.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
-        memory_limit: Bytes; a run whose buffers exceed it is refused before anything compiles.
+        memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
+            anything compiles.
         progress: Called on the host a few times a second with how far the run is; needs concrete
             arguments.
         checkpoint: File in which the state of the run is kept: it is written at once and then every
@@ -88,18 +94,31 @@ def replay(
             s where they were compiled before, and no compilation. Needs concrete arguments.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
+        mesh: Devices over which the lanes of a wave are split; their gradients are gathered once a
+            wave, and every device makes every update. The run goes in waves. The result is that of
+            one device up to rounding, and a checkpoint may be resumed on another number of devices.
+            Data are whole on every device, unless they lie on the mesh already. None: one device.
+        specs: For models that do not fit one device: the `PartitionSpec` of each parameter, in a
+            tree like the params or one for all, or a function of a leaf. Versions, directions,
+            records and what of the optimizer's state is like the params are split the same way, and
+            are never gathered. Lanes go over the axes that no spec names, beside which the model
+            stays split (tensor parallel); if specs name all axes, over all, and each device is sent
+            its own lanes' models whole (fully sharded data parallel). None: whole on every device.
 
     Returns:
         The run. Memory on the device: (live versions + unfinished directions + records + 2 * width)
-        models.
+        models; over a mesh its part of the rows, 2 * its lanes of what it has of a model there, and
+        the gathered gradients.
 
     Raises:
-        TypeError: An argument is of the wrong kind, such as an optimizer that was not called.
+        TypeError: An argument is of the wrong kind, such as an optimizer that was not called, or a
+            mesh that is none.
         OSError: The checkpoint cannot be written; one that was written before is intact.
         ValueError: The checkpoint is of another run, or damaged; the trace is not valid, or names
             more workers than the problem has shards; an argument is out of range, or belongs to the
             plan that was given; `opt_state` is not a state of the optimizer; or `order` does not
-            fit the problem or the trace, or only learns from workers in step.
+            fit the problem or the trace, or only learns from workers in step; `specs` do not fit
+            the params or the mesh; or a mesh is given to a run one event at a time.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:
@@ -126,13 +145,22 @@ def replay(
     elif order is not None:
         problem = ordered(problem, order, planned.trace, key)
     sizes = sizes_of([planned])
-    check_memory(memory(problem.params, sizes), 1, memory_limit)
+    shards = shards_of(mesh_of(mesh), specs, problem.params)
+    if shards is not None and (learner is not None or not waves):
+        raise ValueError(
+            "mesh must be None where a run goes one event at a time: waves=False, or an order that"
+            " learns from what arrives"
+        )
+    kept = memory if shards is None else shards.memory
+    widened = sizes if shards is None else shards.widened(sizes)
+    check_memory(kept(problem.params, widened), 1, memory_limit)
     chosen = is_plan or width is not None or progress is not None or checkpoint is not None
+    chosen = chosen or shards is not None
     if learner is not None or not waves or (not chosen and _one_by_one(problem)):
         given = EventInputs(events_of(planned), key, opt_state)
         loop = event_loop(planned, ByEvent(optimizer, sizes, learner), given)
     else:
-        loop = wave_loop(planned, sizes, optimizer, key, opt_state)
+        loop = wave_loop(planned, sizes, optimizer, key, opt_state, shards)
     return run_of(planned, run(loop, problem, progress, checkpoint))
 
 

@@ -17,8 +17,10 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.loop import Loop, Progress, progress_at
+from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
+from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.server import Replayed, first_state, measure, server_step
+from asyncjax.simulation.loops.shards import Shards
 from asyncjax.simulation.plans.blends import Runs, blend, empty_runs
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
@@ -53,14 +55,19 @@ def wave_loop(
     optimizer: optax.GradientTransformation,
     key: jax.Array,
     opt_state: Any,
+    shards: Shards | None = None,
 ) -> Loop:
-    """The replay of a plan in waves."""
+    """The replay of a plan in waves, on one device or split."""
 
     def progress(wave: int, _: WaveState) -> Progress:
         return progress_at(plan, int(np.searchsorted(plan.waves.update_wave, wave)))
 
-    given = WaveInputs(assemble(plan, sizes), key, opt_state)
-    return Loop(ByWave(optimizer), given, plan.n_waves, progress)
+    given, placed = WaveInputs(assemble(plan, sizes), key, opt_state), None
+    if shards is not None:
+        split = given._replace(program=assemble(plan, shards.widened(sizes)))
+        split = everywhere_on(shards.mesh)(split)
+        placed = Placed(ByWave(optimizer, shards), split, shards.placed)
+    return Loop(ByWave(optimizer), given, plan.n_waves, progress, placed)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class ByWave:
     """A replay whose turns are waves."""
 
     optimizer: optax.GradientTransformation
+    shards: Shards | None = None  # None: one device
 
     def begin(self, problem: Problem, given: WaveInputs) -> WaveState:
         """Every row holds version 0."""
@@ -78,7 +86,7 @@ class ByWave:
         if program.lane_runs is not None:
             dtype = jnp.result_type(program.lane_runs.weight)
             runs = empty_runs(sizes.directions + 1, sizes.runs, dtype)
-        return WaveState(
+        state = WaveState(
             params,
             first_state(self.optimizer, params, given.opt_state),
             repeat(params, sizes.slots + 1),
@@ -87,6 +95,7 @@ class ByWave:
             jnp.zeros((sizes.waves, sizes.width), loss.dtype),
             runs,
         )
+        return self._split(state)
 
     def advance(
         self, problem: Problem, given: WaveInputs, state: WaveState, first: Any, last: Any
@@ -96,7 +105,7 @@ class ByWave:
         gather = _gather_single if program.sizes.single else _gather_groups
 
         def wave(number: jax.Array, state: WaveState) -> WaveState:
-            loss, grads = _gradients(problem, program, key, number, state.versions)
+            loss, grads = _gradients(problem, program, key, number, state.versions, self.shards)
             directions = gather(program, number, state.directions, grads)
             runs = _runs(program, number, state.runs)
             state = state._replace(directions=directions, runs=runs)
@@ -108,9 +117,25 @@ class ByWave:
 
             recorded = jax.lax.fori_loop(0, program.copies[number], copy, state.recorded)
             losses = state.losses.at[number].set(loss)
-            return WaveState(params, opt_state, versions, directions, recorded, losses, runs)
+            return self._split(
+                WaveState(params, opt_state, versions, directions, recorded, losses, runs)
+            )
 
         return jax.lax.fori_loop(first, program.n_waves if last is None else last, wave, state)
+
+    def _split(self, state: WaveState) -> WaveState:
+        """The state, split as the shards say."""
+        shards = self.shards
+        if shards is None:
+            return state
+        return state._replace(
+            params=shards.models(state.params),
+            opt_state=shards.opt_state(self.optimizer, state.opt_state, state.params),
+            versions=shards.rows(state.versions),
+            directions=shards.rows(state.directions),
+            recorded=shards.rows(state.recorded),
+            losses=shards.losses(state.losses),
+        )
 
     def _updates(
         self, program: Program, key: jax.Array, wave: jax.Array, state: WaveState
@@ -144,7 +169,12 @@ class ByWave:
 
 
 def _gradients(
-    problem: Problem, program: Program, key: jax.Array, wave: jax.Array, versions: Any
+    problem: Problem,
+    program: Program,
+    key: jax.Array,
+    wave: jax.Array,
+    versions: Any,
+    shards: Shards | None,
 ) -> tuple[jax.Array, Any]:
     """Losses [L] and gradients (L rows) of a wave's lanes."""
 
@@ -152,7 +182,10 @@ def _gradients(
         return problem.gradient(model, worker, job, job_key(key, worker, job))
 
     models = read_lanes(versions, program.read_slot[wave])
-    return jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
+    if shards is not None:
+        models = shards.lane_models(models)
+    losses, grads = jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
+    return losses, grads if shards is None else shards.rows(grads)
 
 
 def _runs(program: Program, wave: jax.Array, runs: Runs | None) -> Runs | None:

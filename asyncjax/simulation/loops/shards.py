@@ -1,0 +1,194 @@
+"""Shards: how a replay in waves is split over a mesh.
+
+    params                     by the caller's PartitionSpecs, else whole on every device
+    versions, directions,      as the params, every device with its part of every row
+    records
+    lanes of a wave            each device has its part of the lanes, and of the model what it needs
+    gradients                  gathered from the lanes once a wave, each device its part of them
+
+Lanes go over the axes that no spec names: beside them a model stays split, and the compiler moves
+activations (tensor parallel). If specs name all axes, lanes go over all of them too, and the models
+of a wave are exchanged, so that each device has its lanes' models whole (fully sharded data
+parallel). The updates are made by all devices alike, each on what it has of the parameters.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from asyncjax.checks import shown
+from asyncjax.problems import Problem
+from asyncjax.simulation.plans.memory import Memory, memory
+from asyncjax.simulation.plans.program import Sizes
+
+
+@dataclass(frozen=True)
+class Shards:
+    """How the arrays of a replay lie; static, hashable."""
+
+    mesh: Mesh
+    lanes: tuple[str, ...]  # axes of the mesh over which lanes are split
+    specs: tuple[PartitionSpec, ...]  # of every leaf of the params
+
+    @property
+    def n_parts(self) -> int:
+        """Into how many parts lanes are split."""
+        return math.prod(self.mesh.shape[axis] for axis in self.lanes)
+
+    def widened(self, sizes: Sizes) -> Sizes:
+        """Sizes with idle lanes added until the lanes divide evenly."""
+        return replace(sizes, width=-(-sizes.width // self.n_parts) * self.n_parts)
+
+    def models(self, tree: Any, *before: Any) -> Any:
+        """Splits a model; or models in rows, `before` how the leading axes are split."""
+        leaves, structure = jax.tree.flatten(tree)
+        out = [
+            self._split(leaf, *before, *spec) for leaf, spec in zip(leaves, self.specs, strict=True)
+        ]
+        return jax.tree.unflatten(structure, out)
+
+    def lane_models(self, tree: Any) -> Any:
+        """Splits the models that the lanes of a wave read, [L, ...]."""
+        own = tuple(_without(spec, self.lanes) for spec in self.specs)
+        return replace(self, specs=own).models(tree, self.lanes)
+
+    def rows(self, tree: Any) -> Any:
+        """Splits a buffer of models, or gradients of lanes: the axis of rows is whole."""
+        return self.models(tree, None)
+
+    def losses(self, losses: jax.Array) -> jax.Array:
+        """Splits losses [W, L] by lanes."""
+        return self._split(losses, None, self.lanes)
+
+    def opt_state(self, optimizer: optax.GradientTransformation, state: Any, params: Any) -> Any:
+        """Splits what of an optimizer's state is like the parameters, or rows of such."""
+        specs = jax.tree.unflatten(jax.tree.structure(params), self.specs)
+
+        def one(leaf: Any, spec: PartitionSpec, param: Any) -> Any:
+            rows = leaf.ndim - param.ndim
+            is_like = rows >= 0 and leaf.shape[rows:] == param.shape
+            return self._split(leaf, *(None,) * rows, *spec) if is_like else leaf
+
+        return optax.tree.map_params(optimizer, one, state, specs, params)
+
+    def placed(self, problem: Problem) -> Problem:
+        """The problem on the mesh: its params split, its data whole unless they lie there."""
+        params, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, problem.params))
+        params = [
+            jax.device_put(leaf, NamedSharding(self.mesh, spec))
+            for leaf, spec in zip(params, self.specs, strict=True)
+        ]
+        devices = set(self.mesh.devices.flat)
+
+        def there(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) and leaf.sharding.device_set == devices:
+                return leaf
+            return jax.device_put(leaf, NamedSharding(self.mesh, PartitionSpec()))
+
+        data = jax.tree.map(there, problem.data)
+        return replace(problem, params=jax.tree.unflatten(structure, params), data=data)
+
+    def memory(self, params: Any, sizes: Sizes) -> Memory:
+        """Bytes that a replay keeps on each device."""
+
+        def form(spec: PartitionSpec, leaf: Any) -> jax.ShapeDtypeStruct:
+            shape = NamedSharding(self.mesh, spec).shard_shape(np.shape(leaf))
+            return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf))
+
+        leaves = jax.tree.leaves(params)
+        split = memory([form(*pair) for pair in zip(self.specs, leaves, strict=True)], sizes)
+        specs = [_without(spec, self.lanes) for spec in self.specs]
+        own = replace(sizes, width=sizes.width // self.n_parts)
+        lanes = memory([form(*pair) for pair in zip(specs, leaves, strict=True)], own).lanes
+        return split._replace(lanes=lanes + (split.lanes // 2 if self.n_parts > 1 else 0))
+
+    def _split(self, leaf: jax.Array, *spec: Any) -> jax.Array:
+        return jax.lax.with_sharding_constraint(
+            leaf, NamedSharding(self.mesh, PartitionSpec(*spec))
+        )
+
+
+def shards_of(mesh: Mesh | None, specs: Any, params: Any) -> Shards | None:
+    """How a replay is split by a mesh and the caller's specs; None: it is not.
+
+    Example:
+        >>> shards_of(None, PartitionSpec("d"), jnp.ones(4))
+        Traceback (most recent call last):
+        ...
+        ValueError: specs must be None where there is no mesh, got P('d',)
+    """
+    if mesh is None:
+        if specs is not None:
+            raise ValueError(f"specs must be None where there is no mesh, got {shown(specs)}")
+        return None
+    own = _specs_of(specs, params)
+    for spec, leaf in zip(own, jax.tree.leaves(params), strict=True):
+        _check_fit(spec, np.shape(leaf), mesh)
+    named = {axis for spec in own for axis in _axes(spec)}
+    free = tuple(axis for axis in mesh.axis_names if axis not in named)
+    return Shards(mesh, free or mesh.axis_names, own)
+
+
+def _specs_of(specs: Any, params: Any) -> tuple[PartitionSpec, ...]:
+    """The spec of every leaf: from a function of a leaf, one spec for all, or a tree of them."""
+    if specs is None:
+        specs = PartitionSpec()
+    if callable(specs):
+        found = jax.tree.map(specs, params)
+    else:
+        try:
+            found = jax.tree.broadcast(specs, params, is_leaf=_is_spec)
+        except (TypeError, ValueError):
+            found = None
+    leaves = [] if found is None else jax.tree.leaves(found, is_leaf=_is_spec)
+    count = len(jax.tree.leaves(params))
+    if len(leaves) != count or not all(map(_is_spec, leaves)):
+        raise TypeError(
+            "specs must be PartitionSpecs in a tree like the problem's params, or a function from a"
+            f" leaf of them to its PartitionSpec, got {shown(specs)}"
+        )
+    return tuple(leaves)
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, PartitionSpec)
+
+
+def _check_fit(spec: PartitionSpec, shape: tuple[int, ...], mesh: Mesh) -> None:
+    """Refuses a spec that does not fit a leaf or the mesh."""
+    axes = _axes(spec)
+    unknown = [axis for axis in axes if axis not in mesh.axis_names]
+    if unknown:
+        raise ValueError(
+            f"specs must name axes of mesh, {mesh.axis_names}, got {unknown[0]!r} in {spec}"
+        )
+    if len(set(axes)) < len(axes) or len(spec) > len(shape):
+        raise ValueError(f"specs must fit the leaves of the params, got {spec} for shape {shape}")
+    for axis, names in enumerate(spec):
+        parts = math.prod(mesh.shape[name] for name in _names(names))
+        if shape[axis] % parts:
+            raise ValueError(
+                f"specs must split evenly, got {spec}, {parts} parts of axis {axis}, for a leaf of"
+                f" shape {shape}"
+            )
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    """The axes of a mesh that an entry of a spec names."""
+    return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
+
+
+def _axes(spec: PartitionSpec) -> list[str]:
+    return [name for entry in spec for name in _names(entry)]
+
+
+def _without(spec: PartitionSpec, axes: tuple[str, ...]) -> PartitionSpec:
+    """The spec without some axes of the mesh."""
+    kept = [tuple(name for name in _names(entry) if name not in axes) for entry in spec]
+    return PartitionSpec(*(names or None for names in kept))
