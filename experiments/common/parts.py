@@ -1,13 +1,17 @@
 """Parts of an experiment: what each measured, how it is written, how several are run."""
 
+import importlib
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from asyncjax import results, storage
 from asyncjax.results import plots, report
+from experiments.common.spread import engine_of, spread
 
 Drawing = tuple[str, Any, str]  # end of the file's name, matplotlib figure or PNG bytes, caption
 
@@ -95,6 +99,9 @@ class Settings:
     parts: tuple[str, ...]  # which, in which order
     seed: int = 0
     full: bool = False  # larger data and models, more seeds, in the parts that have such a size
+    engine: Literal["here", "processes", "ray"] = "here"  # where parts are run; side by side
+    workers: int = 2  # of the engine
+    address: str = ""  # of a running Ray cluster; empty: a Ray of this machine
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,8 @@ class Collection:
         """Runs parts, prints their tables, writes one report.
 
         A part's numbers and pictures are written when it is finished. Where a part's data are
-        missing, it says so and is left out.
+        missing, it says so and is left out. Parts that run side by side get the same numbers, but
+        for those that measure this machine's time.
 
         Raises:
             ValueError: A name is not that of a part, or none has a full size.
@@ -140,30 +148,62 @@ class Collection:
         sized = {n for n in known if "full" in {field.name for field in fields(known[n].Settings)}}
         if settings.full and not sized & set(settings.parts):
             raise ValueError("full must be False, since none of the parts has a full size")
-        done = []
-        for place, name in enumerate(settings.parts, start=1):
-            began = time.perf_counter()
-            print(f"[{place}/{len(settings.parts)}] {name}", flush=True)
-            options = {"full": settings.full} if name in sized else {}
-            output = settings.output / name
-            output.mkdir(parents=True, exist_ok=True)
-            try:
-                part = known[name].run(
-                    known[name].Settings(output=output, seed=settings.seed, **options)
-                )
-            except FileNotFoundError as missing:
-                print(f"left out: {missing}\n")
+        options = {
+            name: {"seed": settings.seed} | ({"full": settings.full} if name in sized else {})
+            for name in settings.parts
+        }
+        for name in settings.parts:
+            (settings.output / name).mkdir(parents=True, exist_ok=True)  # fails now, not later
+        begin = self._here if settings.engine == "here" else self._spread
+        done, began = {}, time.perf_counter()
+        for name, part in begin(settings, options):
+            if isinstance(part, str):
+                print(f"{name} left out: {part}\n")
                 continue
             for table in part.tables:
                 print(f"\n{results.as_text(table)}")
-            print(f"\n{name}: {time.perf_counter() - began:.0f} s\n", flush=True)
-            done.append(part)
+            print(
+                f"\n[{len(done) + 1}/{len(options)}] {name}: done after"
+                f" {time.perf_counter() - began:.0f} s\n",
+                flush=True,
+            )
+            done[name] = part
+        made = [done[name] for name in settings.parts if name in done]
         path = settings.output / "report.html"
         report.write(
-            path, report.render(self.title, self.summary, [section(part) for part in done])
+            path, report.render(self.title, self.summary, [section(part) for part in made])
         )
         print(f"report  {path}")
-        return done
+        return made
+
+    def _here(
+        self, settings: Settings, options: dict[str, dict[str, Any]]
+    ) -> Iterator[tuple[str, Part | str]]:
+        """Runs parts one after another; why one is left out, in words."""
+        for name, own in options.items():
+            module = self.parts[name]
+            print(name, flush=True)
+            try:
+                yield name, module.run(module.Settings(output=settings.output / name, **own))
+            except FileNotFoundError as missing:
+                yield name, str(missing)
+
+    def _spread(
+        self, settings: Settings, options: dict[str, dict[str, Any]]
+    ) -> Iterator[tuple[str, Part | str]]:
+        """Runs parts at the workers of an engine, which may be other machines."""
+        modules = {name: self.parts[name].__name__ for name in options}
+        with engine_of(settings.engine, settings.workers, settings.address) as workers:
+            work = partial(_run_elsewhere, modules, options)
+            for name, (part, files) in spread(workers, work, list(options)):
+                folder = settings.output / name
+                for file, content in files.items():
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    storage.write_atomically(folder / file, content)
+                if not isinstance(part, str):
+                    figures = tuple((folder / path, caption) for path, caption in part.figures)
+                    part = replace(part, figures=figures)
+                yield name, part
 
     def main(self, description: str | None) -> None:
         """Reads the settings from the command line and runs the parts.
@@ -174,6 +214,26 @@ class Collection:
         import tyro
 
         self.run(tyro.cli(Settings, default=self.settings, description=description))
+
+
+def _run_elsewhere(
+    modules: dict[str, str], options: dict[str, dict[str, Any]], name: str
+) -> tuple[Part | str, dict[str, bytes]]:
+    """Runs a part in a folder that goes; the part, its paths within, and its files."""
+    module = importlib.import_module(modules[name])
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        try:
+            part = module.run(module.Settings(output=folder, **options[name]))
+        except FileNotFoundError as missing:
+            return str(missing), {}
+        files = {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        figures = tuple((path.relative_to(folder), caption) for path, caption in part.figures)
+        return replace(part, figures=figures), files
 
 
 def section(part: Part) -> report.Section:

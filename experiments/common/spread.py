@@ -1,10 +1,20 @@
 """Work that is spread over the workers of an engine: who is idle gets the next piece."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
+from asyncjax import live
 from asyncjax.live import Engine
+
+
+def engine_of(name: str, workers: int, address: str) -> Engine:
+    """An engine as it is asked for on a command line: "processes" of this machine, or "ray"."""
+    if name == "ray":
+        return live.ray(workers, address=address or None)
+    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
+    return live.processes(workers, environment=lambda _: {"XLA_FLAGS": flags})
 
 
 def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> Iterator[Any]:

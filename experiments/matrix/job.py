@@ -10,7 +10,6 @@ the 448 default ones. `--engine processes --workers 8`, or `--engine ray`, compu
 cores of this machine, or on a cluster.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +17,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from asyncjax import live, storage
-from experiments.common.spread import spread
+from asyncjax import storage
+from experiments.common.spread import engine_of, spread
 from experiments.matrix import report as matrix_report
 from experiments.matrix.cells import Budget, run_cell
 from experiments.matrix.methods import METHODS
@@ -81,12 +80,7 @@ def computed(settings: Settings, cells: list[Cell]) -> Iterator[tuple[tuple[Cell
             for cell in group:  # each is written when it is done
                 yield (cell,), compute_cells(settings, (cell,))
         return
-    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
-    if settings.engine == "processes":
-        engine = live.processes(settings.workers, environment=lambda _: {"XLA_FLAGS": flags})
-    else:
-        engine = live.ray(settings.workers, address=settings.address or None)
-    with engine as workers:
+    with engine_of(settings.engine, settings.workers, settings.address) as workers:
         yield from spread(workers, partial(compute_cells, settings), groups)
 
 

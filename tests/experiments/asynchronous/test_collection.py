@@ -6,21 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from asyncjax import results, storage
-from asyncjax.results import plots
+from asyncjax import storage
 from experiments.asynchronous.__main__ import COLLECTION
-from experiments.common.parts import Collection, Settings, written
-
-
-def small(settings):
-    series = plots.Series("one", [0.0, 1.0], [1.0, 0.5], [1.0, 0.4], [1.0, 0.6])
-    figure = plots.curves([series], x_label="time", y_label="loss")
-    columns = (results.Column("rule", right=False), results.Column("seed"))
-    table = results.Table(columns, (("pure", settings.seed),), "A caption.")
-    drawings = [("a line", figure, "A line.")]
-    return written(
-        settings.output, "small", "How small?", drawings, [table], {"seed": settings.seed}
-    )
+from experiments.common.parts import Collection, Settings
+from tests.experiments.asynchronous import small_part
 
 
 def absent(settings):
@@ -37,7 +26,7 @@ def part_module(name, run):
 
 
 def test_parts_run_into_one_report_and_missing_data_are_named(tmp_path, capsys):
-    modules = [part_module(run.__name__, run) for run in (small, absent)]
+    modules = [small_part, part_module("absent", absent)]
     collection = Collection("both", "A title", "A summary.", modules)
     assert collection.settings == Settings(Path("output/both"), ("small", "absent"))
     settings = Settings(output=tmp_path, parts=("small", "absent"), seed=7)
@@ -51,6 +40,27 @@ def test_parts_run_into_one_report_and_missing_data_are_named(tmp_path, capsys):
     assert "A caption." in printed
     assert (tmp_path / "small" / "small_a_line.png").exists()
     assert storage.load_json(tmp_path / "small" / "small.json") == {"seed": 7}
+
+
+@pytest.mark.slow
+def test_parts_on_other_processes_write_the_same_files(tmp_path, capsys):
+    collection = Collection("one", "A title", "A summary.", [small_part])
+    files = {}
+    for engine in ("here", "processes"):
+        settings = Settings(tmp_path / engine, ("small",), seed=7, engine=engine, workers=1)
+        (part,) = collection.run(settings)
+        assert [path for path, _ in part.figures] == [
+            tmp_path / engine / "small" / "small_a_line.png"
+        ]
+        files[engine] = {
+            path.relative_to(tmp_path / engine): path.read_bytes()
+            for path in (tmp_path / engine).rglob("*.*")
+        }
+    assert len(files["here"]) == 3
+    assert files["here"] == files["processes"]
+    settings = Settings(tmp_path, ("small",), seed=13, engine="processes", workers=1)
+    assert collection.run(settings) == []
+    assert "left out: the recordings are missing" in capsys.readouterr().out
 
 
 def test_an_unknown_part_and_a_full_size_that_is_none_are_refused(tmp_path):
