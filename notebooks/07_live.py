@@ -193,8 +193,8 @@ print("measured", (1e3 * clock.mean).round(1).tolist())
 # Measured means are above those asked for by the way of the gradients and what the sleeping itself takes too
 # long. That is why one measures.
 #
-# Now the forecast: ten simulated runs under each rule, on the clock of the *one* run as it comes. Then we open
-# the envelope.
+# Now the forecast: ten simulated runs under each rule, on the clock of the *one* run as it comes, with workers
+# who go on with a job that is stopped (`interruptible=False`), as these do. Then we open the envelope.
 
 # %%
 rules = {"as it comes": {"n_updates": n_gradients}, "wait for all": wait, "shuffled": shuffle}
@@ -204,7 +204,9 @@ print("                  seconds, forecast      real    mean delay, forecast   r
 for name, rule in rules.items():
     keys = jax.random.split(key, 10)
     forecast = [
-        traces.summarize(traces.asynchronous(clock, service=service, key=one, **rule))
+        traces.summarize(
+            traces.asynchronous(clock, service=service, interruptible=False, key=one, **rule)
+        )
         for one in keys
     ]
     low, middle, high = np.quantile([one.time for one in forecast], [0.0, 0.5, 1.0])
@@ -233,8 +235,8 @@ for name, one in real.items():
 #   written, on two cores with much else to do, the forecasts were off by five to six percent, in both
 #   directions. A forecast is for the workers *as they were measured*: it knows nothing of a neighbour who
 #   begins to use the same cores, and its span says only how much chance there is in the draws.
-# - The simulator flatters rules that stop jobs (`cancel=True`): a simulated worker is free at once, a real one
-#   first finishes what it does.
+# - Rules that stop jobs (`cancel=True`) are forecast like any other with `interruptible=False`: a real worker
+#   first finishes what it does. (Without it a simulated one is free at once.)
 #
 # ## Try
 #
