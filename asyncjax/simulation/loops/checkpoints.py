@@ -165,7 +165,7 @@ class Checkpoint:
     def unpack(self, arrays: dict[str, np.ndarray], like: Any) -> Any:
         """The state that these leaves are, which has the structure and dtypes of `like`.
 
-        What is like it may be abstract.
+        Where those are abstract, it is left in NumPy.
         """
         leaves, structure = jax.tree.flatten(like)
         stored = [arrays.get(f"leaf{number}") for number in range(len(leaves))]
@@ -208,9 +208,10 @@ def _dtype_in_archive(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
-def _restored(data: Any, like: Any) -> jax.Array:
+def _restored(data: Any, like: Any) -> Any:
     """A leaf again."""
-    return leaf_of(jnp.asarray(data.view(form_of(like)[1])), like)
+    own = data.view(form_of(like)[1])
+    return leaf_of(own if isinstance(like, jax.ShapeDtypeStruct) else jnp.asarray(own), like)
 
 
 def numbers_of(leaf: Any) -> Any:

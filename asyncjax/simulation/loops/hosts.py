@@ -16,6 +16,7 @@ half a minute is lost, which is an error in all others, even where JAX itself wo
 import atexit
 import contextlib
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from asyncjax.simulation.loops.checkpoints import form_of, leaf_of, numbers_of
 
 _BEAT_SECONDS, _LOST_SECONDS = 2.0, 30.0
+_PIECE = 2**26  # bytes of each process that are exchanged at once
 _LOOK_SECONDS = 0.5  # between two looks at who is lost, while something is waited for
 _ADVICE = (
     "start all processes again; a run with a checkpoint goes on from it, also with another number"
@@ -198,19 +200,29 @@ class Peers:
         return tree
 
     def gathered(self, tree: Any) -> Any:
-        """The arrays as they are; of several processes each of them whole, in NumPy, in all.
-
-        A leaf at a time lies on every device whole.
-        """
+        """The arrays as they are; of several processes each of them whole, in NumPy, in all."""
         if not self.several:
             return tree
 
         def one(leaf: Any) -> Any:
             if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
                 return leaf
-            split: Any = leaf.sharding
-            whole = self.settled(_replicated(split.mesh)(numbers_of(leaf)))
-            return leaf_of(np.asarray(whole.addressable_data(0)), leaf)
+            raw = self.settled(numbers_of(leaf))
+            if raw.is_fully_replicated:
+                return leaf_of(np.asarray(raw.addressable_data(0)), leaf)
+            owned = _owned(raw)
+            own = {_bounds(each.index, raw.shape): each.data for each in raw.addressable_shards}
+            data = [np.asarray(own[part]).tobytes() for part in owned[self.own]]
+            size = max(sum(map(_size, parts)) for parts in owned.values()) * raw.dtype.itemsize
+            rows = self._exchanged(b"".join(data), size, _all)
+            whole = np.empty(raw.shape, raw.dtype)
+            for row, at in zip(rows, self.processes, strict=True):
+                values, place = np.frombuffer(row.tobytes(), raw.dtype), 0
+                for part in owned[at]:
+                    there = whole[tuple(slice(*bounds) for bounds in part)]
+                    there[...] = values[place : place + there.size].reshape(there.shape)
+                    place += there.size
+            return leaf_of(whole, leaf)
 
         return jax.tree.map(one, tree)
 
@@ -218,25 +230,31 @@ class Peers:
         """The arrays of the first process, bit for bit, in all; `like` has their shapes."""
         if not self.several:
             return tree
-        devices = [jax.local_devices(process_index=at)[0] for at in self.processes]
-        mesh = Mesh(np.array(devices), ("processes",))
-        by_process = NamedSharding(mesh, PartitionSpec("processes"))
 
         def one(own: Any, leaf: Any) -> Any:
             shape, dtype = form_of(own)
-            data = np.zeros(shape, dtype)
+            size, data = math.prod(shape) * dtype.itemsize, b""
             if self.own == self.processes[0]:
-                data = np.asarray(numbers_of(leaf), order="C")
-            if data.size:
-                row = np.frombuffer(data.tobytes(), np.uint8)[None]
-                rows = jax.make_array_from_callback(
-                    (len(devices), row.shape[1]), by_process, lambda _: row
-                )
-                sent = np.asarray(self.settled(_first(mesh)(rows)).addressable_data(0))
-                data = np.frombuffer(sent.tobytes(), dtype).reshape(shape)
-            return leaf_of(data, own)
+                data = np.asarray(numbers_of(leaf)).tobytes()
+            sent = self._exchanged(data, size, _first)
+            return leaf_of(np.frombuffer(sent.tobytes(), dtype).reshape(shape), own)
 
         return jax.tree.map(one, like, like if tree is None else tree)
+
+    def _exchanged(
+        self, data: bytes, size: int, seen: Callable[[Mesh], Callable[[jax.Array], jax.Array]]
+    ) -> np.ndarray:
+        """What all see of rows uint8[processes, size], one from each; a piece at a time."""
+        devices = [jax.local_devices(process_index=at)[0] for at in self.processes]
+        mesh = Mesh(np.array(devices), ("processes",))
+        split = NamedSharding(mesh, PartitionSpec("processes"))
+        own, pieces = np.frombuffer(data.ljust(size, b"\0"), np.uint8), []
+        for start in range(0, size, _PIECE):
+            row = own[None, start : start + _PIECE]
+            shape = (len(devices), row.shape[1])
+            rows = jax.make_array_from_callback(shape, split, lambda _, row=row: row)
+            pieces.append(np.asarray(self.settled(seen(mesh)(rows)).addressable_data(0)))
+        return np.concatenate(pieces, axis=-1) if pieces else np.zeros((len(devices), 0), np.uint8)
 
     def _say(self, name: str, text: str) -> None:
         """Leaves a word for the others."""
@@ -340,9 +358,32 @@ def _process_of(name: str) -> int:
     return int(name.rsplit("/", 1)[1])
 
 
+def _owned(array: jax.Array) -> dict[int, list[tuple[tuple[int, int], ...]]]:
+    """The parts of an array by the process that hands them on; each part is one process's."""
+    first: dict[tuple[tuple[int, int], ...], int] = {}
+    owned: dict[int, list[tuple[tuple[int, int], ...]]] = {}
+    for device, index in array.sharding.devices_indices_map(array.shape).items():
+        part = _bounds(index, array.shape)
+        process = device.process_index or 0
+        first[part] = min(first.get(part, process), process)
+        owned[process] = []
+    for part, process in sorted(first.items()):
+        owned[process].append(part)
+    return owned
+
+
+def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Where a part begins and ends, along each axis."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _size(part: tuple[tuple[int, int], ...]) -> int:
+    return math.prod(end - start for start, end in part)
+
+
 @cache
-def _replicated(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
+def _all(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 @cache
