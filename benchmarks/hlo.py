@@ -304,13 +304,15 @@ def _used_by_fusion(module: Module, one: Instruction, fusion: Instruction) -> fl
 def whole_copies(module: Module, counts: set[int]) -> list[str]:
     """Instructions of the main loop that make a whole buffer anew by moving it.
 
-    `counts`: entries of the buffers. What writes a row in place is none, nor is what computes.
+    `counts`: entries of the buffers. What writes a row in place is none, nor is what computes, nor
+    what a TPU moves to its vector memory and back, which counts as bytes.
     """
     found = []
     for one in inside(module, body_of(main_loop(module))):
         if not any(array.entries in counts for array in one.arrays):
             continue
-        plain = one.opcode in ("copy", "copy-start", "transpose", "convert")
+        plain = one.opcode in ("copy", "transpose", "convert")
+        plain |= one.opcode == "copy-start" and one.arrays[0].space == one.arrays[1].space
         if plain or (one.opcode == "fusion" and _only_moves(module, one.called[0])):
             found.append(_told(one))
     return found

@@ -1,0 +1,1 @@
+"""The main loops, compiled for accelerators that are not there."""
