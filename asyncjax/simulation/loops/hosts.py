@@ -111,13 +111,22 @@ class Peers:
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
-        """Tells the others if this process leaves with an error."""
+        """Tells the others if this process leaves with an error.
+
+        Raises:
+            RuntimeError: What the processes compute together fails, as it does without one of them.
+        """
         try:
             yield
         except BaseException as error:
             if self.several:
-                with contextlib.suppress(JaxRuntimeError):
+                with contextlib.suppress(RuntimeError):
                     self._say(f"left/{self.own}", type(error).__name__)
+                if _is_of_devices(error):
+                    raise RuntimeError(
+                        f"process {self.own} could not compute with the others, of which one may be"
+                        f" lost ({str(error).splitlines()[0]}): {_ADVICE}"
+                    ) from error
             raise
 
     def agree(self, digests: Mapping[str, str]) -> None:
@@ -193,10 +202,7 @@ class Peers:
             self._check()
             waiting.join(_LOOK_SECONDS)
         if failed:
-            raise RuntimeError(
-                f"what all processes compute together failed in process {self.own}, perhaps since"
-                f" another one is lost ({str(failed[0]).splitlines()[0]}): {_ADVICE}"
-            ) from failed[0]
+            raise failed[0]
         return tree
 
     def gathered(self, tree: Any) -> Any:
@@ -356,6 +362,13 @@ def _store() -> Any:
 
 def _process_of(name: str) -> int:
     return int(name.rsplit("/", 1)[1])
+
+
+def _is_of_devices(error: BaseException) -> bool:
+    """Whether an error came up while devices computed or talked, and not for want of memory."""
+    words = str(error).split(":")[0]
+    kinds = ("UNKNOWN", "UNAVAILABLE", "INTERNAL", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
+    return isinstance(error, JaxRuntimeError | ValueError) and words in kinds
 
 
 def _owned(array: jax.Array) -> dict[int, list[tuple[tuple[int, int], ...]]]:

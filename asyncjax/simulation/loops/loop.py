@@ -202,8 +202,7 @@ def _parts(
         "the problem's data": fingerprint(problem.data),
         **inputs,
         "what is compiled (sizes, the optimizer, a function of the problem)": mark.program,
-        "whether there is progress": str(is_at_once),
-        "whether there is a checkpoint": str(is_not_kept),
+        "whether it has progress or a checkpoint": f"{is_at_once} {is_not_kept}",
     }
 
 
