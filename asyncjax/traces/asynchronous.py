@@ -40,6 +40,7 @@ from asyncjax.traces.patience import Patience
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
+from asyncjax.traces.streams import trace_of_many
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
@@ -97,8 +98,10 @@ def asynchronous(
 
     Returns:
         The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered`
-        is vectorised, with `fresh(b, cancel=True)` a round is O(b n) in NumPy; all else runs an
-        event loop, O(log n) an arrival or a cancelled job.
+        is vectorised, with `fresh(b, cancel=True)` a round is O(b n) in NumPy; from 8,192 workers
+        on arrivals are also found many at once with every other rule and dispatch of this library,
+        unless jobs can be stopped, given up, lost, held back (but by `wait_for` with a list) or
+        slowed. All else runs an event loop, O(log n) an arrival or a cancelled job.
 
     Raises:
         ValueError: An argument is out of range; `wait_for(b)` with b larger than the number of open
@@ -174,7 +177,16 @@ def asynchronous(
         )
     if nobody_waits and interruptible and collect.restarts is not None and concurrency is None:
         return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
-    answer, run = answering(dispatch, n, dispatch_key), collector(collect, n)
+    run = collector(collect, n)
+    if gate is None and timeout is None and service is None and clock.is_plain:
+        rules = (dispatch, dispatch_key), (collect, run)
+        at_start = read == "start"
+        trace = trace_of_many(
+            blocks, *rules, n_updates, concurrency=concurrency, read_at_start=at_start, pace=pace
+        )
+        if trace is not None:
+            return trace
+    answer = answering(dispatch, n, dispatch_key)
     initial = first_jobs(n, concurrency, answer)
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left

@@ -69,8 +69,8 @@ class Renewals:
         # worker int[m], first job int[m] and finish times float64[m, jobs] of what was drawn
         self.pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def first(self, n_arrivals: int, pace: Pace | None = None) -> Found:
-        """The first arrivals."""
+    def first(self, n_arrivals: int, pace: Pace | None = None, *, exact: bool = True) -> Found:
+        """The first arrivals, of which there is no end."""
         self._reach(n_arrivals, pace)
         finish, counts = self._finish_times()
         opens = np.cumsum(counts) - counts

@@ -39,8 +39,11 @@ class Stream(Protocol):
 
     n_workers: int
 
-    def first(self, n_arrivals: int, pace: Pace | None = None) -> Found:
-        """The first arrivals; may be asked again, for more."""
+    def first(self, n_arrivals: int, pace: Pace | None = None, *, exact: bool = True) -> Found:
+        """The first arrivals; may be asked again, for more.
+
+        Not `exact`: where there is an end, those up to it.
+        """
         ...
 
     def open_jobs(self, found: Found, after: np.ndarray) -> OpenJobs:
@@ -96,10 +99,12 @@ def _judged(
     receive, keeps, step = run.receive, collect.keeps_model, Verdict.STEP
     handed, verdicts, version = array("i", [0]), bytearray(), 0  # one more handed: of time 0
     hand, judge = handed.append, verdicts.append
-    wanted = int(_SPARE * n_updates) + stream.n_workers
-    while version < n_updates:
-        found = stream.first(wanted, None)
-        for at in range(len(verdicts), wanted, _CHUNK):
+    wanted, found = int(_SPARE * n_updates) + stream.n_workers, None
+    while found is None or version < n_updates:
+        found = stream.first(wanted, exact=False)
+        if len(found.time) == len(verdicts):
+            stream.first(wanted)  # there are no more: it says why
+        for at in range(len(verdicts), len(found.time), _CHUNK):
             sources = (found.source[at : at + _CHUNK] + 1).tolist()
             for worker, source in zip(
                 found.worker[at : at + _CHUNK].tolist(), sources, strict=True

@@ -1,0 +1,103 @@
+"""Which traces of many workers are made of streams: arrivals that no rule can change.
+
+Below some thousand workers a heap is as fast, since it serves few arrivals at once; with more, the
+arrivals of `to_deliverer` are merged, and those of a list of workers found many at once.
+"""
+
+import jax
+import numpy as np
+
+from asyncjax.checks import shown
+from asyncjax.traces.collection import Collection, Collector
+from asyncjax.traces.dispatch import Dispatch, Take
+from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces.listed import Listed
+from asyncjax.traces.merge import Renewals
+from asyncjax.traces.progress import Pace
+from asyncjax.traces.streamed import Stream, streamed
+
+MANY_WORKERS = 8_192
+
+
+def trace_of_many(
+    blocks: DurationBlocks,
+    dispatch: tuple[Dispatch, jax.Array | None],
+    collect: tuple[Collection, Collector],
+    n_updates: int,
+    *,
+    concurrency: int | None,
+    read_at_start: bool,
+    pace: Pace | None = None,
+) -> EventTrace | None:
+    """The trace of many workers, if it can be made of a stream.
+
+    `dispatch` with its key, `collect` with a run of it; nobody is stopped, given up or held back.
+    A rule that does not say what it is stuck without is left to the event loop, which calls it
+    stuck after so many arrivals.
+    """
+    n, (dispatch_rule, key), (rule, run) = blocks.clock.n_workers, dispatch, collect
+    if n < MANY_WORKERS or run.is_stuck_without is None:
+        return None
+    if rule.cancel_from is not None or (rule.holds_back and rule.period is None):
+        return None
+    stream = None
+    if dispatch_rule.answers_deliverer:
+        if not rule.holds_back and (concurrency is None or concurrency >= n):
+            stream = Renewals(blocks, concurrency or n, read_at_start=read_at_start)
+    elif goes_down_a_list(dispatch_rule):
+        stream = _listed(blocks, dispatch_rule, key, rule, concurrency, read_at_start)
+    if stream is None:
+        return None
+    is_counted = rule.period is not None and not rule.keeps_model
+    return streamed(stream, rule, None if is_counted else run, n_updates, pace)
+
+
+def goes_down_a_list(rule: Dispatch) -> bool:
+    """Whether a rule has a list of workers, and it is that of its `start`."""
+    return rule.listed is not None and rule.asks_all and _home(rule.listed) == _home(rule.start)
+
+
+def _home(function: object) -> str:
+    return str(getattr(function, "__module__", ""))
+
+
+def _listed(
+    blocks: DurationBlocks,
+    rule: Dispatch,
+    key: jax.Array | None,
+    collect: Collection,
+    concurrency: int | None,
+    read_at_start: bool,
+) -> Stream:
+    """The stream of a list of workers."""
+    n, period = blocks.clock.n_workers, collect.period or 1
+    assert rule.listed is not None
+    take = checked(rule.listed(n, key), rule.name, n)
+    period = period if collect.holds_back else 1
+    return Listed(blocks, take, concurrency, period=period, read_at_start=read_at_start)
+
+
+def checked(take: Take, name: str, n_workers: int) -> Take:
+    """The same, refusing what are no workers.
+
+    Example:
+        >>> checked(lambda count: np.arange(count), "all", 3)(4)
+        Traceback (most recent call last):
+        ValueError: listed of the rule 'all' must name workers of 0 .. 2, got 3
+    """
+
+    def next_workers(count: int) -> np.ndarray:
+        workers = take(count)
+        whose = f"listed of the rule '{name}' must"
+        if not isinstance(workers, np.ndarray) or workers.dtype.kind not in "iu":
+            raise TypeError(f"{whose} give an array of integers, got {shown(workers)}")
+        if workers.ndim != 1 or len(workers) > count:
+            raise ValueError(f"{whose} give {count} workers at most, got shape {workers.shape}")
+        outside = (workers < 0) | (workers >= n_workers)
+        if outside.any():
+            wrong = workers[np.argmax(outside)]
+            raise ValueError(f"{whose} name workers of 0 .. {n_workers - 1}, got {wrong}")
+        return workers
+
+    return next_workers

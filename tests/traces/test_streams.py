@@ -1,0 +1,177 @@
+"""Traces of many workers, made without a heap, are those of the event loop, to the last bit."""
+
+import dataclasses
+import tracemalloc
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncjax import clocks, traces
+from asyncjax.clocks.registry import REGISTRY
+from asyncjax.traces import host, streams
+from asyncjax.traces.host import DurationBlocks
+
+CLOCKS = {
+    "random": clocks.exponential(np.sqrt(1.0 + np.arange(7))),
+    "ties": clocks.constant([1.0, 1.0, 2.0, 2.0, 3.0, 1.0, 1.0]),
+    "one": clocks.exponential(1.0),
+    "many": clocks.exponential(np.sqrt(1.0 + np.arange(200))),
+}
+DISPATCHES = {
+    "pure": traces.to_deliverer(),
+    "random": traces.uniformly(),
+    "shuffled": traces.shuffled(),
+    "shuffled once": traces.shuffled_once(),
+    "given": traces.given(np.random.default_rng(0).integers(0, 7, 3000)),
+}
+RULES = {
+    "immediately": traces.immediately(),
+    "buffered": traces.buffered(3),
+    "by staleness": traces.buffered(2, staleness=lambda delay: 1.0 / (1.0 + delay)),
+    "wait for": traces.wait_for(3),
+    "fresh": traces.fresh(2),
+    "fresher than": traces.fresher_than(4),
+    "quantile": traces.fresher_than_quantile(0.8),
+    "per worker": traces.per_worker(1),
+    "table": traces.table(),
+    "ringleader": traces.ringleader(),
+}
+
+
+def assert_same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def both_ways(clock, **arguments):
+    """The trace of the event loop and that of streams, or the errors of the two."""
+    made = []
+    for least in (10**9, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(streams, "MANY_WORKERS", least)
+            try:
+                made.append(traces.asynchronous(clock, **arguments))
+            except ValueError as error:
+                made.append(str(error))
+    return made
+
+
+def check(clock, dispatch, rule, read, concurrency, seed):
+    n = CLOCKS[clock].n_workers
+    if dispatch == "given" and clock == "one":
+        return
+    if rule == "ringleader" and (read == "start" or dispatch != "pure"):
+        return
+    loop, stream = both_ways(
+        CLOCKS[clock],
+        n_updates=40 if rule not in ("per worker", "table", "ringleader") else 5,
+        dispatch=DISPATCHES[dispatch],
+        collect=RULES[rule],
+        read=read,
+        concurrency=None if concurrency is None else concurrency(n),
+        key=jax.random.key(seed),
+    )
+    if isinstance(loop, str):
+        assert loop == stream
+    else:
+        assert_same(loop, stream)
+
+
+@pytest.mark.parametrize("rule", ["immediately", "wait for", "fresher than"])
+@pytest.mark.parametrize("dispatch", ["pure", "shuffled", "given"])
+def test_streams_are_the_event_loop(dispatch, rule):
+    check("ties", dispatch, rule, "assignment", None, 0)
+    check("random", dispatch, rule, "start", lambda n: 2 * n + 1, 1)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    clock=st.sampled_from(sorted(CLOCKS)),
+    dispatch=st.sampled_from(sorted(DISPATCHES)),
+    rule=st.sampled_from(sorted(RULES)),
+    read=st.sampled_from(["assignment", "start"]),
+    concurrency=st.sampled_from([None, lambda n: 3, lambda n: 2 * n + 1]),
+    seed=st.integers(0, 9),
+)
+def test_all_streams_are_the_event_loop(clock, dispatch, rule, read, concurrency, seed):
+    check(clock, dispatch, rule, read, concurrency, seed)
+
+
+def test_a_list_that_ends_is_told_alike():
+    short = traces.given([0, 1, 2, 0, 1])
+    for rule, n_updates in ((traces.immediately(), 6), (traces.fresher_than(3), 6)):
+        loop, stream = both_ways(
+            clocks.constant([1.0, 1.0, 1.0]), n_updates=n_updates, dispatch=short, collect=rule
+        )
+        assert loop == stream
+        assert "sequence is too short: its 5 entries" in loop
+        loop, stream = both_ways(
+            clocks.constant([1.0, 1.0, 1.0]), n_updates=5, dispatch=short, collect=rule
+        )
+        assert_same(loop, stream)
+
+
+def test_a_rule_with_another_start_is_asked_itself():
+    mine = dataclasses.replace(
+        traces.uniformly(), start=lambda n, key: lambda deliverers: [0] * len(deliverers)
+    )
+    loop, stream = both_ways(
+        CLOCKS["random"], n_updates=30, dispatch=mine, key=jax.random.key(0), concurrency=2
+    )
+    assert_same(loop, stream)
+    assert not stream.worker[5:].any()
+
+
+def test_a_list_of_ones_own_is_checked(monkeypatch):
+    monkeypatch.setattr(streams, "MANY_WORKERS", 1)
+    rule = traces.Dispatch(
+        "mine",
+        lambda n, key: lambda deliverers: [3] * len(deliverers),
+        asks_all=True,
+        listed=lambda n, key: lambda count: np.full(count, 3),
+    )
+    with pytest.raises(ValueError, match=r"must name workers of 0 \.\. 2, got 3"):
+        traces.asynchronous(clocks.constant([1.0, 1.0, 1.0]), n_updates=3, dispatch=rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", sorted(REGISTRY))
+def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
+    clock, key = REGISTRY[law](), jax.random.key(5)
+    large = DurationBlocks(clock, key, 1.5)
+    monkeypatch.setattr(host, "_MANY_WORKERS", 1)
+    small = DurationBlocks(clock, key, 1.5)
+    assert (large.size, small.size) == (64, 8)
+    workers = np.arange(clock.n_workers)
+    whole = large.draw(workers, np.full(len(workers), 1))
+    parts = small.draw(np.repeat(workers, 8), np.tile(np.arange(8, 16), len(workers)))
+    np.testing.assert_array_equal(whole.ravel(), parts.ravel())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dispatch", ["pure", "shuffled"])
+@pytest.mark.parametrize("rule", ["buffered", "fresher than"])
+def test_memory_of_a_hundred_thousand_workers(dispatch, rule):
+    """A trace takes 38 bytes an arrival; its making at most 8 times that, and 400 a worker."""
+    n, n_updates = 100_000, 200_000
+    clock = clocks.exponential(np.sqrt(1.0 + np.arange(n)))
+    make: dict[str, Any] = {
+        "dispatch": DISPATCHES[dispatch],
+        "collect": RULES[rule],
+        "key": jax.random.key(0),
+    }
+    traces.asynchronous(clock, n_updates=1, **make)  # compiles
+    tracemalloc.start()
+    trace = traces.asynchronous(clock, n_updates=n_updates, **make)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert trace.n_updates == n_updates
+    assert peak < 8 * 38 * len(trace.time) + 400 * n
+    traces.validate(trace)
