@@ -27,7 +27,7 @@ from typing import Any
 from asyncjax.checks import flag, shown, whole
 from asyncjax.live.engines import RESTARTS, Engine, is_installed, settle
 
-_STORE = 200_000_000  # bytes of the object store of a Ray of our own
+_STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
 _PROBE = 10.0  # seconds to wait for an address
 _ASK = """import sys
@@ -228,8 +228,10 @@ def ray(
             job that was submitted there); its nodes need this package. None: a Ray of our own.
         restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
         object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
-            gradients above 100 kB; what does not fit goes to disk. Gradients that wait at the
-            server stay there. Ray's own processes take about half a gigabyte besides.
+            gradients above 100 kB, taken as they are needed. It should hold a model and two
+            gradients a worker, and each gradient that waits or serves at the server: what does not
+            fit goes to disk, which made runs two to five times slower. Ray's own processes take
+            about half a gigabyte besides.
         log_to_driver: Whether what workers print is shown here.
         options: Of each actor, as in `ray.remote`: `num_cpus` (1 unless said), `num_gpus`,
             `resources`, `memory`, `runtime_env`, `scheduling_strategy`, ... Not those by which an
