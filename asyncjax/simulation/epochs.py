@@ -15,6 +15,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder
@@ -23,7 +24,9 @@ from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import check_optimizer, check_run, key_of
 from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
 from asyncjax.simulation.loops.loop import Progress, run
+from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.projected_steps import fitting_units
+from asyncjax.simulation.loops.shards import shards_of
 from asyncjax.simulation.visits.units import busy_steps, in_units, plain_order
 
 
@@ -40,6 +43,7 @@ def run_epochs(
     prefix_norms: bool = False,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
 ) -> Run:
     """Trains for whole epochs, the examples of each worker in a given order.
 
@@ -78,6 +82,13 @@ def run_epochs(
             order, also for one by projections.
         progress: As in `replay`; its time is in epochs.
         checkpoint: As in `replay`.
+        mesh: Devices over which the workers are split: each computes the gradients of its workers,
+            and their mean is summed over devices once a step. For an order that looks at gradients
+            these are exchanged, so that every vector of the order, its balance among them, is split
+            along d if that divides evenly; what travels then are inner products. The model is whole
+            on every device, and so are data, unless they lie on the mesh already. The result is
+            that of one device up to rounding: an order may decide another way where an inner
+            product is nearly 0. None: one device.
 
     Returns:
         The run, with `order_state`. Records: `version` server steps, `time` epochs, `loss` the
@@ -96,8 +107,8 @@ def run_epochs(
         epoch is unpaired.
 
     Raises:
-        TypeError: A number is no integer, `order` is no order, or a loss has no forward mode (see
-            `forward_mode` of an order by projections).
+        TypeError: A number is no integer, `order` is no order, `mesh` is no mesh, or a loss has no
+            forward mode (see `forward_mode` of an order by projections).
         ValueError: A number is below 1; the order does not fit the problem in its workers, units or
             parameters; the problem's batches are drawn at random; or an order by projections is
             given a problem without a known loss, or an odd number of units a step.
@@ -131,7 +142,9 @@ def run_epochs(
     total = n_epochs * sizes.n_steps
     if total >= 2**31:
         raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
-    state = run(epoch_loop(order, sizes, optimizer, key), problem, progress, checkpoint)
+    shards = shards_of(mesh_of(mesh), None, problem.params)
+    loop = epoch_loop(order, sizes, optimizer, key, shards)
+    state = run(loop, problem, progress, checkpoint)
     return _run(sizes, busy_steps(plain, shape, units), state)
 
 

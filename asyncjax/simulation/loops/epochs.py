@@ -2,9 +2,19 @@
 
 A gradient of each unit is formed only for an order that looks at them; else a step is one pass over
 all its units (`projected_steps`).
+
+Over a mesh of D devices:
+
+    units [m, b]         split along m: each device computes the gradients of m / D workers
+    their mean           summed over devices, once a step; params are whole on every device
+    vectors [m, b, d]    exchanged, so that each device has all workers' entries d / D
+    balance float[d]     split along d, as all vectors of an order's state: the order decides one
+                         pair after the other, and what travels are inner products
+
+Where D does not divide d evenly, vectors are whole on every device.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 
 from asyncjax.orders import Order, ProjectedOrder, prefix_norms
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses
-from asyncjax.simulation.loops.loop import Loop, Progress
+from asyncjax.simulation.loops.loop import Loop, Placed, Progress
+from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.projected_steps import mean_gradient, projected_step
 from asyncjax.simulation.loops.server import Measured, first_state, judge, server_step
+from asyncjax.simulation.loops.shards import Shards, split
 from asyncjax.simulation.plans.extras import Extras, job_key
 from asyncjax.simulation.plans.plan import recorded_versions
 from asyncjax.simulation.plans.rows import blank, when
@@ -64,14 +77,19 @@ def epoch_loop(
     sizes: EpochSizes,
     optimizer: optax.GradientTransformation,
     key: jax.Array,
+    shards: Shards | None = None,
 ) -> Loop:
-    """The run of some epochs."""
+    """The run of some epochs, on one device or over a mesh."""
     total = sizes.n_epochs * sizes.n_steps
 
     def progress(step: int, _: EpochState) -> Progress:
         return Progress(step, total, step / sizes.n_steps)
 
-    return Loop(ByStep(optimizer, order, sizes), key, total, progress)
+    kind, placed = ByStep(optimizer, order, sizes), None
+    if shards is not None:
+        own = replace(kind, mesh=shards.mesh)
+        placed = Placed(own, everywhere_on(shards.mesh)(key), shards.placed)
+    return Loop(kind, key, total, progress, placed)
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class ByStep:
     optimizer: optax.GradientTransformation
     order: Order | ProjectedOrder
     sizes: EpochSizes
+    mesh: Mesh | None = None  # None: one device
 
     def begin(self, problem: Problem, given: jax.Array) -> EpochState:
         """The first epoch begins; `given` is the key."""
@@ -97,7 +116,7 @@ class ByStep:
             vectors = jnp.zeros(shape, jnp.promote_types(flat.dtype, jnp.float32))
             number = jax.ShapeDtypeStruct((), vectors.dtype)
             measured.metrics.update(prefix_l2=number, prefix_linf=number)
-        return EpochState(
+        state = EpochState(
             params,
             first_state(self.optimizer, params, None),
             order_state,
@@ -106,6 +125,31 @@ class ByStep:
             blank(measured, len(sizes.records)),
             vectors,
         )
+        return self._split(state)
+
+    def _split(self, state: EpochState) -> EpochState:
+        """The state as it lies on the mesh."""
+        mesh, dim = self.mesh, plain_order(self.order).dim
+        if mesh is None:
+            return state
+
+        def along(leaf: Any) -> Any:
+            is_vector = dim is not None and leaf.ndim and leaf.shape[-1] == dim
+            return self._along_vectors(leaf) if is_vector else split(leaf, mesh)
+
+        whole = split(state._replace(order_state=None, vectors=None), mesh)
+        return whole._replace(
+            order_state=jax.tree.map(along, state.order_state),
+            vectors=None if state.vectors is None else self._along_vectors(state.vectors),
+        )
+
+    def _along_vectors(self, vectors: jax.Array) -> jax.Array:
+        """Splits vectors [..., d] along d, if it divides evenly."""
+        if self.mesh is None:
+            return vectors
+        if vectors.shape[-1] % self.mesh.size:
+            return split(vectors, self.mesh)
+        return split(vectors, self.mesh, *(None,) * (vectors.ndim - 1), self.mesh.axis_names)
 
     def advance(
         self, problem: Problem, given: jax.Array, state: EpochState, first: Any, last: Any
@@ -138,6 +182,8 @@ class ByStep:
         epoch, turn = number // sizes.n_steps, number % sizes.n_steps
         positions = turn * batch + jnp.arange(batch, dtype=jnp.int32)
         repeated = state.visits[:, jnp.minimum(positions, n - 1)]  # padding repeats the last unit
+        if self.mesh is not None:
+            repeated = split(repeated, self.mesh, self.mesh.axis_names)
         units = jnp.where(positions < n, repeated, -1)
         order_state, flat = state.order_state, None
         if isinstance(order, ProjectedOrder):
@@ -148,7 +194,10 @@ class ByStep:
                 flat = _flat(_gradients(problem, key, state.params, units, epoch)[1])
         elif order.needs_gradients or state.vectors is not None or not has_losses(problem):
             losses, grads = _gradients(problem, key, state.params, units, epoch)
-            direction, flat = jax.tree.map(partial(_mean, units >= 0), grads), _flat(grads)
+            if self.mesh is not None:
+                losses, grads = split((losses, grads), self.mesh, self.mesh.axis_names)
+            direction = jax.tree.map(partial(_mean, units >= 0), grads)
+            flat = self._along_vectors(_flat(grads))
             if order.needs_gradients:
                 seen = flat[0] if sizes.order.single else flat
                 order_state = order.observe(order_state, positions, seen)

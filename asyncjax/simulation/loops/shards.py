@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import shown
 from asyncjax.problems import Problem
+from asyncjax.simulation.loops.hosts import placed
 from asyncjax.simulation.plans.memory import Memory, memory
 from asyncjax.simulation.plans.program import Sizes
 
@@ -81,7 +82,7 @@ class Shards:
         """The problem on the mesh: its params split, its data whole unless they lie there."""
         params, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, problem.params))
         params = [
-            jax.device_put(leaf, NamedSharding(self.mesh, spec))
+            placed(leaf, NamedSharding(self.mesh, spec))
             for leaf, spec in zip(params, self.specs, strict=True)
         ]
         devices = set(self.mesh.devices.flat)
@@ -89,7 +90,7 @@ class Shards:
         def there(leaf: Any) -> Any:
             if isinstance(leaf, jax.Array) and leaf.sharding.device_set == devices:
                 return leaf
-            return jax.device_put(leaf, NamedSharding(self.mesh, PartitionSpec()))
+            return placed(leaf, NamedSharding(self.mesh, PartitionSpec()))
 
         data = jax.tree.map(there, problem.data)
         return replace(problem, params=jax.tree.unflatten(structure, params), data=data)
@@ -102,16 +103,19 @@ class Shards:
             return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf))
 
         leaves = jax.tree.leaves(params)
-        split = memory([form(*pair) for pair in zip(self.specs, leaves, strict=True)], sizes)
+        parts = memory([form(*pair) for pair in zip(self.specs, leaves, strict=True)], sizes)
         specs = [_without(spec, self.lanes) for spec in self.specs]
         own = replace(sizes, width=sizes.width // self.n_parts)
         lanes = memory([form(*pair) for pair in zip(specs, leaves, strict=True)], own).lanes
-        return split._replace(lanes=lanes + (split.lanes // 2 if self.n_parts > 1 else 0))
+        return parts._replace(lanes=lanes + (parts.lanes // 2 if self.n_parts > 1 else 0))
 
     def _split(self, leaf: jax.Array, *spec: Any) -> jax.Array:
-        return jax.lax.with_sharding_constraint(
-            leaf, NamedSharding(self.mesh, PartitionSpec(*spec))
-        )
+        return split(leaf, self.mesh, *spec)
+
+
+def split(tree: Any, mesh: Mesh, *spec: Any) -> Any:
+    """Arrays of a compiled function, split by the same entries of a spec; without any, whole."""
+    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec(*spec)))
 
 
 def shards_of(mesh: Mesh | None, specs: Any, params: Any) -> Shards | None:
