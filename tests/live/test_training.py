@@ -247,6 +247,7 @@ def test_processes():
         assert workers.opened == opened  # the same processes served all runs
 
 
+@pytest.mark.slow
 def test_a_process_has_its_variables_before_jax_starts():
     before = dict(os.environ)
     with live.processes(2, environment=dtypes) as workers:
