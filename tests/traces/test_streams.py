@@ -26,7 +26,7 @@ DISPATCHES = {
     "random": traces.uniformly(),
     "shuffled": traces.shuffled(),
     "shuffled once": traces.shuffled_once(),
-    "given": traces.given(np.random.default_rng(0).integers(0, 7, 3000)),
+    "given": traces.given(np.random.default_rng(0).integers(0, 7, 3000).tolist()),
 }
 RULES = {
     "immediately": traces.immediately(),

@@ -11,11 +11,14 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+_CHUNK = 65_536  # intervals looked at in Python at once
+
 
 def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
     """Gives each interval the lowest slot that is free.
 
-    `first` int[K]; `last` int[K].
+    `first` int[K], not falling but for those below 0, which get no slot; `last` int[K], at least
+    `first`.
 
     Example:
         >>> import numpy as np
@@ -23,18 +26,23 @@ def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
         >>> allocate(np.array([0, 0, 1, 3]), np.array([2, 0, 4, 3]))
         (array([0, 1, 1, 0]), 2)
     """
-    slots, count = np.full(len(first), -1, np.int64), 0
+    kept = np.flatnonzero(first >= 0)
+    begins, ends = first[kept], last[kept]
+    by_end = np.argsort(ends, kind="stable")
+    # How many of them have ended before each begins: the first so many of `by_end`.
+    ended = np.searchsorted(ends[by_end], begins, side="left")
+    slots, count, released = np.full(len(first), -1, np.int64), 0, 0
+    own = np.empty(len(kept), np.int64)
     free: list[int] = []
-    busy: list[tuple[int, int]] = []  # (last moment, slot)
-    for k, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        if begin < 0:
-            continue
-        while busy and busy[0][0] < begin:
-            heappush(free, heappop(busy)[1])
-        if free:
-            slot = heappop(free)
-        else:
-            slot, count = count, count + 1
-        slots[k] = slot
-        heappush(busy, (end, slot))
+    for at in range(0, len(kept), _CHUNK):
+        for k, until in enumerate(ended[at : at + _CHUNK].tolist(), at):
+            if until > released:
+                for slot in own[by_end[released:until]].tolist():
+                    heappush(free, slot)
+                released = until
+            if free:
+                own[k] = heappop(free)
+            else:
+                own[k], count = count, count + 1
+    slots[kept] = own
     return slots, count

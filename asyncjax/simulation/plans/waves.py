@@ -14,6 +14,10 @@ import numpy as np
 
 from asyncjax.traces import EventTrace
 
+_WIDE = 32  # lanes from which whole waves are packed faster than gradients
+_HORIZON = 8  # lookaheads whose gradients are kept sorted
+_PIECE = 4_096
+
 
 class Gradients(NamedTuple):
     """The gradients that enter some update, by the first that they enter, then by arrival."""
@@ -102,6 +106,12 @@ def default_width(gradients: Gradients) -> int:
 
 def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
     """Packs gradients into waves, earliest deadline first."""
+    one_by_one = width < _WIDE
+    return (_packed_by_heap if one_by_one else _packed_by_wave)(gradients, width, lookahead)
+
+
+def _packed_by_heap(gradients: Gradients, width: int, lookahead: int) -> Waves:
+    """Packs gradient by gradient: a heap of those that may be computed."""
     n_updates = len(gradients.group_size)
     by_version: list[list[int]] = [[] for _ in range(n_updates + 1)]
     for g, version in enumerate(gradients.read_version.tolist()):
@@ -124,5 +134,47 @@ def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
             served += 1
             for g in by_version[served]:
                 heappush(ready, g)
+        wave += 1
+    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
+
+
+def _packed_by_wave(gradients: Gradients, width: int, lookahead: int) -> Waves:
+    """Packs wave by wave, the same: a sorted array of those that may be computed.
+
+    Gradients are numbered by deadline, so the most urgent are the first of them. What is due much
+    later waits unsorted.
+    """
+    update_of, n_updates = gradients.update, len(gradients.group_size)
+    total = len(update_of)
+    by_version = np.argsort(gradients.read_version, kind="stable")
+    opens = np.searchsorted(gradients.read_version[by_version], np.arange(n_updates + 2))
+    gradient_wave, gradient_lane = np.empty(total, np.int64), np.empty(total, np.int64)
+    update_wave = np.empty(n_updates, np.int64)
+    missing = np.ones(total + 1, bool)  # the last one always
+    near = np.zeros(0, np.int64)  # of the updates before the horizon, sorted
+    far = [by_version[: opens[1]]]
+    served = wave = horizon = done = 0
+    while served < n_updates:
+        if served + lookahead > horizon:
+            horizon = served + _HORIZON * lookahead
+            later = np.concatenate(far)
+            is_near = update_of[later] < horizon
+            near, far = np.sort(np.append(near, later[is_near])), [later[~is_near]]
+        urgent = int(np.searchsorted(update_of[near[:width]], served + lookahead))
+        lanes, near = near[:urgent], near[urgent:]
+        gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(urgent)
+        missing[lanes] = False
+        while not missing[done]:  # the first that is missing
+            piece = missing[done : done + _PIECE]
+            done += int(np.argmax(piece)) if piece.any() else len(piece)
+        before, served = served, int(update_of[done]) if done < total else n_updates
+        update_wave[before:served] = wave
+        read = by_version[opens[before + 1] : opens[served + 1]]
+        is_near = update_of[read] < horizon
+        if is_near.any():
+            new = np.sort(read[is_near])
+            near = np.insert(near, np.searchsorted(near, new), new)
+        if not is_near.all():
+            far.append(read[~is_near])
         wave += 1
     return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
