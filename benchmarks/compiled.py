@@ -23,6 +23,7 @@ from unittest import mock
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no cloud is asked what machine this is
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # two processes may compile at once
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
 os.environ.setdefault("TPU_WORKER_ID", "0")
@@ -298,9 +299,11 @@ def facts(case: Case, kind: str) -> dict[str, Any]:
 
 
 def whole_buffers(state: Any) -> set[int]:
-    """Entries of the large arrays that a loop carries."""
-    leaves = jax.tree.leaves(state)
-    return {leaf.size for leaf in leaves if leaf.size * leaf.dtype.itemsize >= _LARGE}
+    """Entries of the large arrays that a loop carries, but for those of one model."""
+    large = {
+        leaf.size for leaf in jax.tree.leaves(state) if leaf.size * leaf.dtype.itemsize >= _LARGE
+    }
+    return large - {leaf.size for leaf in jax.tree.leaves(getattr(state, "params", None))}
 
 
 def moved_by(module: hlo.Module, case: Case) -> dict[str, float]:

@@ -147,8 +147,9 @@ class ByUpdate:
             number = jnp.asarray(number, jnp.int32)
             state, choice, loss = self._update(problem, given, number, state)
             record = jnp.asarray(record_of)[number]
-            note = partial(_note, problem, choice, loss, number, record)
-            return when(record < len(records), note, state)
+            note = partial(_note, problem, choice, loss, number, record, state)
+            kept, seen = when(record < len(records), note, (state.records, state.seen))
+            return state._replace(records=kept, seen=seen)
 
         return jax.lax.fori_loop(first, n_updates if last is None else last, update, state)
 
@@ -348,9 +349,10 @@ def _note(
     number: jax.Array,
     record: jax.Array,
     state: PolicyState,
-) -> PolicyState:
+    before: tuple[PolicyRecords, Observation],
+) -> tuple[PolicyRecords, Observation]:
     """Writes a row of the records; the policy gets to see its loss."""
-    measured, ledger = judge(problem, state.params, loss), state.ledger
+    measured, ledger, (records, seen) = judge(problem, state.params, loss), state.ledger, before
     row = PolicyRecords(
         version=number + 1,
         time=ledger.sums[0],
@@ -370,5 +372,5 @@ def _note(
         broadcasts=ledger.broadcasts,
         out_of_range=ledger.out_of_range,
     )
-    seen = state.seen._replace(loss=measured.loss.astype(state.seen.loss.dtype))
-    return state._replace(records=write(state.records, record, row), seen=seen)
+    seen = seen._replace(loss=measured.loss.astype(seen.loss.dtype))
+    return write(records, record, row), seen
