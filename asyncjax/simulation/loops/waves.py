@@ -7,7 +7,8 @@
 Models and gradients lie in buffers, a row each; the optimizer sees the caller's own pytree.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,8 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.loops.flat import SMALL_ALONE, flattened
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.server import Replayed, first_state, measure, server_step
@@ -24,6 +27,7 @@ from asyncjax.simulation.loops.shards import Shards
 from asyncjax.simulation.plans.blends import Runs, blend, empty_runs
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
+from asyncjax.simulation.plans.products import with_quick_products
 from asyncjax.simulation.plans.program import Program, Sizes, assemble
 from asyncjax.simulation.plans.rows import blank, read, read_lanes, repeat, write
 
@@ -100,7 +104,18 @@ class ByWave:
     def advance(
         self, problem: Problem, given: WaveInputs, state: WaveState, first: Any, last: Any
     ) -> WaveState:
-        """Runs waves."""
+        """Runs waves; at once and on one device, a small model is a flat vector meanwhile."""
+        flat, optimizer, restored = flattened(problem, self.optimizer, SMALL_ALONE)
+        if last is not None or self.shards is not None or flat is problem:
+            return self._run(problem, given, state, first, last)
+        one = partial(_on_models, lambda model: ravel_pytree(model)[0])
+        done = replace(self, optimizer=optimizer)._run(flat, given, one(state), first, last)
+        return _on_models(restored, done)
+
+    def _run(
+        self, problem: Problem, given: WaveInputs, state: WaveState, first: Any, last: Any
+    ) -> WaveState:
+        """Runs waves on models as they are."""
         program, key = given.program, given.key
         gather = _gather_single if program.sizes.single else _gather_groups
 
@@ -112,11 +127,11 @@ class ByWave:
             params, opt_state, versions = self._updates(program, key, number, state)
 
             def copy(turn: jax.Array, recorded: Any) -> Any:
-                model = read(versions, program.copy_slot[number, turn])
-                return write(recorded, program.copy_record[number, turn], model)
+                model = read(versions, read(program.copy_slot, (number, turn)))
+                return write(recorded, read(program.copy_record, (number, turn)), model)
 
-            recorded = jax.lax.fori_loop(0, program.copies[number], copy, state.recorded)
-            losses = state.losses.at[number].set(loss)
+            recorded = jax.lax.fori_loop(0, read(program.copies, number), copy, state.recorded)
+            losses = write(state.losses, number, loss)
             return self._split(
                 WaveState(params, opt_state, versions, directions, recorded, losses, runs)
             )
@@ -146,26 +161,37 @@ class ByWave:
             at, server, versions = (wave, turn), carry[:2], carry[2]
             runs = state.runs
             if runs is None or program.update_number is None:
-                direction = read(state.directions, program.update_direction[at])
+                direction = read(state.directions, read(program.update_direction, at))
             else:
-                number = program.update_number[at]
+                number = read(program.update_number, at)
                 direction = jax.tree.map(lambda leaf: blend(leaf, runs, number), state.directions)
-            read_params = read(versions, program.oldest_slot[at])
+            read_params = read(versions, read(program.oldest_slot, at))
             extras = read(program.extras, at)
             moved = server_step(self.optimizer, key, server, direction, read_params, extras)
             if program.sizes.masked:
-                made = program.made[at]
+                made = read(program.made, at)
                 moved = jax.tree.map(partial(jnp.where, made), moved, server)
-            return *moved, write(versions, program.write_slot[at], moved[0])
+            return *moved, write(versions, read(program.write_slot, at), moved[0])
 
         carry = (state.params, state.opt_state, state.versions)
-        return jax.lax.fori_loop(0, program.turns[wave], update, carry)
+        return jax.lax.fori_loop(0, read(program.turns, wave), update, carry)
 
     def measure(self, problem: Problem, given: WaveInputs, state: WaveState) -> Replayed:
         """Judges the recorded models."""
         behind = (given.program.record_lanes, given.program.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
         return Replayed(state.params, state.opt_state, measured)
+
+
+def _on_models(change: Callable[[Any], Any], state: WaveState) -> WaveState:
+    """The state, every model in it changed."""
+    rows = jax.vmap(change)
+    return state._replace(
+        params=change(state.params),
+        versions=rows(state.versions),
+        directions=rows(state.directions),
+        recorded=rows(state.recorded),
+    )
 
 
 def _gradients(
@@ -181,10 +207,11 @@ def _gradients(
     def gradient(model: Any, worker: jax.Array, job: jax.Array) -> tuple[jax.Array, Any]:
         return problem.gradient(model, worker, job, job_key(key, worker, job))
 
-    models = read_lanes(versions, program.read_slot[wave])
+    slots, *jobs = read((program.read_slot, program.worker, program.job), wave)
+    models = read_lanes(versions, slots)
     if shards is not None:
         models = shards.lane_models(models)
-    losses, grads = jax.vmap(gradient)(models, program.worker[wave], program.job[wave])
+    losses, grads = with_quick_products(jax.vmap(gradient))(models, *jobs)
     return losses, grads if shards is None else shards.rows(grads)
 
 
@@ -192,19 +219,19 @@ def _runs(program: Program, wave: jax.Array, runs: Runs | None) -> Runs | None:
     """Writes down when the rows that this wave begins will serve."""
     if runs is None or program.lane_runs is None:
         return None
-    row = program.direction[wave]
-    lanes = jax.tree.map(lambda column: column[wave], program.lane_runs)
+    row = read(program.direction, wave)
+    lanes = read(program.lane_runs, wave)
     return jax.tree.map(lambda kept, new: kept.at[row].set(new.astype(kept.dtype)), runs, lanes)
 
 
 def _gather_single(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:
     """Each lane's gradient is a direction of its own."""
-    weight = program.weight[wave]
+    rows, weight = read((program.direction, program.weight), wave)
 
     def weighted(grad: jax.Array) -> jax.Array:
         return grad * weight.astype(grad.dtype).reshape(-1, *[1] * (grad.ndim - 1))
 
-    return write(directions, program.direction[wave], jax.tree.map(weighted, grads))
+    return write(directions, rows, jax.tree.map(weighted, grads))
 
 
 def _gather_groups(program: Program, wave: jax.Array, directions: Any, grads: Any) -> Any:

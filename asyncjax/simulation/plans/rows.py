@@ -1,7 +1,6 @@
 """Buffers of models: every leaf has a leading axis of rows, and a row is a model.
 
-Leaf by leaf, since single asynchronous runs took longer with one flat vector at the sizes tried;
-for sweeps of small models see `flat`.
+Leaf by leaf; the one leaf of a small model is a flat vector, where that is faster (see `flat`).
 """
 
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _LARGE = 2**16  # numbers in a row
 
@@ -24,8 +24,22 @@ def blank(row: Any, count: int) -> Any:
 
 
 def read(buffer: Any, index: Any) -> Any:
-    """The row at an index, or the rows at several."""
-    return jax.tree.map(lambda leaf: leaf[index], buffer)
+    """The row at an index, or the rows at several; at a tuple of indices, what is there.
+
+    An index must lie in the buffer, as those of a plan do: to see to that took longer than to copy
+    the row.
+    """
+    if not isinstance(index, tuple) and np.ndim(index):
+        return jax.tree.map(lambda leaf: leaf[index], buffer)
+    at = [jnp.asarray(one, jnp.int32) for one in (index if isinstance(index, tuple) else (index,))]
+
+    def row(leaf: Any) -> jax.Array:
+        rest = np.shape(leaf)[len(at) :]
+        places, sizes = (*at, *(np.int32(0),) * len(rest)), (*(1,) * len(at), *rest)
+        part = jax.lax.dynamic_slice(leaf, places, sizes, allow_negative_indices=False)
+        return jax.lax.reshape(part, rest)
+
+    return jax.tree.map(row, buffer)
 
 
 def read_lanes(buffer: Any, index: jax.Array) -> Any:
@@ -36,7 +50,7 @@ def read_lanes(buffer: Any, index: jax.Array) -> Any:
     """
 
     def gathered(leaf: jax.Array, index: jax.Array) -> jax.Array:
-        return leaf[index]
+        return leaf.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
     def cut(leaf: jax.Array, index: jax.Array) -> jax.Array:
         rows = [jax.lax.dynamic_index_in_dim(leaf, one, keepdims=False) for one in index]
@@ -51,8 +65,19 @@ def read_lanes(buffer: Any, index: jax.Array) -> Any:
 
 
 def write(buffer: Any, index: Any, row: Any) -> Any:
-    """The buffer with a row put at an index, or several at several; dtypes are the buffer's."""
-    return jax.tree.map(lambda leaf, new: leaf.at[index].set(new.astype(leaf.dtype)), buffer, row)
+    """The buffer with a row put at an index, or several at several; dtypes are the buffer's.
+
+    An index must lie in the buffer, as in `read`.
+    """
+
+    def put(leaf: jax.Array, new: jax.Array) -> jax.Array:
+        new = new.astype(leaf.dtype)
+        if jnp.ndim(index):
+            return leaf.at[index].set(new, mode="promise_in_bounds", wrap_negative_indices=False)
+        places = (jnp.asarray(index, jnp.int32), *(np.int32(0),) * (leaf.ndim - 1))
+        return jax.lax.dynamic_update_slice(leaf, new[None], places, allow_negative_indices=False)
+
+    return jax.tree.map(put, buffer, row)
 
 
 def when(flag: jax.Array, change: Callable[[Any], Any], before: Any) -> Any:
