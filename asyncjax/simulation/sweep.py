@@ -25,6 +25,7 @@ from asyncjax.simulation.loops.grid import (
     most_on_a_device,
     unpadded,
 )
+from asyncjax.simulation.loops.hosts import peers_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured
@@ -112,7 +113,7 @@ def sweep(
     given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
     _check_maker(optimizer, steps)
     _check_keys(keys)
-    mesh = mesh_of(mesh, keys)
+    mesh, keys = mesh_of(mesh, keys), peers_of(keys).gathered(keys)
     if sizes is not None:
         function("sizes", sizes, "a function of Sizes that returns Sizes")
     if len(given) not in (1, len(keys)):

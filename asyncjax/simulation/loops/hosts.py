@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from threading import Event, Thread
 from typing import Any
 
@@ -35,7 +35,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from asyncjax.simulation.loops.checkpoints import form_of, leaf_of, numbers_of
 
 _BEAT_SECONDS, _LOST_SECONDS = 2.0, 30.0
-_PIECE = 2**26  # bytes of each process that are exchanged at once
+_PIECE = 2**28  # bytes of all processes that are exchanged at once
+_WORD_MILLISECONDS = 10_000  # that one question for a word takes
 _LOOK_SECONDS = 0.5  # between two looks at who is lost, while something is waited for
 _ADVICE = (
     "start all processes again; a run with a checkpoint goes on from it, also with another number"
@@ -121,7 +122,10 @@ class Peers:
         except BaseException as error:
             if self.several:
                 with contextlib.suppress(RuntimeError):
-                    self._say(f"left/{self.own}", type(error).__name__)
+                    name = _left(self.name, self.own)
+                    self._while_all_live(
+                        partial(_store().key_value_set, name, type(error).__name__)
+                    )
                 if _is_of_devices(error):
                     raise RuntimeError(
                         f"process {self.own} could not compute with the others, of which one may be"
@@ -187,23 +191,7 @@ class Peers:
         """
         if not self.several:
             return jax.block_until_ready(tree)
-        failed: list[Exception] = []
-
-        def wait() -> None:
-            try:
-                jax.block_until_ready(tree)
-            except Exception as error:  # told in the thread that waits
-                failed.append(error)
-
-        waiting = Thread(target=wait, daemon=True)  # an operation of several devices has no end
-        waiting.start()
-        waiting.join(_LOOK_SECONDS)
-        while waiting.is_alive():
-            self._check()
-            waiting.join(_LOOK_SECONDS)
-        if failed:
-            raise failed[0]
-        return tree
+        return self._while_all_live(partial(jax.block_until_ready, tree))
 
     def gathered(self, tree: Any) -> Any:
         """The arrays as they are; of several processes each of them whole, in NumPy, in all."""
@@ -255,8 +243,9 @@ class Peers:
         mesh = Mesh(np.array(devices), ("processes",))
         split = NamedSharding(mesh, PartitionSpec("processes"))
         own, pieces = np.frombuffer(data.ljust(size, b"\0"), np.uint8), []
-        for start in range(0, size, _PIECE):
-            row = own[None, start : start + _PIECE]
+        step = max(1, _PIECE // len(devices))
+        for start in range(0, size, step):
+            row = own[None, start : start + step]
             shape = (len(devices), row.shape[1])
             rows = jax.make_array_from_callback(shape, split, lambda _, row=row: row)
             pieces.append(np.asarray(self.settled(seen(mesh)(rows)).addressable_data(0)))
@@ -264,31 +253,42 @@ class Peers:
 
     def _say(self, name: str, text: str) -> None:
         """Leaves a word for the others."""
-        _store().key_value_set(f"{self.name}/{name}", text)
+        self._while_all_live(partial(_store().key_value_set, f"{self.name}/{name}", text))
 
     def _heard(self, name: str) -> str:
         """A word that another process leaves, waited for."""
-        milliseconds = int(1e3 * _LOOK_SECONDS)
+        read = partial(_store().blocking_key_value_get, f"{self.name}/{name}", _WORD_MILLISECONDS)
         while True:
             try:
-                return _store().blocking_key_value_get(f"{self.name}/{name}", milliseconds)
+                return self._while_all_live(read)
             except JaxRuntimeError as error:
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise _lost("process 0, or the way to it,", "no answer") from error
-            self._check()
 
-    def _check(self) -> None:
-        """Raises where a process is lost, or has left this run."""
-        _watch().check()
-        try:
-            left = dict(_store().key_value_dir_get(f"{self.name}/left/"))
-        except JaxRuntimeError:  # the watch notices
-            return
-        for name, error in left.items():
-            at = _process_of(name)
-            if at != self.own:
-                words = f"process {at} has left the run with an error ({error}), see its output"
-                raise RuntimeError(f"{words}: {_ADVICE}")
+    def _while_all_live(self, call: Callable[[], Any]) -> Any:
+        """What a call that may wait for ever returns or raises; who is lost is looked at meanwhile.
+
+        Raises:
+            RuntimeError: A process is lost, or has left this run.
+        """
+        ends: list[tuple[Any, Exception | None]] = []
+
+        def act() -> None:
+            try:
+                ends.append((call(), None))
+            except Exception as error:  # raised in the thread that waits
+                ends.append((None, error))
+
+        thread = Thread(target=act, daemon=True)  # a call of several devices may have no end
+        thread.start()
+        thread.join(_LOOK_SECONDS)
+        while thread.is_alive():
+            _watch().check(self.name, self.own)
+            thread.join(_LOOK_SECONDS)
+        value, error = ends[0]
+        if error is not None:
+            raise error
+        return value
 
 
 @dataclass
@@ -300,6 +300,7 @@ class _Watch:
     beats: int = 0
     heard: dict[int, tuple[str, float]] = field(default_factory=dict)  # last beat, when it came
     lost: str = ""  # processes that process 0 misses
+    left: dict[str, str] = field(default_factory=dict)  # who has left which run with what error
 
     def keep(self) -> None:
         """Beats and listens until the process ends."""
@@ -311,6 +312,7 @@ class _Watch:
     def turn(self, store: Any) -> None:
         """One beat, and one look."""
         self.beats += 1
+        self.left = dict(store.key_value_dir_get("asyncjax/left/"))
         if self.own:
             store.key_value_set(f"asyncjax/beats/{self.own}", str(self.beats), True)
             for _, text in store.key_value_dir_get("asyncjax/watch/"):
@@ -327,13 +329,18 @@ class _Watch:
         if at not in self.heard or self.heard[at][0] != beat:
             self.heard[at] = (beat, time.monotonic())
 
-    def check(self) -> None:
-        """Raises where a process is lost."""
+    def check(self, run: str, own: int) -> None:
+        """Raises where a process is lost, or another than this has left the run."""
         silent = self.lost
         if self.own and 0 in self.heard and _is_long_ago(self.heard[0][1]):
             silent = "0"
         if silent:
             raise _lost(f"process {silent}", f"silent for {_LOST_SECONDS:.0f} s")
+        for name, error in self.left.items():
+            at = _process_of(name)
+            if at != own and name == _left(run, at):
+                words = f"process {at} has left the run with an error ({error}), see its output"
+                raise RuntimeError(f"{words}: {_ADVICE}")
 
 
 def _is_long_ago(when: float) -> bool:
@@ -358,6 +365,11 @@ def _store() -> Any:
     if global_state.client is None:
         raise RuntimeError("jax.distributed was shut down in this process")
     return global_state.client
+
+
+def _left(run: str, process: int) -> str:
+    """Where it stands that a process has left a run."""
+    return f"asyncjax/left/{run}/{process}"
 
 
 def _process_of(name: str) -> int:

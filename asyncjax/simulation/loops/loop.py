@@ -100,6 +100,7 @@ def run(
     peers = peers_of(None if loop.placed is None else given)
     is_at_once = progress is None and checkpoint is None
     with peers.joined():
+        one = peers.gathered(one)  # data may lie on devices of all processes
         mark = _mark(loop, one) if peers.several or checkpoint is not None else None
         if peers.several and mark is not None:
             peers.agree(_parts(loop, one, mark, is_at_once, checkpoint is None))

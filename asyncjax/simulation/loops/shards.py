@@ -25,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from asyncjax.checks import shown
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.plans.memory import Memory, memory
 from asyncjax.simulation.plans.program import Sizes
 
@@ -89,7 +90,10 @@ class Shards:
 
         def there(leaf: Any) -> Any:
             if isinstance(leaf, jax.Array) and leaf.sharding.device_set == devices:
-                return leaf
+                own = mesh_of(None, leaf)  # the same devices, and the compiler decides what follows
+                if own is None or not isinstance(leaf.sharding, NamedSharding):
+                    return leaf
+                return jax.device_put(leaf, NamedSharding(own, leaf.sharding.spec))
             return placed(leaf, NamedSharding(self.mesh, PartitionSpec()))
 
         data = jax.tree.map(there, problem.data)

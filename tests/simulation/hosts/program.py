@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import optax
 from asyncjax import clocks, orders, problems, simulation, traces
 from asyncjax.simulation.loops import loop
 from asyncjax.simulation.loops.checkpoints import numbers_of
+from asyncjax.simulation.loops.hosts import placed
 
 FINISHED = "finished"
 
@@ -36,26 +38,30 @@ def rows():
     return problems.least_squares(features, features @ np.ones(4), n_workers=8)
 
 
-def trace_of(n_updates=60):
+def trace_of():
     """Three workers of unequal speed."""
     clock = clocks.exponential([1.0, 2.0, 3.0])
-    return traces.asynchronous(clock, n_updates=n_updates, key=jax.random.key(1))
+    return traces.asynchronous(clock, n_updates=60, key=jax.random.key(1))
 
 
-def sweep(mesh, *, seed=0, shift=0.0, maker=optax.adam, n_updates=60, **rest):
-    """Six seeds and three step sizes: over eight devices some runs are padding."""
+def sweep(mesh, *, seed=0, shift=0.0, maker=optax.adam, lie=None, **rest):
+    """Six seeds and three step sizes, so over eight devices some runs are padding.
+
+    `lie` is where its keys lie already.
+    """
     keys = jax.random.split(jax.random.key(seed), 6)
-    trace = trace_of(n_updates)
-    return simulation.sweep(
-        data(shift), trace, maker, [0.1, 0.2, 0.3], keys=keys, mesh=mesh, **rest
-    )
+    keys = keys if lie is None else placed(keys, lie)
+    given = (data(shift), trace_of(), maker, [0.1, 0.2, 0.3])
+    return simulation.sweep(*given, keys=keys, mesh=mesh, **rest)
 
 
-def replay(mesh, **rest):
-    """One replay, eight lanes a wave."""
+def replay(mesh, lie=None, **rest):
+    """One replay, eight lanes a wave; `lie` is where its data lie already."""
     clock = clocks.exponential(np.sqrt(1.0 + np.arange(8)))
     trace = traces.asynchronous(clock, n_updates=80, key=jax.random.key(2))
     problem = problems.quadratic(np.ones((8, 16)), np.arange(128.0).reshape(8, 16), noise=1.0)
+    if lie is not None:
+        problem = replace(problem, data=jax.tree.map(lambda leaf: placed(leaf, lie), problem.data))
     return simulation.replay(problem, trace, optax.adam(0.05), width=8, mesh=mesh, **rest)
 
 
@@ -126,10 +132,15 @@ def tasks_of(mesh, own, folder):
     other, kept = (optax.sgd, None) if wrong else (optax.adam, folder / "run.npz")
     path = folder / "run.npz"
     spec = jax.sharding.PartitionSpec("devices")
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     seen = []
     return {
         "sweep": lambda: fact(sweep(mesh)),
         "pieces": lambda: fact(sweep(mesh, progress=seen.append)),
+        "placed keys": lambda: fact(sweep(None, lie=everywhere)),
+        "placed data": lambda: in_float64(
+            lambda: fact(replay(mesh, lie=jax.sharding.NamedSharding(mesh, spec)))
+        ),
         "resume": lambda: fact(sweep(mesh, checkpoint=path)),
         "replay": lambda: fact(replay(mesh)),
         "replay64": lambda: in_float64(lambda: fact(replay(mesh))),

@@ -14,6 +14,10 @@ import pytest
 from tests.simulation.hosts.processes import together
 from tests.simulation.hosts.program import FINISHED, epochs, fact, in_float64, replay, sweep
 
+RIGHT = (
+    *("sweep", "pieces", "placed keys", "replay"),
+    *("replay64", "split64", "placed data", "epochs64"),
+)
 WRONG = ("wrong key", "wrong data", "wrong optimizer", "wrong checkpoint", "nowhere", "damaged")
 MINUTE = 60.0
 
@@ -28,8 +32,7 @@ def pair(tmp_path_factory):
     """Two processes that do everything, and of which the second is killed at the end."""
     folder = tmp_path_factory.mktemp("pair")
     (folder / "damaged.npz").write_text("no archive")
-    tasks = ("sweep", "pieces", "replay", "replay64", "split64", "epochs64", *WRONG, "kill 1")
-    ends = together(2, folder, *tasks)
+    ends = together(2, folder, *RIGHT, *WRONG, "kill 1")
     return ends, facts_of(folder, 2), folder
 
 
@@ -43,13 +46,14 @@ def whole():
 def test_a_sweep_of_two_processes_has_the_bits_of_one(pair, whole):
     for facts in pair[1]:
         assert facts["devices"] == 8
-        assert facts["sweep"]["digest"] == facts["pieces"]["digest"] == whole["digest"]
+        for name in ("sweep", "pieces", "placed keys"):
+            assert facts[name]["digest"] == whole["digest"]
         assert facts["sweep"]["text"] == whole["text"]
         assert facts["sweep"]["kind"] == "numpy"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["replay", "replay64", "split64", "epochs64"])
+@pytest.mark.parametrize("name", ["replay", "replay64", "split64", "placed data", "epochs64"])
 def test_what_is_split_over_two_processes_is_that_of_one_device_up_to_rounding(pair, name):
     call = epochs if name == "epochs64" else replay
     one = fact(call(None)) if name == "replay" else in_float64(lambda: fact(call(None)))

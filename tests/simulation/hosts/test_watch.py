@@ -1,6 +1,7 @@
 """Who is alive, and what a wait is told, with a store of words and a clock made by hand."""
 
 import json
+import time as real_time
 
 import jax
 import numpy as np
@@ -25,6 +26,7 @@ class Store:
 
     def blocking_key_value_get(self, name, milliseconds):
         if name not in self.words:
+            real_time.sleep(1.0)
             raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: not there")
         return self.words[name]
 
@@ -51,12 +53,12 @@ def test_all_hear_of_a_silent_process_after_half_a_minute(made):
     turn(2, 2, 1, 0)
     turn(29, 1, 0)
     for watch in watches:
-        watch.check()
+        watch.check("run/1", watch.own)
     turn(2, 1, 0)
     turn(0, 1)
     for own in (0, 1):
         with pytest.raises(RuntimeError, match=r"process 2 is lost \(silent for 30 s\)"):
-            watches[own].check()
+            watches[own].check("run/1", own)
 
 
 def test_a_silent_first_process_is_lost_to_the_others(made):
@@ -66,7 +68,7 @@ def test_a_silent_first_process_is_lost_to_the_others(made):
     clock[0] += 31
     watches[1].turn(store)
     with pytest.raises(RuntimeError, match="process 0 is lost"):
-        watches[1].check()
+        watches[1].check("run/1", 1)
 
 
 def test_a_process_that_was_never_heard_may_still_come(made):
@@ -74,15 +76,16 @@ def test_a_process_that_was_never_heard_may_still_come(made):
     watches[0].turn(store)
     clock[0] += 1000
     watches[0].turn(store)
-    watches[0].check()
+    watches[0].check("run/1", 0)
 
 
 def test_a_wait_ends_where_another_process_left_with_an_error(made, monkeypatch):
-    _, _, watches = made
+    store, _, watches = made
     first, second = (Peers((0, 1), own, "run/1") for own in (0, 1))
     monkeypatch.setattr(hosts, "_watch", lambda: watches[1])
     with pytest.raises(ZeroDivisionError), first.joined():
         raise ZeroDivisionError
+    watches[1].turn(store)
     with pytest.raises(RuntimeError, match=r"process 0 has left the run .*ZeroDivisionError"):
         second.told("turns 0", None)
 
