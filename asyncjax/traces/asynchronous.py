@@ -98,7 +98,7 @@ def asynchronous(
 
     Returns:
         The trace, NumPy arrays on the host. Cost: `to_deliverer` with `immediately` or `buffered`
-        is vectorised, with `fresh(b, cancel=True)` a round is O(b n) in NumPy; from 8,192 workers
+        is vectorised, with `fresh(b, cancel=True)` a round is O(n) in NumPy; from 8,192 workers
         on arrivals are also found many at once with every other rule and dispatch of this library,
         unless jobs can be stopped, given up, lost, held back (but by `wait_for` with a list) or
         slowed. All else runs an event loop, O(log n) an arrival or a cancelled job.

@@ -8,7 +8,7 @@ else is a vector operation:
     b times:  i = first minimum of finish;  finish_i += the next duration of i
     t <- time of the b-th arrival
 
-A round costs O(b n) in NumPy; the event loop would restart n jobs one by one.
+A round costs O(n + b) in NumPy; the event loop would restart n jobs one by one.
 """
 
 import numpy as np
@@ -54,26 +54,31 @@ def restarted(
 ) -> EventTrace:
     """The trace of pure dispatch where every `collect.restarts`-th arrival restarts all workers."""
     n, period, durations = blocks.clock.n_workers, collect.restarts or 1, _Durations(blocks)
-    shape = (n_updates, period)
+    shape, others = (n_updates, period), (n_updates, n - 1)
     time, start = np.empty(shape), np.empty(shape)
     worker, job = np.empty(shape, np.int32), np.empty(shape, np.int32)
-    stopped_start, now = np.empty((n_updates, n)), 0.0
+    stopped, stopped_start = np.empty(others, np.int32), np.empty(others)
+    everybody, now = np.arange(n, dtype=np.int32), 0.0
     for r in range(n_updates):
-        begin = np.full(n, now)
-        finish = now + durations.all()
+        began, finish = now, now + durations.all()
+        early = _first(finish, period)  # nobody else delivers in this round
+        begin, finish = np.full(len(early), now), finish[early]
         for place in range(period):
-            i = int(np.argmin(finish))
-            now = float(finish[i])
-            time[r, place], start[r, place], worker[r, place] = now, begin[i], i
+            k = int(np.argmin(finish))
+            i, now = int(early[k]), float(finish[k])
+            time[r, place], start[r, place], worker[r, place] = now, begin[k], i
             job[r, place] = durations.job[i] - 1
             if place < period - 1:
-                begin[i], finish[i] = now, now + durations.one(i)
-        stopped_start[r] = begin
+                begin[k], finish[k] = now, now + durations.one(i)
+        begins = np.full(n, began)
+        begins[early] = begin
+        # The worker whose gradient makes the step is idle then, all others are stopped.
+        for column, whole in ((stopped, everybody), (stopped_start, begins)):
+            column[r, :i], column[r, i:] = whole[:i], whole[i + 1 :]
         if pace is not None:
             pace.at(r + 1, now)
     if pace is not None:
         pace.end(now)
-    others = np.arange(n) != worker[:, -1:]  # the worker whose gradient makes the step is idle then
     rounds = np.repeat(np.arange(n_updates, dtype=np.int32), period)
     used = np.ones(rounds.size, bool)
     steps = np.tile(np.arange(period) == period - 1, n_updates)
@@ -90,9 +95,19 @@ def restarted(
             np.arange(n, dtype=np.int32), np.full(n, n_updates, np.int32), np.full(n, now)
         ),
         cancelled=CancelledJobs(
-            np.broadcast_to(np.arange(n, dtype=np.int32), others.shape)[others],
-            stopped_start[others],
-            np.repeat(time[:, -1], n - 1),
+            stopped.ravel(), stopped_start.ravel(), np.repeat(time[:, -1], n - 1)
         ),
         **settled(collect, arrivals),
     )
+
+
+def _first(finish: np.ndarray, count: int) -> np.ndarray:
+    """The workers who finish no later than the first so many, by index.
+
+    Example:
+        >>> _first(np.array([3.0, 1.0, 2.0, 2.0, 5.0, 6.0, 7.0, 8.0, 9.0]), 2).tolist()
+        [1, 2, 3]
+    """
+    if len(finish) <= 4 * count:
+        return np.arange(len(finish))
+    return np.flatnonzero(finish <= np.partition(finish, count - 1)[count - 1])
