@@ -11,7 +11,6 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax.orders.kernels.balancing import pair_signs
 from asyncjax.orders.projections.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.projections.pallas_signs import pallas_gram_signs
 
 DRAWS = np.random.default_rng(0)
 INPUTS, LABELS = DRAWS.standard_normal((80, 7)), DRAWS.integers(0, 4, 80)
@@ -110,8 +109,17 @@ def test_all_signs_of_a_module_are_those_of_pair_signs(float64, name, block):
     assert 10 < np.sum(signs[0::2] < 0) < 30, "both signs occur"
 
 
+def one_after_another(gram, inner):
+    """The definition: the sign of each vector is against its product with those decided before."""
+    signs = []
+    for k in range(len(inner)):
+        product = inner[k] + sum(sign * gram[k, j] for j, sign in enumerate(signs))
+        signs.append(jnp.where(product <= 0, 1, -1))
+    return jnp.stack(signs).astype(jnp.int8)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"pairs_per_block": 3}, {"recursion": pallas_gram_signs}])
+@pytest.mark.parametrize("options", [{"pairs_per_block": 3}, {"recursion": one_after_another}])
 def test_all_signs_of_a_plain_network_are_those_of_pair_signs(float64, options):
     agree(network, lambda p, x: network(dense_layers(p), x), plain_params(), 16, **options)
 
