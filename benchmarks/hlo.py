@@ -9,7 +9,7 @@ the TPU's vector memory (space 1) counts too; what is read and written there alo
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2, "f16": 2, "f8e4m3fn": 1, "f8e5m2": 1, "token": 0}
@@ -31,9 +31,14 @@ class Array(NamedTuple):
     space: int  # 0: main memory, 1: vector memory of a TPU
 
     @property
-    def entries(self) -> int:
-        """Its entries."""
-        return math.prod(self.dims)
+    def form(self) -> tuple[int, ...]:
+        """Its sizes, whatever their order."""
+        return form_of(self.dims)
+
+
+def form_of(dims: Iterable[int]) -> tuple[int, ...]:
+    """Sizes in rising order without ones: equal for an array and its transposes."""
+    return tuple(sorted(size for size in dims if size != 1))
 
 
 class Instruction(NamedTuple):
@@ -301,15 +306,15 @@ def _used_by_fusion(module: Module, one: Instruction, fusion: Instruction) -> fl
     return total
 
 
-def whole_copies(module: Module, counts: set[int]) -> list[str]:
+def whole_copies(module: Module, forms: set[tuple[int, ...]]) -> list[str]:
     """Instructions of the main loop that make a whole buffer anew by moving it.
 
-    `counts`: entries of the buffers. What writes a row in place is none, nor is what computes, nor
-    what a TPU moves to its vector memory and back, which counts as bytes.
+    `forms`: of the buffers, see `form_of`. What writes a row in place is none, nor is what
+    computes, nor what a TPU moves to its vector memory and back, which counts as bytes.
     """
     found = []
     for one in inside(module, body_of(main_loop(module))):
-        if not any(array.entries in counts for array in one.arrays):
+        if not any(array.form in forms for array in one.arrays):
             continue
         plain = one.opcode in ("copy", "transpose", "convert")
         plain |= one.opcode == "copy-start" and one.arrays[0].space == one.arrays[1].space

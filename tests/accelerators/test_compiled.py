@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compiled import DEVICES, MODELS, PROGRAMS, missing
+from benchmarks.compiled import DEVICES, PROGRAMS, missing
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 1500  # seconds that all programs of a device may take together
+MODELS = ("MLP", "one block")
 EVERY = [(kind, model, name) for kind in DEVICES for model in MODELS for name in PROGRAMS]
 STATED = [each for each in EVERY if each[2].startswith(("waves", "events", "sweep"))]
 
@@ -25,6 +26,7 @@ def compiled(kind):
     quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
     surroundings = {name: value for name, value in os.environ.items() if name not in quick}
     command = ["-m", "benchmarks.compiled", "--json", "--workers", "8", "--devices", kind]
+    command += ["--models", *MODELS]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,

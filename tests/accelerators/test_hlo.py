@@ -34,21 +34,21 @@ def test_a_row_moves_as_many_bytes_as_it_has_and_is_no_copy():
     module = module_of(row_written, buffer(), jnp.ones(SIZE))
     row = 4 * SIZE
     assert 3 * row <= bytes_of_a_turn(module) < 6 * row  # two read, one written, one between them
-    assert not hlo.whole_copies(module, {ROWS * SIZE})
+    assert not hlo.whole_copies(module, {(ROWS, SIZE)})
 
 
 def test_a_buffer_that_is_turned_over_is_seen():
     module = module_of(lambda i, rows: (rows.T.reshape(rows.shape),), buffer())
-    assert hlo.whole_copies(module, {ROWS * SIZE})
+    assert hlo.whole_copies(module, {(ROWS, SIZE)})
     assert bytes_of_a_turn(module) >= 2 * 4 * ROWS * SIZE
-    assert not hlo.whole_copies(module, {ROWS * SIZE + 1})
+    assert not hlo.whole_copies(module, {(ROWS, SIZE + 1)})
 
 
 def test_a_choice_between_branches_is_looked_into():
     def turn(number, rows):
         return (jax.lax.cond(number > 3, lambda x: x.T.reshape(x.shape), lambda x: x, rows),)
 
-    assert hlo.whole_copies(module_of(turn, buffer()), {ROWS * SIZE})
+    assert hlo.whole_copies(module_of(turn, buffer()), {(ROWS, SIZE)})
 
 
 def test_a_callback_is_seen():
