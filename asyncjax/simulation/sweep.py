@@ -78,7 +78,8 @@ def sweep(
     Returns:
         A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other
         columns of the records have shape [R] for one trace and [S, 1, R] for several. With a mesh
-        they stay where they were made.
+        they stay where they were made; if it has devices of several processes, each process gets
+        all of them, in NumPy.
 
     Raises:
         TypeError: `optimizer` is an optimizer instead of what makes one, `mesh` is no mesh, or

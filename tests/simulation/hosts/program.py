@@ -119,11 +119,11 @@ def quickly():
     loop._PIECE_SECONDS, loop._CHECKPOINT_SECONDS = 0.0, -1.0
 
 
-def killed(mesh, own, victim, path):
-    """A checkpointed sweep, one process of which is killed in the middle."""
+def killed(own, victim, call):
+    """A checkpointed run, one process of which is killed in the middle."""
     quickly()
     progress = Killer(30) if own == victim else lambda _: None
-    return failure(partial(sweep, mesh, checkpoint=path, progress=progress))
+    return failure(partial(call, progress=progress))
 
 
 def tasks_of(mesh, own, folder):
@@ -133,6 +133,7 @@ def tasks_of(mesh, own, folder):
     path = folder / "run.npz"
     spec = jax.sharding.PartitionSpec("devices")
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    split = partial(replay, mesh, specs=spec, checkpoint=folder / "replay.npz")
     seen = []
     return {
         "sweep": lambda: fact(sweep(mesh)),
@@ -152,8 +153,9 @@ def tasks_of(mesh, own, folder):
         "wrong checkpoint": lambda: failure(lambda: sweep(mesh, checkpoint=kept)),
         "nowhere": lambda: failure(lambda: sweep(mesh, checkpoint=folder / "no" / "run.npz")),
         "damaged": lambda: failure(lambda: sweep(mesh, checkpoint=folder / "damaged.npz")),
-        "kill 0": lambda: killed(mesh, own, 0, path),
-        "kill 1": lambda: killed(mesh, own, 1, path),
+        "kill 1": lambda: killed(own, 1, partial(sweep, mesh, checkpoint=path)),
+        "kill 0": lambda: in_float64(lambda: killed(own, 0, split)),
+        "resume64": lambda: in_float64(lambda: fact(split())),
     }
 
 
