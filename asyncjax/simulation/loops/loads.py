@@ -21,7 +21,11 @@ from asyncjax.problems import Problem
 from asyncjax.problems.batches import WithoutReplacement
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.simulation.plans.extras import job_key
+from asyncjax.simulation.plans.quick import quick
 from asyncjax.stragglers import Policy
+
+# Random bits; more are split over threads, which takes longer than to make them.
+_DRAWN_AT_ONCE = 800
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,10 @@ def shared_gradient(
         (8.0, [-8.0])
     """
     workers = jnp.arange(shares.size, dtype=jnp.int32)
-    keys = jax.vmap(lambda worker: job_key(key, worker, number))(workers)
+    keys = quick(jax.vmap(lambda worker: job_key(key, worker, number)))(workers)
     if not how.has_samples:
         return _of_jobs(problem, params, number, shares, workers, keys)
-    rows = _drawn_rows(problem, how, keys)
+    rows = _drawn_rows(problem, how, keys, shares != 0)
     share = jnp.sum(shares)
 
     def penalty(params: Any) -> jax.Array:
@@ -122,17 +126,31 @@ def shared_gradient(
     return total / share.astype(total.dtype), direction
 
 
-def _drawn_rows(problem: Problem, how: LoadRule, keys: jax.Array) -> jax.Array:
-    """Rows of the data that each worker takes, in their order, int32[n, capacity]."""
-    data = problem.data
+def _drawn_rows(problem: Problem, how: LoadRule, keys: jax.Array, used: jax.Array) -> jax.Array:
+    """Rows of the data that each worker takes, in their order, int32[n, capacity].
+
+    Drawn for workers that count, some at a time; the others' rows are any of theirs.
+    """
+    data, n = problem.data, used.size
+    capacity = data.rows.shape[1]
     if how.takes_all:
         return data.rows[:, : how.capacity]
     rule = WithoutReplacement(how.capacity)
 
     def of_worker(size: jax.Array, key: jax.Array, rows: jax.Array) -> jax.Array:
-        return rows[rule(size, data.rows.shape[1], 0, key)[0]]
+        return rows[rule(size, capacity, 0, key)[0]]
 
-    return jax.vmap(of_worker)(data.size, keys, data.rows)
+    at_once = min(n, max(1, _DRAWN_AT_ONCE // capacity))
+    counts = jnp.nonzero(used, size=n + at_once, fill_value=n)[0]  # n: nobody
+
+    def draw(turn: jax.Array, drawn: jax.Array) -> jax.Array:
+        workers = jax.lax.dynamic_slice_in_dim(counts, turn * at_once, at_once)
+        some = jnp.minimum(workers, n - 1)
+        made = quick(jax.vmap(of_worker))(data.size[some], keys[some], data.rows[some])
+        return drawn.at[workers].set(made, mode="drop")
+
+    turns = -(-jnp.sum(used, dtype=jnp.int32) // at_once)
+    return jax.lax.fori_loop(0, turns, draw, data.rows[:, : how.capacity])
 
 
 def _weighted_loss(problem: Problem, rows: jax.Array, weight: jax.Array) -> Callable[[Any], Any]:

@@ -27,6 +27,7 @@ from asyncjax.simulation.loops.loop import Loop, Progress
 from asyncjax.simulation.loops.server import first_state, judge, server_step
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import recorded_versions
+from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, when, write
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded
@@ -246,13 +247,16 @@ def _answers(given: PolicyInputs, n: int, number: jax.Array, choice: Choice) -> 
     clipped = (k != choice.k) | (load != choice.load) | (crew == 0)
     if policy.stops:
         limit = jnp.asarray(choice.deadline, real)
-        apart, done_at = sample_times(times, time_key, number, policy.max_load)
+        draw = quick(lambda number: sample_times(times, time_key, number, policy.max_load))
+        apart, done_at = draw(number)
         asked = jnp.arange(policy.max_load) < load
         loads = jnp.sum((done_at <= limit) & asked, axis=1).astype(real)
         whole = done_at[:, jnp.int32(load) - 1]
         compute = jnp.minimum(whole, limit)
     else:
-        drawn = times.times(time_key if times.is_random else None, 1, first=number, load=load)
+        given_key = time_key if times.is_random else None
+        draw = quick(lambda load: times.times(given_key, 1, first=number, load=load))
+        drawn = draw(load)
         apart = (drawn.download + drawn.upload)[:, 0].astype(real)
         compute = whole = drawn.compute[:, 0].astype(real)
         loads = jnp.broadcast_to(load, (n,))

@@ -27,8 +27,8 @@ from asyncjax.simulation.loops.shards import Shards
 from asyncjax.simulation.plans.blends import Runs, blend, empty_runs
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
-from asyncjax.simulation.plans.products import with_quick_products
 from asyncjax.simulation.plans.program import Program, Sizes, assemble
+from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, read, read_lanes, repeat, write
 
 
@@ -211,7 +211,7 @@ def _gradients(
     models = read_lanes(versions, slots)
     if shards is not None:
         models = shards.lane_models(models)
-    losses, grads = with_quick_products(jax.vmap(gradient))(models, *jobs)
+    losses, grads = quick(jax.vmap(gradient))(models, *jobs)
     return losses, grads if shards is None else shards.rows(grads)
 
 

@@ -1,4 +1,4 @@
-"""Small matrix products of many models at once, in the form that a CPU takes fastest.
+"""A function in the form that a CPU takes fastest, its results the same.
 
     sum_r a[l, r, :] b[l, r, :]^T   as   copy(a^T)[l] @ b[l]      for every model l
 
@@ -6,8 +6,8 @@ The gradient of a kernel is such a sum over the rows of a batch. XLA's CPU backe
 does a batch of products in one call of its fast library only where the left factor lies with its
 summed axis last; otherwise it calls Eigen once for every model, which for small matrices costs more
 than the arithmetic. So the left factor is copied into that form first. The numbers that are
-multiplied and added are the same, the order of a sum may differ in the last place. Other devices
-get the product as it was written.
+multiplied and added are the same, the order of a sum may differ in the last place. Random bits, bit
+for bit the same, come from `random_bits`. Other devices get everything as it was written.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,20 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from asyncjax.simulation.plans import random_bits
+
+_RANDOM = ("random_bits", "random_fold_in", "random_split")
 _SMALL = 2**16  # multiplications of one product
 
 
-def with_quick_products(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, its small batched products in the fastest form.
+def quick(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, its small batched products and its random bits in their fastest form.
 
     Example:
         >>> def gram(rows):
         ...     return rows.T @ rows
         >>> rows = jnp.ones((2, 8, 3))
-        >>> with_quick_products(jax.vmap(gram))(rows)[0, 0].tolist()
+        >>> quick(jax.vmap(gram))(rows)[0, 0].tolist()
         [8.0, 8.0, 8.0]
     """
 
@@ -51,21 +54,42 @@ def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
     turned = _turned_products(program)
     for equation in program.eqns:
         inputs = [value(atom) for atom in equation.invars]
-        if equation.primitive.name in ("jit", "pjit"):
-            outputs = _evaluated(equation.params["jaxpr"], inputs)
+        name, params = equation.primitive.name, equation.params
+        if name in ("jit", "pjit"):
+            outputs = _evaluated(params["jaxpr"], inputs)
+        elif name in _RANDOM and random_bits.is_known(inputs[0]):
+            outputs = [_drawn(equation, inputs)]
         elif _is_slow(equation):
             # Where all that is done with the product is to turn it, the other factor goes left.
             left, right = reversed(inputs) if equation.outvars[0] in turned else inputs
-            outputs = [_product(left, right, equation.params)]
-        elif equation.primitive.name == "transpose" and equation.invars[0] in turned:
+            outputs = [_product(left, right, params)]
+        elif name == "transpose" and equation.invars[0] in turned:
             outputs = inputs
         else:
-            bound = equation.primitive.get_bind_params(equation.params)
+            bound = equation.primitive.get_bind_params(params)
             functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax < 0.10
             outputs = equation.primitive.bind(*functions, *inputs, **params)
             outputs = outputs if equation.primitive.multiple_results else [outputs]
         values.update(zip(equation.outvars, outputs, strict=True))
     return [value(atom) for atom in program.outvars]
+
+
+def _drawn(equation: Any, inputs: list[Any]) -> Any:
+    """Random bits or keys, drawn in one pass on a CPU."""
+    name, params = equation.primitive.name, equation.params
+    if name == "random_bits" and params["bit_width"] != 32:
+        return equation.primitive.bind(*inputs, **params)
+
+    def plain(*inputs: jax.Array) -> Any:
+        return equation.primitive.bind(*inputs, **params)
+
+    def written_out(key: jax.Array, *data: jax.Array) -> Any:
+        if name == "random_fold_in":
+            return random_bits.folded(key, *data)
+        draw = random_bits.bits if name == "random_bits" else random_bits.parted
+        return draw(key, tuple(params["shape"]))
+
+    return jax.lax.platform_dependent(*inputs, cpu=written_out, default=plain)
 
 
 def _is_slow(equation: Any) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from asyncjax import clocks, problems, simulation, traces
 from asyncjax.simulation.loops.flat import SMALL_ALONE
-from asyncjax.simulation.plans.products import with_quick_products
+from asyncjax.simulation.plans.quick import quick
 
 rng = np.random.default_rng(0)
 
@@ -29,16 +29,14 @@ def test_the_numbers_are_those_of_the_plain_product(function, lanes, float64):
     batched = function
     for _ in lanes:
         batched = jax.vmap(batched)
-    for made in jax.tree.leaves(with_quick_products(batched)(rows, slopes)):
+    for made in jax.tree.leaves(quick(batched)(rows, slopes)):
         np.testing.assert_allclose(
             made, np.einsum("...ri,...ro->...io", rows, slopes), rtol=0, atol=1e-14
         )
 
 
 def copies(function, *arguments):
-    return str(jax.make_jaxpr(with_quick_products(function))(*arguments)).count(
-        "optimization_barrier"
-    )
+    return str(jax.make_jaxpr(quick(function))(*arguments)).count("optimization_barrier")
 
 
 def test_only_small_products_of_several_models_are_copied():
@@ -53,7 +51,7 @@ def test_what_was_traced_can_be_differentiated_and_mapped():
     rows = jnp.asarray(rng.standard_normal((2, 4, 3)), jnp.float32)
 
     def total(rows):
-        return jnp.sum(with_quick_products(jax.vmap(kernel_gradient))(rows, rows) ** 2)
+        return jnp.sum(quick(jax.vmap(kernel_gradient))(rows, rows) ** 2)
 
     def plain(rows):
         return jnp.sum(jax.vmap(kernel_gradient)(rows, rows) ** 2)
