@@ -162,25 +162,17 @@ def asynchronous(
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
     blocks = DurationBlocks(clock, duration_key, load)
-    nobody_waits = (
-        dispatch.answers_deliverer and gate is None and timeout is None and clock.is_plain
-    ) and service is None
+    changes_no_time = gate is None and timeout is None and service is None and clock.is_plain
+    nobody_waits, at_start = dispatch.answers_deliverer and changes_no_time, read == "start"
     if nobody_waits and collect.period is not None and not collect.holds_back:
         return merged(
-            blocks,
-            n_updates=n_updates,
-            collect=collect,
-            run=None,
-            concurrency=open_jobs,
-            read_at_start=read == "start",
-            pace=pace,
+            blocks, collect, n_updates, concurrency=open_jobs, read_at_start=at_start, pace=pace
         )
     if nobody_waits and interruptible and collect.restarts is not None and concurrency is None:
         return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
     run = collector(collect, n)
-    if gate is None and timeout is None and service is None and clock.is_plain:
+    if changes_no_time:
         rules = (dispatch, dispatch_key), (collect, run)
-        at_start = read == "start"
         trace = trace_of_many(
             blocks, *rules, n_updates, concurrency=concurrency, read_at_start=at_start, pace=pace
         )
@@ -191,7 +183,7 @@ def asynchronous(
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left
     patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
-    rules = Rules(answer, collect, run, gate, read == "start")
+    rules = Rules(answer, collect, run, gate, at_start)
     loop = EventLoop(done, rules, patience, service, interruptible=interruptible)
     return loop.run(initial, n_updates, pace)
 

@@ -11,7 +11,7 @@ from math import inf
 
 from asyncjax.traces.collection import Verdict
 from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.host import Finish
+from asyncjax.traces.host import Finishes
 from asyncjax.traces.patience import Moment, Patience
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
@@ -50,7 +50,7 @@ class EventLoop:
 
     def __init__(
         self,
-        finishes: list[Finish],
+        finishes: Finishes,
         rules: Rules,
         patience: Patience,
         service: Service | None = None,

@@ -7,11 +7,12 @@ drawn in blocks.
 """
 
 import contextlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,15 @@ from asyncjax.clocks.trial import (
 )
 
 Finish = Callable[[float], float]
+
+
+class Finishes(Protocol):
+    """One `Finish` a worker."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, worker: int, /) -> Finish: ...
+    def __iter__(self) -> Iterator[Finish]: ...
+
 
 _BLOCK = 64  # jobs of one lane
 _SMALL_BLOCK = 8  # where workers are so many that most do a few jobs
@@ -199,9 +209,11 @@ def looking_up(
 
 def finishes(
     blocks: DurationBlocks, jobs_expected: float
-) -> tuple[list[Finish], Callable[[int, float], bool]]:
+) -> tuple[Finishes, Callable[[int, float], bool]]:
     """Per worker, when its next job is done; and whether a worker has no power from a time on."""
     clock = blocks.clock
+    if not clock.powers and blocks.size == _SMALL_BLOCK:
+        return _ManyFinishes(blocks), lambda worker, now: False
     if not clock.powers:
         streams = _streams(blocks.draw, clock.n_workers, jobs_expected)
         plain = [lambda now, draw=stream.__next__: now + draw() for stream in streams]
@@ -223,6 +235,46 @@ def finishes(
         return lines[worker].finish(now, _LEAST_WORK) == np.inf
 
     return [finish_of(worker) for worker in range(clock.n_workers)], has_left
+
+
+class _ManyFinishes:
+    """When the next jobs of very many workers are done: two columns, and nothing else a worker.
+
+    Whoever has used up a block draws along with all who soon will.
+    """
+
+    def __init__(self, blocks: DurationBlocks) -> None:
+        self.blocks, n = blocks, blocks.clock.n_workers
+        self.taken = array("i", bytes(4 * n))  # jobs that have begun
+        self.next_block, size = np.zeros(n, np.int64), blocks.size
+        self.held = array("d", bytes(16 * n * size))  # two blocks of each worker in turn
+        self._refill(np.arange(n))
+
+    def __len__(self) -> int:
+        return len(self.taken)
+
+    def __getitem__(self, worker: int) -> Finish:
+        return partial(self._finish, worker)
+
+    def __iter__(self) -> Iterator[Finish]:
+        return map(self.__getitem__, range(len(self)))
+
+    def _finish(self, worker: int, now: float) -> float:
+        job, size = self.taken[worker], self.blocks.size
+        if job == self.next_block[worker] * size:
+            taken = np.frombuffer(self.taken, np.int32)
+            self._refill(np.flatnonzero(taken > self.next_block * size - size // 2))
+        self.taken[worker] = job + 1
+        return now + self.held[2 * size * worker + job % (2 * size)]
+
+    def _refill(self, workers: np.ndarray) -> None:
+        """Draws the next block of some workers, of each of whom one at most is not used up."""
+        size = self.blocks.size
+        held = np.frombuffer(self.held, np.float64).reshape(-1, 2, size)
+        held[workers, self.next_block[workers] % 2] = self.blocks.draw(
+            workers, self.next_block[workers]
+        )
+        self.next_block[workers] += 1
 
 
 def _draw_on_host(

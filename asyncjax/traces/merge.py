@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from asyncjax.traces.collection import Collection, Collector
+from asyncjax.traces.collection import Collection
 from asyncjax.traces.event_trace import EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
@@ -26,17 +26,16 @@ _SPARE = 1.02  # more than expected is drawn
 
 def merged(
     blocks: DurationBlocks,
-    *,
-    n_updates: int,
     collect: Collection,
-    run: Collector | None,
+    n_updates: int,
+    *,
     concurrency: int,
     read_at_start: bool,
     pace: Pace | None = None,
 ) -> EventTrace:
-    """The trace of pure asynchronous dispatch; with a `run` of a rule, or of one with a period."""
+    """The trace of pure asynchronous dispatch where every `collect.period`-th arrival steps."""
     renewals = Renewals(blocks, concurrency, read_at_start=read_at_start)
-    return streamed(renewals, collect, run, n_updates, pace)
+    return streamed(renewals, collect, None, n_updates, pace)
 
 
 def open_jobs_of_each(n_workers: int, concurrency: int) -> np.ndarray:

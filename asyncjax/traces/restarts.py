@@ -72,9 +72,10 @@ def restarted(
                 begin[k], finish[k] = now, now + durations.one(i)
         begins = np.full(n, began)
         begins[early] = begin
-        # The worker whose gradient makes the step is idle then, all others are stopped.
+        # Whose gradient makes the step is idle then, all others are stopped.
+        idle = int(worker[r, -1])
         for column, whole in ((stopped, everybody), (stopped_start, begins)):
-            column[r, :i], column[r, i:] = whole[:i], whole[i + 1 :]
+            column[r, :idle], column[r, idle:] = whole[:idle], whole[idle + 1 :]
         if pace is not None:
             pace.at(r + 1, now)
     if pace is not None:

@@ -58,6 +58,7 @@ class Rules(NamedTuple):
     read_at_start: bool = False
 
 
+_VERY_MANY = 65_536  # workers, most of whom have no job that waits
 _WIDTH = 7  # entries that are written down at every arrival
 
 
@@ -92,7 +93,9 @@ class Server:
         self.bound = None if bound == float("inf") else bound
         self.version, self.next_serial = 0, 0
         self.serial, self.job, self.read, self.start = [IDLE] * n, [-1] * n, [0] * n, [0.0] * n
-        self.queues: list[deque[int]] = [deque() for _ in range(n)]
+        # A queue is there when a job waits in it, and then stays, if workers are not very many.
+        self.queues: list[deque[int] | tuple[()]] = [()] * n
+        self.drops_queues = n >= _VERY_MANY
         self.held: list[int] = []  # whose gradients were collected, if rules answer only then
         # (read version, worker, serial), if rules cancel
         self.stalest: list[tuple[int, int, int]] = []
@@ -104,9 +107,11 @@ class Server:
 
     def begin(self, initial: Sequence[int], now: float) -> list[int]:
         """Hands out the first jobs."""
+        started = []
         for worker in initial:
-            self.queues[worker].append(0)
-        return self._started(initial, now)
+            self._put(worker, 0)
+            started += self._started((worker,), now)
+        return started
 
     @property
     def time(self) -> float:
@@ -139,7 +144,7 @@ class Server:
             model = self.version if steps or not collect.keeps_model else self.read[worker]
             handed = self.answer(answered)
             for other in handed:
-                self.queues[other].append(model)
+                self._put(other, model)
             touched = {*handed, *answered, *touched}
         return self._started(touched, now)
 
@@ -152,7 +157,7 @@ class Server:
         model = self.read[worker] if self.collect.keeps_model else self.version
         handed = self.answer([worker])
         for other in handed:
-            self.queues[other].append(model)
+            self._put(other, model)
         return self._started({worker, *handed}, now)
 
     def free(self, worker: int, now: float) -> list[int]:
@@ -165,18 +170,28 @@ class Server:
         running = {self.read[i] for i, serial in enumerate(self.serial) if serial >= 0}
         return running.union(*self.queues)
 
+    def _put(self, worker: int, model: int) -> None:
+        """Puts a job at the end of a worker's queue."""
+        queue = self.queues[worker]
+        if not isinstance(queue, deque):
+            queue = self.queues[worker] = deque()
+        queue.append(model)
+
     def _started(self, workers: Iterable[int], now: float) -> list[int]:
         """Lets workers that are idle, if the gate lets them, start the head of their queue."""
         started = []
         for worker in workers:
-            if self.serial[worker] != IDLE or not self.queues[worker]:
+            queue = self.queues[worker]
+            if self.serial[worker] != IDLE or not queue:
                 continue
             if self.bound is not None:
                 if self.delivered[worker] - self.slowest > self.bound:
                     self.blocked.add(worker)
                     continue
                 self.blocked.discard(worker)
-            handed = self.queues[worker].popleft()
+            handed = queue.popleft()
+            if self.drops_queues and not queue:
+                self.queues[worker] = ()
             self.read[worker] = self.version if self.rules.read_at_start else handed
             self.job[worker] += 1
             self.start[worker] = now

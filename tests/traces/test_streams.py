@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import host, streams
+from asyncjax.traces import host, server, streams
 from asyncjax.traces.host import DurationBlocks
 
 CLOCKS = {
@@ -102,6 +102,25 @@ def test_streams_are_the_event_loop(dispatch, rule):
 )
 def test_all_streams_are_the_event_loop(clock, dispatch, rule, read, concurrency, seed):
     check(clock, dispatch, rule, read, concurrency, seed)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"gate": traces.lead_at_most(1), "read": "start", "concurrency": 30},
+        {"collect": traces.fresher_than(3, cancel=True)},
+        {"dispatch": traces.shuffled(), "timeout": 3.0},
+        {"collect": traces.fresh(3, cancel=True)},
+    ],
+)
+def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monkeypatch):
+    clock = clocks.losing(clocks.exponential(np.sqrt(1.0 + np.arange(12))), 0.02)
+    clock = clock if "timeout" in rules else CLOCKS["random"]
+    make = {"n_updates": 300, "key": jax.random.key(2), **rules}
+    expected = traces.asynchronous(clock, **make)
+    monkeypatch.setattr(host, "_MANY_WORKERS", 1)
+    monkeypatch.setattr(server, "_VERY_MANY", 1)
+    assert_same(traces.asynchronous(clock, **make), expected)
 
 
 def test_a_list_that_ends_is_told_alike():
