@@ -1,0 +1,182 @@
+"""Facts of replays over eight devices, printed as JSON; `double` runs them in double precision."""
+
+import sys
+from unittest import mock
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh, PartitionSpec
+
+from asyncjax import problems, simulation, traces
+from asyncjax.simulation.loops import loop
+from asyncjax.simulation.plans.memory import memory
+from asyncjax.simulation.plans.program import sizes_of
+from tests.simulation.mesh.eight import (
+    apart,
+    collectives,
+    compiled,
+    largest,
+    network,
+    print_facts,
+    resumed,
+    scratch,
+    told,
+    trace_of,
+)
+
+N = 12
+MESH = Mesh(np.array(jax.devices()), ("devices",))
+
+
+def along(axis, parts):
+    """Splits the last axis of a leaf that divides."""
+
+    def spec(leaf):
+        even = [number for number, length in enumerate(leaf.shape) if length % parts == 0]
+        entries = [axis if even and number == even[-1] else None for number in range(leaf.ndim)]
+        return PartitionSpec(*entries)
+
+    return spec
+
+
+def ways():
+    """How a replay is split, by name."""
+    pairs = Mesh(np.array(jax.devices()).reshape(2, 4), ("lanes", "model"))
+    return {
+        "lanes": {"mesh": MESH},
+        "whole models": {"mesh": MESH, "specs": along("devices", 8)},
+        "split models": {"mesh": pairs, "specs": along("model", 4)},
+    }
+
+
+KINDS = {
+    "immediate": {},
+    "buffered": {"collect": traces.buffered(3)},
+    "reused": {"collect": traces.table()},
+}
+
+
+def differences():
+    facts, problem = {}, network(N, 96, (32,))
+    for kind, options in KINDS.items():
+        planned = simulation.plan(trace_of(N, 40, **options), width=6)
+        rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
+        one = simulation.replay(problem, planned, rule)
+        for way, own in ways().items():
+            run = simulation.replay(problem, planned, rule, **own)
+            facts[f"{kind}, {way}"] = apart(one, run)
+    return facts
+
+
+def lanes():
+    """What is told of a problem of one leaf, in whose loop only gradients can travel."""
+    rng, texts = np.random.default_rng(0), []
+    problem = problems.quadratic(rng.random((N, 24)), rng.random((N, 24)))
+    planned = simulation.plan(trace_of(N, 40), width=8, record_every=40)
+    with compiled(texts):
+        simulation.replay(problem, planned, optax.adam(0.1), mesh=MESH)
+    return {"travels": collectives(texts[0]), "width": planned.width}
+
+
+def share(leaf):
+    """An array's shape, and into how many parts it is split."""
+    return [
+        f"f32{list(leaf.shape)}".replace(" ", ""),
+        leaf.size / leaf.addressable_shards[0].data.size,
+    ]
+
+
+def buffers():
+    """Where the buffers of models lie when parameters are split."""
+    problem = network(N, 64, (128,), features=128)
+    planned = simulation.plan(trace_of(N, 40), width=8, record_every=40)
+    texts, begun, begin = [], [], loop._begin
+
+    def noting(*args):
+        state = begin(*args)
+        begun.append(jax.tree.map(share, state._asdict()))
+        return state
+
+    own = ways()["whole models"]
+    with compiled(texts):
+        simulation.replay(problem, planned, optax.adam(0.1), **own)
+    with mock.patch.object(loop, "_begin", noting):
+        simulation.replay(problem, planned, optax.adam(0.1), progress=lambda now: None, **own)
+    of_a_model = [begun[0][name] for name in ("params", "versions", "directions", "recorded")]
+    return {
+        "largest array": largest(texts[0]),
+        "parts": jax.tree.leaves([*of_a_model, begun[0]["opt_state"][0].mu], is_leaf=is_share),
+        "travels": collectives(texts[0]),
+    }
+
+
+def is_share(value):
+    return isinstance(value, list) and isinstance(value[0], str)
+
+
+def on_other_devices(folder):
+    problem, facts = network(N, 96, (32,)), {}
+    planned = simulation.plan(trace_of(N, 40), width=6)
+
+    def replay(mesh=None, **options):
+        own = {} if mesh is None else ways()[mesh]
+        return simulation.replay(problem, planned, optax.adam(1e-2), **own, **options)
+
+    whole = replay()
+    for first, second in (
+        ("lanes", None),
+        (None, "whole models"),
+        ("whole models", "split models"),
+    ):
+        went_on, gone, run = resumed(replay, scratch(folder), first, second)
+        facts[f"{first} to {second}"] = [went_on, gone, apart(whole, run)]
+    return facts
+
+
+def limited():
+    """The bytes that a replay is told to keep, on one device and on each of eight."""
+    problem = network(N, 64, (128,), features=128)
+    planned = simulation.plan(trace_of(N, 40), width=8)
+    stated = memory(problem.params, sizes_of([planned])).total
+
+    def replay(limit, **own):
+        return simulation.replay(problem, planned, optax.sgd(0.1), memory_limit=limit, **own)
+
+    return {
+        "one": told(replay, stated - 1),
+        "split": told(replay, stated // 4, **ways()["whole models"]),
+        "split, less": told(replay, stated // 16, **ways()["whole models"]),
+    }
+
+
+def refused():
+    problem = network(N, 96, (30,))
+    mesh = {"mesh": MESH}
+    return {
+        "uneven": told(
+            simulation.replay,
+            problem,
+            trace_of(N, 40),
+            optax.sgd(0.1),
+            specs=lambda leaf: PartitionSpec("devices"),
+            **mesh,
+        ),
+    }
+
+
+if __name__ == "__main__":
+    if "double" in sys.argv:
+        jax.config.update("jax_enable_x64", True)
+        print_facts({"differences": differences()})
+    else:
+        print_facts(
+            {
+                "differences": differences(),
+                "lanes": lanes(),
+                "buffers": buffers(),
+                "resumed": on_other_devices(sys.argv[1]),
+                "limited": limited(),
+                "refused": refused(),
+            }
+        )
