@@ -63,9 +63,12 @@ def _check_starts(arrivals: Columns, start: np.ndarray) -> None:
             start=start,
             time=arrivals.time,
         )
+    read = arrivals.read_version
+    if arrivals.was_there(read, start).all():
+        return
     made = arrivals.updates_by(start)
     refuse(
-        arrivals.read_version > made,
+        read > made,
         "read_version of arrival {e} is {read} but only {made} updates were made when its job"
         " started, at {start}: it reads the future",
         read=arrivals.read_version,
@@ -115,10 +118,25 @@ def _in_order_of_start(
     """Worker, start and end of arrivals and then cancelled jobs, and their order in a worker."""
     worker, start, time = arrivals.worker, arrivals.start, arrivals.time
     if start is None or stopped is None or not len(stopped[0]):
-        return worker, start, time, np.argsort(_narrow(worker), kind="stable")
+        return worker, start, time, by_worker(worker)
     columns = zip((worker, start, time), stopped, strict=True)
     worker, start, time = (np.concatenate(pair) for pair in columns)
     return worker, start, time, np.lexsort((time, start, _narrow(worker)))
+
+
+def by_worker(worker: np.ndarray) -> np.ndarray:
+    """The order of arrivals by worker, those of one worker as they come.
+
+    Sixteen bits at a time, which are sorted in linear time: a million workers in two turns.
+
+    Example:
+        >>> by_worker(np.array([70_000, 3, 70_000, 4])).tolist()
+        [1, 3, 0, 2]
+    """
+    order = np.argsort(worker.astype(np.uint16), kind="stable")
+    if worker.max() >= 2**16:
+        order = order[np.argsort((worker >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
 
 
 def _narrow(worker: np.ndarray) -> np.ndarray:
@@ -203,8 +221,8 @@ def _check_open(
     place = np.searchsorted(ranked, worker, side="right") - 1
     last = np.where(ranked[place] == worker, ended[place], 0.0)
     waits, least = np.isnan(start), last - arrivals.slack
-    made = arrivals.updates_by(np.where(waits, np.inf, start))
-    late = (read < 0) | (read > made)
+    begins = np.where(waits, np.inf, start)
+    late = (read < 0) | ~arrivals.was_there(read, begins)
     began = waits | ((start >= least) & (start < np.inf))
     falls, behind = worker[1:] < worker[:-1], ~waits[1:] & (worker[1:] == worker[:-1])
     if not (late | ~began).any() and not (falls | behind).any():
@@ -233,5 +251,5 @@ def _check_open(
         "open_jobs.read_version of job {e} is {read}; allowed are 0..{made}, the updates made when"
         " it started or, if it waits, by the end",
         read=read,
-        made=made,
+        made=arrivals.updates_by(begins),
     )

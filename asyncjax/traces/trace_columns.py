@@ -43,6 +43,12 @@ class Columns(NamedTuple):
         """How many updates were made up to each moment, itself included, int64[...]."""
         return np.searchsorted(self.time[self.steps], moment + self.slack, side="right")
 
+    def was_there(self, version: np.ndarray, moment: np.ndarray) -> np.ndarray:
+        """Whether `updates_by(moment) >= version`, bool[...], without a search a moment."""
+        updates = np.concatenate([[-np.inf], self.time[self.steps], [np.inf]])
+        made = updates[np.clip(version, 0, len(updates) - 1)]
+        return (made <= moment + self.slack) & (version < len(updates) - 1)
+
 
 def arrival_columns(trace: EventTrace) -> Columns:
     """Reads the columns of the arrivals; refuses other kinds and unequal lengths."""
