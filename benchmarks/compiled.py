@@ -102,6 +102,7 @@ class Case(NamedTuple):
     stated: int | None = None  # bytes, as the library states its memory
     inner: float = 0.0  # turns of the loop over updates in a turn; others in it seldom turn
     rival: str | None = None  # which program it is to be compared with
+    runs: int = 1  # side by side
 
 
 class Seen(Exception):
@@ -183,7 +184,7 @@ def sweep(model: str, n: int) -> Case:
     )
     stated = 16 * memory(problem.params, sizes_of([plan])).total
     inner = plan.n_updates / plan.n_waves
-    return Case(call, 16 * inner, 16 * plan.width * batch, stated, inner, "synchronous")
+    return Case(call, 16 * inner, 16 * plan.width * batch, stated, inner, "synchronous", 16)
 
 
 def epochs(model: str, n: int, *, signs: bool = False) -> Case:
@@ -233,7 +234,9 @@ def synchronous(model: str, n: int) -> Case:
             _, grads = problem.gradient(params, number % n, number // n, key)
             return jax.tree.map(lambda leaf, slope: leaf - STEP * slope, params, grads)
 
-        return jax.lax.fori_loop(0, turns, turn, problem.params)
+        params, objective = jax.lax.fori_loop(0, turns, turn, problem.params), problem.objective
+        assert objective is not None
+        return params, objective(params)
 
     return Case((train, (make(n), jnp.int32(400), jax.random.key(0))), 1.0, batch)
 
@@ -289,6 +292,7 @@ def facts(case: Case, kind: str) -> dict[str, Any]:
     module, memory_of = hlo.parse(compiled.as_text()), compiled.memory_analysis()
     return {
         "stated": case.stated,
+        "runs": case.runs,
         "arguments": memory_of.argument_size_in_bytes,
         "temporary": memory_of.temp_size_in_bytes,
         **moved_by(module, case),

@@ -77,8 +77,9 @@ def test_it_compiles_without_copies_wide_numbers_or_the_host(found, which):
 @pytest.mark.slow
 @pytest.mark.parametrize("which", STATED, ids="-".join)
 def test_its_memory_is_what_is_stated(found, which):
-    row = found(*which)
-    assert row["temporary"] <= 1.3 * row["stated"]
+    """What one gradient and judging the model need comes on top, for each of the runs."""
+    row, plain = found(*which), found(*which[:2], "synchronous")["temporary"]
+    assert row["temporary"] <= 1.3 * (row["stated"] + row["runs"] * plain)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import optax
 
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.extras import Extras, handed
+from asyncjax.simulation.plans.rows import read
 
 
 class Measured(NamedTuple):
@@ -56,9 +57,11 @@ def measure(
 
     `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses` float[...].
     """
-    rows = jax.tree.map(lambda leaf: leaf[:-1], recorded)
-    unknown = jnp.zeros((), losses.dtype)
-    loss, metrics, finite = jax.lax.map(lambda params: judge(problem, params, unknown), rows)
+    unknown, count = jnp.zeros((), losses.dtype), len(record_lanes)
+    # By number: the rows without the last would be all records once more.
+    loss, metrics, finite = jax.lax.map(
+        lambda row: judge(problem, read(recorded, row), unknown), jnp.arange(count)
+    )
     if problem.objective is None:
         behind = losses.reshape(-1)[record_lanes]
         weights = record_weights.astype(behind.dtype)

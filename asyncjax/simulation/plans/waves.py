@@ -10,6 +10,7 @@ itself: only the moment of computing changes.
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from asyncjax.traces import EventTrace
@@ -17,6 +18,7 @@ from asyncjax.traces import EventTrace
 _WIDE = 32  # lanes from which whole waves are packed faster than gradients
 _HORIZON = 8  # lookaheads whose gradients are kept sorted
 _PIECE = 4_096
+_FULL = 0.85  # share of lanes that are busy in waves that are rounded up
 
 
 class Gradients(NamedTuple):
@@ -92,16 +94,18 @@ def default_width(gradients: Gradients) -> int:
 
     The common size where unbounded waves all have it (equal speeds, synchronous rounds), else their
     mean rounded down to 1, 2, 3, 5, 8, 13, ...: a coarse grid lets plans of one law share a
-    compilation, and narrow waves are full.
+    compilation, and narrow waves are full. On an accelerator, where a wave takes as long filled or
+    not, rounded up where that leaves few lanes idle (whose models are moved all the same).
     """
     sizes = unbounded_waves(gradients)
     typical = int(np.median(sizes))
     if len(sizes) == 1 or np.mean(sizes[:-1] == typical) > 0.95:
         return typical
-    width, wider = 1, 2
-    while wider <= np.mean(sizes):
+    width, wider, mean = 1, 2, np.mean(sizes)
+    while wider <= mean:
         width, wider = wider, width + wider
-    return width
+    rounds_up = jax.default_backend() != "cpu" and mean >= _FULL * wider
+    return wider if rounds_up else width
 
 
 def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
