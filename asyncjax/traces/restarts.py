@@ -18,6 +18,8 @@ from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
 from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
 
+_MANY_WORKERS = 4_096  # from here on it pays to look for the first few
+
 
 class _Durations:
     """The next duration of any worker; every worker counts its own jobs."""
@@ -61,8 +63,10 @@ def restarted(
     everybody, now = np.arange(n, dtype=np.int32), 0.0
     for r in range(n_updates):
         began, finish = now, now + durations.all()
-        early = _first(finish, period)  # nobody else delivers in this round
-        begin, finish = np.full(len(early), now), finish[early]
+        early, begin = everybody, np.full(n, now)
+        if n >= _MANY_WORKERS:  # nobody else delivers in this round
+            early = _first(finish, period)
+            begin, finish = begin[early], finish[early]
         for place in range(period):
             k = int(np.argmin(finish))
             i, now = int(early[k]), float(finish[k])
@@ -70,8 +74,10 @@ def restarted(
             job[r, place] = durations.job[i] - 1
             if place < period - 1:
                 begin[k], finish[k] = now, now + durations.one(i)
-        begins = np.full(n, began)
-        begins[early] = begin
+        begins = begin
+        if len(early) < n:
+            begins = np.full(n, began)
+            begins[early] = begin
         # Whose gradient makes the step is idle then, all others are stopped.
         idle = int(worker[r, -1])
         for column, whole in ((stopped, everybody), (stopped_start, begins)):

@@ -93,9 +93,9 @@ class Server:
         self.bound = None if bound == float("inf") else bound
         self.version, self.next_serial = 0, 0
         self.serial, self.job, self.read, self.start = [IDLE] * n, [-1] * n, [0] * n, [0.0] * n
-        # A queue is there when a job waits in it, and then stays, if workers are not very many.
-        self.queues: list[deque[int] | tuple[()]] = [()] * n
+        # Deques of versions; of very many workers only those in which a job waits, else ().
         self.drops_queues = n >= _VERY_MANY
+        self.queues: list[Any] = [()] * n if self.drops_queues else [deque() for _ in range(n)]
         self.held: list[int] = []  # whose gradients were collected, if rules answer only then
         # (read version, worker, serial), if rules cancel
         self.stalest: list[tuple[int, int, int]] = []
@@ -144,7 +144,10 @@ class Server:
             model = self.version if steps or not collect.keeps_model else self.read[worker]
             handed = self.answer(answered)
             for other in handed:
-                self._put(other, model)
+                if self.drops_queues:
+                    self._put(other, model)
+                else:
+                    self.queues[other].append(model)
             touched = {*handed, *answered, *touched}
         return self._started(touched, now)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import host, server, streams
+from asyncjax.traces import host, restarts, server, streams
 from asyncjax.traces.host import DurationBlocks
 
 CLOCKS = {
@@ -110,7 +110,7 @@ def test_all_streams_are_the_event_loop(clock, dispatch, rule, read, concurrency
         {"gate": traces.lead_at_most(1), "read": "start", "concurrency": 30},
         {"collect": traces.fresher_than(3, cancel=True)},
         {"dispatch": traces.shuffled(), "timeout": 3.0},
-        {"collect": traces.fresh(3, cancel=True)},
+        {"collect": traces.fresh(1, cancel=True)},
     ],
 )
 def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monkeypatch):
@@ -120,6 +120,7 @@ def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monk
     expected = traces.asynchronous(clock, **make)
     monkeypatch.setattr(host, "_MANY_WORKERS", 1)
     monkeypatch.setattr(server, "_VERY_MANY", 1)
+    monkeypatch.setattr(restarts, "_MANY_WORKERS", 1)
     assert_same(traces.asynchronous(clock, **make), expected)
 
 
