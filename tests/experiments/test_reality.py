@@ -64,6 +64,7 @@ def test_a_worker_that_is_killed_is_foreseen(tmp_path):
     assert {process.pid for process in multiprocessing.active_children()} <= before
 
 
+@pytest.mark.slow
 def test_workers_sleep_as_they_are_told_and_the_server_does_not():
     workers = tasks.Workers("uneven", (0.001, 0.05), sigma=0.0)
     plain, slow = tasks.make(workers, None), tasks.make(workers, 1)
