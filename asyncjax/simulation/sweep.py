@@ -72,8 +72,10 @@ def sweep(
             by b, so that a device has the fewest runs, and among equals with the largest a; seeds
             in a parts, step sizes in b. What does not divide is padded by repeats of the last seed
             or step size, which are dropped at the end. The problem and a trace common to all seeds
-            are on every device whole, and nothing travels between devices. None: one device; or the
-            mesh on which `keys` lie, if they lie on one.
+            are on every device whole, and nothing travels between devices. A run makes the same
+            steps as on one device, to the same bits wherever the compiler adds in the same order
+            for fewer runs side by side; products of matrices on a CPU may round differently. None:
+            one device; or the mesh on which `keys` lie, if they lie on one.
 
     Returns:
         A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other

@@ -1,7 +1,8 @@
 """Runs over a mesh, compiled for topologies of a TPU v5e that is not there; facts as JSON.
 
-Plans and placements are made on as many host devices, which XLA_FLAGS must ask for; then the devices are exchanged for those of
-the topology, and what a user's call would run is compiled for them.
+Plans and placements are made on as many host devices, which XLA_FLAGS must ask for; then the
+devices are exchanged for those of the topology, and what a user's call would run is compiled for
+them.
 """
 
 import json
