@@ -151,12 +151,15 @@ def replay(
             "mesh must be None where a run goes one event at a time: waves=False, or an order that"
             " learns from what arrives"
         )
-    kept = memory if shards is None else shards.memory
-    widened = sizes if shards is None else shards.widened(sizes)
-    check_memory(kept(problem.params, widened), 1, memory_limit)
     chosen = is_plan or width is not None or progress is not None or checkpoint is not None
     chosen = chosen or shards is not None
-    if learner is not None or not waves or (not chosen and _one_by_one(problem)):
+    one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
+    if shards is None:
+        stated = memory(problem.params, sizes, one_by_one=one_by_one)
+    else:
+        stated = shards.memory(problem.params, shards.widened(sizes))
+    check_memory(stated, 1, memory_limit)
+    if one_by_one:
         given = EventInputs(events_of(planned), key, opt_state)
         loop = event_loop(planned, ByEvent(optimizer, sizes, learner), given)
     else:
