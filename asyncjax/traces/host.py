@@ -171,10 +171,10 @@ class DurationBlocks:
             doubtful &= ~np.isinf(durations)
         if doubtful.any() or (self._own and self._links):  # a link hides what its worker lacks
             lanes = np.flatnonzero(doubtful.any(axis=1) | (self._own and self._links))
+            lanes = lanes[np.lexsort((block[lanes], worker[lanes]))]  # the first worker is told of
             with on_host(self.key) as key:
-                first = block[lanes] * self.size
-                check_given(self.clock, key, np.asarray(worker)[lanes], first, self.size)
-            self._check_sums(durations, worker, block)
+                check_given(self.clock, key, worker[lanes], block[lanes] * self.size, self.size)
+            self._check_sums(durations[lanes], worker[lanes], block[lanes])
 
     def _check_sums(self, durations: np.ndarray, worker: np.ndarray, block: np.ndarray) -> None:
         """Refuses durations that became infinite by their load, or by adding up."""
