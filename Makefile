@@ -47,6 +47,10 @@ bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.stragglers
 	$(BIN)/python -m benchmarks.cluster
 
+.venv/tpu-compile: pyproject.toml constraints.txt | .venv/bin/python  ## the compiler of a TPU, for tests/accelerators
+	$(PIP) --editable ".[tpu-compile]"
+	@touch $@
+
 clean:
 	rm -rf .venv output
 

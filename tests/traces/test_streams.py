@@ -177,14 +177,14 @@ def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dispatch", ["pure", "shuffled"])
-@pytest.mark.parametrize("rule", ["buffered", "fresher than"])
+@pytest.mark.parametrize("rule", [traces.buffered(3), traces.fresher_than(100_000)])
 def test_memory_of_a_hundred_thousand_workers(dispatch, rule):
     """A trace takes 38 bytes an arrival; its making at most 8 times that, and 400 a worker."""
     n, n_updates = 100_000, 200_000
     clock = clocks.exponential(np.sqrt(1.0 + np.arange(n)))
     make: dict[str, Any] = {
         "dispatch": DISPATCHES[dispatch],
-        "collect": RULES[rule],
+        "collect": rule,
         "key": jax.random.key(0),
     }
     traces.asynchronous(clock, n_updates=1, **make)  # compiles
