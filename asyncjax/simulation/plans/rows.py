@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 
 _LARGE = 2**16  # numbers in a row
@@ -80,7 +81,7 @@ def write(buffer: Any, index: Any, row: Any) -> Any:
     return jax.tree.map(put, buffer, row)
 
 
-def when(flag: jax.Array, change: Callable[[Any], Any], before: Any) -> Any:
+def when(flag: ArrayLike, change: Callable[[Any], Any], before: Any) -> Any:
     """`change(before)` where the flag is true, else `before`, in place.
 
     A loop of one turn or none: a choice of branches would copy all that it may change, on a GPU in
