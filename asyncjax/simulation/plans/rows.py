@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 import numpy as np
+from jax.typing import ArrayLike
 
 _LARGE = 2**16  # numbers in a row
 
