@@ -56,6 +56,7 @@ def test_a_function_in_its_quick_form_draws_the_same(kind):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_in_double_precision_too(float64):
     keys = jax.random.split(jax.random.key(5), 3)
     for one, two in zip(
