@@ -28,7 +28,7 @@ def facts_of(folder, n_processes):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(talks, tmp_path_factory):
     """Two processes that do everything, and of which the second is killed at the end."""
     folder = tmp_path_factory.mktemp("pair")
     (folder / "damaged.npz").write_text("no archive")

@@ -36,6 +36,7 @@ def losses(text):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("talks")
 def test_the_commands_of_two_terminals_run_as_printed(tmp_path, monkeypatch, capsys):
     (tmp_path / "study.py").write_text(blocks("python")[0])
     port = str(free_port())
