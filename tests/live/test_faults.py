@@ -313,7 +313,8 @@ def test_a_keyboard_interrupt_leaves_no_process():
 
 
 SCRIPT = """
-import os
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
 from functools import partial
 from asyncjax import live
 from tests.live.shared import sgd, troubled

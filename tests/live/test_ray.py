@@ -389,7 +389,8 @@ def test_ray_is_not_imported_before_it_is_asked_for():
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
 from functools import partial
 from asyncjax import live
 from tests.live import shared
