@@ -48,6 +48,7 @@ def draws(key, number):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 def test_a_function_in_its_quick_form_draws_the_same(kind):
     keys = jax.random.split(jax.random.key(5, impl=kind), 3)
