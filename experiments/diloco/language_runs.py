@@ -28,8 +28,7 @@ class Settings:
 
     output: Path = Path("output/diloco/language")
     seed: int = 0
-    full: bool = False  # all scenes for every number of workers
-    large: bool = False  # a transformer of a million parameters, two arms, four workers
+    large: bool = False  # a transformer of a million parameters, three arms, fewer trials
     arms: tuple[str, ...] = tuple(ARMS)
     workers: tuple[int, ...] = (4, 16)
     horizons: tuple[float, ...] = (480.0, 240.0)  # seconds, one for each number of workers
@@ -61,16 +60,11 @@ def resolved(settings: Settings) -> Settings:
     if settings.large:
         settings = replace(
             settings,
-            arms=(arms.SYNCHRONOUS, "DyLU, delayed Nesterov"),
-            workers=(4,),
-            horizons=(480.0,),
-            width=160,
+            arms=(arms.SYNCHRONOUS, "pure, SGD", "DyLU, delayed Nesterov"),
+            width=168,
             depth=3,
             heads=4,
-            length=64,
-            batch=8,
             inner=(0.0003, 0.001, 0.003),
-            seeds=2,
             tuning_seeds=1,
         )
     for name in settings.arms:
@@ -93,11 +87,8 @@ def resolved(settings: Settings) -> Settings:
 
 def scenes(settings: Settings, n_workers: int) -> list[Scene]:
     """Which are reported, the one that is tuned on first."""
-    uneven = Scene(n_workers)
-    if settings.large:
-        return [uneven]
-    outages = Scene(n_workers, "outages")
-    if n_workers != settings.workers[0] and not settings.full:
+    uneven, outages = Scene(n_workers), Scene(n_workers, "outages")
+    if settings.large and n_workers != settings.workers[0]:
         return [uneven, outages]
     return [uneven, outages, replace(uneven, skewed=True), Scene(n_workers, "even")]
 
