@@ -34,6 +34,7 @@ MAY_IMPORT = {
     },
     "live": {"clocks", "traces", "problems", "simulation", "results"},
     "rollouts": {"traces", "results"},
+    "whatif": {"clocks", "traces", "problems", "steps", "simulation", "results"},
 }
 DOORS = {"rollouts"}  # commands, a file each
 # Which inner room may import which; "." are the files that lie on the room's own floor.
@@ -42,7 +43,8 @@ INNER = {
         "plans": set(),
         "visits": {"plans"},
         "loops": {"plans", "visits"},
-        ".": {"plans", "visits", "loops"},
+        "rollouts": {"plans", "visits", "loops"},
+        ".": {"plans", "visits", "loops", "rollouts"},
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
     "cluster": {
@@ -51,7 +53,13 @@ INNER = {
         "solver": {"."},
         "schedulers": {".", "data", "solver"},
     },
-    "problems": {".": set(), "data": {"."}, "networks": {"."}, "losses": {".", "networks"}},
+    "problems": {
+        ".": set(),
+        "data": {"."},
+        "networks": {"."},
+        "losses": {".", "networks"},
+        "policies": {".", "networks", "losses"},
+    },
     "orders": {"kernels": set(), ".": {"kernels"}, "projections": {"kernels", "."}},
 }
 # Groups of experiments: all may import `common`, and these more.
