@@ -38,6 +38,8 @@ from asyncjax.problems.losses.smoothness import (
 )
 from asyncjax.problems.networks.feed_forward import MLP, ForecastMLP, LeNet, SmallCNN
 from asyncjax.problems.networks.language import TinyGPT, WordLSTM
+from asyncjax.problems.policies.bandit import contextual_bandit
+from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import balanced_steps, local_steps
 from asyncjax.problems.shards import Shards, by_label, contiguous, dirichlet, iid
@@ -46,9 +48,11 @@ __all__ = [
     "MLP",
     "Batch",
     "BlockSmoothness",
+    "Draft",
     "ForecastMLP",
     "LeNet",
     "Problem",
+    "RolloutProblem",
     "Shards",
     "SmallCNN",
     "Smoothness",
@@ -61,6 +65,7 @@ __all__ = [
     "by_label",
     "cifar_binary",
     "classification",
+    "contextual_bandit",
     "contiguous",
     "cyclic",
     "digits",
