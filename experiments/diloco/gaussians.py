@@ -14,7 +14,6 @@ import numpy as np
 
 from asyncjax import results, storage
 from asyncjax.results import plots
-from asyncjax.results.plots.style import drawing
 from experiments.common.parts import Part, run_alone, written
 from experiments.diloco.gaussians_runs import WAYS, Curve, Settings, Way, moments, resolved, train
 
@@ -95,13 +94,7 @@ def figure(found: dict[Way, Curve]) -> Any:
         steps.append(results.Series(way.name, curve.local_steps, *values))
         time.append(results.Series(way.name, curve.time, *values))
     parts = [plots.Panel("local steps of all workers", steps), plots.Panel("seconds", time)]
-    drawn: Any = plots.panels(parts, y_label="loss")
-    for legend in drawn.legends:  # five names in a row are too wide for two panels
-        legend.remove()
-    with drawing():
-        handles, labels = drawn.axes[0].get_legend_handles_labels()
-        drawn.legend(handles, labels, loc="outside lower center", ncols=2)
-    return drawn
+    return plots.panels(parts, y_label="loss")
 
 
 def numbers(settings: Settings, found: dict[Way, Curve]) -> dict[str, Any]:

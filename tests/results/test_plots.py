@@ -81,6 +81,25 @@ def test_panels_share_the_vertical_axis_and_one_legend() -> None:
     assert draws(figure)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@pytest.mark.parametrize("length", [1, 25, 60, 150])
+def test_the_legend_of_panels_lies_inside_the_saved_figure(count: int, length: int) -> None:
+    names = [f"{index} {'w' * length}" for index in range(count)]
+    parts = [plots.Panel(x, [line(name) for name in names]) for x in ("time [s]", "updates")]
+    figure = plots.panels(parts, y_label="loss")
+    assert draws(figure)
+    box, (width, height) = figure.legends[0].get_window_extent(), figure.bbox.size
+    assert box.x0 >= 0
+    assert box.y0 >= 0
+    assert box.x1 <= width
+    assert box.y1 <= height
+    assert legend_texts(figure) == names
+    # And it leaves the panels room: the labels of the axis are above it.
+    for axes in figure.axes:
+        assert axes.get_tightbbox().y0 >= box.y1 - 1
+        assert axes.get_window_extent().height > 0.4 * height
+
+
 def test_styles_are_distinct_and_shared() -> None:
     styles = plots.assign_styles([f"m{index}" for index in range(36)])
     assert len({(style.colour, str(style.dash)) for style in styles.values()}) == 36

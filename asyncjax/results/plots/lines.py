@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_MOST_COLUMNS, _LEGEND_MARGIN = 5, 0.1  # of a legend below; inches left and right of it, in all
+
 
 @dataclass(frozen=True, eq=False)
 class Panel:
@@ -140,9 +142,7 @@ def panels(
     y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(names, styles)
     with drawing():
-        columns = min(len(names), 5)
-        rows = -(-len(names) // columns)
-        figure = new_figure(max(3.6 * len(parts), 6.0), 3.5 + 0.22 * rows)
+        figure = new_figure(max(3.6 * len(parts), 6.0), 3.5)
         grid = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
         for axes, panel in zip(grid, parts, strict=True):
             _draw(axes, panel, chosen, log_y, y_range, target)
@@ -156,10 +156,22 @@ def panels(
             handles.update(
                 {label: handles.get(label, h) for h, label in zip(found, labels, strict=True)}
             )
-        figure.legend(
-            [handles[name] for name in names], names, loc="outside lower center", ncols=columns
-        )
+        _add_legend_below(figure, [handles[name] for name in names], names)
     return figure
+
+
+def _add_legend_below(figure: "Figure", handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend of as few rows as fit the figure's width, which grows for a name wider than it."""
+    rows = -(-len(names) // _MOST_COLUMNS)
+    while True:
+        columns = -(-len(names) // rows)
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns)
+        width = legend.get_window_extent().width / figure.dpi + _LEGEND_MARGIN
+        if width <= figure.get_figwidth() or columns == 1:
+            break
+        legend.remove()
+        rows += 1
+    figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
 def _vertical(
