@@ -17,6 +17,7 @@ from asyncjax.traces.averages import (
     per_worker,
     wait_for,
 )
+from asyncjax.traces.buckets import every_bucket
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.dispatch import (
     Dispatch,
@@ -58,6 +59,7 @@ __all__ = [
     "admission",
     "asynchronous",
     "buffered",
+    "every_bucket",
     "fastest_quotas",
     "fresh",
     "fresher_than",

@@ -16,6 +16,7 @@ from asyncjax.traces.averages import (
     per_worker,
     wait_for,
 )
+from asyncjax.traces.buckets import every_bucket
 from asyncjax.traces.dispatch import lead_at_most, shuffled, shuffled_once, uniformly
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.quotas import quotas
@@ -44,6 +45,7 @@ REGISTRY: dict[str, Rule] = {
         collect=buffered(3, staleness=lambda delay: (1.0 + delay) ** -0.5)
     ),
     "buffered 9": _server(collect=buffered(9), dispatch=uniformly()),
+    "every of 3 buckets": _server(collect=every_bucket(3)),
     "fresh 3": _server(collect=fresh(3)),
     "fresher than 4": _server(collect=fresher_than(4)),
     "fresher than 4, cancel": _server(collect=fresher_than(4, cancel=True)),
