@@ -11,6 +11,8 @@ from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import replay
+from asyncjax.simulation.rollout_runs import RolloutRecords, replay_rollouts
+from asyncjax.simulation.rollouts import advantages, corrections
 from asyncjax.simulation.sweep import sweep
 from asyncjax.simulation.visits.loaders import IndexSource
 
@@ -18,13 +20,17 @@ __all__ = [
     "IndexSource",
     "Progress",
     "ReplayPlan",
+    "RolloutRecords",
     "Sizes",
+    "advantages",
+    "corrections",
     "first_gradients",
     "plan",
     "plan_alike",
     "replay",
     "replay_block_descent",
     "replay_piag",
+    "replay_rollouts",
     "run_epochs",
     "run_policy",
     "sweep",
