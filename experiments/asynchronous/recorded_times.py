@@ -1,10 +1,11 @@
-"""All methods of the family on the mini-batch times of real workers.
+"""All methods of the family on the times of real workers.
 
-The times are those of three training jobs with ten workers each from Alibaba's GPU cluster trace
-(cluster-trace-gpu-v2020, CC BY 4.0; Xiao et al., AntMan, OSDI 2020); they are not part of this
-library. A seed starts somewhere in one of the recordings, which are cycled, and the mean time of
-all jobs of a recording is 1. These workers are nearly even, so there is a second column, which is
-made up: the same times, but those of half of the workers multiplied by 4.
+The recordings come with the library: three training jobs with ten even workers each and a fourth,
+uneven one from Alibaba's GPU cluster trace (cluster-trace-gpu-v2020, CC BY 4.0; Xiao et al.,
+AntMan, OSDI 2020), and two LLM training jobs (ByteDance-Seed/StragglerAnalysis, Apache-2.0; Lin et
+al., OSDI 2025), of which at most ten workers are used. A seed starts somewhere in a recording,
+which is cycled, and the mean time of all jobs of a recording is 1. One column is made up: the even
+jobs, with the times of half of the workers multiplied by 4.
 
 A small network learns handwritten digits, each worker on its own skewed share of them. All methods
 get the same simulated time, the same workers and the same grid of step sizes; the best step is
@@ -21,32 +22,32 @@ from experiments.asynchronous.recorded_times_runs import (
 )
 from experiments.common.methods import curvature
 from experiments.common.parts import Part, run_alone
-from experiments.common.recordings import read_recordings
 from experiments.compare import runs
 
 
 def run(settings: Settings) -> Part:
-    """Runs all methods on both columns of workers, writes figures and numbers.
+    """Runs all methods on all columns of workers, writes figures and numbers.
 
     Raises:
-        FileNotFoundError: The recordings are missing.
+        ValueError: A recording is not known.
     """
-    recordings = read_recordings(settings.recordings)
-    n_workers = recordings[0].shape[0]
-    problem = runs.digits_problem(as_compared(settings, n_workers, settings.horizon))
-    smoothness = curvature(problem)
-    both = columns(settings, recordings)
-    found: dict[str, list[runs.Outcome]] = {workers.name: [] for workers in both}
-    for method in methods(n_workers, smoothness):
-        if settings.methods and method.name not in settings.methods:
-            continue
-        outcomes = run_method(settings, method, problem, both)
-        for workers, one in zip(both, outcomes, strict=True):
-            found[workers.name].append(one)
-        seconds = sum(one.seconds for one in outcomes)
-        print(f"{method.name:<24} {seconds:5.1f} s", flush=True)
-    compared = {w.name: as_compared(settings, n_workers, w.horizon) for w in both}
-    return recorded_times_report.part(settings, compared, found, recordings, smoothness)
+    every = columns(settings)
+    found: dict[str, list[runs.Outcome]] = {workers.name: [] for workers in every}
+    smoothness: dict[int, float] = {}
+    for n in dict.fromkeys(workers.n_workers for workers in every):
+        group = [workers for workers in every if workers.n_workers == n]
+        problem = runs.digits_problem(as_compared(settings, n, settings.horizon))
+        smoothness[n] = curvature(problem)
+        for method in methods(n, smoothness[n]):
+            if settings.methods and method.name not in settings.methods:
+                continue
+            outcomes = run_method(settings, method, problem, group)
+            for workers, one in zip(group, outcomes, strict=True):
+                found[workers.name].append(one)
+            seconds = sum(one.seconds for one in outcomes)
+            print(f"{n} workers: {method.name:<24} {seconds:5.1f} s", flush=True)
+    compared = {w.name: as_compared(settings, w.n_workers, w.horizon) for w in every}
+    return recorded_times_report.part(settings, compared, found, every, smoothness)
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots
-from experiments.asynchronous.recorded_times_runs import Settings
+from experiments.asynchronous.recorded_times_runs import Settings, Workers
 from experiments.common.parts import Drawing, Part, written
+from experiments.common.recordings import spread_of_jobs
 from experiments.compare import report
 from experiments.compare.runs import Outcome
 from experiments.compare.runs import Settings as Compared
@@ -21,8 +22,8 @@ CURVES = (  # the rules whose curves are drawn; all are in the tables
     "fastest half",
     "pure",
     "shuffled",
-    "wait for 5",
-    "Rennala 5",
+    "wait for n/2",
+    "Rennala n/2",
     "Malenia 1.5",
     "table",
     "SSP 2",
@@ -33,8 +34,8 @@ def part(
     settings: Settings,
     compared: Mapping[str, Compared],
     found: Found,
-    recordings: Sequence[np.ndarray],
-    smoothness: float,
+    every: Sequence[Workers],
+    smoothness: Mapping[int, float],
 ) -> Part:
     """Draws all figures and makes all tables.
 
@@ -42,20 +43,21 @@ def part(
         settings: What was run.
         compared: The same as settings of the main job, by column of workers.
         found: Outcomes by column of workers.
-        recordings: Recorded times, float64[n, k] each.
-        smoothness: L that Koloskova's rule was given.
+        every: The columns of workers.
+        smoothness: L that Koloskova's rule was given, by number of workers.
 
     Returns:
         The part; its figures lie in `settings.output`.
     """
     made = {name: table(compared[name], name, outcomes) for name, outcomes in found.items()}
+    named = (*settings.even, *settings.uneven)
     return written(
         settings.output,
         "recorded_times",
         "Which rule of the family is fastest on the recorded times of real workers?",
         figures(settings, compared, found),
-        (summary(settings, found), *made.values(), evenness(settings, recordings)),
-        numbers(settings, made, found, recordings, smoothness),
+        (summary(settings, found), *made.values(), spread_of_jobs(named)),
+        numbers(settings, made, found, every, smoothness),
     )
 
 
@@ -68,7 +70,7 @@ def to_target(settings: Settings, outcome: Outcome) -> results.Spread:
 
 
 def summary(settings: Settings, found: Found) -> results.Table:
-    """Both columns side by side: time to the target."""
+    """All columns side by side: time to the target."""
     percent = f"time to {100 * settings.target:g} %"
     names = [outcome.method.name for outcome in next(iter(found.values()))]
     rows = [
@@ -83,7 +85,7 @@ def summary(settings: Settings, found: Found) -> results.Table:
         tuple(rows),
         f"Median (quartiles) over {settings.seeds} seeds, which start at different"
         " places of the recordings. The unit is the mean time of a recorded job. The"
-        " second column of workers is made up.",
+        f" column with half of the workers times {settings.stress:g} is made up.",
     )
 
 
@@ -102,31 +104,6 @@ def table(compared: Compared, column: str, outcomes: Sequence[Outcome]) -> resul
         " gradients on arrival; with a table the step uses older ones as well."
     )
     return replace(made, rows=tuple(rows), caption=caption)
-
-
-def evenness(settings: Settings, recordings: Sequence[np.ndarray]) -> results.Table:
-    """How even the recorded workers are."""
-    rows = []
-    for path, times in zip(settings.recordings, recordings, strict=True):
-        mean = times.mean(axis=1)
-        varies = np.median(times.std(axis=1) / mean)
-        longest = times.max() / times.mean()
-        rows.append((path.stem, *times.shape, mean.max() / mean.min() - 1, varies, longest))
-    return results.Table(
-        (
-            results.Column("recording", right=False),
-            results.Column("workers"),
-            results.Column("jobs of each"),
-            results.Column("slowest over fastest, less 1"),
-            results.Column("coefficient of variation"),
-            results.Column("longest job over mean"),
-        ),
-        tuple(rows),
-        "The recorded workers are nearly even. Slowest and fastest: by their mean"
-        " times; coefficient of variation: of one worker's jobs, median over workers."
-        " Data: Alibaba cluster-trace-gpu-v2020, CC BY 4.0; Xiao et al., AntMan, OSDI"
-        " 2020.",
-    )
 
 
 def figures(
@@ -163,14 +140,11 @@ def numbers(
     settings: Settings,
     made: Mapping[str, results.Table],
     found: Found,
-    recordings: Sequence[np.ndarray],
-    smoothness: float,
+    every: Sequence[Workers],
+    smoothness: Mapping[int, float],
 ) -> dict[str, Any]:
     """Everything in the tables and more, as plain values."""
-    plain = {
-        name: [path.name for path in value] if name == "recordings" else value
-        for name, value in asdict(settings).items()
-    }
+    plain = asdict(settings)
     columns = {}
     for column, outcomes in found.items():
         labels = [one.label for one in made[column].columns]
@@ -190,6 +164,6 @@ def numbers(
     return {
         "settings": plain | {"output": str(settings.output)},
         "columns": columns,
-        "mean_times": [times.mean(axis=1) for times in recordings],
-        "smoothness": smoothness,
+        "mean_times": {workers.name: workers.clocks[0].mean for workers in every},
+        "smoothness": {str(n): value for n, value in smoothness.items()},
     }

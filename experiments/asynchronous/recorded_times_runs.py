@@ -1,4 +1,4 @@
-"""Every method of the family on recorded workers and on stressed ones."""
+"""Every method of the family on recorded workers, even and uneven."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from experiments.common.methods import (
     rounds_of,
     server_with,
 )
-from experiments.common.recordings import RECORDINGS
+from experiments.common.recordings import EVEN, UNEVEN, of_workers, read_recordings
 from experiments.compare import runs
 
 LOCAL_STEPS = 4
@@ -28,21 +28,23 @@ LOCAL_STEPS = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults took 274 s of CPU time."""
+    """What is run."""
 
     output: Path = Path("output/recorded_times")
     seed: int = 0
-    recordings: tuple[Path, ...] = RECORDINGS
-    stress: float = 4.0  # factor of half of the workers in the second column
-    horizon: float = 200.0  # simulated time that every method gets
-    stressed_horizon: float = 400.0  # the same for the second column
-    seeds: int = 3  # reported, one a recording
+    even: tuple[str, ...] = EVEN  # recordings or files; one column, a seed uses one of them
+    uneven: tuple[str, ...] = UNEVEN  # a column each
+    most_workers: int = 10  # of a recording that are used
+    stress: float = 4.0  # factor of half of the even workers in the made-up column; 0: none
+    horizon: float = 200.0  # simulated time that every method gets on even workers
+    uneven_horizon: float = 400.0  # the same in the other columns
+    seeds: int = 3  # reported
     tuning_seeds: int = 2  # only to choose the step size
     batch: int = 8  # rows of a gradient
     hidden: int = 16  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
     target: float = 0.90  # test accuracy
-    records: int = 80  # points of a curve, both horizons together; some methods have fewer in one
+    records: int = 80  # points of a curve, over the longest horizon; some methods have fewer
     local_step: float = 0.1  # step size of the four local steps
     methods: tuple[str, ...] = ()  # names of the methods that run; none: all
     step_sizes: tuple[float, ...] = field(
@@ -52,7 +54,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Workers:
-    """One column: a clock a seed.
+    """One column, workers of one number: a clock a seed.
 
     Attributes:
         name: What tables call the column.
@@ -63,6 +65,11 @@ class Workers:
     name: str
     horizon: float
     clocks: tuple[clocks.Clock, ...]
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers n."""
+        return self.clocks[0].n_workers
 
 
 def chained(first: Any) -> MakeOptimizer:
@@ -96,22 +103,22 @@ def server_methods(n: int) -> list[Method]:
         ("random", "next job to a random worker", server_with(dispatch=traces.uniformly())),
         ("shuffled", "next job along permutations", server_with(dispatch=shuffled)),
         ("shuffled once", "one permutation", server_with(dispatch=traces.shuffled_once())),
-        (f"wait for {half}", "mean of b, then b jobs", server_with(collect=waiting)),
+        ("wait for n/2", "mean of b, then b jobs", server_with(collect=waiting)),
         (
-            f"wait for {half}, shuffled",
+            "wait for n/2, shuffled",
             "mean of b, then b jobs along permutations",
             server_with(collect=waiting, dispatch=shuffled),
         ),
-        (f"buffered {half}", "mean of b", server_with(collect=traces.buffered(half))),
-        (f"Rennala {half}", "mean of b fresh ones", server_with(collect=traces.fresh(half))),
-        (f"k-batch-sync {half}", "the same, others stopped", server_with(collect=late_stopped)),
+        ("buffered n/2", "mean of b", server_with(collect=traces.buffered(half))),
+        ("Rennala n/2", "mean of b fresh ones", server_with(collect=traces.fresh(half))),
+        ("k-batch-sync n/2", "the same, others stopped", server_with(collect=late_stopped)),
         ("Malenia 1.5", "fresh, by worker", server_with(collect=traces.per_worker(1.5))),
         (
-            f"Ringmaster {threshold}",
+            "Ringmaster 3n/2",
             "delays below R",
             server_with(collect=traces.fresher_than(threshold)),
         ),
-        (f"Ringmaster {threshold}, stops", "others stopped", server_with(collect=stopping)),
+        ("Ringmaster 3n/2, stops", "others stopped", server_with(collect=stopping)),
         (
             "quantile 0.9",
             "without the latest tenth",
@@ -144,27 +151,42 @@ def methods(n: int, smoothness: float) -> list[Method]:
     return made
 
 
-def columns(settings: Settings, recordings: Sequence[np.ndarray]) -> tuple[Workers, Workers]:
-    """The recorded workers and the stressed ones; a seed begins at its own place of a recording."""
-    n = recordings[0].shape[0]
-    factor = np.where(np.arange(n) < n // 2, 1.0, settings.stress)
+def columns(settings: Settings) -> list[Workers]:
+    """The recorded workers; a seed begins at its own place of a recording.
+
+    Raises:
+        ValueError: A recording is not known.
+    """
     n_seeds = settings.tuning_seeds + settings.seeds
-    made = []
-    for name, horizon, scale in (
-        ("recorded", settings.horizon, np.ones(n)),
-        (f"half of them x{settings.stress:g}", settings.stressed_horizon, factor),
-    ):
+
+    def made(
+        name: str, recordings: Sequence[np.ndarray], horizon: float, stress: float = 1.0
+    ) -> Workers:
+        n = min(settings.most_workers, *map(len, recordings))
+        factor = np.where(np.arange(n) < n // 2, 1.0, stress)[:, None]
         own = []
         for seed in range(n_seeds):
-            times = recordings[seed % len(recordings)]
+            times = of_workers(recordings[seed % len(recordings)], n)
             begin = seed * times.shape[1] // n_seeds
-            own.append(clocks.recorded(scale[:, None] * np.roll(times, -begin, axis=1)))
-        made.append(Workers(name, horizon, tuple(own)))
-    return made[0], made[1]
+            own.append(clocks.recorded(factor * np.roll(times, -begin, axis=1)))
+        return Workers(name, horizon, tuple(own))
+
+    found = []
+    if settings.even:
+        even = read_recordings(settings.even)
+        found.append(made("even jobs", even, settings.horizon))
+        if settings.stress:
+            name = f"even jobs, half of them x{settings.stress:g}"
+            found.append(made(name, even, settings.uneven_horizon, settings.stress))
+    for name in settings.uneven:
+        found.append(made(Path(name).stem, read_recordings([name]), settings.uneven_horizon))
+    if not found:
+        raise ValueError("even or uneven must name a recording, got none")
+    return found
 
 
 def run_method(
-    settings: Settings, method: Method, problem: problems.Problem, both: Sequence[Workers]
+    settings: Settings, method: Method, problem: problems.Problem, several: Sequence[Workers]
 ) -> list[runs.Outcome]:
     """Tunes and runs one method: one compiled call over all columns, seeds and step sizes.
 
@@ -174,10 +196,10 @@ def run_method(
     began = time.perf_counter()
     n_seeds = settings.tuning_seeds + settings.seeds
     keys = jax.random.split(jax.random.key(settings.seed), n_seeds)
-    pairs = [(clock, key) for w in both for clock, key in zip(w.clocks, keys, strict=True)]
+    pairs = [(clock, key) for w in several for clock, key in zip(w.clocks, keys, strict=True)]
     made = traces.lasting(
         lambda n: [method.trace(clock, n, key) for clock, key in pairs],
-        np.repeat([workers.horizon for workers in both], n_seeds),
+        np.repeat([workers.horizon for workers in several], n_seeds),
     )
     if method.local_steps > 1:
         problem = problems.local_steps(
@@ -188,16 +210,16 @@ def run_method(
         made,
         method.optimizer,
         settings.step_sizes,
-        keys=jnp.tile(keys, len(both)),
+        keys=jnp.tile(keys, len(several)),
         record_every=max(1, made[0].n_updates // settings.records),
     ).records
     records = jax.tree.map(np.asarray, records)  # waits for the device
     seconds = time.perf_counter() - began
     outcomes = []
-    for place, workers in enumerate(both):
+    for place, workers in enumerate(several):
         own = slice(place * n_seeds, (place + 1) * n_seeds)
         part = jax.tree.map(lambda values, own=own: values[own], records)
-        outcomes.append(outcome(settings, method, workers, part, made[own], seconds / len(both)))
+        outcomes.append(outcome(settings, method, workers, part, made[own], seconds / len(several)))
     return outcomes
 
 

@@ -62,7 +62,6 @@ def numbers_of(
                 row["time_to_target"] = float(np.median(_times_to(cell, target)))
             _compare(own)
     kept = {name: value for name, value in asdict(settings).items() if name != "output"}
-    kept["recordings"] = [path.name for path in settings.recordings]
     return {
         "settings": kept,
         "versions": {"jax": jax.__version__, "numpy": np.__version__},

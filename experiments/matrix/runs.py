@@ -12,16 +12,12 @@ import jax
 
 import asyncjax
 from asyncjax import problems, storage
-from experiments.common.recordings import RECORDINGS
 from experiments.matrix.methods import METHODS, REFERENCE
 from experiments.matrix.tasks import (
-    CLOCK_NAMES,
     CLOCKS,
     PROBLEMS,
-    RECORDED,
     Task,
     Workers,
-    recorded_workers,
 )
 
 
@@ -32,9 +28,8 @@ class Settings:
     output: Path = Path("output/matrix")  # where cells, report, figures and numbers go
     full: bool = False  # all methods and problems, three times the time, twice the seeds
     methods: tuple[str, ...] = ()  # names; none: the default ones. Synchronous SGD always runs
-    clocks: tuple[str, ...] = CLOCK_NAMES
+    clocks: tuple[str, ...] = tuple(CLOCKS)
     problems: tuple[str, ...] = ()  # names; none: the default ones
-    recordings: tuple[Path, ...] = RECORDINGS
     n_workers: int = 16
     horizon: float = 60.0  # simulated time; the mean time of a job is 1
     seeds: int = 3  # reported
@@ -69,12 +64,12 @@ def resolved(settings: Settings) -> Settings:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    for field, known in (("methods", METHODS), ("clocks", CLOCK_NAMES), ("problems", PROBLEMS)):
+    for field, known in (("methods", METHODS), ("clocks", CLOCKS), ("problems", PROBLEMS)):
         unknown = [name for name in getattr(settings, field) if name not in known]
         if unknown:
             raise ValueError(f"{field} must be among {'; '.join(known)}, got {unknown[0]!r}")
     if not settings.clocks:
-        raise ValueError(f"clocks must name at least one of {'; '.join(CLOCK_NAMES)}, got none")
+        raise ValueError(f"clocks must name at least one of {'; '.join(CLOCKS)}, got none")
     for field, least in (
         ("n_workers", 4),
         ("horizon", 8.0),
@@ -109,17 +104,6 @@ def resolved(settings: Settings) -> Settings:
     )
 
 
-def law_of(settings: Settings, name: str) -> Workers | None:
-    """The clock of a name; None, and a printed sentence, where its recordings are missing."""
-    if name != RECORDED:
-        return CLOCKS[name]
-    try:
-        return recorded_workers(settings.recordings)
-    except FileNotFoundError as missing:
-        print(f"clock {name!r} is left out: {missing}")
-        return None
-
-
 def fingerprint(settings: Settings, method: str, clock: str, problem: str) -> str:
     """A digest of all that decides a cell's numbers.
 
@@ -133,10 +117,6 @@ def fingerprint(settings: Settings, method: str, clock: str, problem: str) -> st
     facts: dict[str, Any] = {name: getattr(settings, name) for name in fields}
     facts |= {"cell": [method, clock, problem], "step_sizes": list(settings.step_sizes)}
     facts |= {"sources": sources(), "jax": jax.__version__, "device": jax.devices()[0].device_kind}
-    if clock == RECORDED:
-        facts["recordings"] = [
-            hashlib.sha256(path.read_bytes()).hexdigest() for path in settings.recordings
-        ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -4,17 +4,16 @@ Every clock has the mean time 1 over all workers and jobs, so that a budget of s
 the same for all of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from asyncjax import clocks, problems
-from experiments.common.recordings import read_recordings
+from experiments.common.recordings import EVEN, of_workers, read_recordings
 
 LEAST_ROWS = 2  # rows of the smallest shard, in batches
 
@@ -41,6 +40,28 @@ def _constant(factors: Callable[[int], np.ndarray]) -> Callable[..., clocks.Cloc
     return make
 
 
+def _recorded(*names: str) -> Callable[[int, jax.Array], clocks.Clock]:
+    """Recorded workers, each recording scaled to mean 1, as many as there are to be.
+
+    Those of several recordings take turns: the first of each, the second of each, and so on. Where
+    there are more workers than were recorded, they begin again at another place of the record. A
+    seed begins somewhere in the recordings, which are cycled.
+    """
+
+    def make(n: int, key: jax.Array) -> clocks.Clock:
+        read = read_recordings(names)
+        length = min(times.shape[1] for times in read)
+        if len(read) > 1:
+            turns = range(max(map(len, read)))
+            rows = [times[i, :length] for i in turns for times in read if i < len(times)]
+            read = [np.stack(rows[:n])]
+        times = of_workers(read[0], n)
+        begin = int(jax.random.randint(key, (), 0, length))
+        return clocks.recorded(np.roll(times / times.mean(), -begin, axis=1))
+
+    return make
+
+
 CLOCKS: Mapping[str, Workers] = {
     "equal": Workers("all workers equally fast", _constant(np.ones)),
     "sqrt": Workers(
@@ -58,37 +79,22 @@ CLOCKS: Mapping[str, Workers] = {
     ),
     "exponential": Workers("exponential times", lambda n, key: clocks.exponential(np.ones(n))),
     "heavy tail": Workers("Pareto times, tail 1.5", lambda n, key: clocks.pareto(np.ones(n), 1.5)),
+    "even jobs": Workers(
+        "recorded: workers of three training jobs on GPUs, mini-batches", _recorded(*EVEN)
+    ),
+    "job 4": Workers(
+        "recorded: a fourth such job, ten workers, some of them twice", _recorded("job_4")
+    ),
+    "LLM sequences": Workers(
+        "recorded: of 32 workers of an LLM job, which are late by turns (uneven sequences)",
+        _recorded("llm_sequences"),
+    ),
+    "LLM slow worker": Workers(
+        "recorded: four workers of another, one slowed on purpose, each several times",
+        _recorded("llm_slow_worker"),
+    ),
 }
-RECORDED = "recorded"
-CLOCK_NAMES = (*CLOCKS, RECORDED)
-
-
-def recorded_workers(recordings: Sequence[Path]) -> Workers:
-    """Real mini-batch times, as `recorded_times` reads them.
-
-    The workers of the recordings, each scaled to mean 1, take turns: the first of each, the second
-    of each, and so on. A seed begins somewhere in the recordings, which are cycled.
-
-    Raises:
-        FileNotFoundError: A file is missing; names it, and says where the data come from.
-    """
-    read = read_recordings(recordings)
-    length = min(times.shape[1] for times in read)
-    rows = [
-        times[worker, :length]
-        for worker in range(max(map(len, read)))
-        for times in read
-        if worker < len(times)
-    ]
-
-    def make(n: int, key: jax.Array) -> clocks.Clock:
-        if n > len(rows):
-            raise ValueError(f"n_workers must be at most {len(rows)}, those recorded, got {n}")
-        times = np.stack(rows[:n])
-        begin = int(jax.random.randint(key, (), 0, length))
-        return clocks.recorded(np.roll(times / times.mean(), -begin, axis=1))
-
-    return Workers("mini-batch times of real workers of three training jobs", make)
+RECORDED = ("even jobs", "job 4", "LLM sequences", "LLM slow worker")
 
 
 @dataclass(frozen=True, eq=False)

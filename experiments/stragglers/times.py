@@ -1,27 +1,29 @@
 """Plans of (k, load) on recorded times of real workers: planned on one half, run on the other.
 
-The times are those of three training jobs with ten workers each from Alibaba's GPU cluster trace
-(cluster-trace-gpu-v2020, CC BY 4.0; Xiao et al., AntMan, OSDI 2020); they are not part of this
-library. A plan knows the first half of a recording, as an empirical law, and runs on the second. A
-recorded time is that of a whole shard, whose samples take equal parts of it; communication was not
-recorded: there is none, or it takes a quarter of a mean job ("links"). These workers are nearly
-even, so there is a made-up column too, where half of them take four times as long.
+The recordings come with the library: four training jobs with ten workers each from Alibaba's GPU
+cluster trace (cluster-trace-gpu-v2020, CC BY 4.0; Xiao et al., AntMan, OSDI 2020), three of even
+workers and an uneven one, and two LLM training jobs (ByteDance-Seed/StragglerAnalysis, Apache-2.0;
+Lin et al., OSDI 2025), of which ten workers are made. A plan knows the first half of a recording,
+as an empirical law, and runs on the second. A recorded time is that of a whole shard, whose samples
+take equal parts of it; communication was not recorded: there is none, or it takes a quarter of a
+mean job ("links"). For the even jobs there is a made-up column too, where half of the workers take
+four times as long.
 
 Logistic regression on the breast cancer data, rows dealt at random. Methods, steps and knobs are
 chosen as in `straggler_training`; crews of workers learned by lower confidence bounds join, since
 workers differ here.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from asyncjax import clocks, problems, stragglers
 from experiments.common.parts import Part, run_alone
-from experiments.common.recordings import RECORDINGS, read_recordings
+from experiments.common.recordings import EVEN, UNEVEN, of_workers, read_recordings
 from experiments.stragglers import training_report, training_runs
 from experiments.stragglers.tasks import Task, logistic_constants
 from experiments.stragglers.training_runs import Method, Outcome
@@ -35,8 +37,9 @@ class Settings:
 
     output: Path = Path("output/straggler_times")
     seed: int = 0
-    recordings: tuple[Path, ...] = RECORDINGS
-    stress: float = 4.0  # factor of half of the workers in the made-up column
+    even: tuple[str, ...] = EVEN  # recordings or files
+    uneven: tuple[str, ...] = UNEVEN
+    stress: float = 4.0  # factor of half of the even workers in the made-up columns
     communication: float = 0.25  # of a mean job, in the columns with communication
     l2: float = 0.01
     step_size: float = 0.05
@@ -60,10 +63,12 @@ def task(settings: Settings) -> Task:
     return Task(problem, settings.step_size, *logistic_constants(features, signs, settings.l2))
 
 
-def columns(
-    settings: Settings, recordings: Sequence[np.ndarray]
-) -> dict[str, tuple[stragglers.Response, stragglers.Response]]:
-    """Response times to plan on and to run on, by name."""
+def columns(settings: Settings) -> dict[str, tuple[stragglers.Response, stragglers.Response]]:
+    """Response times to plan on and to run on, by name.
+
+    Raises:
+        ValueError: A recording is not known.
+    """
     shard = max(settings.loads)
     slowed = np.where(np.arange(N_WORKERS) < N_WORKERS // 2, 1.0, settings.stress)[:, None]
 
@@ -75,17 +80,19 @@ def columns(
         )
 
     found = {}
-    for number, times in enumerate(recordings, start=1):
+    names = (*settings.even, *settings.uneven)
+    for place, (path, times) in enumerate(zip(names, read_recordings(names), strict=True)):
+        times, name = of_workers(times, N_WORKERS), Path(path).stem
         half = times.shape[1] // 2
         parts = times[:, :half], times[:, half:]
-        own = [
-            (f"job {number} with links", 1.0, settings.communication),
-            (f"job {number}, half x{settings.stress:g}, links", slowed, settings.communication),
-        ]
-        if number == 1:
-            own.insert(0, (f"job {number}", 1.0, 0.0))
-        for name, factor, apart in own:
-            found[name] = tuple(made(factor * part, apart) for part in parts)
+        own: list[tuple[str, Any, float]] = [(f"{name} with links", 1.0, settings.communication)]
+        if place < len(settings.even):
+            slow = f"{name}, half x{settings.stress:g}, links"
+            own.append((slow, slowed, settings.communication))
+        if place in (0, len(settings.even)):
+            own.insert(0, (name, 1.0, 0.0))
+        for column, factor, apart in own:
+            found[column] = tuple(made(factor * part, apart) for part in parts)
     return found
 
 
@@ -106,9 +113,8 @@ def run(settings: Settings) -> Part:
     """Runs all methods on all columns, writes figures and numbers.
 
     Raises:
-        FileNotFoundError: The recordings are missing.
+        ValueError: A recording is not known.
     """
-    recordings = read_recordings(settings.recordings)
     made = task(settings)
     as_trained = training_runs.Settings(
         output=settings.output,
@@ -122,7 +128,7 @@ def run(settings: Settings) -> Part:
         factors=settings.factors,
     )
     found: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
-    for name, (known, met) in columns(settings, recordings).items():
+    for name, (known, met) in columns(settings).items():
         several = [*training_runs.methods(as_trained, made, known), crews(settings)]
         pairs = [training_runs.measure(as_trained, made, met, method) for method in several]
         found["breast cancer", name] = ([pair[0] for pair in pairs], [pair[1] for pair in pairs])

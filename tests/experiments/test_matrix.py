@@ -15,11 +15,12 @@ import pytest
 
 from asyncjax import live, storage, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
+from experiments.common.recordings import EVEN, read_recordings
 from experiments.common.spread import spread
 from experiments.matrix import cells, job, report, runs
 from experiments.matrix.job import Settings
 from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
-from experiments.matrix.tasks import CLOCKS, PROBLEMS, recorded_workers
+from experiments.matrix.tasks import CLOCKS, PROBLEMS
 
 N = 4
 PROBLEM = "least squares, iid"
@@ -125,35 +126,23 @@ def test_clocks_have_mean_time_one(name):
     assert np.mean(CLOCKS[name].make(16, jax.random.key(0)).mean) == pytest.approx(1.0)
 
 
-def test_recorded_workers_take_turns_and_have_mean_time_one(tmp_path):
-    paths = []
-    for file, factor in enumerate((1, 10)):
-        rows = [
-            f"{worker},{time},{factor * (worker + time)}" for time in (1, 2, 3) for worker in (1, 2)
-        ]
-        paths.append(tmp_path / f"{file}.csv")
-        paths[-1].write_text("worker,time,batch_time_norm\n" + "\n".join(rows) + "\n")
-    workers = recorded_workers(paths)
-    durations = np.asarray(workers.make(3, jax.random.key(0)).durations(None, 3))
-    assert durations.mean() == pytest.approx(1.0)
-    np.testing.assert_allclose(durations[0], durations[1], rtol=1e-6)  # the first of each file
-    assert durations[2].mean() > durations[0].mean()
-    with pytest.raises(ValueError, match="n_workers must be at most 4, those recorded, got 5"):
-        workers.make(5, jax.random.key(0))
-
-
-def test_missing_recordings_leave_the_clock_out_and_are_named(settings, capsys):
-    absent = settings.output / "absent.csv"
-    assert runs.law_of(replace(settings, recordings=(absent,)), "recorded") is None
-    assert "clock 'recorded' is left out" in (said := capsys.readouterr().out)
-    assert "absent.csv" in said
+def test_recorded_workers_take_turns_and_begin_again_elsewhere():
+    key = jax.random.key(0)
+    even = np.asarray(CLOCKS["even jobs"].make(6, key).durations(None, 239))
+    jobs = [times[:2, :239] for times in read_recordings(EVEN)]  # of the shortest one's length
+    turns = np.stack([times[worker] for worker in (0, 1) for times in jobs])
+    begin = int(jax.random.randint(key, (), 0, 239))
+    expected = np.roll(turns / turns.mean(), -begin, axis=1)
+    np.testing.assert_allclose(even, expected, rtol=1e-5)
+    slow = np.asarray(CLOCKS["LLM slow worker"].make(8, key).durations(None, 44))
+    np.testing.assert_allclose(np.roll(slow[:4], -22, axis=1), slow[4:], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"methods": ("sgd",)}, "methods must be among synchronous; .*, got 'sgd'"),
-        ({"clocks": ("noon",)}, "clocks must be among equal; .*recorded, got 'noon'"),
+        ({"clocks": ("noon",)}, "clocks must be among equal; .*LLM slow worker, got 'noon'"),
         ({"problems": ("chess",)}, "problems must be among least squares, iid; .*, got 'chess'"),
         ({"clocks": ()}, "clocks must name at least one of equal"),
         ({"horizon": 1.0}, "horizon must be at least 8.0, got 1.0"),

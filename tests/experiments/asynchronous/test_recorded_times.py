@@ -13,7 +13,7 @@ from asyncjax import problems, storage, traces
 from experiments.asynchronous import recorded_times, recorded_times_runs
 from experiments.asynchronous.recorded_times import Settings
 from experiments.common.methods import curvature
-from experiments.common.recordings import read_recordings
+from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -35,12 +35,13 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded_times")
     settings = Settings(
         output=folder,
-        recordings=(
-            write_recording(folder / "one.csv", [400, 420, 440, 450]),
-            write_recording(folder / "two.csv", [800, 700, 750, 720]),
+        even=(
+            str(write_recording(folder / "one.csv", [400, 420, 440, 450])),
+            str(write_recording(folder / "two.csv", [800, 700, 750, 720])),
         ),
+        uneven=("llm_slow_worker",),
         horizon=12.0,
-        stressed_horizon=16.0,
+        uneven_horizon=16.0,
         seeds=2,
         tuning_seeds=1,
         batch=4,
@@ -55,24 +56,26 @@ def made(tmp_path_factory):
 
 def test_numbers_have_a_row_for_each_method_and_column(made):
     settings, part = made
-    assert list(part.numbers["columns"]) == ["recorded", "half of them x4"]
+    stressed = "even jobs, half of them x4"
+    assert list(part.numbers["columns"]) == ["even jobs", stressed, "llm_slow_worker"]
     for rows in part.numbers["columns"].values():
         assert [row["method"] for row in rows] == ["synchronous"]
         assert all(row["step_size"] in settings.step_sizes for row in rows)
-    even, uneven = (rows[0]["utilisation"] for rows in part.numbers["columns"].values())
+    even, uneven, real = (rows[0]["utilisation"] for rows in part.numbers["columns"].values())
     assert even["low"] > 0.85
     assert uneven["high"] < 0.7  # rounds wait for those four times slower
+    assert real["median"] == pytest.approx(0.58, abs=0.02)  # mean over longest, of the recording
     saved = storage.load_json(settings.output / "recorded_times.json")
-    assert saved["settings"]["recordings"] == ["one.csv", "two.csv"]
+    assert saved["settings"]["uneven"] == ["llm_slow_worker"]
     for path, _ in part.figures:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_seeds_start_at_different_places_and_only_half_is_stressed(made):
     settings, _ = made
-    recordings = read_recordings(settings.recordings)
+    recordings = read_recordings(settings.even)
     assert [times.mean() for times in recordings] == pytest.approx([1.0, 1.0])
-    plain, stressed = recorded_times_runs.columns(settings, recordings)
+    plain, stressed, _ = recorded_times_runs.columns(settings)
     first = [np.asarray(clock.durations(None, 6)) for clock in plain.clocks]
     for seed, durations in enumerate(first):
         np.testing.assert_allclose(np.sort(durations), np.sort(recordings[seed % 2]), rtol=1e-6)
@@ -83,7 +86,7 @@ def test_seeds_start_at_different_places_and_only_half_is_stressed(made):
 
 def test_all_methods_make_valid_traces(made):
     settings, _ = made
-    plain, _ = recorded_times_runs.columns(settings, read_recordings(settings.recordings))
+    plain = recorded_times_runs.columns(settings)[0]
     methods = recorded_times_runs.methods(4, 1.0)
     assert len({method.name for method in methods}) == len(methods) == 24
     for method in methods:
@@ -94,10 +97,10 @@ def test_all_methods_make_valid_traces(made):
             assert trace.time[0] > 3.0  # jobs of four steps last four times as long
 
 
-def test_missing_recordings_are_named(made):
+def test_recordings_that_are_missing_are_named(made):
     settings, _ = made
-    absent = replace(settings, recordings=(settings.output / "absent.csv",))
-    with pytest.raises(FileNotFoundError, match=r"missing: .*absent\.csv"):
+    absent = replace(settings, even=("absent.csv",))
+    with pytest.raises(ValueError, match=r"recordings must be among job_1, .*got 'absent\.csv'"):
         recorded_times.run(absent)
 
 
@@ -109,3 +112,20 @@ def test_curvature_of_a_quadratic_is_its_largest_eigenvalue():
         objective=lambda params: 0.5 * params @ matrix @ params,
     )
     assert curvature(problem) == pytest.approx(5.0, rel=1e-4)
+
+
+def test_a_recording_serves_any_number_of_workers():
+    times = np.arange(12.0).reshape(4, 3)
+    np.testing.assert_array_equal(of_workers(times, 2), times[[0, 2]])
+    np.testing.assert_array_equal(of_workers(times, 4), times)
+    more = of_workers(times, 6)
+    np.testing.assert_array_equal(more[:4], times)
+    np.testing.assert_array_equal(more[4:], np.roll(times[:2], -1, axis=1))
+
+
+def test_the_uneven_job_is_among_the_quarter_of_uneven_jobs():
+    rows = {row[0]: row for row in spread_of_jobs().rows}
+    for name in ("job_1", "job_2", "job_3"):
+        assert rows[name][4] < 0.15
+    assert rows["job_4"][4] > 0.5
+    assert rows["job_4"][5] > 0.75  # the share of jobs that are more even

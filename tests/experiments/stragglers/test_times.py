@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from experiments.common.recordings import read_recordings
 from experiments.stragglers import times, training
 from experiments.stragglers.times import N_WORKERS, Settings
 from experiments.stragglers.training_runs import measure, methods
@@ -16,7 +15,8 @@ def settings(tmp_path_factory):
     means = np.linspace(400, 440, N_WORKERS)
     return Settings(
         output=folder,
-        recordings=(write_recording(folder / "one.csv", means),),
+        even=(str(write_recording(folder / "one.csv", means)),),
+        uneven=("job_4",),
         n_updates=300,
         seeds=2,
         tuning_seeds=1,
@@ -27,21 +27,22 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def columns(settings):
-    return times.columns(settings, read_recordings(settings.recordings))
+    return times.columns(settings)
 
 
 def test_columns_are_planned_on_one_half_and_run_on_the_other(columns):
-    assert list(columns) == ["job 1", "job 1 with links", "job 1, half x4, links"]
-    for known, met in columns.values():
-        assert known.n_workers == met.n_workers == N_WORKERS
+    even = ["one", "one with links", "one, half x4, links"]
+    assert list(columns) == [*even, "job_4", "job_4 with links"]
+    assert all(times.n_workers == N_WORKERS for pair in columns.values() for times in pair)
+    for known, met in (columns[name] for name in even):
         assert float(known.compute.mean.mean()) < float(met.compute.mean.mean())  # ever slower
-    slowed = np.asarray(columns["job 1, half x4, links"][1].compute.mean)
+    slowed = np.asarray(columns["one, half x4, links"][1].compute.mean)
     assert slowed[N_WORKERS // 2 :].min() > 3.5 * slowed[: N_WORKERS // 2].max()
 
 
 @pytest.mark.slow
 def test_one_fixed_pair_is_enough_for_even_workers(settings, columns):
-    made, (known, met) = times.task(settings), columns["job 1"]
+    made, (known, met) = times.task(settings), columns["one"]
     as_trained = training.Settings(
         n_workers=N_WORKERS,
         shard=56,
