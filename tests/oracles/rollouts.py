@@ -74,11 +74,15 @@ def simulate(
             "synchronous": 1,
             "one step off": 2,
             "budget": 1 + (parameter if rule == "budget" else 0),
+            "first finished": 1 + (parameter if rule == "first finished" else 0),
             "in order": 1 + (parameter if rule == "in order" else 0),
             "windowed": 1 + (parameter[0] if rule == "windowed" else 0),
             "withhold": 1 + (parameter if rule == "withhold" else 0),
         }
-        return rule not in ahead or started < (weights + ahead[rule]) * batch
+        if rule in ("ready first", "discard"):
+            most = parameter if rule == "ready first" else parameter[1]
+            return most is None or len(ready()) < most
+        return started < (weights + ahead[rule]) * batch
 
     def chosen():
         there = ready()
@@ -90,8 +94,16 @@ def simulate(
         if rule == "budget":
             return sorted(there, key=lambda s: s["number"])[:batch]
         if rule == "windowed":
-            seen = [s for s in untrained()[: parameter[1]] if can_be_trained(s)]
-            return seen[:batch] if len(seen) >= batch else None
+            # One by one: the oldest that can be trained, at most so far from the oldest left.
+            left, taken = untrained(), []
+            while len(taken) < batch:
+                end = left[0]["number"] + parameter[1] if left else 0
+                can = [s for s in left if can_be_trained(s) and s["number"] < end]
+                if not can:
+                    return None
+                taken.append(can[0])
+                left.remove(can[0])
+            return taken
         if rule == "withhold":
             taken = []
             for late in range(parameter + 1):
@@ -109,7 +121,7 @@ def simulate(
         # what the rule says
         if rule == "discard":
             for s in untrained():
-                if age(s) > parameter:
+                if age(s) > parameter[0]:
                     if s["fate"] == "running":
                         s["end"], s["ended_as"], ended = now, ended, ended + 1
                         s["end_version"] = weights if in_flight else s["end_version"]

@@ -7,12 +7,28 @@ started with:
     synchronous         start if s < (v + 1) B             train the next B in order of start
     one_step_off        start if s < (v + 2) B             the same
     budget(eta)         start if s < (v + eta + 1) B       train the oldest B that are finished
+    first_finished(eta) start if s < (v + eta + 1) B       train the first B that finished
     in_order(eta)       start if s < (v + eta + 1) B       train the next B in order of start
-    windowed(eta, W)    start if s < (v + eta + 1) B       the oldest B finished of the W oldest
-    ready_first()       always                             train the first B that finished
-    discard(a)          always                             the same; older than a: thrown away
+    windowed(eta, W)    start if s < (v + eta + 1) B       the oldest B finished of those less than
+                                                           W after the oldest that is not
+    ready_first(n)      while fewer than n wait            train the first B that finished
+    discard(a, n)       while fewer than n wait            the same; older than a: thrown away
     withhold(a)         start if s < (v + a + 1) B         the same, but the trainer waits where a
                                                            sample would become older than a
+
+Swapping weights in flight is no rule of its own: `traces.rollouts(..., rule=budget(4),
+in_flight=True)` goes with any of them.
+
+Whatever it selects, a rule that starts only if s < (v + eta + 1) B and throws nothing away keeps
+the *mean* age of trained samples at most eta (eta B whole): when version p comes, at most (p + eta)
+B samples were started and p B of them trained before, so at most eta B grow older by it, and a
+version is B trained samples. Of a single sample it says nothing: with eta B at least 1, one that
+takes long is overtaken by others as long as it runs.
+`in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
+
+What docstrings below say of other frameworks was read in their public code (commits of January to
+August 2026; `experiments/README.md`, section 19, has them in one table), unless it is said to be
+recalled.
 """
 
 from collections import OrderedDict
@@ -20,6 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from asyncjax.checks import function, instance, real, whole
@@ -82,8 +99,14 @@ class _Budget:
         return queue.started < (queue.published + self.ahead) * queue.batch
 
 
-def _always(queue: Queue) -> bool:
-    return True
+@dataclass(frozen=True)
+class _Backlog:
+    """Starts while fewer than `most` samples wait; None: always."""
+
+    most: int | None
+
+    def __call__(self, queue: Queue) -> bool:
+        return self.most is None or len(queue.waiting) < self.most
 
 
 def _in_order(queue: Queue) -> list[int] | None:
@@ -123,7 +146,15 @@ def synchronous() -> Rule:
 def one_step_off() -> Rule:
     """The next batch is made while one is trained: every step but the first is one version late.
 
-    As verl's one-step-off recipe and others describe it: batches stay whole.
+    Batches stay whole and in order. It is `in_order(1)` with another name, and `budget(1)` with
+    batches that stay whole.
+
+    Reference:
+        verl's one-step-off trainer: it waits for the batch that is being made, hands the weights
+        over, starts the next batch and trains the one that it has. slime's `train_async` (with an
+        update interval of 1) and Noukhovitch et al., 2024 (arXiv 2410.18252, recalled) are the
+        same. Read there: no sample of the next batch starts before the last of this one has ended;
+        here free slots go on at once, so ours idles a little less.
     """
     return Rule("one step off", _Budget(2.0), _in_order)
 
@@ -131,10 +162,8 @@ def one_step_off() -> Rule:
 def budget(eta: float) -> Rule:
     """AReaL's budget: so many samples may be started, whoever of them finishes; the oldest first.
 
-    The public code allows (eta + version + 1) * batch samples accepted or running (and at most so
-    many at once as there are slots); verl counts samples since the last publication and comes to
-    the same number. It bounds how many samples are ahead, not the age of each: a long sample is
-    overtaken by those that are finished.
+    It bounds how many samples are ahead, and so the mean age, not the age of each. With eta = 0 it
+    is `synchronous`: whoever is selected is all there is.
 
     Args:
         eta: Batches that may be ahead, at least 0; need not be a whole number.
@@ -144,10 +173,40 @@ def budget(eta: float) -> Rule:
         ValueError: It is below 0.
 
     Reference:
-        Fu et al., AReaL, 2025 (arXiv 2505.24298), and its staleness manager.
+        Fu et al., AReaL, 2025 (arXiv 2505.24298, recalled), and its staleness manager: capacity is
+        (max_staleness + version + 1) * consumer_batch_size less those accepted and running, and at
+        most the free slots; eta is `max_head_offpolicyness`. The dispatcher sorts what is finished
+        by when it was submitted and takes the first B. Weights are swapped while generation is
+        interrupted (`in_flight=True`, `pause`). NeMo-RL's gated ready-first sampler is the same
+        rule in whole batches; it keeps stragglers from before its window on purpose.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"budget, eta {eta:g}", _Budget(eta + 1.0), _oldest)
+
+
+def first_finished(eta: float) -> Rule:
+    """The budget, with a queue: batches are made of whoever finished first.
+
+    Args:
+        eta: As in `budget`.
+
+    Raises:
+        TypeError: `eta` is no real number.
+        ValueError: It is below 0.
+
+    Reference:
+        SkyRL's fully asynchronous trainer: capacity (max_staleness_steps + step) * mini_batch less
+        those accepted and running, where its step is our v + 1, and a buffer in the order of
+        finishing. Its settings promise an age of at most `max_staleness_steps`, its code says that
+        this holds on aggregate only, and warns where it does not hold. verl's fully asynchronous
+        recipe: between two hand-overs it starts at most (1 + staleness_threshold) B less what was
+        ahead, which is s < (v + eta + 1) B with eta its threshold, and B all that is trained
+        between hand-overs; a queue in the order of finishing; with `partial_rollout` interrupted
+        samples go on with new weights (`in_flight=True`). PipelineRL: eta B is its `max_lag`, in
+        samples; older ones are counted and trained.
+    """
+    eta = real("eta", eta, least=0.0)
+    return Rule(f"first finished, eta {eta:g}", _Budget(eta + 1.0), _first)
 
 
 def in_order(eta: float) -> Rule:
@@ -161,60 +220,115 @@ def in_order(eta: float) -> Rule:
     Raises:
         TypeError: `eta` is no real number.
         ValueError: It is below 0.
+
+    Reference:
+        NeMo-RL: a batch is stamped with the step that it is for, at most `max_lookahead_versions`
+        (or `max_trajectory_age_steps`) ahead, and the trainer stalls until that batch is there.
+        torchtitan with a window of 1. ROLL's groups (`async_generation_ratio`) start so, too, but
+        are taken as they finish, and those that are too old are left out: `discard` within a
+        budget, which has no name here.
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"in order, eta {eta:g}", _Budget(eta + 1.0), _in_order)
 
 
 def windowed(eta: float, window: int) -> Rule:
-    """First in, first out within a window: of the `window` oldest samples, B that are finished.
+    """First in, first out, that looks past the head: a long sample is overtaken, but not by many.
 
-    A window of B is strict order, a very large one is `budget`.
+    With h the oldest sample that is not finished, the B oldest finished ones below h + W are
+    trained. A window of 1 is `in_order`, a very large one `budget`. Since h waits, others cannot
+    get far ahead: with a whole eta no sample is older than ((eta + 1) B + W - 2) // B.
 
     Args:
         eta: As in `budget`.
-        window: Samples among which it selects, at least the batch.
+        window: W, samples from the oldest that is not finished on, itself included, at least 1.
 
     Raises:
         TypeError: `eta` is no real number, or `window` no integer.
-        ValueError: One of them is too small; `window` below the batch when the trace is made.
+        ValueError: One of them is too small.
+
+    Note:
+        The code takes each sample as soon as the window allows, ahead of the trainer; here members
+        are chosen when the trainer is free.
+
+    Reference:
+        torchtitan's buffer of rollout groups: (target_offpolicy_steps + 1) B groups may be active,
+        a place is free again when the weights of its step have arrived, and the window is by
+        default .3 of that; the bound is its `max_offpolicy_steps`. It follows MiniMax (arXiv
+        2605.26494, 6.2.4; as cited there, not read). NeMo-RL's sampler of the name `windowed` is
+        another: see `discard`.
     """
     eta, window = real("eta", eta, least=0.0), whole("window", window)
 
     def select(queue: Queue) -> list[int] | None:
-        if window < queue.batch:
-            raise ValueError(f"window must be at least the batch, {queue.batch}, got {window}")
         if len(queue.waiting) < queue.batch:
             return None
-        oldest = islice(queue.untrained, window)
-        members = list(islice((i for i in oldest if i in queue.waiting), queue.batch))
-        return members if len(members) == queue.batch else None
+        members, end = list[int](), inf
+        for sample in queue.untrained:
+            if sample >= end:
+                return None
+            if sample in queue.waiting:
+                members.append(sample)
+                if len(members) == queue.batch:
+                    return members
+            elif end == inf:
+                end = sample + window
+        return None
 
     return Rule(f"window of {window}, eta {eta:g}", _Budget(eta + 1.0), select)
 
 
-def ready_first() -> Rule:
-    """Every slot is always busy, and what is finished first is trained first; nothing bounds ages.
+def ready_first(backlog: int | None = None) -> Rule:
+    """What is finished first is trained first; nothing bounds ages.
 
-    If generators are faster than the trainer, its queue grows without end.
+    Without `backlog` every slot is always busy, and if generators are faster than the trainer, its
+    queue grows without end.
+
+    Args:
+        backlog: No sample is started while so many wait, at least 1; None: always.
+
+    Raises:
+        TypeError: `backlog` is no integer.
+        ValueError: It is below 1.
+
+    Reference:
+        slime's fully asynchronous worker: `backlog` as many as there are slots.
     """
-    return Rule("ready first", _always, _first)
+    backlog = None if backlog is None else whole("backlog", backlog)
+    return Rule("ready first" + _told(backlog), _Backlog(backlog), _first)
 
 
-def discard(max_age: int) -> Rule:
+def _told(backlog: int | None) -> str:
+    return "" if backlog is None else f", {backlog} may wait"
+
+
+def discard(max_age: int, backlog: int | None = None) -> Rule:
     """Ready first, but what is older than `max_age`, finished or running, is thrown away.
 
-    A running sample is stopped as soon as it could only be trained too late (prime-rl cancels such
-    requests by `max_off_policy_steps`).
+    A running sample is stopped as soon as it could only be trained too late.
 
     Args:
         max_age: Largest age at training, at least 0.
+        backlog: As in `ready_first`.
 
     Raises:
-        TypeError: `max_age` is no integer.
-        ValueError: It is below 0.
+        TypeError: `max_age` or `backlog` is no integer.
+        ValueError: It is too small.
+
+    Reference:
+        prime-rl: the version that a batch trains on less the oldest version that made a sample, at
+        most `max_off_policy_steps`; running ones are cancelled, finished ones swept out, and
+        starting stops when more than one batch is ahead of the trainer (`backlog` of B). Weights
+        are swapped in flight; it cancels already when the batch before is handed over. NeMo-RL's
+        `windowed` sampler: `max_staleness_versions`, not gated, a bounded buffer. open-instruct:
+        results more than `async_steps` behind are dropped, each for a fresh prompt, so that
+        `async_steps` batches always run or wait, before those that are prepared. torchforge and
+        marin: the same bound on what lies in the buffer (`max_policy_age`,
+        `max_rollout_step_delay`), but a batch is drawn at random, in marin with more weight on
+        newer ones, and samples may serve again; neither is here.
     """
     max_age = whole("max_age", max_age, 0)
+    backlog = None if backlog is None else whole("backlog", backlog)
 
     def evict(queue: Queue) -> list[int]:
         if not queue.untrained or queue.age(next(iter(queue.untrained))) <= max_age:
@@ -226,7 +340,7 @@ def discard(max_age: int) -> Rule:
             late.append(sample)
         return late
 
-    return Rule(f"discard above {max_age}", _always, _first, evict)
+    return Rule(f"discard above {max_age}" + _told(backlog), _Backlog(backlog), _first, evict)
 
 
 def withhold(max_age: int) -> Rule:

@@ -41,6 +41,9 @@ class RolloutSummary(NamedTuple):
     concurrency: float  # samples that run at once, on average
     # Little's law: samples at once that keep the trainer just busy, at the mean time of a sample
     concurrency_needed: float
+    # Mean age of what was trained, by the version that made each part of it; that of `age_trained`
+    # but for samples that went on with new versions in flight.
+    age_of_parts: float
 
 
 def summarize_rollouts(trace: RolloutTrace) -> RolloutSummary:
@@ -95,7 +98,23 @@ def summarize_rollouts(trace: RolloutTrace) -> RolloutSummary:
         long_share=_long_share(trace),
         concurrency=busy / end,
         concurrency_needed=batch / training * per_sample if training else float("inf"),
+        age_of_parts=float(trained.mean()) - _renewed(trace),
     )
+
+
+def _renewed(trace: RolloutTrace) -> float:
+    """By how many versions parts of trained samples are newer than their beginning, on average.
+
+    A version that came after a share x of a sample's time made 1 - x of it (or its successors did).
+    """
+    if not trace.in_flight:
+        return 0.0
+    members = trace.members.ravel()
+    first, last = trace.start_version[members], trace.end_version[members]
+    start, end = trace.start[members], trace.end[members]
+    came = np.append(0.0, np.cumsum(np.nan_to_num(trace.published)))
+    after = (last - first) * end - (came[last] - came[first])
+    return float((after / (end - start)).mean())
 
 
 def _ages(ages: np.ndarray) -> Ages:
