@@ -3,8 +3,9 @@
 `asynchronous` and `synchronous` make a trace of a clock and of rules: to whom jobs go (`dispatch`),
 what becomes of a gradient (`averages`, where it serves once, and `tables`), when a worker may start
 (`lead_at_most`). `from_delays` makes one of a log, `lasting` makes several that reach a horizon.
-`summarize`, `validate`, `save` and `load` take any trace. A rule of one's own is a `Collection`
-(see `collection`) or a `Dispatch`; every rule is listed in `registry`.
+`read_log` reads how long the jobs of real workers took, which is a `Log`. `summarize`, `validate`,
+`save` and `load` take any trace. A rule of one's own is a `Collection` (see `collection`) or a
+`Dispatch`; every rule is listed in `registry`.
 """
 
 from asyncjax.traces.asynchronous import asynchronous
@@ -34,9 +35,11 @@ from asyncjax.traces.generation.making import rollouts
 from asyncjax.traces.generation.rollout_trace import RolloutTrace
 from asyncjax.traces.generation.tally import RolloutSummary, summarize_rollouts
 from asyncjax.traces.horizon import lasting
+from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logs import from_delays
 from asyncjax.traces.progress import Progress
 from asyncjax.traces.quotas import fastest_quotas, quotas
+from asyncjax.traces.reading import read_log
 from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize
@@ -49,6 +52,7 @@ __all__ = [
     "Collection",
     "Dispatch",
     "EventTrace",
+    "Log",
     "Progress",
     "RolloutSummary",
     "RolloutTrace",
@@ -73,6 +77,7 @@ __all__ = [
     "load",
     "per_worker",
     "quotas",
+    "read_log",
     "ringleader",
     "rollouts",
     "save",

@@ -1,0 +1,1 @@
+"""How logs of real workers enter: text, names of columns, values, and the jobs they tell of."""

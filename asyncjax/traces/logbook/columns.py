@@ -1,0 +1,155 @@
+"""Columns by their role: which tells how long jobs took, in which unit, and what orders rows."""
+
+import math
+
+import numpy as np
+
+from asyncjax.traces.logbook import values
+from asyncjax.traces.logbook.headers import read_heading
+from asyncjax.traces.logbook.jobs import Jobs, Reading
+from asyncjax.traces.logbook.values import Column, Fields
+
+_LUCK = 1e-6  # chance by which durations may happen to grow in every row of every worker
+_LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`
+
+Columns = dict[str, np.ndarray]  # by role, float64[K]
+
+
+def settled(reading: Reading, roles: dict[str, int], jobs: Jobs) -> dict[str, int]:
+    """The roles, with one that says how long jobs took.
+
+    Raises:
+        ValueError: No column can.
+    """
+    roles = dict(roles)
+    if "duration" in roles or {"start", "end"} <= set(roles):
+        return roles
+    if "time" in roles:
+        place = roles.pop("time")
+        name = title(reading, place)
+        if "end" not in roles and _is_a_clock(reading, place, jobs):
+            reading.notes.append(
+                f"{name} grows with every row of a worker: read as when its jobs ended; if it is"
+                f" how long they took, say duration={name.removeprefix('column ')}"
+            )
+            return roles | {"end": place}
+        reading.notes.append(f"{name} is read as how long jobs took")
+        return roles | {"duration": place}
+    if {"start", "end"} & set(roles):
+        return roles
+    place = _only_numbers(reading, roles)
+    reading.notes.append(
+        f"{title(reading, place)} is read as how long jobs took: no other can be it"
+    )
+    return roles | {"duration": place}
+
+
+def _only_numbers(reading: Reading, roles: dict[str, int]) -> int:
+    """The one column of numbers that has no role."""
+    table = reading.table
+    names = table.names or []
+    free = [place for place, name in enumerate(names) if name and place not in roles.values()]
+    numbers = [p for p in free if all(map(values.is_value, table.column(p)[:50]))]
+    if len(numbers) == 1:
+        return numbers[0]
+    raise ValueError(
+        "path must have a column of durations, or of starts and ends, or a column of durations a"
+        f" worker, got {table.source} with the columns {', '.join(map(repr, names))}; say which is"
+        " which, such as worker='rank', duration='took_ms'"
+    )
+
+
+def _is_a_clock(reading: Reading, place: int, jobs: Jobs) -> bool:
+    """Whether a column of times tells when, not how long: it grows in every row of a worker."""
+    column = values.times_of([_fields(reading, place)])[0]
+    if column.is_date:
+        return True
+    by_worker = np.argsort(jobs.worker, kind="stable")
+    time, worker = column.values[jobs.row][by_worker], jobs.worker[by_worker]
+    same = np.diff(worker) == 0
+    if not same.any() or not (np.diff(time)[same] > 0).all():
+        return False
+    luck = -sum(math.lgamma(count + 1.0) for count in np.bincount(worker))
+    return luck < math.log(_LUCK)
+
+
+def _fields(reading: Reading, place: int) -> Fields:
+    names = reading.table.names
+    name = names[place] if names else f"{place + 1}"
+    return Fields(name, reading.table.column(place), read_heading(name).seconds)
+
+
+def columns_of(
+    reading: Reading, roles: dict[str, int], unit: float | None
+) -> tuple[Columns, str, bool]:
+    """Numbers by role in one unit, the name of the unit, and whether times are dates."""
+    fields = {role: _fields(reading, place) for role, place in roles.items() if role != "worker"}
+    read: dict[str, Column] = {}
+    if "duration" in fields:
+        read["duration"] = values.durations_of(fields["duration"])
+    ends = [role for role in ("start", "end") if role in fields]
+    read |= dict(zip(ends, values.times_of([fields[role] for role in ends]), strict=True))
+    scales = {role: _scale(reading, fields[role], read[role], unit) for role in read}
+    if set(reading.table.names or ()) >= _LIVE:
+        scales = {role: scale or 1.0 for role, scale in scales.items()}
+    said = [scale for scale in scales.values() if scale is not None]
+    columns: Columns = {}
+    for role, column in read.items():
+        scale = scales[role]
+        if scale is None and said:
+            scale = said[0]
+            reading.notes.append(
+                f"column {fields[role].name!r} says no unit: read in that of the other times"
+            )
+        columns[role] = column.values if scale in (None, 1.0) else column.values * scale
+        reading.notes.extend(column.notes)
+    for role in ("step", "time"):
+        if role in fields:
+            columns[role] = values.times_of([fields[role]])[0].values
+    if any(scale != 1.0 for scale in said):
+        reading.notes.append("times were made seconds")
+    is_date = any(column.is_date for column in read.values())
+    return columns, "seconds" if said else "time units", is_date
+
+
+def _scale(reading: Reading, fields: Fields, column: Column, unit: float | None) -> float | None:
+    """Seconds that a unit of a column is; None: not said."""
+    if column.is_own:
+        return 1.0
+    if unit is not None:
+        return unit
+    if column.seconds is not None:
+        return column.seconds
+    since = values.epoch_unit(fields.texts)
+    if since is None:
+        return None
+    reading.notes.append(f"column {fields.name!r} is read as {since[1]} since 1970")
+    return since[0]
+
+
+def order_of(reading: Reading, roles: dict[str, int], columns: Columns) -> str | None:
+    """The role that orders rows: a time, or else a step; a column without numbers is ignored."""
+    is_timed = bool({"start", "end"} & set(columns))
+    for role in ("time", "step"):
+        if role not in columns:
+            continue
+        bad = ~np.isfinite(columns[role])
+        if not bad.any():
+            continue
+        if is_timed or bad.all():
+            reading.notes.append(f"{title(reading, roles[role])} is not of numbers: not used")
+            del columns[role]
+    known = [role for role in ("time", "step") if role in columns]
+    return None if is_timed or not known else known[0]
+
+
+def title(reading: Reading, place: int) -> str:
+    """What a column is called in a message."""
+    names = reading.table.names
+    return f"column {names[place]!r}" if names else f"column {place + 1}"
+
+
+def entry(reading: Reading, place: int, row: int) -> str:
+    """What is written in a column of a row, for a message."""
+    text = reading.table.rows[row][place].strip()
+    return repr(text if len(text) <= 60 else f"{text[:56]} ...") if text else "nothing"

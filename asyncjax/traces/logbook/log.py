@@ -1,0 +1,125 @@
+"""`Log`: how long the jobs of real workers took, worker by worker, in order of time.
+
+A log holds what was measured and no rule: who waited for whom is not in it. What was repaired while
+it was read is in its notes, in words.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from asyncjax.checks import function, shown
+from asyncjax.clocks import Clock, recorded
+from asyncjax.clocks.of_trace import CYCLED
+from asyncjax.clocks.parameters import Parameter
+
+Rows = tuple[np.ndarray, ...]  # a row a worker, float64[J_i]
+
+
+@dataclass(frozen=True)
+class Log:
+    """Durations of the jobs of real workers; `traces.read_log` makes it.
+
+    Rows are as long as they are: J_i jobs of worker i, in order of time.
+
+    Attributes:
+        workers: Names, sorted: as numbers if all are numbers, else as text in which numbers count
+            as numbers ("w2" before "w10").
+        durations: A row float64[J_i] a worker, positive, in `unit`.
+        start: When each job began, in `unit` since the first job of the log; None: not known.
+        end: When each job ended; there if and only if `start` is, and at least `start + duration`
+            up to rounding.
+        step: What the log counts by, float64[J_i] a worker: its column of steps or times; None:
+            there was none.
+        lines: Where each job stands, int64[J_i] a worker: its line in the file (of a wide table:
+            one for all of its columns), from 1.
+        unit: "seconds", or "time units" where the log does not say.
+        source: Where the log is from, in words.
+        notes: What was repaired, left out or supposed while it was read, a sentence each.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> log = traces.read_log([("b", 1, 2.0), ("a", 1, 1.0), ("a", 2, 1.5)])
+        >>> log.workers, [row.tolist() for row in log.durations]
+        (('a', 'b'), [[1.0, 1.5], [2.0]])
+        >>> log.n_workers, log.n_jobs
+        (2, 3)
+    """
+
+    workers: tuple[str, ...]
+    durations: Rows
+    start: Rows | None = None
+    end: Rows | None = None
+    step: Rows | None = None
+    lines: Rows | None = None
+    unit: str = "time units"
+    source: str = "rows"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers."""
+        return len(self.workers)
+
+    @property
+    def n_jobs(self) -> int:
+        """Number of jobs of all workers."""
+        return sum(map(len, self.durations))
+
+    @property
+    def span(self) -> float:
+        """From the first start to the last end, in `unit`; NaN where starts are not known."""
+        if self.start is None or self.end is None:
+            return float("nan")
+        return max(row[-1] for row in self.end) - min(row[0] for row in self.start)
+
+    @property
+    def utilisation(self) -> np.ndarray:
+        """Share of the span in which each worker worked, float64[n]; NaN without starts.
+
+        Example:
+            >>> from asyncjax import traces
+            >>> jobs = [{"start": 0, "end": 3}, {"start": 3.5, "end": 4}]
+            >>> traces.read_log(jobs).utilisation
+            array([0.875])
+        """
+        return np.array([row.sum() for row in self.durations]) / self.span
+
+    def clock(self, law: Callable[[list[np.ndarray]], Clock] | None = None) -> Clock:
+        """The clock of the log, one worker a row.
+
+        Args:
+            law: `(rows) -> Clock`, what is made of the durations, as in `clocks.of_trace`: such as
+                `clocks.resampled` or `clocks.fitted`. None: they come again in their order, each
+                worker's from the beginning when they end.
+
+        Returns:
+            A clock of `n_workers` workers, in `unit`. Pauses between jobs are not in it.
+
+        Raises:
+            TypeError: `law` is no function, or makes no clock.
+
+        Example:
+            >>> from asyncjax import clocks, traces
+            >>> log = traces.read_log({"a": [1.0, 2.0], "b": [5.0]})
+            >>> log.clock().durations(None, 3).tolist()
+            [[1.0, 2.0, 1.0], [5.0, 5.0, 5.0]]
+            >>> log.clock(clocks.fitted).mean.tolist()
+            [1.5, 5.0]
+        """
+        rows = list(self.durations)
+        if law is not None:
+            function("law", law, "a function of rows of times, such as clocks.fitted, or None")
+            made = law(rows)
+            if not isinstance(made, Clock):
+                raise TypeError(f"law must make a clock, got {shown(made)}")
+            return made
+        if len({len(row) for row in rows}) == 1:
+            return recorded(np.stack(rows))
+        longest = max(map(len, rows))
+        parameters: dict[str, Parameter] = {
+            "durations": np.stack([np.resize(row, longest) for row in rows]),
+            "count": np.array([float(len(row)) for row in rows]),
+        }
+        return Clock(parameters, CYCLED)

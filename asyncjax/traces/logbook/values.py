@@ -1,0 +1,197 @@
+"""Fields as numbers: durations, points in time, and what they may look like.
+
+A number may have a decimal comma or a unit of its own ("12.5 ms"), a duration may be written as
+hours, minutes and seconds ("0:01:12.5"), a point in time as a date ("2026-03-01T12:00:00Z").
+"""
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.traces.logbook.headers import UNITS
+
+EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
+_WITH_UNIT = re.compile(r"([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?)\s*([a-zµμ]+)", re.I)
+_CLOCK_TIME = re.compile(r"(?:(\d+) days?,? )?(\d+):(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
+_ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)  # near, so that floats of seconds are exact
+_EXACT = 2**53  # integers beyond it are no floats
+# Times since 1970, in one of these units, are taken for such in the years 2001 to 2096.
+_SINCE_1970 = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds", 1e-9: "nanoseconds"}
+_SECONDS_OF_2001, _SECONDS_OF_2096 = 1e9, 4e9
+
+
+class Column(NamedTuple):
+    """Fields of a column as numbers."""
+
+    values: np.ndarray  # float64[K]; NaN where the field is none
+    seconds: float | None  # that a unit of them is; None: not said
+    notes: list[str]
+    is_own: bool = False  # whether the fields themselves say their unit
+    is_date: bool = False  # then exact to a microsecond
+
+
+class Fields(NamedTuple):
+    """A column as it was written."""
+
+    name: str
+    texts: list[str]
+    seconds: float | None  # that a unit of its numbers is, as its name says
+
+
+def is_value(text: str) -> bool:
+    """Whether a field is a number or a point in time, and not a name.
+
+    Example:
+        >>> [is_value(text) for text in ("1,5", "12 ms", "2026-03-01 12:00", "w1", "ms")]
+        [True, True, True, False, False]
+    """
+    return any(one(text) is not None for one in (_number, _with_unit, _clock_time, _date))
+
+
+def durations_of(fields: Fields) -> Column:
+    """Reads durations.
+
+    Example:
+        >>> column = durations_of(Fields("took", ["1.5", "12 ms", "0:01:00", "x"], None))
+        >>> column.values, column.seconds
+        (array([1.5e+00, 1.2e-02, 6.0e+01,     nan]), 1.0)
+    """
+    numbers = _plain(fields.texts)
+    if numbers is not None:
+        return Column(numbers, fields.seconds, [])
+    return _mixed(fields, (_with_unit, _clock_time), "numbers with a unit")
+
+
+def times_of(columns: list[Fields]) -> list[Column]:
+    """Reads points in time; several columns count from one moment.
+
+    Example:
+        >>> dates = ["2026-03-01T12:00:00Z", "2026-03-01T12:00:01.5Z"]
+        >>> begin, end = times_of([Fields("start", [date], None) for date in dates])
+        >>> end.values - begin.values, begin.is_date
+        (array([1.5]), True)
+    """
+    plain = [_plain(fields.texts) for fields in columns]
+    numbers = [values for values in plain if values is not None]
+    if len(numbers) == len(columns):
+        large = any((np.abs(values) > _EXACT).any() for values in numbers)
+        if large:
+            numbers = _shifted([fields.texts for fields in columns], numbers)
+        return [
+            Column(values, fields.seconds, [])
+            for values, fields in zip(numbers, columns, strict=True)
+        ]
+    return [_mixed(fields, (_date, _with_unit, _clock_time), "dates") for fields in columns]
+
+
+def epoch_unit(texts: list[str]) -> tuple[float, str] | None:
+    """The unit of numbers that look like times since 1970: in seconds, and its name.
+
+    Example:
+        >>> epoch_unit(["1700000000000"]), epoch_unit(["12.5"])
+        ((0.001, 'milliseconds'), None)
+    """
+    known = [number for text in texts if (number := _number(text)) is not None]
+    for seconds, name in _SINCE_1970.items():
+        least, most = (edge / seconds for edge in (_SECONDS_OF_2001, _SECONDS_OF_2096))
+        if known and least < min(known) and max(known) < most:
+            return seconds, name
+    return None
+
+
+def is_empty(text: str) -> bool:
+    """Whether a field says that there is nothing.
+
+    Example:
+        >>> is_empty(""), is_empty("NaN"), is_empty("0")
+        (True, True, False)
+    """
+    return text.strip().lower() in EMPTY
+
+
+def _plain(texts: list[str]) -> np.ndarray | None:
+    """Numbers, with decimal commas or points; empty ones are NaN; None: there is something else."""
+    try:
+        return np.array(list(map(float, texts)))
+    except ValueError:
+        pass
+    numbers = [math.nan if is_empty(text) else _number(text) for text in texts]
+    known = [number for number in numbers if number is not None]
+    return np.array(known) if len(known) == len(numbers) else None
+
+
+def _shifted(texts: list[list[str]], numbers: list[np.ndarray]) -> list[np.ndarray]:
+    """Large integers less the smallest of them, exactly; what is no integer is left as it is."""
+    try:
+        whole = [[int(text) for text in column] for column in texts]
+    except ValueError:
+        return numbers
+    least = min(map(min, whole))
+    return [np.array([float(number - least) for number in column]) for column in whole]
+
+
+def _mixed(fields: Fields, readers: tuple[Callable[[str], float | None], ...], what: str) -> Column:
+    """Fields of several kinds in seconds."""
+    scale = 1.0 if fields.seconds is None else fields.seconds
+    seen = False
+    values: list[float] = []
+    for text in fields.texts:
+        number = math.nan if is_empty(text) else _number(text)
+        if number is not None:
+            values.append(number * scale)
+            continue
+        found = next((one for reader in readers if (one := reader(text)) is not None), math.nan)
+        seen = seen or not math.isnan(found)
+        values.append(found)
+    if not seen:
+        return Column(np.array(values) / scale, fields.seconds, [])
+    notes = [f"column {fields.name!r} has {what}: read as seconds"]
+    return Column(np.array(values), 1.0, notes, True, _date in readers)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if text.count(",") == 1:
+        try:
+            return float(text.replace(",", "."))
+        except ValueError:
+            pass
+    return None
+
+
+def _with_unit(text: str) -> float | None:
+    """Seconds of a number with its unit."""
+    match = _WITH_UNIT.fullmatch(text.strip())
+    if match is None or match[2].lower() not in UNITS:
+        return None
+    return float(match[1].replace(",", ".")) * UNITS[match[2].lower()]
+
+
+def _clock_time(text: str) -> float | None:
+    """Seconds of hours:minutes:seconds."""
+    match = _CLOCK_TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4].replace(",", "."))
+
+
+def _date(text: str) -> float | None:
+    """Seconds since 2020 of a date; without a time zone it is taken as UTC."""
+    stripped = text.strip()
+    if len(stripped) < 8 or stripped.isdigit():  # 20260301 is a number
+        return None
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _ORIGIN).total_seconds()

@@ -1,0 +1,292 @@
+"""Logs of real workers: a file as it comes, read as durations worker by worker.
+
+A log tells how long jobs took, and no more is asked of it: whether it has a row a job or a column a
+worker, how its columns are called, in which unit and order, is found out and noted. What cannot be
+read is refused in one sentence that names the line.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from asyncjax.checks import file_path, flag, instance, shown, within
+from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.logbook import values
+from asyncjax.traces.logbook.headers import UNITS, roles_of
+from asyncjax.traces.logbook.jobs import Reading
+from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.logbook.long import log_of_rows, sorted_names
+from asyncjax.traces.logbook.text import Table, of_objects, read_file, text_of
+from asyncjax.traces.logbook.values import Fields
+from asyncjax.traces.logbook.wide import log_of_columns
+
+
+def read_log(
+    path: str | os.PathLike[str] | EventTrace | Mapping[str, Any] | Any,
+    *,
+    worker: str | None = None,
+    step: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    duration: str | None = None,
+    unit: str | None = None,
+    drop_invalid: bool = False,
+) -> Log:
+    r"""Reads how long the jobs of real workers took.
+
+    A table in text (CSV, also with tabs, semicolons, bars or blanks; JSON lines; packed by gzip) in
+    one of these shapes, in any order of columns and rows:
+
+        worker, step or time, duration         a row a job
+        worker, start, end                     also start and duration, or end and duration
+        worker, time                           a row whenever a job ended: what lies between them
+        worker, job, start, arrived, ...       what `live.to_csv` writes
+        a, b, c                                a column a worker, a row a step
+
+    Columns are known by their names ("rank" is a worker, "took_ms" a duration in milliseconds), and
+    where there is no header by their place, as in the first of these shapes.
+
+    Args:
+        path: The file. Or what is in memory: a trace with starts, a mapping from worker to
+            durations, an array [n, k] of durations, a list of rows `(worker, duration)` or
+            `(worker, step, duration)`, or of mappings by name.
+        worker: Name of the column of workers, text or numbers; None: found by itself.
+        step: Name of the column of steps or times that orders the rows; None: as `worker`.
+        start: Name of the column that says when a job began, numbers or dates; None: as `worker`.
+        end: Name of the column that says when it ended; None: as `worker`.
+        duration: Name of the column that says how long it took; None: as `worker`. If it is given,
+            starts and ends that are not given only order the rows.
+        unit: Of all numbers, such as "ms" or "seconds"; None: as the names of the columns say.
+        drop_invalid: Whether rows that cannot be read are left out, with a note, and not refused.
+
+    Returns:
+        The log: names of workers, a row of durations each, starts and ends if they are known, and
+        in its notes what was repaired. Memory: about 300 bytes a row while it is read.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: The file is no table, has no column for what is needed, or a row in which a
+            worker is missing, a duration is none or not positive, or jobs of a worker overlap; says
+            in which line, what is there and what is allowed.
+        OSError: The file cannot be read.
+
+    Note:
+        Of a worker whose counter or clock starts again, in a file that is otherwise in order, it is
+        supposed that its run was resumed. A time is supposed to say when a job ended, not how long
+        it took, if it grows with every row of every worker.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "times.csv")
+        ...     _ = path.write_text("rank;step;took_ms\nb;1;7\na;2;5\na;1;4\n")
+        ...     log = traces.read_log(path)
+        >>> log.workers, [row.tolist() for row in log.durations], log.unit
+        (('a', 'b'), [[0.004, 0.005], [0.007]], 'seconds')
+        >>> for note in log.notes:
+        ...     print(note)
+        fields are separated by semicolons
+        times were made seconds
+        the rows of worker 'a' were not in the order of column 'step': sorted
+        >>> traces.read_log([("a", 1.0), ("a", -2.0)])
+        Traceback (most recent call last):
+        ValueError: column 2 must be a positive number, how long a job took, got '-2.0' in row 2
+    """
+    named = {"worker": worker, "step": step, "start": start, "end": end, "duration": duration}
+    for name, column in named.items():
+        if column is not None:
+            instance(name, column, str, "the name of a column, or None")
+    if unit is not None and instance("unit", unit, str, "a unit, or None").lower() not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}, or None, got {unit!r}")
+    seconds = None if unit is None else UNITS[unit.lower()]
+    drops = flag("drop_invalid", drop_invalid)
+    table = _table(path)
+    if isinstance(table, Log):
+        return table
+    reading = Reading(table, [], drops, table.notes)
+    given = {name: _place(table, name, column) for name, column in named.items() if column}
+    roles, counter = _roles(reading, given)
+    if roles is None:
+        return log_of_columns(reading, counter, seconds)
+    return log_of_rows(reading, roles, seconds)
+
+
+def _table(path: Any) -> Table | Log:
+    """The table of a file or of rows in memory, or the log of durations in memory."""
+    if isinstance(path, Log):
+        return path
+    if isinstance(path, EventTrace):
+        return _of_trace(path)
+    if isinstance(path, Mapping):
+        rows = {str(name): _row(f"path[{name!r}]", row) for name, row in path.items()}
+        return _of_rows(rows, "a mapping")
+    if np.ndim(path) == 2 and hasattr(path, "shape"):
+        rows = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(np.asarray(path))}
+        return _of_rows(rows, "an array")
+    if isinstance(path, str | os.PathLike):
+        return read_file(file_path("path", path))
+    if not isinstance(path, list | tuple) or not path:
+        raise TypeError(
+            "path must be the path of a file, a trace with starts, a mapping from worker to"
+            f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
+        )
+    numbers = list(range(1, len(path) + 1))
+    if isinstance(path[0], Mapping):
+        return of_objects(path, numbers, "rows", "row")
+    width = len(path[0]) if isinstance(path[0], list | tuple) else 0
+    for number, row in enumerate(path, 1):
+        if not isinstance(row, list | tuple) or len(row) != width or width not in (2, 3):
+            raise TypeError(
+                "path must have rows (worker, duration) or (worker, step, duration), got"
+                f" {shown(row)} in row {number}"
+            )
+    return Table(None, [list(map(text_of, row)) for row in path], numbers, "rows", line="row")
+
+
+def _of_trace(trace: EventTrace) -> Log:
+    """The log of the arrivals of a trace."""
+    if trace.start is None:
+        raise ValueError(
+            "path must be a trace that records starts, got one without (start is None)"
+        )
+    time, start = np.asarray(trace.time, np.float64), np.asarray(trace.start, np.float64)
+    n_workers = int(np.max(trace.worker)) + 1
+    which = [np.flatnonzero(trace.worker == worker) for worker in range(n_workers)]
+    which = [rows[np.argsort(start[rows], kind="stable")] for rows in which]
+    heard = [worker for worker, rows in enumerate(which) if len(rows)]
+    notes = []
+    for part, words in ((trace.cancelled, "stopped"), (trace.open_jobs, "still open")):
+        if part is not None and len(part.worker):
+            notes.append(f"{len(part.worker)} jobs were {words}: not in the log")
+    rows = [which[worker] for worker in heard]
+    first = min(float(start[row[0]]) for row in rows)
+    return Log(
+        workers=tuple(map(str, heard)),
+        durations=tuple(time[row] - start[row] for row in rows),
+        start=tuple(start[row] - first for row in rows),
+        end=tuple(time[row] - first for row in rows),
+        source="a trace",
+        notes=tuple(notes),
+    )
+
+
+def _of_rows(rows: dict[str, np.ndarray], source: str) -> Log:
+    if not rows:
+        raise ValueError(f"path must have a row of durations a worker, got none in {source}")
+    names = sorted_names(list(rows))
+    return Log(tuple(names), tuple(rows[name] for name in names), source=source)
+
+
+def _row(name: str, row: Any) -> np.ndarray:
+    """The durations of one worker."""
+    times = np.asarray(within(name, row, above=0.0), np.float64)
+    if times.ndim != 1 or not times.size:
+        raise ValueError(f"{name} must be a list of durations, at least one, got {shown(row)}")
+    return times
+
+
+def _place(table: Table, argument: str, column: str) -> int:
+    """The column that an argument names."""
+    names = table.names
+    if names is None:
+        raise ValueError(
+            f"{argument} must be None where columns have no names, got {column!r}; {table.source}"
+            " has no header"
+        )
+    if column not in names:
+        raise ValueError(
+            f"{argument} must name a column of {table.source}, got {column!r}; found"
+            f" {', '.join(map(repr, names))}"
+        )
+    return names.index(column)
+
+
+def _roles(reading: Reading, given: dict[str, int]) -> tuple[dict[str, int] | None, int | None]:
+    """Which column plays which role; None where each is a worker, then with that which counts."""
+    table = reading.table
+    if table.names is None:
+        return _roles_by_place(reading)
+    free = [name if place not in given.values() else "" for place, name in enumerate(table.names)]
+    roles, others = roles_of(free)
+    if "duration" in given:
+        begun = roles.pop("start", None)
+        roles.pop("end", None)
+        if begun is not None and not {"step", "time"} & set(roles):
+            roles["time"] = begun
+    if "step" in given:
+        roles.pop("time", None)
+    is_long = {"worker", "start", "end", "duration"} & {*roles, *given}
+    counter = _counter(table, roles) if not is_long else None
+    columns = [place for place, name in enumerate(table.names) if name and place != counter]
+    numbers = [_is_numeric(table, place) for place in columns]
+    if not is_long and len(columns) > (counter is None) and all(numbers):
+        return None, counter
+    for role in ("worker", "duration"):
+        if role not in given and others.get(role) and (role == "worker" or "end" not in roles):
+            unused = ", ".join(map(repr, others[role]))
+            reading.notes.append(
+                f"column {table.names[roles[role]]!r} is read as the {role}, not {unused}"
+            )
+    return roles | given, None
+
+
+def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None]:
+    """The roles of columns without names."""
+    table = reading.table
+    width = len(table.rows[0])
+    if width == 1:
+        return {"duration": 0}, None
+    if table.line != "row":
+        reading.notes.append("there is no header: columns are known by their places")
+    if width == 2:
+        texts = table.column(0)
+        is_label = not all(map(values.is_value, texts)) or (
+            all(map(str.isdigit, texts)) and len(set(texts)) < len(texts)
+        )
+        if is_label or table.line == "row":
+            return {"worker": 0, "duration": 1}, None
+    if width == 3:
+        last = {"start": 1, "end": 2} if _is_spans(table) else {"step": 1, "duration": 2}
+        return {"worker": 0, **last}, None
+    if width > 3 and all(_is_numeric(table, place) for place in range(width)):
+        return None, None
+    raise ValueError(
+        f"path must have a header that names its {width} columns, got none in {table.source}"
+    )
+
+
+def _is_spans(table: Table) -> bool:
+    """Whether the second and third columns are starts and ends: no job begins before the last."""
+    begin, end = (values.times_of([Fields("", table.column(p), None)])[0] for p in (1, 2))
+    if begin.is_date and end.is_date:
+        return True
+    if not (np.isfinite(begin.values) & (end.values > begin.values)).all():
+        return False
+    workers = table.column(0)
+    latest: dict[str, float] = {}
+    repeated = False
+    for name, first, last in zip(workers, begin.values, end.values, strict=True):
+        if first < latest.get(name, -np.inf):
+            return False
+        repeated = repeated or name in latest
+        latest[name] = last
+    return repeated
+
+
+def _counter(table: Table, roles: dict[str, int]) -> int | None:
+    """The column that counts the rows of a wide table."""
+    for role in ("step", "time"):
+        if role in roles:
+            column = values.times_of([Fields("", table.column(roles[role]), None)])[0]
+            if (np.diff(column.values) > 0).all():
+                return roles[role]
+    return None
+
+
+def _is_numeric(table: Table, place: int) -> bool:
+    """Whether the first fields of a column that are not empty are numbers."""
+    some = [text for text in table.column(place)[:50] if not values.is_empty(text)]
+    return all(map(values.is_value, some))
