@@ -12,6 +12,7 @@ from asyncjax.simulation.plans.program import Sizes
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.rollout_runs import RolloutRecords, replay_rollouts
+from asyncjax.simulation.rollout_training import train_rollouts
 from asyncjax.simulation.rollouts import advantages, corrections
 from asyncjax.simulation.sweep import sweep
 from asyncjax.simulation.visits.loaders import IndexSource
@@ -34,4 +35,5 @@ __all__ = [
     "run_epochs",
     "run_policy",
     "sweep",
+    "train_rollouts",
 ]

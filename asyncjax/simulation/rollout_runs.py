@@ -12,13 +12,12 @@ import optax
 from asyncjax.checks import file_path, flag, function, function_of, instance, one_key, whole
 from asyncjax.problems import RolloutProblem
 from asyncjax.results.run import Array, Run, Source
-from asyncjax.simulation.arguments import check_optimizer
+from asyncjax.simulation.arguments import check_optimizer, forms
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.rollouts.advantages import Advantage, leave_one_out
 from asyncjax.simulation.rollouts.corrections import Correction, none
 from asyncjax.simulation.rollouts.learning import Learning
 from asyncjax.simulation.rollouts.plan import (
-    RolloutPlan,
     check_trace,
     plan_rollouts,
     used_and_made,
@@ -145,7 +144,7 @@ def replay_rollouts(
         whole("epochs", epochs),
         whole("minibatches", minibatches),
     )
-    check_learning(problem, learning, trace.members.shape[1])
+    check_learning(problem, learning, trace.members.shape[1], opt_state)
     every = None if record_every is None else whole("record_every", record_every)
     width = None if width is None else whole("width", width)
     if not flag("waves", waves):
@@ -153,7 +152,7 @@ def replay_rollouts(
     plan = plan_rollouts(trace, problem.max_length, every, width)
     loop: Any = version_loop(plan, learning, key, opt_state)
     whole_problem: Any = problem
-    return run_of_rollouts(plan, run(loop, whole_problem, progress, checkpoint))
+    return run_of_rollouts(trace, plan.records, run(loop, whole_problem, progress, checkpoint))
 
 
 def check_problem(problem: object) -> None:
@@ -162,9 +161,10 @@ def check_problem(problem: object) -> None:
     instance("problem", problem, RolloutProblem, words)
 
 
-def check_learning(problem: RolloutProblem, learning: Learning, batch: int) -> None:
+def check_learning(problem: RolloutProblem, learning: Learning, batch: int, opt_state: Any) -> None:
     """Refuses what no step can be made with."""
     check_optimizer("optimizer", learning.optimizer)
+    _check_state(problem.params, learning.optimizer, opt_state)
     if batch % learning.minibatches:
         raise ValueError(
             f"minibatches must divide the batch of {batch} samples, got {learning.minibatches}"
@@ -184,20 +184,35 @@ def check_learning(problem: RolloutProblem, learning: Learning, batch: int) -> N
     _check_made("advantage", made, (batch,), f"{batch} numbers, one for each sample,")
 
 
+def _check_state(params: Any, optimizer: optax.GradientTransformation, given: Any) -> None:
+    """Refuses a state of another optimizer or model; None is its own."""
+    if given is None:
+        return
+    own = jax.eval_shape(lambda model: jax.tree.map(jnp.asarray, optimizer.init(model)), params)
+    try:
+        fits = forms(jax.tree.map(jnp.asarray, given)) == forms(own)
+    except TypeError:  # something that is no array
+        fits = False
+    if not fits:
+        raise ValueError(
+            "opt_state must have the structure, shapes and dtypes of optimizer.init(params): it is"
+            " the state of another optimizer or of another model"
+        )
+
+
 def _check_made(name: str, made: Any, shape: tuple[int, ...], words: str) -> None:
     """Refuses a function that makes something else."""
     if getattr(made, "shape", None) != shape or not jnp.issubdtype(made.dtype, jnp.floating):
         raise ValueError(f"{name} must return {words} of a floating-point type, got {made}")
 
 
-def run_of_rollouts(plan: RolloutPlan, outcome: Outcome) -> Run:
-    """The run of one replay."""
-    used, computed = used_and_made(plan)
-    trace, notes = plan.trace, outcome.notes
-    ages = trace.age.reshape(trace.members.shape)[plan.records - 1]
+def run_of_rollouts(trace: RolloutTrace, recorded: np.ndarray, outcome: Outcome) -> Run:
+    """The run of a trace, recorded at these versions int64[R]."""
+    used, computed = used_and_made(trace, recorded)
+    notes, ages = outcome.notes, trace.age.reshape(trace.members.shape)[recorded - 1]
     records = RolloutRecords(
-        version=plan.records.astype(np.int32),
-        time=trace.step_end[plan.records - 1],
+        version=recorded.astype(np.int32),
+        time=trace.step_end[recorded - 1],
         delay=ages.max(1).astype(np.int32),
         used=used,
         computed=computed,

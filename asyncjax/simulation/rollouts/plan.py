@@ -141,13 +141,11 @@ def check_trace(trace: object) -> RolloutTrace:
     return trace
 
 
-def used_and_made(plan: RolloutPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Samples trained, and trained or thrown away, at each record, int64[R] each."""
-    trace, batch = plan.trace, plan.trace.members.shape[1]
+def used_and_made(trace: RolloutTrace, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Samples trained, and trained or thrown away, by the end of some steps, int64[R] each."""
+    used = recorded * trace.members.shape[1]
     away = np.sort(trace.end[trace.fate == Fate.EVICTED])
-    used = plan.records * batch
-    time = trace.step_end[plan.records - 1]
-    return used, used + np.searchsorted(away, time, side="right")
+    return used, used + np.searchsorted(away, trace.step_end[recorded - 1], side="right")
 
 
 def rounded(count: int) -> int:

@@ -35,6 +35,16 @@ class Setting(NamedTuple):
     in_flight: bool
 
 
+class Asked(NamedTuple):
+    """Lengths that are asked for one by one as samples begin: those that the trained policy makes.
+
+    When sample i begins, `loop.queue.published` is the version that makes it, and `loop.steps` has
+    the members of the steps that made that version.
+    """
+
+    of: "Callable[[int, Loop], float]"
+
+
 class Loop:
     """One run; `run` makes the trace."""
 

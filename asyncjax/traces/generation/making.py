@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from asyncjax.checks import flag, function, real, whole, within
 from asyncjax.clocks import Clock
 from asyncjax.traces.generation.admission import Rule, check_rule
-from asyncjax.traces.generation.loop import Loop, Setting
+from asyncjax.traces.generation.loop import Asked, Loop, Setting
 from asyncjax.traces.generation.rollout_trace import RolloutTrace
 from asyncjax.traces.host import DurationBlocks, check_key, on_host
 
@@ -17,7 +17,7 @@ _BLOCK = 4_096
 
 
 def rollouts(
-    lengths: ArrayLike | Clock,
+    lengths: ArrayLike | Clock | Asked,
     *,
     n_slots: int,
     batch: int,
@@ -96,10 +96,18 @@ def rollouts(
     speed = np.broadcast_to(tokens, (n_slots,)).tolist()
     begin = real("overhead", overhead, least=0.0)
     check_rule(rule)
+
+    def duration(length: float, slot: int) -> float:
+        return begin + length * speed[slot]
+
+    if isinstance(lengths, Asked):
+        asked = lengths.of
+        loop = Loop(rule, setting, lambda sample: asked(sample, loop), duration)
+        return loop.run()
     drawn = _lengths(lengths, key)
     if not begin and drawn.least == 0.0:
         raise ValueError("lengths must be above 0 where overhead is 0, got 0")
-    return Loop(rule, setting, drawn, lambda length, slot: begin + length * speed[slot]).run()
+    return Loop(rule, setting, drawn, duration).run()
 
 
 def _training_time(value: float | Callable[[float], float]) -> Callable[[float], float]:
