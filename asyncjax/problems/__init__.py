@@ -27,6 +27,7 @@ from asyncjax.problems.losses.classification import classification
 from asyncjax.problems.losses.language_model import language_model
 from asyncjax.problems.losses.least_squares import least_squares
 from asyncjax.problems.losses.logistic import logistic
+from asyncjax.problems.losses.own_loss import from_loss
 from asyncjax.problems.losses.quadratic import quadratic
 from asyncjax.problems.losses.regression import regression
 from asyncjax.problems.losses.smoothness import (
@@ -38,8 +39,10 @@ from asyncjax.problems.losses.smoothness import (
 )
 from asyncjax.problems.networks.feed_forward import MLP, ForecastMLP, LeNet, SmallCNN
 from asyncjax.problems.networks.language import TinyGPT, WordLSTM
+from asyncjax.problems.policies.answers import copying, modular_sums, sorting
 from asyncjax.problems.policies.bandit import contextual_bandit
 from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem
+from asyncjax.problems.policies.token_task import token_task
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import balanced_steps, local_steps
 from asyncjax.problems.shards import Shards, by_label, contiguous, dirichlet, iid
@@ -67,12 +70,14 @@ __all__ = [
     "classification",
     "contextual_bandit",
     "contiguous",
+    "copying",
     "cyclic",
     "digits",
     "dirichlet",
     "fashion_mnist",
     "forecast_windows",
     "from_gradient",
+    "from_loss",
     "hmda",
     "idx",
     "iid",
@@ -84,12 +89,15 @@ __all__ = [
     "logistic",
     "m3",
     "mnist_subset",
+    "modular_sums",
     "quadratic",
     "regression",
     "shakespeare_characters",
     "shakespeare_genres",
     "shakespeare_words",
     "smoothness",
+    "sorting",
+    "token_task",
     "tsf",
     "uniform",
     "whole",

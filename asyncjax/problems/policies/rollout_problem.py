@@ -103,12 +103,7 @@ class RolloutProblem:
 
     def empty_draft(self) -> Draft:
         """Returns a sample without tokens; log-probabilities are of the policy's type."""
-        return Draft(
-            tokens=jnp.zeros(self.max_length, jnp.int32),
-            log_probs=jnp.zeros(self.max_length, wide_type(self.params)),
-            length=jnp.int32(0),
-            ended=jnp.bool_(False),
-        )
+        return empty_draft(self.max_length, self.params)
 
     def extend(
         self, params: PyTree, prompt: PyTree, draft: Draft, begin: Any, end: Any, key: jax.Array
@@ -246,6 +241,21 @@ def wide_type(params: PyTree) -> Any:
         'float32'
     """
     return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+
+
+def empty_draft(max_length: int, params: PyTree) -> Draft:
+    """Returns a sample without tokens; log-probabilities are of the policy's type.
+
+    Example:
+        >>> empty_draft(3, jnp.ones(2)).tokens.tolist()
+        [0, 0, 0]
+    """
+    return Draft(
+        tokens=jnp.zeros(max_length, jnp.int32),
+        log_probs=jnp.zeros(max_length, wide_type(params)),
+        length=jnp.int32(0),
+        ended=jnp.bool_(False),
+    )
 
 
 def placed(draft: Draft, t: Any, token: jax.Array, log_prob: jax.Array, drawn: Any) -> Draft:
