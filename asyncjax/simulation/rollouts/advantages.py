@@ -39,6 +39,8 @@ class _Compared:
     scaled: bool = False
 
     def __call__(self, rewards: jax.Array, prompts: jax.Array) -> jax.Array:
+        if not self.in_group and not self.leave_out:
+            return rewards - jnp.mean(rewards)
         peers = jnp.ones((rewards.size, rewards.size), bool)
         if self.in_group:
             peers = prompts[:, None] == prompts
