@@ -18,7 +18,7 @@ from asyncjax.traces.logbook.headers import UNITS, roles_of
 from asyncjax.traces.logbook.jobs import Reading
 from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logbook.long import log_of_rows, sorted_names
-from asyncjax.traces.logbook.text import Table, of_objects, read_file, text_of
+from asyncjax.traces.logbook.text import Table, of_objects, read_file, table_of, text_of
 from asyncjax.traces.logbook.values import Fields
 from asyncjax.traces.logbook.wide import log_of_columns
 
@@ -143,7 +143,7 @@ def _table(path: Any) -> Table | Log:
                 "path must have rows (worker, duration) or (worker, step, duration), got"
                 f" {shown(row)} in row {number}"
             )
-    return Table(None, [list(map(text_of, row)) for row in path], numbers, "rows", line="row")
+    return table_of([list(map(text_of, row)) for row in path], "rows", "row")
 
 
 def _of_trace(trace: EventTrace) -> Log:
@@ -236,13 +236,13 @@ def _roles(reading: Reading, given: dict[str, int]) -> tuple[dict[str, int] | No
 def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None]:
     """The roles of columns without names."""
     table = reading.table
-    width = len(table.rows[0])
+    width = len(table.columns)
     if width == 1:
         return {"duration": 0}, None
     if table.line != "row":
         reading.notes.append("there is no header: columns are known by their places")
     if width == 2:
-        texts = table.column(0)
+        texts = table.columns[0]
         is_label = not all(map(values.is_value, texts)) or (
             all(map(str.isdigit, texts)) and len(set(texts)) < len(texts)
         )
@@ -260,12 +260,12 @@ def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None
 
 def _is_spans(table: Table) -> bool:
     """Whether the second and third columns are starts and ends: no job begins before the last."""
-    begin, end = (values.times_of([Fields("", table.column(p), None)])[0] for p in (1, 2))
+    begin, end = (values.times_of([Fields("", table.columns[p], None)])[0] for p in (1, 2))
     if begin.is_date and end.is_date:
         return True
     if not (np.isfinite(begin.values) & (end.values > begin.values)).all():
         return False
-    workers = table.column(0)
+    workers = table.columns[0]
     latest: dict[str, float] = {}
     repeated = False
     for name, first, last in zip(workers, begin.values, end.values, strict=True):
@@ -280,7 +280,7 @@ def _counter(table: Table, roles: dict[str, int]) -> int | None:
     """The column that counts the rows of a wide table."""
     for role in ("step", "time"):
         if role in roles:
-            column = values.times_of([Fields("", table.column(roles[role]), None)])[0]
+            column = values.times_of([Fields("", table.columns[roles[role]], None)])[0]
             if (np.diff(column.values) > 0).all():
                 return roles[role]
     return None
@@ -288,5 +288,5 @@ def _counter(table: Table, roles: dict[str, int]) -> int | None:
 
 def _is_numeric(table: Table, place: int) -> bool:
     """Whether the first fields of a column that are not empty are numbers."""
-    some = [text for text in table.column(place)[:50] if not values.is_empty(text)]
+    some = [text for text in table.columns[place][:50] if not values.is_empty(text)]
     return all(map(values.is_value, some))

@@ -26,7 +26,7 @@ def settled(reading: Reading, roles: dict[str, int], jobs: Jobs) -> dict[str, in
         return roles
     if "time" in roles:
         place = roles.pop("time")
-        name = title(reading, place)
+        name = reading.table.title(place)
         if "end" not in roles and _is_a_clock(reading, place, jobs):
             reading.notes.append(
                 f"{name} grows with every row of a worker: read as when its jobs ended; if it is"
@@ -39,7 +39,7 @@ def settled(reading: Reading, roles: dict[str, int], jobs: Jobs) -> dict[str, in
         return roles
     place = _only_numbers(reading, roles)
     reading.notes.append(
-        f"{title(reading, place)} is read as how long jobs took: no other can be it"
+        f"{reading.table.title(place)} is read as how long jobs took: no other can be it"
     )
     return roles | {"duration": place}
 
@@ -49,8 +49,8 @@ def _only_numbers(reading: Reading, roles: dict[str, int]) -> int:
     table = reading.table
     names = table.names or []
     free = [place for place, name in enumerate(names) if name and place not in roles.values()]
-    numbers = [p for p in free if all(map(values.is_value, table.column(p)[:50]))]
-    if len(numbers) == 1:
+    numbers = [p for p in free if all(map(values.is_value, table.columns[p][:50]))]
+    if len(numbers) == 1 and "worker" in roles:
         return numbers[0]
     raise ValueError(
         "path must have a column of durations, or of starts and ends, or a column of durations a"
@@ -76,7 +76,7 @@ def _is_a_clock(reading: Reading, place: int, jobs: Jobs) -> bool:
 def _fields(reading: Reading, place: int) -> Fields:
     names = reading.table.names
     name = names[place] if names else f"{place + 1}"
-    return Fields(name, reading.table.column(place), read_heading(name).seconds)
+    return Fields(name, reading.table.columns[place], read_heading(name).seconds)
 
 
 def columns_of(
@@ -137,19 +137,7 @@ def order_of(reading: Reading, roles: dict[str, int], columns: Columns) -> str |
         if not bad.any():
             continue
         if is_timed or bad.all():
-            reading.notes.append(f"{title(reading, roles[role])} is not of numbers: not used")
+            reading.notes.append(f"{reading.table.title(roles[role])} is not of numbers: not used")
             del columns[role]
     known = [role for role in ("time", "step") if role in columns]
     return None if is_timed or not known else known[0]
-
-
-def title(reading: Reading, place: int) -> str:
-    """What a column is called in a message."""
-    names = reading.table.names
-    return f"column {names[place]!r}" if names else f"column {place + 1}"
-
-
-def entry(reading: Reading, place: int, row: int) -> str:
-    """What is written in a column of a row, for a message."""
-    text = reading.table.rows[row][place].strip()
-    return repr(text if len(text) <= 60 else f"{text[:56]} ...") if text else "nothing"

@@ -121,8 +121,10 @@ def in_order(reading: Reading, jobs: Jobs, by: str) -> Jobs:
     return taken(jobs, order)
 
 
-def one_after_the_other(reading: Reading, jobs: Jobs) -> Jobs:
+def one_after_the_other(reading: Reading, jobs: Jobs, roles: dict[str, int]) -> Jobs:
     """Sorts jobs whose starts are known; clocks that start again go on where they ended.
+
+    `roles` has the columns of starts and ends, or one of them.
 
     Raises:
         ValueError: Jobs of one worker overlap.
@@ -138,21 +140,22 @@ def one_after_the_other(reading: Reading, jobs: Jobs) -> Jobs:
             return resumed
     if not is_sorted:
         reading.notes.append("rows were not in the order of their starts: sorted")
-    return _checked(reading, tidy, overlap)
+    return _checked(reading, tidy, overlap, roles)
 
 
-def _checked(reading: Reading, jobs: Jobs, overlap: np.ndarray) -> Jobs:
+def _checked(reading: Reading, jobs: Jobs, overlap: np.ndarray, roles: dict[str, int]) -> Jobs:
     """Refuses jobs that overlap by more than rounding."""
-    start, end = spans(jobs)
     shorter = np.minimum(jobs.duration, np.append(0.0, jobs.duration[:-1]))
     bad = overlap > _TOUCH * shorter
-    row = jobs.row
+    table = reading.table
 
     def words(place: int) -> str:
+        row, before = int(jobs.row[place]), int(jobs.row[place - 1])
+        told = [table.entry(roles[role], row) for role in ("start", "end") if role in roles]
+        got = " to ".join(told)
         return (
-            f"start must not be before the end of the job before it,"
-            f" {end[place - 1]:g} ({reading.table.line} {reading.table.lines[int(row[place - 1])]}"
-            f", worker {_name(reading, jobs, place)}), got {start[place]:g}"
+            f"a job must begin after the one before it of its worker has ended"
+            f" ({_name(reading, jobs, place)}, {table.line} {table.lines[before]}), got {got}"
         )
 
     kept = sifted(reading, jobs, bad, words)

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import Columns, columns_of, entry, order_of, settled, title
+from asyncjax.traces.logbook.columns import Columns, columns_of, order_of, settled
 from asyncjax.traces.logbook.jobs import (
     Jobs,
     Reading,
@@ -58,7 +58,7 @@ def log_of_rows(reading: Reading, roles: dict[str, int], unit: float | None) -> 
         jobs = jobs._replace(duration=columns["duration"][jobs.row])
         jobs = _positive(reading, jobs, roles["duration"])
         if by is not None:
-            jobs = in_order(reading, jobs, title(reading, roles[by]))
+            jobs = in_order(reading, jobs, reading.table.title(roles[by]))
         else:
             jobs = taken(jobs, np.argsort(jobs.worker, kind="stable"))
     return finished(reading, jobs, unit_name)
@@ -70,7 +70,7 @@ def finished(reading: Reading, jobs: Jobs, unit: str) -> Log:
     silent = [reading.names[worker] for worker in np.flatnonzero(heard == 0)]
     if silent:
         reading.notes.append(f"no job is left of worker {', '.join(map(repr, silent))}: left out")
-    lines = np.array(reading.table.lines, np.int64)[jobs.row]
+    lines = reading.table.lines[jobs.row]
 
     def rows(column: np.ndarray | None) -> tuple[np.ndarray, ...] | None:
         if column is None:
@@ -115,11 +115,11 @@ def sorted_names(names: list[str]) -> list[str]:
 def _workers(reading: Reading, roles: dict[str, int]) -> tuple[Jobs, list[str]]:
     """A job a row with its worker, and the names, sorted."""
     table = reading.table
-    rows = np.arange(len(table.rows))
+    rows = np.arange(table.n_rows)
     if "worker" not in roles:
         reading.notes.append("there is no column of workers: all rows are of one, '0'")
         return Jobs(np.zeros(len(rows), np.int64), np.ones(len(rows)), rows), ["0"]
-    texts = table.column(roles["worker"])
+    texts = table.columns[roles["worker"]]
     names = sorted_names([name for name in dict.fromkeys(texts) if name])
     number = {name: place for place, name in enumerate(names)} | {"": -1}
     worker = np.array([number[text] for text in texts], np.int64)
@@ -132,7 +132,7 @@ def _named(reading: Reading, jobs: Jobs, roles: dict[str, int]) -> Jobs:
         reading,
         jobs,
         jobs.worker < 0,
-        lambda _: f"{title(reading, roles['worker'])} must name the worker, got none",
+        lambda _: f"{reading.table.title(roles['worker'])} must name the worker, got none",
     )
 
 
@@ -148,8 +148,8 @@ def _positive(
         jobs,
         ~(np.isfinite(jobs.duration) & (jobs.duration > 0)),
         lambda at: (
-            f"{title(reading, place)} must be {what}, got"
-            f" {entry(reading, place, int(jobs.row[at]))}"
+            f"{reading.table.title(place)} must be {what}, got"
+            f" {reading.table.entry(place, int(jobs.row[at]))}"
         ),
     )
 
@@ -177,7 +177,7 @@ def _with_ends(
             assert end is not None
             stop = end[jobs.row]
             jobs = jobs._replace(start=stop - jobs.duration, end=stop)
-    jobs = one_after_the_other(reading, jobs)
+    jobs = one_after_the_other(reading, jobs, roles)
     begin, stop = spans(jobs)
     return jobs._replace(start=begin - begin.min(), end=stop - begin.min())
 
@@ -189,13 +189,13 @@ def _spanned(
     start, end = columns["start"][jobs.row], columns["end"][jobs.row]
     took = np.round(end - start, 6) if is_date else end - start
     jobs = jobs._replace(start=start, end=end, duration=took)
-    begun, ended = title(reading, roles["start"]), roles["end"]
+    begun, ended = reading.table.title(roles["start"]), roles["end"]
 
     def words(at: int) -> str:
         row = int(jobs.row[at])
         return (
-            f"{title(reading, ended)} must be after {begun}, {entry(reading, roles['start'], row)},"
-            f" got {entry(reading, ended, row)}"
+            f"{reading.table.title(ended)} must be after {begun},"
+            f" {reading.table.entry(roles['start'], row)}, got {reading.table.entry(ended, row)}"
         )
 
     jobs = sifted(reading, jobs, ~(took > 0), words)
@@ -207,7 +207,7 @@ def _spanned(
         return jobs._replace(duration=own)
     at = int(np.argmax(differs))
     reading.notes.append(
-        f"{title(reading, roles['duration'])} is not end less start in {int(differs.sum())} of"
+        f"{reading.table.title(roles['duration'])} is not end less start in {int(differs.sum())} of"
         f" {len(differs)} rows, first {own[at]:g} and {jobs.duration[at]:g}"
         f" {reading.line(jobs, at)}: end less start was taken"
     )
@@ -216,7 +216,7 @@ def _spanned(
 
 def _without_open(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Columns) -> Jobs:
     """Leaves out the last job of a worker if it has no end: it was still open."""
-    texts = reading.table.column(roles["end"])
+    texts = reading.table.columns[roles["end"]]
     start = columns["start"][jobs.row]
     is_open = np.array([values.is_empty(texts[row]) for row in jobs.row.tolist()])
     if not is_open.any():
@@ -239,7 +239,7 @@ def _between(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Colum
     role = "end" if "end" in columns else "start"
     jobs = _finite(reading, jobs, roles[role], columns[role], "a time")
     jobs = jobs._replace(step=columns[role][jobs.row])
-    jobs = in_order(reading, jobs, title(reading, roles[role]))
+    jobs = in_order(reading, jobs, reading.table.title(roles[role]))
     assert jobs.step is not None
     same = np.diff(jobs.worker) == 0
     goes_on = same & (np.diff(jobs.step) >= 0)  # not where a clock starts again
@@ -252,7 +252,7 @@ def _between(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Colum
         )
     reading.notes.append(
         f"there are no durations: a job is what lies between two rows of a worker"
-        f" ({title(reading, roles[role])}), pauses included; the"
+        f" ({reading.table.title(roles[role])}), pauses included; the"
         f" {'first' if role == 'end' else 'last'} row of each worker only begins or ends one"
     )
     jobs = taken(jobs, which)
@@ -267,7 +267,7 @@ def _finite(reading: Reading, jobs: Jobs, place: int, column: np.ndarray, what: 
         jobs,
         ~np.isfinite(column[jobs.row]),
         lambda at: (
-            f"{title(reading, place)} must be {what}, got"
-            f" {entry(reading, place, int(jobs.row[at]))}"
+            f"{reading.table.title(place)} must be {what}, got"
+            f" {reading.table.entry(place, int(jobs.row[at]))}"
         ),
     )

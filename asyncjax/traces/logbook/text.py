@@ -7,15 +7,20 @@ with `#` are passed over, and a file may be packed by gzip.
 import csv
 import gzip
 import io
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from asyncjax.checks import shown
 from asyncjax.traces.logbook.values import is_value
 
 DELIMITERS = ("\t", ";", "|", ",")
+_PIECE = 300  # rows read at once; below what makes Python look for garbage
 _BINARY = {
     b"PK": "a zip archive or a spreadsheet",
     b"PAR1": "a Parquet file",
@@ -25,34 +30,51 @@ _BINARY = {
 }
 
 
+class _Shape(NamedTuple):
+    """What the first row of a table says."""
+
+    names: list[str] | None
+    width: int
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of fields, as they were written.
+    """Columns of fields, as they were written, without blanks around them.
 
     Attributes:
         names: Names of the columns; None: there was no header.
-        rows: Fields of each row, as many as there are columns.
-        lines: The line of each row, from 1.
+        columns: Fields of each column, one a row.
+        lines: The line of each row, from 1, int64[K].
         source: What is read, in words.
         notes: What was supposed or passed over, a sentence each.
         line: What a line is called.
     """
 
     names: list[str] | None
-    rows: list[list[str]]
-    lines: list[int]
+    columns: list[list[str]]
+    lines: np.ndarray
     source: str
     notes: list[str] = field(default_factory=list)
     line: str = "line"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.lines)
 
     def where(self, row: int) -> str:
         """Where a row is, for a message."""
         of = f" of {self.source}" if self.line == "line" else ""
         return f"in {self.line} {self.lines[row]}{of}"
 
-    def column(self, place: int) -> list[str]:
-        """The fields of a column, without blanks around them."""
-        return [row[place].strip() for row in self.rows]
+    def title(self, place: int) -> str:
+        """What a column is called in a message."""
+        return f"column {self.names[place]!r}" if self.names else f"column {place + 1}"
+
+    def entry(self, place: int, row: int) -> str:
+        """What stands in a column of a row, for a message."""
+        text = self.columns[place][row]
+        return repr(text if len(text) <= 60 else f"{text[:56]} ...") if text else "nothing"
 
 
 def read_file(file: Path) -> Table:
@@ -66,68 +88,39 @@ def read_file(file: Path) -> Table:
     source = str(file)
     if file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json")):
         return _of_json_lines(text, source)
-    lines = text.splitlines()
-    content = [number for number, line in enumerate(lines) if _is_content(line)]
-    if not content:
+    opening = next((line for line in io.StringIO(text) if _is_content(line)), None)
+    if opening is None:
         raise ValueError(f"path must be a table with rows, got none in {source}")
-    delimiter = _delimiter(lines[content[0]])
-    rows, numbers = _split(text, lines, delimiter, source)
-    passed = sum(line.lstrip().startswith("#") for line in lines)
-    notes = [f"{_lines(passed)} that begin with # were passed over"] if passed else []
-    if delimiter != ",":
-        notes.append(f"fields are separated by {_NAMES[delimiter]}")
-    return headed(Table(None, rows, numbers, source, notes))
+    delimiter = _delimiter(opening)
+    notes = [] if delimiter == "," else [f"fields are separated by {_NAMES[delimiter]}"]
+    return _split(text, delimiter, source, notes)
 
 
 _NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", " ": "blanks", ",": "commas"}
 
 
-def headed(table: Table) -> Table:
-    """The table with its first row as header, if it is one, and all rows of one length.
+def table_of(rows: list[list[str]], source: str, line: str) -> Table:
+    """A table without a header, of rows of one length."""
+    columns = [list(map(str.strip, column)) for column in zip(*rows, strict=True)]
+    return Table(None, columns, np.arange(1, len(rows) + 1), source, line=line)
 
-    Raises:
-        ValueError: A row is longer than the header, or a name is there twice.
+
+def _is_header(first: list[str]) -> bool:
+    """Whether the first row names columns.
+
+    Numbers that count the workers of a wide table do, too.
+
+    Example:
+        >>> _is_header(["worker", "step"]), _is_header(["w1", "0.5"]), _is_header(["", "0", "1"])
+        (True, False, True)
     """
-    first = table.rows[0]
-    is_header = not all(map(is_value, filter(None, map(str.strip, first[1:] or first))))
-    if not is_header:  # numbers that count the workers of a wide table are a header
-        counts = [name.strip() for name in first]
-        counts = counts[1:] if counts and not counts[0] else counts
-        numbers = [str(number) for number in range(len(counts) + 1)]
-        is_header = len(counts) > 1 and counts in (numbers[:-1], numbers[1:])
-        is_header = is_header and (not first[0].strip() or len(counts) > 3)
-    if not is_header:
-        return _rectangular(table, len(first), "the first row")
-    names = [name.strip() for name in first]
-    body = Table(names, table.rows[1:], table.lines[1:], table.source, table.notes, table.line)
-    if not body.rows:
-        raise ValueError(
-            f"path must be a table with rows, got none below the header of {table.source}"
-        )
-    for name in names:
-        if name and names.count(name) > 1:
-            raise ValueError(
-                f"path must name each of its columns once, got {name!r} twice {table.where(0)}"
-            )
-    return _rectangular(body, len(names), "the header")
-
-
-def _rectangular(table: Table, width: int, than: str) -> Table:
-    """Fills short rows up with empty fields; refuses long ones."""
-    for place, row in enumerate(table.rows):
-        if len(row) == width:
-            continue
-        if len(row) > width and any(entry.strip() for entry in row[width:]):
-            raise ValueError(
-                f"path must be a table whose rows are no longer than {than}, {width} fields, got"
-                f" {len(row)} fields {table.where(place)}"
-            )
-        table.rows[place] = (row + [""] * (width - len(row)))[:width]
-    return table
-
-
-def _lines(count: int) -> str:
-    return "a line" if count == 1 else f"{count} lines"
+    if not all(map(is_value, filter(None, first[1:] or first))):
+        return True
+    counts = first[1:] if not first[0] else first
+    numbers = [str(number) for number in range(len(counts) + 1)]
+    if len(counts) < 2 or counts not in (numbers[:-1], numbers[1:]):
+        return False
+    return not first[0] or len(counts) > 3
 
 
 def _is_content(line: str) -> bool:
@@ -148,26 +141,88 @@ def _delimiter(line: str) -> str:
     return " " if len(line.split()) > 1 else ","
 
 
-def _split(
-    text: str, lines: list[str], delimiter: str, source: str
-) -> tuple[list[list[str]], list[int]]:
-    """Fields of every row, and its line."""
+def _split(text: str, delimiter: str, source: str, notes: list[str]) -> Table:
+    """The table of a text: piece by piece, since lists of many rows are slow to keep."""
     if delimiter == " ":
-        kept = [(line.split(), n) for n, line in enumerate(lines, 1) if _is_content(line)]
-        return [fields for fields, _ in kept], [number for _, number in kept]
-    rows: list[list[str]] = []
-    numbers: list[int] = []
+        text = text.replace("\t", " ")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    shape: _Shape | None = None
+    columns: list[list[str]] = []
+    lines: list[np.ndarray] = []
+    passed = 0
+    line = 0
     try:
-        for row in reader:
-            if row and not row[0].startswith("#") and any(row):
-                rows.append(row)
-                numbers.append(reader.line_num)
+        while piece := list(itertools.islice(reader, _PIECE)):
+            ends = _ends(piece, line, reader.line_num)
+            line = reader.line_num
+            if shape is None or set(map(len, piece)) != {shape.width} or _has_mark(piece):
+                kept = [(row, end) for row, end in zip(piece, ends, strict=True) if any(row)]
+                content = [(row, end) for row, end in kept if not row[0].startswith("#")]
+                passed += len(kept) - len(content)
+                if content and shape is None:
+                    shape, content = _opened(content, source)
+                    columns = [[] for _ in range(shape.width)]
+                if shape is None or not content:
+                    continue
+                piece = [_fitting(row, int(end), shape, source) for row, end in content]
+                ends = np.array([end for _, end in content])
+            for column, fields in zip(columns, zip(*piece, strict=True), strict=True):
+                column.extend(map(str.strip, fields))
+            lines.append(ends)
     except csv.Error as error:
         raise ValueError(
             f"path must be a table of text, got {error} after line {reader.line_num} of {source}"
         ) from error
-    return rows, numbers
+    if passed:
+        notes.append(f"lines that begin with # were passed over, {passed} in all")
+    if shape is None or not lines:
+        below = " below the header" if shape is not None else ""
+        raise ValueError(f"path must be a table with rows, got none{below} in {source}")
+    return Table(shape.names, columns, np.concatenate(lines), source, notes)
+
+
+def _opened(
+    content: list[tuple[list[str], int]], source: str
+) -> tuple[_Shape, list[tuple[list[str], int]]]:
+    """The shape that the first row gives a table, and the rows below it."""
+    first, line = content[0]
+    names = list(map(str.strip, first))
+    while len(names) > 1 and not names[-1]:  # a delimiter at the end of the line
+        names.pop()
+    if not _is_header(names):
+        return _Shape(None, len(names)), content
+    for name in names:
+        if name and names.count(name) > 1:
+            raise ValueError(
+                f"path must name each of its columns once, got {name!r} twice in line {line} of"
+                f" {source}"
+            )
+    return _Shape(names, len(names)), content[1:]
+
+
+def _fitting(row: list[str], line: int, shape: _Shape, source: str) -> list[str]:
+    """A row as long as the header: filled up with empty fields; refused if it is longer."""
+    width = shape.width
+    if len(row) > width and any(entry.strip() for entry in row[width:]):
+        than = "the header" if shape.names else "the first"
+        raise ValueError(
+            f"path must be a table whose rows are no longer than {than}, {width} fields, got"
+            f" {len(row)} fields in line {line} of {source}"
+        )
+    return (row + [""] * (width - len(row)))[:width]
+
+
+def _ends(piece: list[list[str]], before: int, after: int) -> np.ndarray:
+    """The line that each row of a piece ends in; quoted fields may go over several."""
+    if after - before == len(piece):
+        return np.arange(before + 1, after + 1)
+    return before + np.cumsum([1 + sum(entry.count("\n") for entry in row) for row in piece])
+
+
+def _has_mark(piece: list[list[str]]) -> bool:
+    """Whether a row may be a comment, or empty."""
+    first = [row[0] for row in piece]
+    return "#" in "".join(first) or "" in first
 
 
 def _decoded(file: Path) -> str:
@@ -224,25 +279,24 @@ def _of_json_lines(text: str, source: str) -> Table:
 
 def of_objects(found: Iterable[object], numbers: list[int], source: str, line: str) -> Table:
     """A table of rows that are mappings by name."""
-    names: dict[str, int] = {}
-    rows: list[list[str]] = []
+    columns: dict[str, list[str]] = {}
+    count = 0
     for number, entry in zip(numbers, found, strict=True):
-        if not isinstance(entry, dict):
+        if not isinstance(entry, Mapping):
             raise ValueError(
                 f"path must have an object by name a row, got {shown(entry)} in {line} {number} of"
                 f" {source}"
             )
-        row = [""] * len(names)
         for name, value in entry.items():
-            place = names.setdefault(str(name), len(names))
-            if place == len(row):
-                row.append("")
-            row[place] = text_of(value)
-        rows.append(row)
-    if not rows:
+            column = columns.setdefault(str(name), [])
+            column.extend([""] * (count - len(column)))
+            column.append(text_of(value).strip())
+        count += 1
+    if not columns:
         raise ValueError(f"path must be a table with rows, got none in {source}")
-    filled = [row + [""] * (len(names) - len(row)) for row in rows]
-    return Table(list(names), filled, numbers, source, line=line)
+    for column in columns.values():
+        column.extend([""] * (count - len(column)))
+    return Table(list(columns), list(columns.values()), np.array(numbers), source, line=line)
 
 
 def text_of(value: object) -> str:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import entry, title
 from asyncjax.traces.logbook.headers import read_heading
 from asyncjax.traces.logbook.jobs import Jobs, Reading, sifted, taken
 from asyncjax.traces.logbook.log import Log
@@ -23,11 +22,11 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
         ValueError: A cell is no positive number; says which line and column.
     """
     table = reading.table
-    names = table.names or [str(place) for place in range(len(table.rows[0]))]
+    names = table.names or [str(place) for place in range(len(table.columns))]
     places = [place for place, name in enumerate(names) if name and place != counter]
     own = sorted_names([names[place] for place in places])
     reading = reading._replace(names=own)
-    columns = {place: _column(names[place], table.column(place), unit) for place in places}
+    columns = {place: _column(names[place], table.columns[place], unit) for place in places}
     said = [column.seconds for column in columns.values() if column.seconds is not None]
     ordered = sorted(places, key=lambda place: own.index(names[place]))
     parts = []
@@ -38,10 +37,10 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
         *(np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
     )
     if counter is not None:
-        count = values.times_of([Fields("", table.column(counter), None)])[0].values
+        count = values.times_of([Fields("", table.columns[counter], None)])[0].values
         if np.isfinite(count).all():
             jobs = jobs._replace(counter=count[jobs.row])
-    empty = len(table.rows) * len(places) - len(jobs.row)
+    empty = table.n_rows * len(places) - len(jobs.row)
     if empty:
         reading.notes.append(f"{empty} empty cells: no job of that worker in that row")
     if any(seconds != 1.0 for seconds in said):
@@ -58,7 +57,7 @@ def _column(name: str, texts: list[str], unit: float | None) -> Column:
 def _cells(reading: Reading, place: int, worker: int, numbers: np.ndarray) -> Jobs:
     """The jobs of a column; refuses cells that are neither empty nor positive numbers."""
     rows = np.arange(len(numbers))
-    texts = reading.table.column(place)
+    texts = reading.table.columns[place]
     is_empty = np.isnan(numbers)
     is_empty[is_empty] = [values.is_empty(texts[row]) for row in rows[is_empty].tolist()]
     jobs = taken(Jobs(np.full(len(rows), worker), numbers, rows), ~is_empty)
@@ -67,7 +66,7 @@ def _cells(reading: Reading, place: int, worker: int, numbers: np.ndarray) -> Jo
         jobs,
         ~(np.isfinite(jobs.duration) & (jobs.duration > 0)),
         lambda at: (
-            f"{title(reading, place)} must be a positive number, how long a job took, got"
-            f" {entry(reading, place, int(jobs.row[at]))}"
+            f"{reading.table.title(place)} must be a positive number, how long a job took, got"
+            f" {reading.table.entry(place, int(jobs.row[at]))}"
         ),
     )
