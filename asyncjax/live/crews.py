@@ -35,6 +35,16 @@ class Event(NamedTuple):
     error: BaseException | None = None  # of the call, where it was not the worker that was lost
 
 
+class Job(NamedTuple):
+    """A job as it is sent."""
+
+    worker: int
+    serial: int
+    number: int  # jobs that the worker had started before
+    version: int  # of the model that is sent with it
+    kept: jobs.Kept | None = None  # what the worker starts it with; None: workers keep nothing
+
+
 class Crew(Protocol):
     """The workers of one run."""
 
@@ -57,7 +67,7 @@ class Crew(Protocol):
         """A worker's next job starts now; told of all jobs, before they are sent, in order."""
         ...
 
-    def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
+    def send(self, job: "Job", model: jobs.Leaves) -> None:
         """Starts a job, or, where a run goes on, starts it again."""
         ...
 
@@ -87,9 +97,17 @@ class EngineCrew:
 
     places_stay = True
 
-    def __init__(self, engine: Engine, source: Any, key: jax.Array, seconds: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        source: Any,
+        key: jax.Array,
+        seconds: float,
+        keeping: jobs.Keeping = jobs.NOTHING,
+    ) -> None:
         self.engine, self.n_workers, self.source = engine, engine.n_workers, source
         self.key, self.run = jobs.key_parts(key), f"{id(self)}-{time.time_ns()}"
+        self.keeping, self.fresh = keeping, set[int]()  # workers that were just set up
         self.mailbox: queue.SimpleQueue[tuple[float, int, int, Future[Any]]] = queue.SimpleQueue()
         self.restarts = [engine.restarts] * engine.n_workers
         self.calls: dict[int, tuple[int, float]] = {}  # of busy workers: serial, and since when
@@ -123,7 +141,9 @@ class EngineCrew:
             )
 
     def _set_up(self, worker: int) -> None:
-        own = jobs.Assignment(self.run, self.source, worker, self.key, jobs.software())
+        rest = (self.key, jobs.software(), self.keeping)
+        own = jobs.Assignment(self.run, self.source, worker, *rest)
+        self.fresh.add(worker)
         self.engine.executor(worker)  # what keeps it from being opened is the run's error
         self._call(worker, -1, jobs.set_up, own)
 
@@ -155,12 +175,17 @@ class EngineCrew:
     def foresee(self, worker: int, now: float) -> None:
         """Nothing is known ahead."""
 
-    def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
-        """Starts a job."""
-        if self.shared[0] != version:
+    def send(self, job: Job, model: jobs.Leaves) -> None:
+        """Starts a job; what a worker keeps is sent where it was set up since its last one."""
+        if self.shared[0] != job.version:
             put = self.engine.put
-            self.shared = version, model if put is None else put(model)
-        self._call(worker, serial, jobs.compute, self.run, self.shared[1], worker, number)
+            self.shared = job.version, model if put is None else put(model)
+        kept = job.kept
+        if kept is not None and job.worker not in self.fresh:
+            kept = kept._replace(state=None)
+        self.fresh.discard(job.worker)
+        call = (self.run, self.shared[1], job.worker, job.number, kept)
+        self._call(job.worker, job.serial, jobs.compute, *call)
 
     def _post(self, worker: int, serial: int, future: "Future[Any]") -> None:
         self.mailbox.put((self.now(), worker, serial, future))
@@ -232,18 +257,25 @@ def in_words(error: BaseException | None) -> str:
 class VirtualCrew:
     """Workers in virtual time: a heap over the finish times of a clock."""
 
-    def __init__(self, engine: "VirtualEngine", source: Any, key: jax.Array):
+    def __init__(
+        self,
+        engine: "VirtualEngine",
+        source: Any,
+        key: jax.Array,
+        keeping: jobs.Keeping = jobs.NOTHING,
+    ) -> None:
         self.n_workers, self.places_stay = engine.n_workers, not engine.interruptible
         with on_host(engine.key) as host_key:
             duration_key = jax.random.split(host_key)[0]
         self.finishes, _ = finishes(DurationBlocks(engine.clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
-        self.heap: list[tuple[float, int, int, jobs.Leaves, int]] = []
+        self.heap: list[tuple[float, int, int, jobs.Leaves, Job]] = []
+        self.sent = [-1] * self.n_workers  # the serial of each worker's last job
         self.finish = [0.0] * self.n_workers  # of each worker's last job
         parts, software = jobs.key_parts(key), jobs.software()
         for worker in range(self.n_workers):
             try:
-                jobs.set_up(jobs.Assignment(self.run, source, worker, parts, software))
+                jobs.set_up(jobs.Assignment(self.run, source, worker, parts, software, keeping))
             except jobs.CallError as error:
                 raise set_up_error(Event(0.0, worker, -1, None, error)) from error
 
@@ -259,20 +291,24 @@ class VirtualCrew:
         """A worker's next job starts now."""
         self.finish[worker] = self.finishes[worker](now)
 
-    def send(self, worker: int, serial: int, model: jobs.Leaves, number: int, version: int) -> None:
+    def send(self, job: Job, model: jobs.Leaves) -> None:
         """Starts a job."""
-        if self.finish[worker] < math.inf:
-            heappush(self.heap, (self.finish[worker], worker, serial, model, number))
+        finish, self.sent[job.worker] = self.finish[job.worker], job.serial
+        if finish < math.inf:
+            heappush(self.heap, (finish, job.worker, job.serial, model, job))
 
     def next(self, until: float) -> Event | None:
         """The next event; None if there is none until that time."""
         if not self.heap or self.heap[0][0] > until:
             self.time = max(self.time, until)
             return None
-        finish, worker, serial, model, number = heappop(self.heap)
+        finish, worker, serial, model, job = heappop(self.heap)
         self.time = finish
+        if serial != self.sent[worker]:  # it was stopped, and its worker has begun another
+            return Event(finish, worker, serial, None)
         try:
-            return Event(finish, worker, serial, jobs.compute(self.run, model, worker, number))
+            answer = jobs.compute(self.run, model, worker, job.number, job.kept)
+            return Event(finish, worker, serial, answer)
         except jobs.CallError as error:
             return Event(finish, worker, serial, None, error)
 

@@ -102,10 +102,10 @@ def log_of(path: str | os.PathLike[str], problem: Problem, own: Model, *settings
     `settings` are whatever else makes the run: names, numbers, None.
     """
     state, key = (own.params, own.opt_state), own.key
-    loss, gradient = own.forms
+    (loss, gradient), kept = own.forms, jax.eval_shape(problem.worker_state)
     extras = Extras(np.int32(0), np.int32(0), np.int32(0), np.float64(0))
     programs = (
-        jobs.gradient_of.lower(problem, own.params, np.int32(0), np.int32(0), key),
+        jobs.gradient_of.lower(problem, own.params, np.int32(0), np.int32(0), key, kept),
         model.add.lower(gradient, gradient, np.float64(1)),
         model.step.lower(own.optimizer, key, state, gradient, own.params, extras),
         jax.jit(judge).lower(problem, own.params, loss),

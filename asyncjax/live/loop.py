@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from asyncjax.live import jobs
-from asyncjax.live.crews import Crew, Event, in_words, set_up_error
+from asyncjax.live.crews import Crew, Event, Job, in_words, set_up_error
 from asyncjax.live.log import ARRIVED, FREED, LOST, RANG, Log, Row
 from asyncjax.live.measured import Timing
 from asyncjax.live.model import Model, Told
@@ -149,6 +149,7 @@ class Live:
         number, job, read = len(self.timing), server.job[worker], server.read[worker]
         verdict, entries = self._judge(worker, time)
         loss = np.array(answer.loss)  # a view would keep the gradient's memory
+        model.move(worker, job, answer.state)
         if verdict is not Verdict.DROP:
             told = Told(loss, np.int32(worker), np.int32(job), np.float64(time))
             model.hold(number, read, answer.gradient, told)
@@ -239,8 +240,9 @@ class Live:
         server = self.server
         for worker in started:
             version = server.read[worker]
-            model = self.model.sent(version)
-            self.crew.send(worker, server.serial[worker], model, server.job[worker], version)
+            kept = self.model.kept_by(worker)
+            job = Job(worker, server.serial[worker], server.job[worker], version, kept)
+            self.crew.send(job, self.model.sent(version))
         self.model.keep(server.awaited_versions())
 
     def _deadline(self) -> float:
@@ -301,4 +303,5 @@ class Live:
         losses = [self.model.losses[arrival] for arrival in np.sort(planned.gradients.arrival)]
         run = judged(self.problem, self.model, planned, losses)
         own = Timing(*(np.array(column) for column in zip(*self.timing, strict=True)))
-        return replace(run, source=replace(run.source, timing=own))
+        states = self.model.worker_states(self.server.n_workers)
+        return replace(run, source=replace(run.source, timing=own), worker_states=states)

@@ -17,14 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax.live.jobs import Leaves, gradient_of
+from asyncjax.live.jobs import (
+    FIRST,
+    Kept,
+    Leaves,
+    blank_state,
+    gradient_of,
+    stacked,
+    unpacked,
+)
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.server import first_state, server_step
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.treatment import UNTREATED, Arriving, Treatment
 from asyncjax.traces.collection import Entries
 
-INDEX = ("versions", "recorded", "held")  # what a state is of
+INDEX = ("versions", "recorded", "held", "kept")  # what a state is of
 
 
 class Held(NamedTuple):
@@ -81,11 +89,34 @@ class Model:
         self.held: dict[int, Held] = {}  # by number of arrival
         self.losses: list[np.ndarray] = []  # of all arrivals
         self.recorded: dict[int, Any] = {}
+        self.keeps = problem.worker_state_of is not None
+        self.kept: dict[int, Kept] = {}  # by worker, after its last job that has arrived
 
     @cached_property
     def forms(self) -> Any:
         """Shapes and dtypes of a job's loss and gradient; asked for where there is a checkpoint."""
-        return jax.eval_shape(gradient_of, self.problem, self.params, 0, 0, self.key)
+        state = jax.eval_shape(self.problem.worker_state)
+        return jax.eval_shape(gradient_of, self.problem, self.params, 0, 0, self.key, state)[:2]
+
+    def move(self, worker: int, job: int, state: Leaves | None) -> None:
+        """A job has arrived, and what its worker keeps is that after it."""
+        if self.keeps:
+            self.kept[worker] = Kept(job, state)
+
+    def kept_by(self, worker: int) -> Kept | None:
+        """What a worker starts its next job with; None where workers keep nothing."""
+        return self.kept.get(worker, FIRST) if self.keeps else None
+
+    def worker_states(self, n_workers: int) -> Any:
+        """What the workers keep, a row a worker; None where they keep nothing, or for themselves.
+
+        They may be told apart by any answer: all of them carry a state, or none.
+        """
+        carried = {w: own.state for w, own in self.kept.items() if own.state is not None}
+        if not carried:
+            return None
+        states = {w: unpacked(self.problem, leaves) for w, leaves in carried.items()}
+        return stacked(self.problem, states, n_workers)
 
     def prime(self) -> None:
         """Compiles what a step calls, so that none of it falls into the run."""
@@ -186,13 +217,16 @@ class Model:
             for e, own in self.held.items()
         ]
         width = len(held[0]) if held else 0
-        index = ([*self.versions], [*self.recorded], np.array(held).reshape(len(held), width))
+        held = np.array(held).reshape(len(held), width)
+        kept = [(worker, own.after) for worker, own in self.kept.items()]
+        index = ([*self.versions], [*self.recorded], held, np.array(kept).reshape(len(kept), 2))
         state = (
             self.opt_state,
             np.array(self.losses, self.forms[0].dtype),
             [*self.versions.values()],
             [*self.recorded.values()],
             [own.gradient for own in self.held.values()],
+            [own.state for own in self.kept.values()],
             self.arrival_state,
             self.params,
         )
@@ -203,7 +237,7 @@ class Model:
         self, unpack: Callable[[Any], Any], index: dict[str, np.ndarray], arrivals: int
     ) -> None:
         """Takes a state up; `unpack` gives one of the structure and dtypes that it is shown."""
-        versions, recorded, held = (index[name].tolist() for name in INDEX)
+        versions, recorded, held, moved = (index[name].tolist() for name in INDEX)
         loss, gradient = self.forms
         like = [np.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(gradient)]
         self.opt_state, losses, *kept = unpack(
@@ -213,6 +247,7 @@ class Model:
                 [self.params] * len(versions),
                 [self.params] * len(recorded),
                 [like] * len(held),
+                [blank_state(self.problem)] * len(moved),
                 self.arrival_state,
                 self.params,
             )
@@ -225,7 +260,11 @@ class Model:
             for (arrival, read, served, *told), gradient in zip(held, kept[2], strict=True)
         }
         self.version = max(versions)
-        self.arrival_state, self.params = kept[3:]
+        self.kept = {
+            worker: Kept(after, [np.asarray(leaf) for leaf in state])
+            for (worker, after), state in zip(moved, kept[3], strict=True)
+        }
+        self.arrival_state, self.params = kept[4:]
 
     def keep(self, read: Iterable[int]) -> None:
         """Drops the versions that nobody reads any more."""

@@ -229,7 +229,8 @@ def ray(
         restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
         object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
             gradients above 100 kB, taken as they are needed. It should hold a model and two
-            gradients a worker, and each gradient that waits or serves at the server: what does not
+            gradients a worker, and each gradient that waits or serves at the server, and where
+            answers carry what workers keep, two states and a gradient more a worker: what does not
             fit goes to disk, which made runs two to five times slower. Ray's own processes take
             about half a gigabyte besides.
         log_to_driver: Whether what workers print is shown here.

@@ -3,12 +3,16 @@
     on each arrival that is used:  its gradient, at the version that it read    (jobs.gradient_of)
     on each step:                  the gradients that enter it, added, applied  (model.add, .step)
 
+(where workers keep a state, on each arrival: it moves that of its worker, also if it is not used)
+
 `simulation.replay` fuses these into one program, whose rounding may differ; nothing is fused here.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +32,7 @@ from asyncjax.simulation.plans.treatment import Aggregate, View
 from asyncjax.simulation.replay import check_workers, run_of
 from asyncjax.traces import EventTrace
 from asyncjax.traces.collection import Entries
+from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.serving import exact_weights
 
 
@@ -60,8 +65,9 @@ def rerun(
     Returns:
         The run. Its parameters are those of the live run where the workers computed on the same
         kind of device as this process, with the same software and flags of the compiler. One
-        gradient is computed at a time,
-        so that `simulation.replay` is faster.
+        gradient is computed at a time, so that `simulation.replay` is faster. Where workers keep a
+        state from job to job, so does this: all that arrived is computed, also what was thrown
+        away, and n states take memory here.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -88,7 +94,7 @@ def rerun(
     check_workers(own, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
     model, entries = Model(own, optimizer, key, treatment), _entries(trace)
-    records, losses = {*planned.records.tolist()}, []
+    records, losses, states = {*planned.records.tolist()}, [], {}
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
     columns = (trace.worker, trace.job, trace.read_version, enters, trace.steps, trace.time)
@@ -97,11 +103,13 @@ def rerun(
     for arrival_number, (worker, job, read, enter, steps, time) in enumerate(
         zip(*(np.asarray(column).tolist() for column in columns), strict=True)
     ):
-        if enter:
-            loss, gradient = _gradient(problem_of(worker), model, (read, worker, job))
-            losses.append(loss)
-            told = Told(loss, np.int32(worker), np.int32(job), np.float64(time))
-            model.hold(arrival_number, read, gradient, told)
+        if enter or (model.keeps and model.version < trace.n_updates):
+            one = (read, worker, job)
+            loss, gradient, states[worker] = _gradient(problem_of(worker), model, one, states)
+            if enter:
+                losses.append(loss)
+                told = Told(loss, np.int32(worker), np.int32(job), np.float64(time))
+                model.hold(arrival_number, read, gradient, told)
         if steps:
             record = model.version + 1 in records
             model.step(entries[model.version], worker, job, next(made), record=record)
@@ -109,19 +117,26 @@ def rerun(
                 model.serve_once()
         reads[read] -= 1
         model.keep(version for version in model.versions if reads[version] > 0)
-    return judged(own, model, planned, losses)
+    kept = jobs.stacked(own, states, worker_count(trace)) if model.keeps else None
+    return replace(judged(own, model, planned, losses), worker_states=kept)
 
 
 def _gradient(
-    problem: Problem, model: Model, job: tuple[int, int, int]
-) -> tuple[np.ndarray, jobs.Leaves]:
-    """Loss and gradient of a job (read version, worker, number), as a worker computes them."""
+    problem: Problem, model: Model, job: tuple[int, int, int], states: dict[int, Any]
+) -> tuple[np.ndarray, jobs.Leaves, Any]:
+    """Loss and gradient of a job (read version, worker, number), as a worker computes them.
+
+    `states` is what the workers keep; also returns what this one keeps then, if they do.
+    """
     read, worker, number = job
-    params = jax.tree.unflatten(model.structure, model.sent(read))
-    loss, gradient = jobs.gradient_of(
-        problem, params, np.int32(worker), np.int32(number), model.key
+    params, state = jax.tree.unflatten(model.structure, model.sent(read)), None
+    if model.keeps:
+        state = states[worker] if worker in states else jobs.first_state(problem)
+    loss, gradient, *moved = jobs.gradient_of(
+        problem, params, np.int32(worker), np.int32(number), model.key, state
     )
-    return np.asarray(loss), [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+    return np.asarray(loss), leaves, moved[0] if moved else None
 
 
 def _entries(trace: EventTrace) -> list[Entries]:

@@ -69,7 +69,8 @@ def train(
     Args:
         problem: What is optimised, or a function that makes it: without an argument, or of the
             worker's number (None at the server), so that each worker may load its own data. What is
-            sent to another process must be importable there.
+            sent to another process must be importable there. Workers may keep a state from job to
+            job (`problems.local_steps(..., keep_state=True)`), see the note.
         workers: An engine: `processes`, `threads`, `devices`, `ray`, `executors`, or `virtual`.
         optimizer: Any optax optimizer; handed what `simulation.replay` hands it.
         n_updates: Server updates; the run ends with the arrival that makes the last one.
@@ -94,7 +95,8 @@ def train(
             and time goes on from the last event. The file of another run is refused, as in
             `simulation.replay` (what workers load for themselves is not seen). It is written
             between two events, by the thread that serves them: 10 ms for a small model, about 5
-            seconds a gigabyte of all that is held (measured on two slow cores).
+            seconds a gigabyte of all that is held (measured on two slow cores). What workers keep
+            is in it.
         view: What a worker is sent in place of the model, as in `simulation.replay`.
         arrival: What each gradient goes through when it arrives, as in `simulation.replay`.
         aggregate: What makes one direction of the gradients of an update, as in
@@ -105,11 +107,19 @@ def train(
         `simulation.replay(problem, run.trace, optimizer, key=key, waves=False)` computes the same
         model: to the bit for plain SGD, to rounding (1e-5) where the compiler joins operations in
         another way. Memory at the server: a model for each version that is still read or recorded,
-        and a gradient for each that waits or serves.
+        a gradient for each that waits or serves, and, where they are carried to it, n states of
+        workers (at the end twice, as `worker_states` of the run).
 
     Note:
         A job that is stopped (`cancel=True`, `timeout`) is not taken out of a worker's hands: he is
         busy until he has answered, as in `traces.asynchronous(..., interruptible=False)`.
+
+        What workers keep is moved by every job whose answer arrives, also if it is thrown away, and
+        by no job that was stopped, given up or lost, as in a replay. It stays with the workers,
+        which hold two states each, before and after their last job. Each answer also carries the
+        state (for Adam as much as two gradients more), so that a worker who takes the place of a
+        lost one is sent it and goes on: unless lost workers are not opened anew (`restarts=0` of
+        the engine) and there is no checkpoint. Then no state travels, and `worker_states` is None.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -154,7 +164,9 @@ def train(
         bound = None if gate is None else gate.bound
         rest = (settings.n_updates, record_every, settings.timeout, concurrency)
         log = log_of(checkpoint, own, model, dispatch.name, collect.name, bound, read, *rest)
-    crew = _crew(workers, problem, key, patience)
+    carries = isinstance(workers, VirtualEngine) or workers.restarts > 0 or log is not None
+    keeping = jobs.Keeping(jobs.form_of_state(own), carries)
+    crew = _crew(workers, problem, key, patience, keeping)
     try:
         server = Server(n, rules, places_stay=crew.places_stay)
         live = Live(own, model, server, crew, settings, dispatch, log)
@@ -194,11 +206,6 @@ def _servers(source: Problem | Callable[..., Problem], n_workers: int) -> Proble
             f"workers has {n_workers} workers but problem has only {own.n_workers} shards"
             " (n_workers)"
         )
-    if own.worker_state_of is not None:
-        raise ValueError(
-            "problem must be one whose workers keep no state from job to job (keep_state=True):"
-            " real workers do not, simulation.replay has them"
-        )
     return own
 
 
@@ -207,7 +214,8 @@ def _crew(
     problem: Problem | Callable[..., Problem],
     key: jax.Array,
     patience: float,
+    keeping: jobs.Keeping,
 ) -> Crew:
     if isinstance(workers, VirtualEngine):
-        return VirtualCrew(workers, problem, key)
-    return EngineCrew(workers, problem, key, patience)
+        return VirtualCrew(workers, problem, key, keeping)
+    return EngineCrew(workers, problem, key, patience, keeping)

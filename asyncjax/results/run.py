@@ -99,6 +99,7 @@ class Source:
         "rounds",
         "policy_state",
         "arrival_state",
+        "worker_states",
     ],
     meta_fields=["source"],
 )
@@ -117,6 +118,10 @@ class Run:
         policy_state: The final state of the policy, likewise.
         arrival_state: The final state of the transformation of arrivals, where `replay` or `sweep`
             was given one.
+        worker_states: What the workers keep after their last job that arrived, a row a worker along
+            the first axis ([S, G, n, ...] of a sweep), where they keep a state from job to job
+            (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it
+            with its workers.
     """
 
     params: Any
@@ -127,6 +132,7 @@ class Run:
     rounds: Rounds | None = None
     policy_state: Any = None
     arrival_state: Any = None
+    worker_states: Any = None
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""

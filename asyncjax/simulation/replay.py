@@ -134,8 +134,9 @@ def replay(
 
     Returns:
         The run. Memory on the device: (live versions + unfinished directions + records + 2 * width)
-        models, and (n + 1 + 2 * width) states where the n workers keep one; over a mesh its part of
-        the rows, 2 * its lanes of what it has of a model there, and the gathered gradients.
+        models, and (n + 1 + 2 * width) states where the n workers keep one (n of them stay, as its
+        `worker_states`); over a mesh its part of the rows, 2 * its lanes of what it has of a model
+        there, and the gathered gradients.
 
     Raises:
         TypeError: An argument is of the wrong kind, such as an optimizer that was not called, or a
@@ -279,10 +280,20 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
 
 def run_of(plan: ReplayPlan, replayed: Replayed) -> Run:
     """The run of one replay."""
-    params, opt_state, measured, order_state, arrival_state = replayed
-    source = Source((plan.trace,), (costs_of(plan),))
-    records, kept = records_of(plan, measured), {"arrival_state": arrival_state}
+    params, opt_state, measured, order_state, arrival_state, workers = replayed
+    source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
+    kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
     return Run(params, opt_state, records, source, order_state, **kept)
+
+
+def without_scratch(workers: Any, axis: int) -> Any:
+    """What the workers keep, [..., n, ...], of n + 1 rows along an axis; None of None.
+
+    Example:
+        >>> without_scratch(jnp.arange(6.0).reshape(2, 3), 1).shape
+        (2, 2)
+    """
+    return jax.tree.map(lambda rows: rows[(slice(None),) * axis + (slice(-1),)], workers)
 
 
 def records_of(plan: ReplayPlan, measured: Measured) -> Records:

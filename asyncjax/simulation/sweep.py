@@ -33,7 +33,7 @@ from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import plan_alike, several
 from asyncjax.simulation.plans.program import Sizes, assemble, check_sizes, sizes_of, stack, treated
 from asyncjax.simulation.plans.treatment import Aggregate, View
-from asyncjax.simulation.replay import check_workers, costs_of, records_of
+from asyncjax.simulation.replay import check_workers, costs_of, records_of, without_scratch
 from asyncjax.traces import EventTrace
 
 
@@ -89,7 +89,7 @@ def sweep(
         aggregate: As in `replay`.
 
     Returns:
-        A run whose params, optimizer state, losses and metrics have leading axes [S, G]; the other
+        A run whose params, states, losses and metrics have leading axes [S, G]; the other
         columns of the records have shape [R] for one trace and [S, 1, R] for several. With a mesh
         they stay where they were made; if it has devices of several processes, each process gets
         all of them, in NumPy.
@@ -149,7 +149,7 @@ def sweep(
         plans, ByGrid(optimizer, None, treatment), GridInputs(program, keys, steps), mesh
     )
     replayed = run(loop, problem, progress, checkpoint)
-    params, opt_state, measured, _, kept = unpadded(replayed, len(keys), len(steps))
+    params, opt_state, measured, _, kept, workers = unpadded(replayed, len(keys), len(steps))
     rows = [records_of(each, measured) for each in plans]
     return Run(
         params,
@@ -157,6 +157,7 @@ def sweep(
         rows[0] if len(rows) == 1 else _joined(rows, measured),
         Source(tuple(each.trace for each in plans), tuple(costs_of(each) for each in plans)),
         arrival_state=kept,
+        worker_states=without_scratch(workers, 2),
     )
 
 

@@ -40,6 +40,18 @@ def tree():
     return problems.from_gradient(start, gradient)
 
 
+@cache
+def keeping(make=None):
+    """Local steps of AdamW that is kept from job to job, of a tree or of what a function makes."""
+    inner = tree() if make is None else make()
+    return problems.local_steps(inner, n_steps=2, optimizer=optax.adamw(0.05), keep_state=True)
+
+
+def killed_while_it_keeps(worker):
+    """The same; a process is killed within its fourth job."""
+    return keeping(partial(troubled, {(0, 7): "kill"}) if worker == 0 else quadratic)
+
+
 def of_worker(seen, worker):
     """A worker's own problem: it holds its row alone; the server's holds all."""
     seen.append(worker)

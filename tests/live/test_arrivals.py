@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import live, problems, simulation, steps, traces
+from asyncjax import live, simulation, steps, traces
 from asyncjax.live import log
 from tests.live.shared import adam, quadratic, sgd
 from tests.live.test_resume import CLOCK, begun, lived
@@ -64,13 +64,6 @@ def test_a_killed_run_goes_on_with_what_had_arrived(tmp_path, monkeypatch, name)
     begun(path, monkeypatch, **rest)
     with pytest.raises(ValueError, match="checkpoint"):
         lived(checkpoint=path, collect=traces.buffered(3), clock=CLOCK)
-
-
-def test_workers_that_keep_a_state_are_refused():
-    inner = quadratic()
-    problem = problems.local_steps(inner, n_steps=2, optimizer=optax.adam(0.1), keep_state=True)
-    with pytest.raises(ValueError, match="problem must be one whose workers keep no state"):
-        lived(problem=lambda: problem)
 
 
 def test_tables_are_refused():

@@ -195,6 +195,20 @@ def test_an_actor_that_ray_kills_is_opened_anew(own_ray):
 
 @needs_ray
 @pytest.mark.slow
+def test_what_a_killed_worker_kept_goes_on_in_its_place(own_ray):
+    rest = {"n_updates": 24, "key": KEY, "dispatch": traces.shuffled()}  # both have many jobs
+    run = live.train(shared.killed_while_it_keeps, own_ray, SGD, **rest)
+    _assert_lost(run, [(0, 3)])
+    counts = np.bincount(run.trace.worker, minlength=2)
+    np.testing.assert_array_equal(run.worker_states[0].count, 2 * counts)
+    problem = shared.keeping(shared.quadratic)
+    replayed = simulation.replay(problem, run.trace, SGD, key=KEY, waves=False)
+    kept = (run.params, run.worker_states), (replayed.params, replayed.worker_states)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *kept)
+
+
+@needs_ray
+@pytest.mark.slow
 def test_an_error_in_the_gradient_comes_with_its_traceback(own_ray):
     problem = partial(shared.troubled, {(1, 5): "raise"})
     with pytest.raises(live.WorkerError, match="worker 1, job 5, at version") as caught:

@@ -104,7 +104,7 @@ def test_one_step_of_sgd_is_the_plain_rule():
 
 @pytest.mark.parametrize("waves", [True, False])
 def test_one_worker_that_keeps_its_state_is_the_optimizer_itself(waves):
-    """H steps of AdamW in each of J jobs are H J steps of it."""
+    """H steps of AdamW in each of J jobs are H J steps of it; its state is in the run."""
     inner, _ = noisy()
     optimizer, n_steps, jobs = optax.adamw(RATE), 4, 15
     trace = traces.asynchronous(clocks.constant([1.0]), n_updates=jobs)
@@ -117,6 +117,8 @@ def test_one_worker_that_keeps_its_state_is_the_optimizer_itself(waves):
         updates, state = optimizer.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     np.testing.assert_allclose(run.params, np.asarray(params), rtol=0, atol=1e-12)
+    assert_states(jax.tree.map(lambda rows: rows[0], run.worker_states), state)
+    assert jax.tree.leaves(run.worker_states)[0].shape == (1,)
     anew = simulation.replay(
         keeping(inner, optimizer, n_steps=n_steps, keep_state=False),
         trace,
@@ -124,6 +126,31 @@ def test_one_worker_that_keeps_its_state_is_the_optimizer_itself(waves):
         waves=waves,
     )
     assert np.abs(anew.params - params).max() > 1e-3
+    assert anew.worker_states is None
+
+
+@pytest.mark.parametrize("waves", [True, False])
+def test_what_every_worker_keeps_is_in_the_run(waves):
+    """By worker, after all its jobs that arrived, thrown away or not; without the scratch row."""
+    inner, _ = noisy()
+    trace = trace_of("fresher than 4")
+    run = simulation.replay(keeping(inner, n_steps=2), trace, optax.sgd(SERVER), waves=waves)
+    arrived = np.bincount(trace.worker, minlength=N)
+    np.testing.assert_array_equal(run.worker_states[0].count, 2 * arrived)
+    assert run.worker_states[0].mu.shape == (N, 3)
+    assert_states(run.worker_states, by_events(inner, trace))
+
+
+def by_events(inner, trace):
+    """The states of a replay one event at a time on a plan that was made before."""
+    planned = simulation.plan(trace, width=1, worker_order=True)
+    run = simulation.replay(keeping(inner, n_steps=2), planned, optax.sgd(SERVER))
+    return run.worker_states
+
+
+def assert_states(states, expected):
+    for own, other in zip(jax.tree.leaves(states), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(own, np.asarray(other), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("waves", [True, False])
@@ -180,6 +207,9 @@ def test_a_sweep_is_replays():
                 np.testing.assert_allclose(
                     swept.params[seed, place], run.params, rtol=0, atol=1e-12
                 )
+                at = (seed, place)
+                kept = jax.tree.map(lambda rows, at=at: rows[at], swept.worker_states)
+                assert_states(kept, run.worker_states)
 
 
 class Killed(Exception):

@@ -281,7 +281,7 @@ class ByEvent:
         behind = (given.events.record_events, given.events.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
         order_state = None if state.visits is None else state.visits.order_state
-        left = (order_state, state.arrival_state)
+        left = (order_state, state.arrival_state, state.workers)
         return Replayed(state.params, state.opt_state, measured, *left)
 
 

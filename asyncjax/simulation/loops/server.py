@@ -29,6 +29,7 @@ class Replayed(NamedTuple):
     measured: Measured
     order_state: Any = None
     arrival_state: Any = None
+    workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
 
 
 def first_state(optimizer: optax.GradientTransformation, params: Any, given: Any) -> Any:
@@ -44,7 +45,7 @@ def first_workers(problem: Problem, sizes: Sizes) -> Any:
         raise ValueError(
             "problem keeps a state at every worker (keep_state=True), so all its jobs are computed"
             " in their order: simulation.plan(trace, worker_order=True) makes such a plan, replay"
-            " and sweep do so of a trace, and no other run carries the states"
+            " and sweep do so of a trace, and of all other runs only live ones carry the states"
         )
     return repeat(jax.tree.map(jnp.asarray, problem.worker_state()), sizes.workers + 1)
 

@@ -250,7 +250,8 @@ class ByWave:
         """Judges the recorded models."""
         behind = (given.program.record_lanes, given.program.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
-        return Replayed(state.params, state.opt_state, measured, arrival_state=state.arrival_state)
+        left = {"arrival_state": state.arrival_state, "workers": state.workers}
+        return Replayed(state.params, state.opt_state, measured, **left)
 
 
 def _on_models(change: Callable[[Any], Any], state: WaveState) -> WaveState:
