@@ -1,1 +1,12 @@
-"""What-if: which way of training would cope best with the workers of a log?"""
+"""What-if: which way of training would cope best with the workers of a log?
+
+`answer` reads a log, describes its workers, compares ways of training on their durations without
+any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
+does the same and writes a page. `compare` and `learn` are two of its steps.
+"""
+
+from asyncjax.whatif.answering import Answer, answer
+from asyncjax.whatif.comparing.compare import Comparison, compare
+from asyncjax.whatif.learning.learn import Learning, learn
+
+__all__ = ["Answer", "Comparison", "Learning", "answer", "compare", "learn"]

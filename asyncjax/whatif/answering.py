@@ -1,0 +1,120 @@
+"""`answer`: from a log to what it means, for notebooks; the command is a shell around it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from asyncjax import traces
+from asyncjax.checks import flag, instance, one_key
+from asyncjax.storage import save_json, write_atomically
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.comparing.compare import Comparison, Tell, compare
+from asyncjax.whatif.learning.learn import Learning, learn
+from asyncjax.whatif.page.html import framed, page
+from asyncjax.whatif.page.numbers import numbers_of
+from asyncjax.whatif.page.tables import in_text
+from asyncjax.whatif.page.words import Words, words_of
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What `answer` found; a notebook shows its page.
+
+    Attributes:
+        log: What was read.
+        comparison: Every rule on these durations, without training.
+        learning: Time to a target on stand-in problems; None where nothing was trained.
+        words: The answer in words.
+        command: How it is made again.
+    """
+
+    log: Log
+    comparison: Comparison
+    learning: Learning | None
+    words: Words
+    command: str
+
+    def text(self) -> str:
+        """The answer for a terminal: words, then the table."""
+        return in_text(self.words, self.comparison, self.learning)
+
+    def html(self) -> str:
+        """The page, one HTML document that needs nothing outside itself."""
+        return page(self.log, self.comparison, self.learning, self.words, self.command)
+
+    def numbers(self) -> dict[str, Any]:
+        """All figures as plain values, as `--json` writes them."""
+        return numbers_of(self.log, self.comparison, self.learning, self.words, self.command)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page, or the figures if the name of the file ends in ".json".
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        file = Path(instance("path", path, (str, os.PathLike), "the path of a file"))
+        if file.suffix == ".json":
+            save_json(file, self.numbers())
+        else:
+            write_atomically(file, self.html())
+        return file
+
+    def _repr_html_(self) -> str:
+        return framed(self.html())
+
+
+def answer(
+    log: Any,
+    *,
+    quick: bool = False,
+    key: jax.Array | None = None,
+    progress: Tell | None = None,
+    command: str | None = None,
+) -> Answer:
+    """Says which way of training would cope best with the workers of a log.
+
+    Args:
+        log: A `traces.Log`, or what `traces.read_log` reads: a file, a trace, a table in memory.
+        quick: Whether nothing is trained: seconds instead of a minute.
+        key: Typed key of all that is drawn; None: a fixed one.
+        progress: Called with what is being done and the share of it that is done.
+        command: How the page says that it is made again; None: the call of this function.
+
+    Returns:
+        The answer: words, figures, a page.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: The log cannot be read, as `traces.read_log` says, or has one worker.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> from asyncjax import whatif
+        >>> found = whatif.answer({"a": [1.0] * 20, "b": [1.0] * 20, "c": [4.0] * 5}, quick=True)
+        >>> print(found.words.headline)
+        With these 3 workers, pure asynchronous training would bring 3.00 times the gradients of \
+synchronous rounds, at a mean staleness of 2.0 updates.
+    """
+    quick = flag("quick", quick)
+    key = jax.random.key(0) if key is None else one_key("key", key)
+    read = traces.read_log(log)
+    comparison = compare(read, key=key, progress=_part(progress, 0.0, 1.0 if quick else 0.3))
+    learning = None
+    if not quick:
+        learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
+    if command is None:
+        command = "whatif.answer(log" + (", quick=True)" if quick else ")")
+    return Answer(read, comparison, learning, words_of(read, comparison, learning), command)
+
+
+def _part(progress: Tell | None, begin: float, end: float) -> Tell | None:
+    """Progress of a part of the work."""
+    if progress is None:
+        return None
+    return lambda what, share: progress(what, begin + share * (end - begin))

@@ -1,0 +1,156 @@
+"""`python -m asyncjax.whatif`: the answer for a file, as text, as a page, as JSON."""
+
+import argparse
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asyncjax import clocks, traces
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.answering import answer
+
+PAGE = "whatif.html"
+_DEMOS = tuple(
+    name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_")) and "spread" not in name
+)
+_ABOUT = """Which way of training would cope best with your uneven workers?
+
+FILE is a table of how long their jobs (training steps) took: a row a job with the columns
+  worker, step or time, duration          or
+  worker, start, end                      or
+a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
+order of rows are found out by themselves. The answer is printed, and written as a page."""
+_EXAMPLES = """examples:
+  python -m asyncjax.whatif durations.csv              a minute: %(page)s in this folder
+  python -m asyncjax.whatif durations.csv --quick      seconds: without training small problems
+  python -m asyncjax.whatif --demo llm_sequences       32 workers of a real LLM training job"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m asyncjax.whatif",
+        description=_ABOUT,
+        epilog=_EXAMPLES % {"page": PAGE},
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the table of durations")
+    parser.add_argument(
+        "--demo",
+        choices=_DEMOS,
+        metavar="NAME",
+        help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
+    )
+    parser.add_argument("--quick", action="store_true", help="only count, train nothing: seconds")
+    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
+    parser.add_argument(
+        "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
+    )
+    reading = parser.add_argument_group("if columns are not found by themselves")
+    for name in ("worker", "step", "start", "end", "duration"):
+        reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
+    reading.add_argument("--unit", help="unit of all times, such as s or ms")
+    reading.add_argument(
+        "--drop-invalid", action="store_true", help="leave out rows that cannot be read"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status, 2 for what cannot be read or written."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    settings = parser.parse_args(given)
+    if (settings.file is None) == (settings.demo is None):
+        parser.print_usage(sys.stderr)
+        print("asyncjax.whatif: give a FILE or --demo NAME, and not both", file=sys.stderr)
+        return 2
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            log = demo(settings.demo) if settings.demo else _read(settings)
+            page = _place(settings.output, PAGE)
+            found = answer(
+                log,
+                quick=settings.quick,
+                progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
+                command=shlex.join(["python", "-m", "asyncjax.whatif", *given]),
+            )
+        found.save(page)
+        if settings.json:
+            found.save(_json(settings.json))
+    except (OSError, ValueError, TypeError) as error:
+        print(f"asyncjax.whatif: {_sentence(error)}", file=sys.stderr)
+        return 2
+    print(found.text())
+    print(f"\npage: {page}" + (f"\nfigures: {settings.json}" if settings.json else ""))
+    return 0
+
+
+def demo(name: str) -> Log:
+    """The log of a recording that comes with the library.
+
+    Example:
+        >>> log = demo("llm_slow_worker")
+        >>> log.n_workers, log.unit
+        (4, 'seconds')
+    """
+    known = clocks.recording(name)
+    rows = tuple(np.asarray(row, np.float64) for row in known.durations)
+    return Log(
+        workers=tuple(map(str, range(len(rows)))),
+        durations=rows,
+        unit="seconds" if known.unit == "seconds" else "time units",
+        source=f"the recording '{name}' ({known.source}, {known.licence})",
+        notes=(f"{known.citation}; changes: {known.changes}",),
+    )
+
+
+def _read(settings: argparse.Namespace) -> Log:
+    names = ("worker", "step", "start", "end", "duration", "unit", "drop_invalid")
+    return traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+
+
+def _place(folder: str, name: str) -> Path:
+    """The file in its folder, which is made."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    return place / name
+
+
+def _json(name: str) -> Path:
+    place = Path(name)
+    if place.suffix != ".json":
+        raise ValueError(f"--json must name a file that ends in .json, got {name!r}")
+    return place
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)
+
+
+def _bar() -> Callable[[str, float], None]:
+    """Shows progress on stderr: one line that is written over, or a line now and then in a file."""
+    is_terminal, told = sys.stderr.isatty(), [time.monotonic()]
+
+    def tell(what: str, share: float) -> None:
+        now = time.monotonic()
+        if is_terminal:
+            full = round(24 * share)
+            shown = f"[{'#' * full}{'.' * (24 - full)}] {100 * share:3.0f} %  {what}"
+            end = "\r" if share < 1 else "\r" + " " * 100 + "\r"
+            print(f"{shown:<100.100}", end=end, file=sys.stderr, flush=True)
+        elif now - told[0] > 10:
+            told[0] = now
+            print(f"{100 * share:3.0f} %  {what}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+__all__ = ["PAGE", "demo", "main"]

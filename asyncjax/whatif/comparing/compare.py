@@ -1,0 +1,215 @@
+"""`compare`: every rule on the workers of a log, without any training.
+
+All rules get the same span of time and the same durations: job j of worker i lasts what the j-th
+recorded job of that worker lasted, and where a rule needs more jobs than were recorded the record
+begins again. How sure the figures are comes of drawing the log anew in blocks: with r the ratio of
+a rule's rate of gradients to that of synchronous rounds on the same drawn log,
+
+    low, high = estimate exp(-+ 2 sd(log r))
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from asyncjax import traces
+from asyncjax.checks import function, instance, whole
+from asyncjax.traces.host import check_key
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
+from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule, rules_for
+from asyncjax.whatif.comparing.tally import Figures, figures_of
+
+Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
+DRAWS = 8
+LONGEST = 150_000  # gradients of all workers together in the span
+_DRAWN = 8_000  # durations of all workers together in a drawn log
+_LEVEL = 1e-3  # ratios so close are the same
+
+
+class Interval(NamedTuple):
+    """An estimate, and the range in which it is expected to lie (two standard deviations)."""
+
+    value: float
+    low: float
+    high: float
+
+
+def is_apart(one: Interval, other: Interval) -> bool:
+    """Whether two intervals do not overlap.
+
+    Example:
+        >>> is_apart(Interval(1.5, 1.4, 1.6), Interval(1.0, 1.0, 1.0))
+        True
+    """
+    room = 1 + _LEVEL
+    return one.low > other.high * room or one.high * room < other.low
+
+
+class Compared(NamedTuple):
+    """A rule, what it did, and what it gains."""
+
+    rule: Rule
+    figures: Figures
+    gain: Interval  # rate of gradients over that of synchronous rounds
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether it is faster or slower than synchronous rounds, and not only by chance."""
+        return is_apart(self.gain, Interval(1.0, 1.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        workers: Their names.
+        rows: The rules in the order of their gain, the largest first.
+        span: What every rule got, time units.
+        draws: How often the log was drawn anew for the intervals.
+        notes: What was cut or repeated, in sentences.
+    """
+
+    workers: tuple[str, ...]
+    rows: tuple[Compared, ...]
+    span: float
+    draws: int
+    notes: tuple[str, ...]
+
+    @property
+    def order(self) -> list[str]:
+        """Names of the rules in the order in which `rules_for` has them."""
+        usual = 1.0  # names do not depend on it
+        return [rule.name for rule in rules_for(len(self.workers), usual)]
+
+    def of(self, name: str) -> Compared:
+        """The row of a rule.
+
+        Raises:
+            ValueError: There is none of this name.
+        """
+        for row in self.rows:
+            if row.rule.name == name:
+                return row
+        known = ", ".join(row.rule.name for row in self.rows)
+        raise ValueError(f"name must be a rule of the comparison, {known}, got {name!r}")
+
+
+def compare(
+    log: Log,
+    *,
+    draws: int = DRAWS,
+    key: jax.Array | None = None,
+    progress: Tell | None = None,
+) -> Comparison:
+    """Compares ways of training on the workers of a log.
+
+    Args:
+        log: A `traces.Log`: the durations of every worker's jobs.
+        draws: How often the log is drawn anew for the intervals, at least 2.
+        key: Typed key of the draws and of rules that draw; None: a fixed one.
+        progress: Called with what is being done and the share of it that is done.
+
+    Returns:
+        The rules in the order of their gain. Cost: a second a thousand jobs of 32 workers, about.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: There are fewer than two workers, or `draws` is below 2.
+
+    Example:
+        >>> from asyncjax import traces, whatif
+        >>> log = traces.read_log([("a", 1.0), ("b", 1.0), ("c", 4.0)] * 20)
+        >>> found = whatif.compare(log)
+        >>> found.of("pure asynchronous").gain.value  # 1 + 1 + 1/4 instead of 3/4 a time unit
+        3.0
+    """
+    rows, names = rows_of(log)
+    draws = whole("draws", draws, 2)
+    if progress is not None:
+        function("progress", progress, "a function of a text and a share, or None")
+    key = jax.random.key(0) if key is None else key
+    check_key(key, "compare")
+    span, notes = _span(rows)
+    rules = rules_for(len(rows), float(np.median(np.concatenate(rows))))
+    draw_key, rule_key = jax.random.split(key)
+    share = min(1.0, _DRAWN / sum(map(len, rows)))
+    drawn = [redrawn(rows, one, share=share) for one in jax.random.split(draw_key, draws)]
+    spans = [min(span, max(float(row.sum()) for row in each)) for each in drawn]
+    pairs = [(rows, span), *zip(drawn, spans, strict=True)]
+    rates = np.empty((len(rules), len(pairs)))
+    found: list[Figures] = []
+    for place, rule in enumerate(rules):
+        for column, (each, horizon) in enumerate(pairs):
+            if progress is not None:
+                progress(rule.name, (place + column / len(pairs)) / len(rules))
+            figures = played(rule, each, horizon, rule_key)
+            rates[place, column] = figures.gradients_per_time
+            if column == 0:
+                found.append(figures)
+    ratios = rates / rates[0]
+    spread = 2 * np.std(np.log(ratios[:, 1:]), axis=1, ddof=1) * share**0.5
+    made = [
+        Compared(rule, figures, _interval(ratio, width))
+        for rule, figures, ratio, width in zip(rules, found, ratios[:, 0], spread, strict=True)
+    ]
+    made.sort(key=lambda row: (-round(row.gain.value, 3), row.figures.staleness_mean))
+    if progress is not None:
+        progress("rules compared", 1.0)
+    return Comparison(tuple(names), tuple(made), span, draws, notes)
+
+
+def rows_of(log: Log) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """The durations of a log, and the names of its workers, read and checked.
+
+    Raises:
+        TypeError: It is no log.
+        ValueError: It has fewer than two workers.
+    """
+    instance("log", log, Log, "a Log, as traces.read_log makes it")
+    rows = [np.asarray(row, np.float64) for row in log.durations]
+    if len(rows) < 2:
+        raise ValueError(f"log must have at least two workers to compare rules, got {len(rows)}")
+    return rows, tuple(log.workers)
+
+
+def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
+    """What a rule does on these durations within a span."""
+    trace = trace_of(rule, rows, span, key)
+    recorded = np.array([len(row) for row in rows])
+    return figures_of(trace, span, recorded, rule.local_steps)
+
+
+def trace_of(
+    rule: Rule, rows: Rows, span: float, key: jax.Array, *, n_updates: int = 64
+) -> traces.EventTrace:
+    """The trace of a rule on these durations that lasts at least so long."""
+    clock = clock_of(rows, rule.local_steps)
+    return traces.lasting(lambda count: [rule.make(clock, count, key)], span, n_updates=n_updates)[
+        0
+    ]
+
+
+def _interval(value: float, width: float) -> Interval:
+    return Interval(float(value), float(value * np.exp(-width)), float(value * np.exp(width)))
+
+
+def _span(rows: Sequence[np.ndarray]) -> tuple[float, tuple[str, ...]]:
+    """The busy time of the worker with the most, unless the others would make too many jobs."""
+    busy = np.array([row.sum() for row in rows])
+    rate = float(sum(1 / row.mean() for row in rows))
+    span = float(busy.max())
+    if rate * span <= LONGEST:
+        return span, ()
+    cut = LONGEST / rate
+    return cut, (
+        f"The comparison spans the first {100 * cut / span:.2g} % of the record of the worker who"
+        f" was busy longest, in which all together could make {LONGEST:,} gradients.",
+    )
+
+
+__all__ = ["SYNCHRONOUS", "Compared", "Comparison", "Interval", "compare", "is_apart"]

@@ -1,0 +1,315 @@
+"""`learn`: how soon each rule reaches a target on stand-in problems, its step size tuned.
+
+Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
+blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
+tuned, have by half of the span,
+
+    target = f_0 - 0.99 (f_0 - f)
+
+The step of a rule is the one that reaches it first on the tuning seeds, by the median; it is then
+reported on other seeds. With t_s the times of two rules on seed s,
+
+    told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
+
+which of two equal rules happens by chance with the probability 2^(1-S): 3 % for S = 6.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from asyncjax import problems, results, simulation, traces
+from asyncjax.checks import function, instance, whole
+from asyncjax.problems import Problem
+from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.traces import EventTrace
+from asyncjax.traces.host import check_key
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.comparing.compare import Comparison, Tell, rows_of
+from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
+from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule
+from asyncjax.whatif.learning.tasks import TASKS, Task
+
+STEP_SIZES = tuple(2.0**power for power in range(-8, 2))
+TUNING_SEEDS, SEEDS = 3, 6
+RECORDS = 100
+REACHED = 0.99  # of the way to the lowest loss of synchronous rounds
+_GRADIENTS = 4_000  # of synchronous rounds
+_ROUNDS = (60, 250)  # at least and at most
+_ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
+_LOCAL_STEP = 0.1
+_FAMILIES = (  # of each, which case is tried: by its place among them
+    (SYNCHRONOUS, 0),
+    ("backup workers", 0),
+    ("fastest k", 0),
+    ("deadline", 0),
+    ("stale synchronous parallel", 1),
+    ("pure asynchronous", 0),
+    ("buffered", 0),
+    ("Ringmaster", 1),
+    ("Ringleader", 0),
+    ("shuffled", 0),
+    ("local steps", 0),
+)
+
+
+class Learned(NamedTuple):
+    """A rule on a problem, S reported seeds, R records."""
+
+    rule: Rule
+    step_size: float | None  # the tuned one; None: none of the grid learns
+    at_edge: bool  # the tuned one is the smallest or the largest of the grid
+    times: np.ndarray  # float64[S], time to the target; inf where it is not reached
+    curve_time: np.ndarray  # float64[R + 1], time units, of the first reported seed
+    curve_loss: np.ndarray  # float64[R + 1], its loss
+
+    @property
+    def time(self) -> float:
+        """The median time to the target, inf if half of the seeds do not reach it."""
+        return float(np.median(self.times))
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """All rules on one problem.
+
+    Attributes:
+        task: The problem.
+        target: The loss to reach.
+        span: What every rule got, time units.
+        rows: The rules, the soonest first.
+        level: Names of the rules that are not told apart from the first, itself included.
+    """
+
+    task: Task
+    target: float
+    span: float
+    rows: tuple[Learned, ...]
+    level: tuple[str, ...]
+
+    def of(self, name: str) -> Learned:
+        """The row of a rule.
+
+        Raises:
+            ValueError: There is none of this name.
+        """
+        for row in self.rows:
+            if row.rule.name == name:
+                return row
+        known = ", ".join(row.rule.name for row in self.rows)
+        raise ValueError(f"name must be a rule of the lesson, {known}, got {name!r}")
+
+    def speed_up(self, name: str) -> tuple[float, float, float]:
+        """Median, lowest and highest over seeds of the synchronous time over a rule's."""
+        reference, own = self.of(SYNCHRONOUS).times, self.of(name).times
+        with np.errstate(invalid="ignore"):
+            ratio = np.where(np.isinf(own), 0.0, reference / own)
+        return float(np.median(ratio)), float(ratio.min()), float(ratio.max())
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """What `learn` found: a lesson a problem."""
+
+    lessons: tuple[Lesson, ...]
+    step_sizes: tuple[float, ...]
+
+
+def are_apart(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether one is below the other on every seed, or above on every one.
+
+    Example:
+        >>> import numpy as np
+        >>> are_apart(np.array([1.0, 2.0]), np.array([1.5, 2.5]))
+        True
+    """
+    return bool((one < other).all() or (one > other).all())
+
+
+def learn(
+    log: Log,
+    comparison: Comparison,
+    *,
+    step_sizes: Sequence[float] = STEP_SIZES,
+    seeds: int = SEEDS,
+    key: jax.Array | None = None,
+    progress: Tell | None = None,
+) -> Learning:
+    """Trains three small problems by eleven rules on the workers of a log.
+
+    Args:
+        log: A `traces.Log`.
+        comparison: What `compare` found of it; its rules are those that are tried.
+        step_sizes: The grid, for all rules the same.
+        seeds: Seeds that are reported, at least 2; three more tune.
+        key: Typed key; None: a fixed one.
+        progress: As in `compare`.
+
+    Returns:
+        A lesson for each problem. Cost: about a minute for 32 workers on two cores, half of it
+        compilation; memory tens of megabytes.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: The log has fewer than two workers, `step_sizes` is empty or holds what is
+            negative or not finite, or `seeds` is below 2.
+    """
+    rows, _ = rows_of(log)
+    seeds = whole("seeds", seeds, 2)
+    instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
+    if progress is not None:
+        function("progress", progress, "a function of a text and a share, or None")
+    key = jax.random.key(1) if key is None else key
+    check_key(key, "learn")
+    problem_key, draw_key, rule_key, run_key = jax.random.split(key, 4)
+    rules = tried(comparison)
+    count = TUNING_SEEDS + seeds
+    drawn = [redrawn(rows, one) for one in jax.random.split(draw_key, count)]
+    span = _span(rows, comparison)
+    made = {
+        rule.name: lasting(rule, drawn, span, jax.random.split(rule_key, count)) for rule in rules
+    }
+    room = max(trace[0].n_arrivals for trace in made.values())
+    setting = _Setting(span, tuple(map(float, step_sizes)), jax.random.split(run_key, count), room)
+    lessons = []
+    for place, task in enumerate(TASKS):
+        problem = task.make(len(rows), problem_key)
+        found = {}
+        for number, rule in enumerate(rules):
+            if progress is not None:
+                done = place + number / len(rules)
+                progress(f"{task.name}: {rule.name}", done / len(TASKS))
+            found[rule.name] = _run(rule, problem, made[rule.name], setting)
+        assert problem.objective is not None
+        first = float(problem.objective(problem.params))
+        lessons.append(_lesson(task, rules, found, first, setting))
+    if progress is not None:
+        progress("trained", 1.0)
+    return Learning(tuple(lessons), setting.step_sizes)
+
+
+def tried(comparison: Comparison) -> list[Rule]:
+    """The rules that are trained with: one or two of each family.
+
+    Example:
+        >>> from asyncjax import traces, whatif
+        >>> log = traces.read_log([("a", 1.0), ("b", 1.0), ("c", 4.0)] * 20)
+        >>> tried(whatif.compare(log, draws=2))[0].name
+        'synchronous'
+    """
+    chosen = []
+    for family, place in _FAMILIES:
+        own = [row.rule for row in comparison.rows if row.rule.family == family]
+        own.sort(key=lambda rule: comparison.order.index(rule.name))
+        if own:
+            chosen.append(own[min(place, len(own) - 1)])
+    return chosen
+
+
+class _Setting(NamedTuple):
+    """What all rules and problems have in common."""
+
+    span: float
+    step_sizes: tuple[float, ...]
+    keys: jax.Array  # one a seed, those that tune first
+    room: int  # arrivals of the longest trace
+
+
+def _span(rows: Rows, comparison: Comparison) -> float:
+    """Time of enough synchronous rounds."""
+    few, many = _ROUNDS
+    a_round = 1 / comparison.of(SYNCHRONOUS).figures.updates_per_time
+    affordable = _ARRIVALS / (sum(1 / row.mean() for row in rows) * a_round)
+    rounds = np.clip(min(_GRADIENTS / len(rows), affordable), few, many)
+    return float(round(rounds) * a_round)
+
+
+def lasting(rule: Rule, drawn: Sequence[Rows], span: float, keys: jax.Array) -> list[EventTrace]:
+    """Traces of a rule, one a drawn log, of equally many updates, that last so long."""
+    made = [clock_of(rows, rule.local_steps) for rows in drawn]
+
+    def make(count: int) -> list[EventTrace]:
+        return [rule.make(clock, count, key) for clock, key in zip(made, keys, strict=True)]
+
+    return traces.lasting(make, span, n_updates=RECORDS, multiple_of=RECORDS)
+
+
+def _run(
+    rule: Rule, problem: Problem, made: list[EventTrace], setting: _Setting
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and losses of the records, float64[S, 1, R] and [S, G, R]."""
+    if rule.local_steps > 1:
+        problem = problems.local_steps(problem, n_steps=rule.local_steps, step_size=_LOCAL_STEP)
+    records = simulation.sweep(
+        problem,
+        made,
+        optax.sgd,
+        setting.step_sizes,
+        keys=setting.keys,
+        record_every=made[0].n_updates // RECORDS,
+        width=1,
+        sizes=partial(_common, n=problem.n_workers or 1, room=setting.room),
+    ).records
+    return np.asarray(records.time, np.float64), np.asarray(records.loss, np.float64)
+
+
+def _common(own: simulation.Sizes, n: int, room: int) -> simulation.Sizes:
+    """Sizes that nearly all rules share, and so a compilation."""
+    return replace(
+        own,
+        waves=max(own.waves, ceil_to_grid(room)),
+        updates=max(own.updates, 2),
+        slots=max(own.slots, ceil_to_grid(n + 4)),
+        directions=max(own.directions, 4) if own.runs == 0 else own.directions,
+        copies=max(own.copies, 2),
+        group=max(own.group, ceil_to_grid(n)),
+        single=False if own.runs == 0 else own.single,
+    )
+
+
+def _lesson(
+    task: Task,
+    rules: Sequence[Rule],
+    found: dict[str, tuple[np.ndarray, np.ndarray]],
+    first: float,
+    setting: _Setting,
+) -> Lesson:
+    """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
+    time, loss = found[SYNCHRONOUS]
+    early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
+    lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
+    target = first - REACHED * (first - lowest)
+    rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
+    rows.sort(key=lambda row: row.time)
+    level = tuple(row.rule.name for row in rows if not are_apart(row.times, rows[0].times))
+    return Lesson(task, target, setting.span, tuple(rows), level)
+
+
+def _learned(
+    rule: Rule, time: np.ndarray, loss: np.ndarray, target: float, setting: _Setting
+) -> Learned:
+    """A rule with its tuned step."""
+    within = np.where(time <= setting.span, loss, np.nan)
+    when = np.asarray(
+        results.time_to_target(time, within, target, interpolate=True)
+    )  # float64[S, G]
+    first = np.median(when[:TUNING_SEEDS], axis=0)
+    lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)
+    lowest = np.median(lowest[:TUNING_SEEDS], axis=0)
+    learns = bool(np.isfinite(lowest).any())
+    # The soonest; where none arrives, the lowest loss; among equals the smaller step.
+    best = int(np.lexsort((np.arange(len(first)), lowest, first))[0])
+    curve = within[TUNING_SEEDS, best]
+    return Learned(
+        rule,
+        setting.step_sizes[best] if learns else None,
+        results.at_grid_edge(best, len(setting.step_sizes)),
+        when[TUNING_SEEDS:, best],
+        time[TUNING_SEEDS, 0],
+        curve,
+    )

@@ -1,0 +1,1 @@
+"""The page: the answer in words, pictures, tables, numbers for programs."""

@@ -1,0 +1,181 @@
+"""The tables: rules by gain, rules by how soon they learn, workers by how slow they are."""
+
+import numpy as np
+
+from asyncjax import results
+from asyncjax.results import Column, Table
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
+from asyncjax.whatif.comparing.rules import SYNCHRONOUS
+from asyncjax.whatif.learning.learn import Learning, Lesson
+from asyncjax.whatif.page.words import Words, percent
+
+_HOW_TO_READ = (
+    "Times the gradients: gradients that enter an update, a time unit, over those of synchronous"
+    " rounds, and the interval. Idle, wasted: shares of the workers' time. Staleness: updates"
+    " between the model a gradient was computed at and the update it enters. Least heard: weight of"
+    " the worker who counts least, over a fair share; 1 is fair. Misplaced: share of the weight"
+    " that the wrong workers have; 0 is fair."
+)
+
+
+def comparison_table(comparison: Comparison, log: Log) -> Table:
+    """A row a rule, the largest gain first."""
+    unit = "1/s" if log.unit == "seconds" else ""
+    columns = (
+        Column("rule", right=False),
+        Column("times the gradients"),
+        Column("interval"),
+        Column("gradients", unit or "per time unit"),
+        Column("updates", unit or "per time unit"),
+        Column("idle"),
+        Column("wasted"),
+        Column("staleness, mean"),
+        Column("99 %"),
+        Column("longest"),
+        Column("least heard"),
+        Column("misplaced"),
+    )
+    return Table(columns, tuple(map(_row, comparison.rows)), _HOW_TO_READ)
+
+
+def _row(row: Compared) -> tuple[str | float | int, ...]:
+    own = row.figures
+    return (
+        row.rule.name,
+        f"{row.gain.value:.2f}",
+        _range(row.gain) + ("" if row.is_told_apart or row.rule.name == SYNCHRONOUS else " ~"),
+        own.gradients_per_time,
+        own.updates_per_time,
+        percent(own.idle),
+        percent(own.wasted),
+        f"{own.staleness_mean:.1f}",
+        int(own.staleness_late),
+        own.staleness_longest,
+        f"{own.heard.min():.2f}",
+        percent(own.misplaced),
+    )
+
+
+def _range(gain: Interval) -> str:
+    return f"{gain.low:.2f}–{gain.high:.2f}"
+
+
+def lesson_table(lesson: Lesson, log: Log) -> Table:
+    """A row a rule, the soonest at the target first."""
+    columns = (
+        Column("rule", right=False),
+        Column("time to the target", "s" if log.unit == "seconds" else ""),
+        Column("as fast as synchronous"),
+        Column("over seeds"),
+        Column("step size"),
+        Column("verdict", right=False),
+    )
+    rows = []
+    for row in lesson.rows:
+        value, low, high = lesson.speed_up(row.rule.name)
+        learns = row.step_size is not None
+        rows.append(
+            (
+                row.rule.name,
+                row.time,
+                _ratio(value),
+                f"{_ratio(low)}–{_ratio(high)}",
+                (f"{row.step_size:g}" + (" (end of the grid)" if row.at_edge else ""))
+                if learns
+                else "diverges",
+                _verdict(row.rule.name, lesson),
+            )
+        )
+    return Table(columns, rows, f"{lesson.task.text[0].upper()}{lesson.task.text[1:]}.")
+
+
+def _ratio(value: float) -> str:
+    return "–" if not np.isfinite(value) else f"{value:.2f}" if value else "0"
+
+
+def _verdict(name: str, lesson: Lesson) -> str:
+    if name == lesson.rows[0].rule.name:
+        return "soonest"
+    return "not told apart from the soonest" if name in lesson.level else "later"
+
+
+def worker_table(log: Log, comparison: Comparison) -> Table:
+    """A row a worker, the slowest first."""
+    unit = "s" if log.unit == "seconds" else ""
+    columns = (
+        Column("worker", right=False),
+        Column("jobs"),
+        Column("mean", unit),
+        Column("median", unit),
+        Column("95 %", unit),
+        Column("variation"),
+        Column("against the median worker"),
+    )
+    usual = float(np.median([np.median(row) for row in log.durations]))
+    rows = []
+    for name, row in zip(log.workers, log.durations, strict=True):
+        values = np.asarray(row, np.float64)
+        middle = float(np.median(values))
+        spread = float(values.std() / values.mean())
+        rows.append(
+            (
+                name,
+                len(values),
+                float(values.mean()),
+                middle,
+                float(np.quantile(values, 0.95)),
+                f"{spread:.2f}",
+                f"{middle / usual:.2f}",
+            )
+        )
+    rows.sort(key=lambda row: -row[2])
+    return Table(
+        columns, rows, "Variation: standard deviation over mean of the worker's own durations."
+    )
+
+
+def in_text(words: Words, comparison: Comparison, learning: Learning | None) -> str:
+    """The answer for a terminal."""
+    columns = (
+        "rule",
+        "gradients",
+        "interval",
+        "idle",
+        "wasted",
+        "staleness",
+        "99 %",
+        "least heard",
+    )
+    heads = tuple(Column(name, right=name != "rule") for name in columns)
+    rows = []
+    for row in comparison.rows:
+        own = row.figures
+        rows.append(
+            (
+                row.rule.name,
+                f"{row.gain.value:.2f}x",
+                _range(row.gain),
+                percent(own.idle),
+                percent(own.wasted),
+                f"{own.staleness_mean:.1f}",
+                int(own.staleness_late),
+                f"{own.heard.min():.2f}",
+            )
+        )
+    parts = [words.headline, "\n".join(f"- {one}" for one in words.sentences)]
+    parts.append(results.as_text(Table(heads, rows)))
+    for lesson in () if learning is None else learning.lessons:
+        heads = (
+            Column("rule", right=False),
+            Column("as fast as synchronous"),
+            Column("over seeds"),
+        )
+        own_rows = []
+        for row in lesson.rows:
+            value, low, high = lesson.speed_up(row.rule.name)
+            own_rows.append((row.rule.name, f"{_ratio(value)}x", f"{_ratio(low)}–{_ratio(high)}"))
+        parts.append(
+            results.as_text(Table(heads, own_rows, f"Stand-in problem: {lesson.task.name}"))
+        )
+    return "\n\n".join(parts)
