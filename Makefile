@@ -8,7 +8,7 @@ QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_pas
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-slow test-all check experiments notebooks bench bench-gpu clean
+.PHONY: run test test-slow test-all check experiments notebooks docs bench bench-gpu clean
 
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
@@ -40,6 +40,9 @@ experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py
+
+docs: .venv/docs  ## the site, in output/docs/html; a warning is an error
+	JAX_PLATFORMS=cpu $(BIN)/python docs/build.py
 
 bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.replay
@@ -81,6 +84,10 @@ clean:
 
 .venv/notebooks: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[notebooks]"
+	@touch $@
+
+.venv/docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[docs]"
 	@touch $@
 
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python
