@@ -44,6 +44,11 @@ def same(one, other):
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
+def left(run):
+    """All arrays that a run leaves."""
+    return run.params, run.opt_state, run.records
+
+
 def rates(run):
     """What a run says of the batches of its steps, [R, 3]."""
     records = run.records
@@ -147,3 +152,186 @@ def test_at_age_0_it_is_on_policy_training_to_the_bit(make):
     # the members of a step are the next of the numbers, in some order: here in their own
     assert np.array_equal(trace.members, np.arange(100).reshape(25, 4))
     assert same((run.params, run.opt_state), plain_loop(problem, optimizer, KEY, 25, 4))
+
+
+@pytest.mark.slow
+def test_waves_on_and_off_agree_to_rounding():
+    trace, given = trace_of(n_steps=12), {"key": KEY, "correction": corrections.decoupled(0.2, 2)}
+    problem, optimizer = chain(), optax.adam(0.1)
+    run = simulation.replay_rollouts(problem, trace, optimizer, width=4, **given)
+    other = simulation.replay_rollouts(problem, trace, optimizer, waves=False, **given)
+    np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rates(other), rates(run), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_sample_does_not_depend_on_who_is_trained_beside_it():
+    """With a step of 0 each sample is the same under every rule, drawn in whatever order."""
+    optimizer, drawn = optax.sgd(0.0), {}
+    for rule in (traces.admission.in_order(1), traces.admission.ready_first()):
+        trace = trace_of(rule, batch=1, n_steps=30, n_slots=5)
+        run = simulation.replay_rollouts(
+            chain(), trace, optimizer, key=KEY, record_every=1, advantage=advantages.plain()
+        )
+        for sample, reward, length in zip(trace.members[:, 0], *rates(run)[:, :2].T, strict=True):
+            assert drawn.setdefault(int(sample), (reward, length)) == (reward, length)
+    assert len(set(drawn.values())) > 5
+    assert len(drawn) < 50, "many are trained under both"
+
+
+@pytest.mark.slow
+def test_records_say_when_and_how_old():
+    trace = trace_of(traces.admission.discard(1), n_steps=15, n_slots=20)
+    problem = bandit()
+    run = simulation.replay_rollouts(problem, trace, optax.sgd(0.3), key=KEY, record_every=4)
+    records = run.records
+    assert records.version.tolist() == [4, 8, 12, 15]
+    np.testing.assert_array_equal(records.time, trace.step_end[[3, 7, 11, 14]])
+    ages = trace.age.reshape(15, 4)[[3, 7, 11, 14]]
+    np.testing.assert_array_equal(records.delay, ages.max(1))
+    np.testing.assert_array_equal(records.age, ages.mean(1))
+    np.testing.assert_array_equal(records.used, [16, 32, 48, 60])
+    away = [np.sum(trace.end[trace.fate == 3] <= until) for until in records.time]
+    assert away[-1] > 0
+    np.testing.assert_array_equal(records.computed, records.used + away)
+    np.testing.assert_allclose(records.loss[-1], problem.objective(run.params), rtol=1e-6)
+    regret = problem.metrics(run.params)["regret"]
+    np.testing.assert_allclose(records.metrics["regret"][-1], regret, rtol=1e-5)
+    assert run.trace is trace
+    assert not run.diverged
+
+
+class StopError(Exception):
+    """Ends a run in the middle."""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    problem, trace, optimizer = chain(), trace_of(in_flight=True, n_steps=20), optax.adam(0.1)
+    file, seen = tmp_path / "run.npz", []
+    given = {"key": KEY, "checkpoint": file}
+
+    def stop(progress):
+        seen.append(progress)
+        if progress.updates >= 5:
+            raise StopError
+
+    with pytest.raises(StopError):
+        simulation.replay_rollouts(problem, trace, optimizer, progress=stop, **given)
+    assert file.exists()
+    assert seen[-1].updates < 20 == seen[-1].n_updates
+    assert seen[-1].time == trace.step_end[seen[-1].updates - 1]
+    with pytest.raises(ValueError, match="belongs to another run"):
+        simulation.replay_rollouts(problem, trace, optax.adam(0.2), **given)
+    run = simulation.replay_rollouts(problem, trace, optimizer, **given)
+    assert not file.exists()
+    other = simulation.replay_rollouts(problem, trace, optimizer, **given)
+    assert same(
+        (run.params, run.opt_state, run.records), (other.params, other.opt_state, other.records)
+    )
+    at_once = simulation.replay_rollouts(problem, trace, optimizer, key=KEY)
+    np.testing.assert_allclose(at_once.params, run.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_it_may_be_vmapped_over_keys_and_states_of_the_optimizer():
+    trace, problem = trace_of(), chain()
+    optimizer = optax.inject_hyperparams(optax.sgd)(0.1)
+    state = optimizer.init(problem.params)
+
+    def replayed(key, step_size):
+        own = state._replace(hyperparams={"learning_rate": step_size})
+        return simulation.replay_rollouts(problem, trace, optimizer, key=key, opt_state=own).params
+
+    keys, step_sizes = jax.random.split(KEY, 3), jnp.array([0.1, 0.5, 0.0])
+    several = jax.vmap(replayed)(keys, step_sizes)
+    np.testing.assert_allclose(several[1], replayed(keys[1], step_sizes[1]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(several[2], problem.params)
+
+
+def test_the_optimizer_is_told_how_old_its_samples_are():
+    def update(updates, state, params=None, *, delay, time, key, **rest):
+        assert not rest
+        return jax.tree.map(jnp.zeros_like, updates), (state[0] + delay, time, key)
+
+    told = optax.GradientTransformationExtraArgs(
+        lambda params: (jnp.int32(0), jnp.float32(0), KEY), update
+    )
+    trace = trace_of()
+    run = simulation.replay_rollouts(chain(), trace, told, key=KEY)
+    ages = trace.age.reshape(8, 4).max(1)
+    assert int(run.opt_state[0]) == ages.sum()
+    np.testing.assert_allclose(run.opt_state[1], trace.step_end[-1], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_scale_of_a_step_is_of_what_the_optimizer_made():
+    """Adam divides by the size of gradients: a factor of the loss would go unnoticed."""
+    half, given = lambda *batch: jnp.float32(0.5), {"key": KEY}
+    trace = trace_of(traces.admission.synchronous(), n_steps=1)
+    problem, optimizer = chain(), optax.adam(0.1)
+    run = simulation.replay_rollouts(problem, trace, optimizer, step_scale=half, **given)
+    whole = simulation.replay_rollouts(problem, trace, optimizer, **given)
+    moved = np.asarray(whole.params) - np.asarray(problem.params)
+    np.testing.assert_allclose(run.params - problem.params, moved / 2, rtol=1e-4, atol=1e-7)
+
+
+def replayed(**changed):
+    given = {"problem": chain(), "trace": trace_of(), "optimizer": optax.sgd(0.1), "key": KEY}
+    return simulation.replay_rollouts(**{**given, **changed})
+
+
+def changed(**columns):
+    return trace_of()._replace(**columns)
+
+
+WRONG = problems.quadratic([[1.0]], [[1.0]])
+BAD = {
+    "problem must be a RolloutProblem": lambda: replayed(
+        problem=problems.quadratic([[1.0]], [[1.0]])
+    ),
+    "trace must be a RolloutTrace": lambda: replayed(trace=3),
+    "optimizer must be an optax transformation": lambda: replayed(optimizer=optax.sgd),
+    "key must be one typed key": lambda: replayed(key=0),
+    "minibatches must divide the batch of 4 samples, got 3": lambda: replayed(minibatches=3),
+    "epochs must be an integer of at least 1": lambda: replayed(epochs=0),
+    "width must be an integer of at least 1": lambda: replayed(width=0),
+    "correction must be a function": lambda: replayed(correction="ppo"),
+    "correction must return a scalar": lambda: replayed(correction=lambda *five: five[0]),
+    "step_scale must return a scalar": lambda: replayed(step_scale=lambda *five: five[3]),
+    r"correction must be a function \(new, behaviour": lambda: replayed(
+        correction=corrections.none
+    ),
+    "advantage must return 4 numbers": lambda: replayed(advantage=lambda r, p: r[:2]),
+    "opt_state must have the structure": lambda: replayed(opt_state={"x": 1.0}),
+    "trace must train a sample once at most": lambda: replayed(
+        trace=changed(members=np.zeros((2, 2), np.int32))
+    ),
+    "trace must train samples in 0..": lambda: replayed(
+        trace=changed(members=np.array([[0, 10**6]], np.int32))
+    ),
+    "trace must have steps": lambda: replayed(trace=changed(members=np.zeros((0, 4), np.int32))),
+    "trace must train samples at steps after their versions": lambda: replayed(
+        trace=changed(end_version=trace_of().end_version + 9)
+    ),
+    "trace must have end_version at least start_version": lambda: replayed(
+        trace=changed(end_version=trace_of().start_version - 1)
+    ),
+    "trace must have start_version not decreasing": lambda: replayed(
+        trace=changed(start_version=trace_of().start_version[::-1])
+    ),
+    "cap must be positive": lambda: corrections.truncated_importance(0.0),
+    "whole_samples must be True or False": lambda: corrections.truncated_importance(
+        2.0, whole_samples="yes"
+    ),
+    r"epsilon must be in \[0, 1\)": lambda: corrections.ppo_clip(1.0),
+    "upper must be at least 0": lambda: corrections.decoupled(0.2, upper=-1.0),
+    "scaled must be True or False": lambda: advantages.group_mean(scaled=1),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_is_told_in_a_sentence(words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        BAD[words]()

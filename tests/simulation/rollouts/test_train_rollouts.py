@@ -1,0 +1,106 @@
+"""Where samples take as long as they are: the trace that is made is the one that was trained."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import problems, simulation, traces
+from asyncjax.simulation import corrections
+from asyncjax.traces.generation.rollout_trace import Fate
+from tests.simulation.rollouts.chain import LONGEST, chain
+from tests.simulation.rollouts.test_replay_rollouts import bandit, left, same
+
+KEY = jax.random.key(4)
+
+
+def trained(problem, optimizer, rule=None, **changed):
+    given = {
+        "rule": traces.admission.budget(2) if rule is None else rule,
+        "n_slots": 10,
+        "batch": 4,
+        "n_steps": 15,
+        "training_time": 2.0,
+        "token_time": np.linspace(0.5, 1.5, 10),
+        "key": KEY,
+    }
+    return simulation.train_rollouts(problem, optimizer, **{**given, **changed})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [bandit, chain])
+def test_replaying_the_trace_gives_the_same_bits(make):
+    problem, optimizer = make(), optax.adam(0.1)
+    given = {"correction": corrections.decoupled(0.2, 2.0), "minibatches": 2, "record_every": 4}
+    run, trace = trained(problem, optimizer, transfer_time=0.7, pause=0.2, group=2, **given)
+    assert trace.age.max() >= 2
+    replay = simulation.replay_rollouts(problem, trace, optimizer, key=KEY, width=4, **given)
+    assert same(left(run), left(replay))
+    assert run.trace is trace
+
+
+@pytest.mark.slow
+def test_durations_are_those_of_what_was_drawn():
+    """Every trained sample took its slot's time a token, and has the length that replays find."""
+    problem, optimizer = chain(), optax.sgd(1.0)
+    run, trace = trained(
+        problem, optimizer, traces.admission.discard(1), overhead=0.25, batch=1, record_every=1
+    )
+    done = ~np.isnan(trace.end) & (trace.fate != Fate.EVICTED)
+    took = 0.25 + trace.length * np.linspace(0.5, 1.5, 10)[trace.slot]
+    np.testing.assert_allclose((trace.end - trace.start)[done], took[done])
+    assert set(trace.length.tolist()) == set(range(1, LONGEST + 1))
+    assert (trace.fate == Fate.EVICTED).any()
+    np.testing.assert_array_equal(run.records.length, trace.length[trace.members[:, 0]])
+    # each by the version that was there: drawn once more under it, by hand
+    versions = [problem.params]
+    for steps in range(1, 15):
+        short = trace._replace(**{name: getattr(trace, name)[:steps] for name in STEPWISE})
+        short = short._replace(step=np.where(trace.step < steps, trace.step, -1))
+        own = simulation.replay_rollouts(problem, short, optimizer, key=KEY, width=1)
+        versions.append(own.params)
+    for sample in range(len(trace.start)):
+        prompt_key = jax.random.fold_in(jax.random.fold_in(KEY, 0), sample)
+        key = jax.random.fold_in(jax.random.fold_in(KEY, 1), sample)
+        if trace.start_version[sample] < 15:
+            params = versions[trace.start_version[sample]]
+            draft = problem.sample(params, problem.prompt(prompt_key), key)
+            assert int(draft.length) == trace.length[sample]
+
+
+STEPWISE = ("members", "step_begin", "step_end", "published")
+
+
+@pytest.mark.slow
+def test_blocks_of_any_width_make_the_same_run():
+    problem, optimizer = bandit(), optax.sgd(0.5)
+    run, trace = trained(problem, optimizer)
+    other, its = trained(problem, optimizer, width=3)
+    for name, column in trace._asdict().items():
+        np.testing.assert_array_equal(getattr(its, name), column, err_msg=name)
+    np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_policy_that_learns_to_be_short_makes_its_generators_faster():
+    """The reward of the chain grows with its tokens: lengths grow, and steps become slower."""
+    seen = []
+    run, trace = trained(
+        chain(), optax.sgd(6.0), n_steps=150, batch=8, progress=seen.append, training_time=0.1
+    )
+    first, last = trace.length[trace.members[:30]], trace.length[trace.members[-30:]]
+    assert last.mean() > first.mean() + 0.5
+    time = np.diff(trace.step_end)
+    assert time[-50:].mean() > time[:50].mean()
+    assert seen[-1] == (150, 150, trace.step_end[-1])
+    assert run.records.reward[-20:].mean() > run.records.reward[:20].mean() + 0.1
+
+
+def test_what_cannot_go_on_is_told():
+    stuck = traces.admission.windowed(1, 2)
+    with pytest.raises(ValueError, match="window must be at least the batch, 4, got 2"):
+        trained(bandit(), optax.sgd(0.1), stuck)
+    with pytest.raises(TypeError, match="problem must be a RolloutProblem"):
+        trained(problems.quadratic([[1.0]], [[1.0]]), optax.sgd(0.1))
+    with pytest.raises(ValueError, match="minibatches must divide the batch of 4 samples, got 8"):
+        trained(bandit(), optax.sgd(0.1), minibatches=8)
