@@ -94,6 +94,7 @@ from asyncjax.steps.filters import pass_descent
 from asyncjax.steps.fixed_rules import davis, sun, worst_case
 from asyncjax.steps.gap_aware import gap_aware
 from asyncjax.steps.heloco import heloco
+from asyncjax.steps.lipschitz import pass_lipschitz
 from asyncjax.steps.mixing import mix_models
 from asyncjax.steps.optimizers import aggregated, delay_adaptive_sgd, descent, piag
 from asyncjax.steps.ordered_momentum import ordered_momentum
@@ -149,6 +150,7 @@ __all__ = [
     "oldest_delay",
     "ordered_momentum",
     "pass_descent",
+    "pass_lipschitz",
     "piag",
     "polynomial_delay",
     "predict_steps",

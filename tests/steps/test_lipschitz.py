@@ -1,0 +1,162 @@
+"""Kardam's filter: a plain loop, its limits, a fifth of flipped signs, cases by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import clocks, problems, simulation, steps, traces
+from tests.oracles.events import Arrivals
+from tests.oracles.kardam import Kardam
+from tests.oracles.treatments import train
+
+N, F, D = 10, 2, 4
+CURVATURE = np.array([1.0, 0.3, 0.1, 0.03])
+BAD = (3, 7)
+TIMES = 0.1 + np.random.default_rng(0).exponential(size=(N, 200))
+
+
+def noise(worker, job):
+    return 0.05 * np.sin(1.0 + worker + 0.7 * job + np.arange(D))
+
+
+def attacked(first, scale, noisy=0.0):
+    """Workers that are all alike, of whom two send flipped signs from their `first`-th job on."""
+
+    def gradient(params, worker, job, key):
+        own = jnp.asarray(CURVATURE, params.dtype) * params
+        own = own + noisy * 0.05 * jnp.sin(1.0 + worker + 0.7 * job + jnp.arange(D))
+        is_bad = jnp.isin(worker, jnp.array(BAD)) & (job >= first)
+        return jnp.zeros(()), jnp.where(is_bad, -scale * own, own)
+
+    def plain(x, worker, job):
+        own = CURVATURE * x + noisy * noise(worker, job)
+        return -scale * own if worker in BAD and job >= first else own
+
+    return problems.from_gradient(jnp.ones(D), gradient), plain
+
+
+def trace_of(n_updates=300, times=TIMES):
+    return traces.asynchronous(clocks.recorded(times), n_updates=n_updates)
+
+
+DAMPENING = {
+    "none": ((), lambda delay: 1.0),
+    "inverse": (
+        (steps.scale_by_staleness("polynomial", exponent=1.0),),
+        lambda delay: 1 / (1 + delay),
+    ),
+    "exponential": (
+        (steps.scale_by_delay(steps.gated_delay(0.2, np.inf), 1.0),),
+        lambda delay: np.exp(-0.2 * delay),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dampening", DAMPENING)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"window": 1}, {"frequency": False}, {"most_rejections": 3, "window": 4}],
+)
+def test_what_passes_is_what_passes_in_the_plain_loop(float64, dampening, settings):
+    """The same in every one of 300 updates, or models would not agree to rounding."""
+    problem, gradient = attacked(3, 5.0, noisy=1.0)
+    behind, factor = DAMPENING[dampening]
+    twin, trace = Kardam(N, F, **settings), trace_of()
+
+    def arrive(g, x, read, row):
+        passes = twin.receive(int(trace.worker[row]), g, read, x)
+        return factor(trace.delay[row]) * g if passes else np.zeros(D)
+
+    def sgd(direction, number, rows):
+        return -0.05 * direction
+
+    expected = train(np.ones(D), Arrivals(trace._asdict()), gradient, sgd, arrive=arrive)
+    assert 20 < twin.dropped < 290
+    rule = optax.chain(steps.pass_lipschitz(N, F, **settings), *behind)
+    for way in ({"waves": False}, {}):
+        run = simulation.replay(problem, trace, optax.sgd(0.05), arrival=rule, **way)
+        np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_it_survives_a_fifth_of_flipped_signs_where_plain_arrival_fails(seed):
+    """Even with the rejections after which anything passes; the first gradients are good."""
+    problem, _ = attacked(3, 10.0)
+    times = 0.1 + np.random.default_rng(seed).exponential(size=(N, 200))
+    trace = trace_of(600, times)
+
+    def loss(**more):
+        x = simulation.replay(problem, trace, optax.sgd(0.1), **more).params
+        return float(CURVATURE @ np.asarray(x, np.float64) ** 2 / CURVATURE.sum())
+
+    assert not loss() < 1e6
+    assert loss(arrival=steps.pass_lipschitz(N, F)) < 0.2
+
+
+@pytest.mark.slow
+def test_without_adversaries_everything_passes(float64):
+    problem, _ = attacked(0, 20.0, noisy=1.0)
+    trace = trace_of(60)
+    plain = simulation.replay(problem, trace, optax.sgd(0.01)).params
+    rule = steps.pass_lipschitz(N, 0)
+    own = simulation.replay(problem, trace, optax.sgd(0.01), arrival=rule).params
+    np.testing.assert_array_equal(own, plain)
+
+
+def sent(rule, rows):
+    """What passes of (worker, gradient, model of it, model of the server)."""
+    state, passed = rule.init(jnp.zeros(2)), []
+    for worker, grad, read, now in rows:
+        update, state = rule.update(
+            jnp.array([grad, 0.0]),
+            state,
+            jnp.array([now, 0.0]),
+            worker=worker,
+            read_params=jnp.array([read, 0.0]),
+        )
+        passed.append(bool(np.any(update != 0)))
+    return passed, state
+
+
+def test_the_second_filter_wants_workers_that_differ():
+    """f = 1: of any three that pass no two are of one worker."""
+    rows = [(worker, 1.0 + t, float(t), float(t)) for t, worker in enumerate([0, 1, 0, 2, 0, 0])]
+    passed, state = sent(steps.pass_lipschitz(4, 1), rows)
+    assert passed == [True, True, False, True, True, False]
+    assert int(state.dropped_gradients) == 2
+    passed, _ = sent(steps.pass_lipschitz(4, 1, frequency=False), rows)
+    assert all(passed)
+
+
+def test_coefficients_by_hand():
+    """Worker 0 changes by 2 as his model moves by 1; then 3 against 2 of the server passes."""
+    rule = steps.pass_lipschitz(1, 0)
+    _, state = sent(rule, [(0, 1.0, 0.0, 0.0), (0, 3.0, 1.0, 1.0), (0, 9.0, 1.0, 3.0)])
+    assert float(state.coefficients[0, 0]) == 2.0
+    assert float(state.coefficients[0, 1]) < 0  # the same model again tells nothing
+    rule = steps.pass_lipschitz(4, 1, frequency=False)
+    rows = [(0, 1.0, 0.0, 0.0), (0, 3.0, 1.0, 1.0), (1, 6.0, 2.0, 3.0), (1, 20.0, 2.0, 4.0)]
+    assert sent(rule, rows)[0] == [True, True, True, False]
+
+
+def test_what_is_no_number_is_dropped_and_not_learnt_from():
+    rows = [(w, 1.0 + t, float(t), float(t)) for t, w in enumerate([0, 1, 2, 0, 1, 2])]
+    rows += [(3, np.nan, 6.0, 6.0), (3, np.nan, 7.0, 7.0), (0, 9.0, 8.0, 8.0), (3, 9.0, 9.0, 9.0)]
+    passed, state = sent(steps.pass_lipschitz(4, 1, frequency=False), rows)
+    assert passed == [True] * 6 + [False, False, True, True]
+    assert int(state.dropped_gradients) == 2
+
+
+def test_after_so_many_rejections_one_passes():
+    rows = [(0, 1.0, 0.0, 0.0), (0, 2.0, 1.0, 1.0)]
+    rows += [(1, 50.0, 1.0, 2.0)] * 4
+    rule = steps.pass_lipschitz(4, 1, most_rejections=2, frequency=False)
+    assert sent(rule, rows)[0] == [True, True, False, False, True, False]
+
+
+def test_most_must_be_honest():
+    with pytest.raises(ValueError, match=r"n_adversaries must be .* 3, got 4"):
+        steps.pass_lipschitz(10, 4)
