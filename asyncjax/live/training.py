@@ -21,7 +21,7 @@ from asyncjax.live.crews import (
     VirtualEngine,
 )
 from asyncjax.live.engines import Engine
-from asyncjax.live.log import log_of
+from asyncjax.live.log import Log, log_of
 from asyncjax.live.loop import Live, Settings
 from asyncjax.live.model import Model
 from asyncjax.problems import Problem
@@ -164,9 +164,7 @@ def train(
         bound = None if gate is None else gate.bound
         rest = (settings.n_updates, record_every, settings.timeout, concurrency)
         log = log_of(checkpoint, own, model, dispatch.name, collect.name, bound, read, *rest)
-    carries = isinstance(workers, VirtualEngine) or workers.restarts > 0 or log is not None
-    keeping = jobs.Keeping(jobs.form_of_state(own), carries)
-    crew = _crew(workers, problem, key, patience, keeping)
+    crew = _crew(workers, problem, key, patience, _keeping(own, workers, log))
     try:
         server = Server(n, rules, places_stay=crew.places_stay)
         live = Live(own, model, server, crew, settings, dispatch, log)
@@ -207,6 +205,12 @@ def _servers(source: Problem | Callable[..., Problem], n_workers: int) -> Proble
             " (n_workers)"
         )
     return own
+
+
+def _keeping(own: Problem, workers: Engine | VirtualEngine, log: Log | None) -> jobs.Keeping:
+    """What workers keep; it is carried to the server where one may be set up in another's place."""
+    carries = isinstance(workers, VirtualEngine) or workers.restarts > 0 or log is not None
+    return jobs.Keeping(jobs.form_of_state(own), carries)
 
 
 def _crew(
