@@ -67,9 +67,8 @@ def next_scores(
     for block in range(model.depth):
         parts = _dense(params, 4 * block, _norm(params, 2 * block, values))
         parts = parts.reshape(tokens.size, 3, model.heads, -1)
-        start = (place, 0, 0)
-        keys.append(jax.lax.dynamic_update_slice(cache.keys[block], parts[:, 1], start))
-        contents.append(jax.lax.dynamic_update_slice(cache.contents[block], parts[:, 2], start))
+        keys.append(_put(cache.keys[block], parts[:, 1], place))
+        contents.append(_put(cache.contents[block], parts[:, 2], place))
         mixed = _attention(parts[:, 0], keys[-1], contents[-1], places)
         values = values + _dense(params, 4 * block + 1, mixed)
         inner = nn.gelu(_dense(params, 4 * block + 2, _norm(params, 2 * block + 1, values)))
@@ -78,6 +77,11 @@ def next_scores(
     if model.depth:
         cache = Cache(jnp.stack(keys), jnp.stack(contents))
     return cache, scores
+
+
+def _put(kept: jax.Array, rows: jax.Array, place: Any) -> jax.Array:
+    """Returns what is kept, float[L, H, d], with further rows from `place` on."""
+    return jax.lax.dynamic_update_slice_in_dim(kept, rows, place, 0)
 
 
 def _attention(

@@ -24,7 +24,14 @@ from asyncjax.problems.problem import PyTree, check_model
 
 
 class Draft(NamedTuple):
-    """A sample as far as it is made; places from `length` on hold zeros."""
+    """A sample as far as it is made; places from `length` on hold zeros.
+
+    Attributes:
+        tokens: int32[T].
+        log_probs: float[T], of each token under the version that drew it.
+        length: int32[], tokens so far, the end token included.
+        ended: bool[], the end token is drawn, or all T tokens are.
+    """
 
     tokens: jax.Array  # int32[T]
     log_probs: jax.Array  # float[T], of each token under the version that drew it

@@ -263,7 +263,7 @@ def token_task(
     filler: bool = False,
     partial: bool = True,
     length_cost: float = 0.0,
-    width: int = 16,
+    width: int = 32,
     depth: int = 1,
     heads: int = 2,
     n_judged: int = 128,
@@ -322,8 +322,8 @@ def token_task(
         >>> tokens = jax.numpy.array(answer + [0] * (10 - len(answer)))
         >>> float(problem.reward(prompt, tokens, len(answer)))
         1.0
-        >>> problem.max_length, sorted(problem.metrics(problem.params))
-        (10, ['length', 'solved'])
+        >>> problem.max_length, [name for name, _ in problem.metrics_of]
+        (10, ['solved', 'length'])
 
     Reference:
         Williams, Simple statistical gradient-following algorithms for connectionist reinforcement
