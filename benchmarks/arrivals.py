@@ -80,7 +80,7 @@ def replays(problem: Problem, made: ReplayPlan, *, waves: bool) -> dict[str, Cal
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gradients", type=int, default=4000)
+    parser.add_argument("--gradients", type=int, default=800)
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
     print(setting())

@@ -110,7 +110,7 @@ class Model:
     def worker_states(self, n_workers: int) -> Any:
         """What the workers keep, a row a worker; None where they keep nothing, or for themselves.
 
-        They may be told apart by any answer: all of them carry a state, or none.
+        Either all answers carry a state, or none does.
         """
         carried = {w: own.state for w, own in self.kept.items() if own.state is not None}
         if not carried:
