@@ -142,7 +142,7 @@ REGISTRY: dict[str, Entry] = {
     "ordered_momentum": Entry(lambda: ordered_momentum(0.05, 0.5, n_workers=3)),
     "calibrate_workers": Entry(lambda: calibrate_workers(3), FACTOR),
     "pass_descent": Entry(lambda: pass_descent(_own_gradient, rho=0.1), FACTOR),
-    "pass_lipschitz": Entry(lambda: pass_lipschitz(4, 1), FACTOR),
+    "pass_lipschitz": Entry(lambda: pass_lipschitz(3, 0), FACTOR),
     "remember_update": Entry(lambda: remember_update(), FACTOR),
     "distributed_nesterov": Entry(lambda: distributed_nesterov(0.05, 0.5, n_workers=3)),
     "update_block": Entry(lambda: update_block(descent(worst_case(0.9, 2)), n_blocks=3)),

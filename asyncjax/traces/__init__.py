@@ -35,6 +35,7 @@ from asyncjax.traces.generation.making import rollouts
 from asyncjax.traces.generation.rollout_trace import RolloutTrace
 from asyncjax.traces.generation.tally import RolloutSummary, summarize_rollouts
 from asyncjax.traces.horizon import lasting
+from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logs import from_delays
 from asyncjax.traces.progress import Progress
@@ -74,6 +75,7 @@ __all__ = [
     "immediately",
     "lasting",
     "lead_at_most",
+    "learned_quotas",
     "load",
     "per_worker",
     "quotas",

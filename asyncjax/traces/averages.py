@@ -47,6 +47,9 @@ def wait_for(b: int) -> Collection:
     Args:
         b: Gradients in a step, at least 1 and at most the number of open jobs.
 
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
+
     Raises:
         TypeError: `b` is not an integer.
         ValueError: `b` is below 1.
@@ -76,6 +79,9 @@ def buffered(
         b: Gradients in a step, at least 1; may exceed the number of workers.
         staleness: `(delay int32[E]) -> float[E]`, a factor of each gradient by its delay, at least
             0: FedBuff's own is `lambda delay: (1 + delay) ** -0.5`. None: all 1.
+
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
 
     Raises:
         TypeError: `b` is not an integer, or `staleness` no function.
@@ -127,6 +133,9 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
         cancel: After each step also stop every other running job and restart its worker at the new
             model (k-batch-sync); then nothing is ever thrown away.
 
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
+
     Raises:
         TypeError: `b` is not an integer, or `cancel` neither True nor False.
         ValueError: `b` is below 1.
@@ -134,8 +143,13 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
     Note:
         With `asynchronous(..., timeout=patience)`, one a worker, a gradient that takes longer than
         its worker's patience is abandoned and another begun, as MindFlayer does (Maranjyan, Omar,
-        Richtárik, 2024, arXiv 2410.04285). Here a step takes b gradients; that paper, as recalled,
-        gives each worker a number of attempts and takes what came of them.
+        Richtárik, 2024, arXiv 2410.04285). It differs in three things, as reviews and summaries of
+        that paper tell: there worker i makes B_i attempts a step, abandoned ones included, and then
+        waits, here whoever is fast goes on until b gradients are there; the step comes when the
+        last attempt is over, also if it is abandoned, here only with a gradient; and the sum is
+        divided by the expected number, sum_i p_i B_i with p_i the chance of an attempt to be done
+        in time, so that a step with few gradients is short, here by b. Where no attempt is ever
+        abandoned, and all workers are equally fast, both are the same for b = sum_i B_i.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -164,6 +178,9 @@ def fresher_than(threshold: Threshold, *, cancel: bool = False) -> Collection:
             same number whenever it is asked.
         cancel: After each step also stop every other running job that has become this stale, and
             restart its worker.
+
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
 
     Raises:
         TypeError: `threshold` is neither a number nor a function of one argument, or `cancel`
@@ -233,6 +250,9 @@ def fresher_than_quantile(quantile: float) -> Collection:
     Args:
         quantile: In (0, 1]; 1 uses every gradient.
 
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
+
     Raises:
         ValueError: `quantile` is out of range.
 
@@ -284,6 +304,9 @@ def per_worker(minimum: float) -> Collection:
 
     Args:
         minimum: Smallest harmonic mean of the counts, at least 1.
+
+    Returns:
+        The rule, for `asynchronous(..., collect=)` and `live.train`.
 
     Raises:
         ValueError: `minimum` is below 1, NaN or infinite.

@@ -37,7 +37,8 @@ class Dispatch:
     Attributes:
         name: The rule in words, for messages and tables.
         start: `(n_workers, key) -> answer`, where `answer(deliverers)` lists the workers that get
-            the next jobs.
+            the next jobs. If it has a method `observe(worker, duration)`, this is told of every
+            job that arrives, before anybody is answered: from its start to its arrival, time units.
         is_random: Whether `start` needs a key.
         answers_deliverer: True only for `to_deliverer`: nobody ever waits, so a trace is a merge of
             renewal streams.

@@ -99,6 +99,11 @@ def answering(rule: Dispatch, n_workers: int, key: jax.Array | None) -> Answer:
             )
         return [_worker(one, n_workers, whose, deliverers) for one in handed]
 
+    observe = getattr(answer, "observe", None)
+    if observe is not None:
+        if not callable(observe):
+            raise TypeError(f"observe of {whose} be a function, got {shown(observe)}")
+        checked.observe = observe  # pyright: ignore[reportFunctionMemberAccess]
     return checked
 
 

@@ -4,7 +4,7 @@
 
 With `wait_for(b)` a round is a step: nothing is computed that no step uses, whoever is how fast.
 Adaptive task allocation (ATA; Maranjyan, Saad, Richtárik and Orabona 2025, arXiv 2502.00775) looks
-for the quotas with which a round ends soonest.
+for the quotas with which a round ends soonest, and learns them while it runs (`learned`).
 """
 
 from collections.abc import Sequence
@@ -89,8 +89,8 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
             or `b` is below 1.
 
     Note:
-        ATA learns the times while it runs, by lower confidence bounds. A dispatch rule is told no
-        times, so they are given here; `clock.mean` tells them.
+        `learned_quotas` learns the times while it runs; here they are given, as `clock.mean` tells
+        them.
 
     Example:
         >>> fastest_quotas([1.0, 2.0, 10.0], 4)
@@ -103,13 +103,24 @@ def fastest_quotas(times: Sequence[float], b: int) -> list[int]:
     if pace.ndim != 1 or not pace.size:
         raise ValueError(f"times must be one number a worker, got shape {pace.shape}")
     b = whole("b", b)
+    return shares(pace.tolist(), b)
+
+
+def shares(pace: Sequence[float], b: int) -> list[int]:
+    """The quotas of given times; those of time 0 take all jobs, and share them evenly.
+
+    Example:
+        >>> shares([0.0, 1.0, 0.0], 3)
+        [2, 0, 1]
+    """
     jobs = [0] * len(pace)
-    ends = [(float(time), i) for i, time in enumerate(pace)]  # of one job more
+    ends = [(time, 0, i) for i, time in enumerate(pace)]  # of one job more; jobs, where all are 0
     heapify(ends)
     for _ in range(b):
-        _, worker = ends[0]
+        worker = ends[0][2]
         jobs[worker] += 1
-        heapreplace(ends, ((jobs[worker] + 1) * float(pace[worker]), worker))
+        end = (jobs[worker] + 1) * pace[worker]
+        heapreplace(ends, (end, jobs[worker] if end == 0 else 0, worker))
     return jobs
 
 

@@ -19,6 +19,7 @@ from asyncjax.traces.averages import (
 from asyncjax.traces.buckets import every_bucket
 from asyncjax.traces.dispatch import lead_at_most, shuffled, shuffled_once, uniformly
 from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.quotas import quotas
 from asyncjax.traces.synchronous import synchronous
 from asyncjax.traces.tables import ringleader, table
@@ -39,6 +40,9 @@ REGISTRY: dict[str, Rule] = {
     "shuffled, 11 jobs, read at start": _server(dispatch=shuffled(), concurrency=11, read="start"),
     "wait for 2": _server(collect=wait_for(2)),
     "quotas, wait for 3": _server(dispatch=quotas([2, 1, 1, 1]), collect=wait_for(3)),
+    "learned quotas, wait for 3": _server(
+        dispatch=learned_quotas(3, scale=0.1), collect=wait_for(3), concurrency=3
+    ),
     "shuffled, wait for 3": _server(dispatch=shuffled(), collect=wait_for(3)),
     "buffered 3": _server(collect=buffered(3)),
     "buffered 3, by staleness": _server(

@@ -28,6 +28,10 @@ class Service(NamedTuple):
     """How long the server takes, time units: what arrives meanwhile waits, first in, first out.
 
     A job that is handed out in answer to an arrival starts when the server is done with it.
+
+    Attributes:
+        gradient: For every gradient that arrives, time units.
+        step: More, for one that makes it step, time units.
     """
 
     gradient: float = 0.0  # for every gradient that arrives
@@ -88,6 +92,7 @@ class Server:
         n, self.n_workers, self.rules = n_workers, n_workers, rules
         self.vacant = TAKEN if places_stay else IDLE
         self.answer, self.collect = rules.answer, rules.collect
+        self.observe = getattr(rules.answer, "observe", None)
         self.receive, self.tell_given_up = rules.collector.receive, rules.collector.given_up
         bound = None if rules.gate is None else rules.gate.bound
         self.bound = None if bound == float("inf") else bound
@@ -129,6 +134,8 @@ class Server:
     def take(self, worker: int, now: float) -> Verdict:
         """Judges the gradient of a worker's running job, which arrives now."""
         version, read = self.version, self.read[worker]
+        if self.observe is not None:
+            self.observe(worker, now - self.start[worker])
         verdict = self.receive(worker, version - read)
         self.log += (now, worker, self.job[worker], read, version, self.start[worker], verdict)
         self.serial[worker] = IDLE
