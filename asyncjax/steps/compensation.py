@@ -5,6 +5,9 @@
 
 The two forms of delay-compensated asynchronous SGD, Zheng et al. 2017 (DC-ASGD): g * g stands for
 the diagonal of the Hessian.
+
+Error feedback for a delay of one is not among them: the sources at hand give formulas for it that
+contradict each other, and none could be derived, or checked against a program of its authors.
 """
 
 from typing import Any, NamedTuple
