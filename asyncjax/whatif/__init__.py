@@ -2,11 +2,21 @@
 
 `answer` reads a log, describes its workers, compares ways of training on their durations without
 any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
-does the same and writes a page. `compare` and `learn` are two of its steps.
+does the same and writes a page. `describe`, `compare` and `learn` are its steps.
 """
 
 from asyncjax.whatif.answering import Answer, answer
 from asyncjax.whatif.comparing.compare import Comparison, compare
+from asyncjax.whatif.describing import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
 
-__all__ = ["Answer", "Comparison", "Learning", "answer", "compare", "learn"]
+__all__ = [
+    "Answer",
+    "Comparison",
+    "Description",
+    "Learning",
+    "answer",
+    "compare",
+    "describe",
+    "learn",
+]

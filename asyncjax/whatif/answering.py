@@ -8,11 +8,13 @@ from typing import Any
 import jax
 
 from asyncjax import traces
-from asyncjax.checks import flag, instance, one_key
+from asyncjax.checks import flag, function, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.logbook.log import Log
-from asyncjax.whatif.comparing.compare import Comparison, Tell, compare
+from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
+from asyncjax.whatif.describing import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
+from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.html import framed, page
 from asyncjax.whatif.page.numbers import numbers_of
 from asyncjax.whatif.page.tables import in_text
@@ -25,6 +27,7 @@ class Answer:
 
     Attributes:
         log: What was read.
+        description: Who is slow, for good or by chance, correlations, outages, laws that fit.
         comparison: Every rule on these durations, without training.
         learning: Time to a target on stand-in problems; None where nothing was trained.
         words: The answer in words.
@@ -32,6 +35,7 @@ class Answer:
     """
 
     log: Log
+    description: Description
     comparison: Comparison
     learning: Learning | None
     words: Words
@@ -39,15 +43,17 @@ class Answer:
 
     def text(self) -> str:
         """The answer for a terminal: words, then the table."""
-        return in_text(self.words, self.comparison, self.learning)
+        return in_text(self.words, self.description, self.comparison, self.learning)
 
     def html(self) -> str:
         """The page, one HTML document that needs nothing outside itself."""
-        return page(self.log, self.comparison, self.learning, self.words, self.command)
+        found = Found(self.description, self.comparison, self.learning, self.words)
+        return page(found, self.command)
 
     def numbers(self) -> dict[str, Any]:
         """All figures as plain values, as `--json` writes them."""
-        return numbers_of(self.log, self.comparison, self.learning, self.words, self.command)
+        found = Found(self.description, self.comparison, self.learning, self.words)
+        return numbers_of(found, self.command)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, or the figures if the name of the file ends in ".json".
@@ -104,13 +110,19 @@ synchronous rounds, at a mean staleness of 2.0 updates.
     quick = flag("quick", quick)
     key = jax.random.key(0) if key is None else one_key("key", key)
     read = traces.read_log(log)
-    comparison = compare(read, key=key, progress=_part(progress, 0.0, 1.0 if quick else 0.3))
+    rows_of(read)  # refuses one worker before anything is computed
+    if progress is not None:
+        function("progress", progress, "a function of a text and a share, or None")
+        progress("describing the workers", 0.0)
+    description = describe(read)
+    comparison = compare(read, key=key, progress=_part(progress, 0.05, 1.0 if quick else 0.3))
     learning = None
     if not quick:
         learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
     if command is None:
         command = "whatif.answer(log" + (", quick=True)" if quick else ")")
-    return Answer(read, comparison, learning, words_of(read, comparison, learning), command)
+    words = words_of(description, comparison, learning)
+    return Answer(read, description, comparison, learning, words, command)
 
 
 def _part(progress: Tell | None, begin: float, end: float) -> Tell | None:

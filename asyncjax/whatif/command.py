@@ -66,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     settings = parser.parse_args(given)
     if (settings.file is None) == (settings.demo is None):
-        parser.print_usage(sys.stderr)
-        print("asyncjax.whatif: give a FILE or --demo NAME, and not both", file=sys.stderr)
+        words = "give the FILE of a table or --demo NAME, one of them; --help says more"
+        print(f"asyncjax.whatif: {words}", file=sys.stderr)
         return 2
     try:
         with warnings.catch_warnings():

@@ -20,7 +20,7 @@ from asyncjax.checks import function, instance, whole
 from asyncjax.traces.host import check_key
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
-from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule, rules_for
+from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS, Rule, rules_for
 from asyncjax.whatif.comparing.tally import Figures, figures_of
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
@@ -157,7 +157,7 @@ def compare(
         Compared(rule, figures, _interval(ratio, width))
         for rule, figures, ratio, width in zip(rules, found, ratios[:, 0], spread, strict=True)
     ]
-    made.sort(key=lambda row: (-round(row.gain.value, 3), row.figures.staleness_mean))
+    made.sort(key=_place)
     if progress is not None:
         progress("rules compared", 1.0)
     return Comparison(tuple(names), tuple(made), span, draws, notes)
@@ -196,6 +196,11 @@ def trace_of(
 
 def _interval(value: float, width: float) -> Interval:
     return Interval(float(value), float(value * np.exp(-width)), float(value * np.exp(width)))
+
+
+def _place(row: Compared) -> tuple[float, bool, float]:
+    """The largest gain first; among equals the plain rule, then the freshest."""
+    return -round(row.gain.value, 2), row.rule.name != PURE, row.figures.staleness_mean
 
 
 def _span(rows: Sequence[np.ndarray]) -> tuple[float, tuple[str, ...]]:

@@ -1,12 +1,13 @@
 """The stand-in problems: small, convex, noisy, with even and with skewed data.
 
-    even        f_i(x) = 1/2 sum_j a_j (x_j - 1)^2, the same for all workers; gradients with noise
-    skewed      f_i(x) = 1/2 sum_j a_j (x_j - 1 - z_ij)^2, every worker with an optimum of its own;
-                the z_i sum to zero, so that the true optimum is the same
+    even        f_i(x) = 1/2 sum_j (sqrt(a_j) x_j - 1)^2, the same for all; gradients with noise
+    skewed      f_i(x) = 1/2 sum_j (sqrt(a_j) x_j - 1 - z_ij)^2, an optimum for each worker; the z_i
+                sum to zero, so that the true optimum is the same
     labels      logistic regression, the rows sorted by label: half of the workers hold each
 
-Curvatures a_j fall from 1 to 1/20. On skewed data a rule that hears some workers more often than
-others ends somewhere else: the larger their z_i, the farther.
+Curvatures a_j fall from 1 to 1/20, and every coordinate has the same share of the loss at the
+start, x = 0. On skewed data a rule that hears some workers more often than others ends somewhere
+else: the larger their z_i, the farther.
 """
 
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from asyncjax.problems import Problem
 
 SIZE = 12
 CONDITION = 20.0
-NOISE = 0.5  # of each coordinate of a gradient
-SKEW = 2.0  # of each coordinate of a worker's own optimum; the start is 1 away from the true one
+NOISE = 1.5  # of each coordinate of a gradient
+SKEW = 2.5  # standard deviation of z_ij
 _ROWS, _BATCH = 24, 4  # of a worker, of a gradient
 
 
@@ -51,7 +52,7 @@ def _quadratic(skew: float) -> Callable[[int, jax.Array], Problem]:
         own = skew * np.asarray(jax.random.normal(key, (n, SIZE)))
         optima = 1.0 + own - own.mean(axis=0)
         curvature = _curvature(n)
-        linear = (curvature * optima).astype(np.float32)
+        linear = (np.sqrt(curvature) * optima).astype(np.float32)
         return problems.quadratic(curvature, linear, start=np.zeros(SIZE, np.float32), noise=NOISE)
 
     return make
@@ -61,11 +62,16 @@ def _labels(n: int, key: jax.Array) -> Problem:
     """Two clouds of points, the workers' shards cut from rows sorted by label."""
     rows = n * _ROWS
     labels = np.arange(rows) * 2 // rows
-    apart = np.linspace(0.5, 0.0, SIZE - 1)
+    scale = 2.0 * np.geomspace(1.0, 0.5 / np.sqrt(CONDITION), SIZE - 1)  # so that L is about 1
+    apart = np.linspace(
+        0.0, 0.8, SIZE - 1
+    )  # what tells the labels apart is small, so slow to learn
     points = np.asarray(jax.random.normal(key, (rows, SIZE - 1)))
-    points = points + (2 * labels - 1)[:, None] * apart
+    points = (points + (2 * labels - 1)[:, None] * apart) * scale
     features = np.column_stack([points, np.ones(rows)]).astype(np.float32)
-    return problems.logistic(features, labels, n_workers=n, l2=0.01, batch=problems.uniform(_BATCH))
+    return problems.logistic(
+        features, labels, n_workers=n, l2=0.001, batch=problems.uniform(_BATCH)
+    )
 
 
 TASKS = (

@@ -24,7 +24,7 @@ from asyncjax.whatif.page.drawing import (
 from asyncjax.whatif.page.words import FAIR, percent
 
 MOST_WORKERS = 40
-_STEP, _BAR = 40.0, 13.0  # height of a row with its words above the bar
+_STEP, _BAR = 44.0, 13.0  # height of a row with its words above the bar
 _RIGHT = 62.0  # room for the number behind the bar
 
 

@@ -15,8 +15,10 @@ from asyncjax.results import Table, as_html
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Comparison, trace_of
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
+from asyncjax.whatif.describing import Description
 from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page import figures, tables
+from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
 from asyncjax.whatif.page.words import Words, best_row
 
@@ -59,15 +61,15 @@ svg .value { font-weight: 600; }
 .curve.four { stroke: var(--four); stroke-dasharray: 2 2.5; }
 .line-one { fill: var(--one); } .line-two { fill: var(--two); }
 .line-three { fill: var(--three); } .line-four { fill: var(--four); }
-.scroll { overflow-x: auto; margin: 0 0 1.2rem; border: 1px solid var(--line); border-radius: 6px;
-  max-height: 36rem; }
+.scroll { overflow-x: auto; margin: 0 0 1.2rem; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: separate; border-spacing: 0; font-size: .9rem;
   font-variant-numeric: tabular-nums; width: 100%; }
 th, td { padding: .34rem .7rem; border-bottom: 1px solid var(--line); text-align: left;
   white-space: nowrap; }
-thead th { position: sticky; top: 0; background: var(--shade); z-index: 1; }
+thead th { background: var(--shade); white-space: normal; vertical-align: bottom; }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--paper); }
-thead th:first-child { z-index: 2; background: var(--shade); }
+thead th:first-child { background: var(--shade); }
+.cue { display: none; }
 th.right, td.right { text-align: right; }
 tbody tr:hover td { background: var(--shade); }
 code, pre { font: .88em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
@@ -75,7 +77,9 @@ pre { background: var(--shade); padding: .7rem .9rem; border-radius: 6px; overfl
   margin: 0 0 .9rem; }
 details { margin: 0 0 .9rem; } summary { cursor: pointer; color: var(--soft); }
 @media (max-width: 34rem) { body { padding: 1rem .9rem 3rem; } .answer { font-size: 1.25rem; }
-  td:first-child, th:first-child { max-width: 9.5rem; white-space: normal; } }
+  ul { padding-left: 1.2rem; } svg text { font-size: 17px; } svg .small { font-size: 16px; }
+  td:first-child, th:first-child { max-width: 9.5rem; white-space: normal; }
+  .cue { display: block; } }
 @media print { .scroll { max-height: none; overflow: visible; }
   figure, tr { break-inside: avoid; } }
 """
@@ -87,14 +91,14 @@ _PAPERS = (
 )
 
 
-def page(
-    log: Log, comparison: Comparison, learning: Learning | None, words: Words, command: str
-) -> str:
+def page(found: Found, command: str) -> str:
     """The document.
 
     Returns:
         HTML, some 100 kilobytes.
     """
+    description, comparison, learning, words = found
+    log = found.log
     title = f"What if? {len(log.workers)} workers, {log.n_jobs:,} jobs, {log.source}"
     parts = [
         f"<header><h1>{html.escape(title)}</h1>",
@@ -104,7 +108,7 @@ def page(
         _first_pictures(comparison, learning),
         _rules(log, comparison),
         _lessons(log, learning),
-        _workers(log, comparison, quick=learning is None),
+        _workers(description, comparison, quick=learning is None),
         _when(log, comparison),
         _legend_of_rules(comparison),
         _end(words, command),
@@ -141,7 +145,8 @@ def _figure(heading: str, drawn: str, caption: str) -> str:
 def _table(table: Table) -> str:
     note = f'<p class="note">{html.escape(table.caption)}</p>' if table.caption else ""
     scrolled = as_html(replace(table, caption=""))
-    return f'<div class="scroll" tabindex="0">{scrolled}</div>{note}'
+    cue = '<p class="note cue">The table goes on to the right.</p>'
+    return f'{cue}<div class="scroll" tabindex="0">{scrolled}</div>{note}'
 
 
 def _section(heading: str, *parts: str) -> str:
@@ -216,7 +221,8 @@ def _lessons(log: Log, learning: Learning | None) -> str:
     return _section("Time to a target", *parts)
 
 
-def _workers(log: Log, comparison: Comparison, *, quick: bool) -> str:
+def _workers(description: Description, comparison: Comparison, *, quick: bool) -> str:
+    log = description.log
     few = len(log.workers) > figures.MOST_WORKERS
     caption = "Dot: median; box: half of the jobs; line: all but the fastest and slowest twentieth."
     if few:
@@ -225,10 +231,13 @@ def _workers(log: Log, comparison: Comparison, *, quick: bool) -> str:
     notes = _list([f"While reading: {note}" for note in log.notes]) if log.notes else ""
     return _section(
         "The workers",
+        _list([f"{one}." for one in description.sentences]),
         f'<div class="pictures">{drawn}{"" if quick else _spent(comparison)}</div>',
         notes,
         f"<details><summary>Table of all {len(log.workers)} workers</summary>"
-        f"{_table(tables.worker_table(log, comparison))}</details>",
+        f"{_table(tables.worker_table(description))}</details>",
+        "<details><summary>Laws fitted to their durations</summary>"
+        f"{_table(tables.law_table(description))}</details>",
     )
 
 

@@ -4,17 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.traces.logbook.log import Log
-from asyncjax.whatif.comparing.compare import Comparison
-from asyncjax.whatif.learning.learn import Learning
+from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
-from asyncjax.whatif.page.words import Words
 
 
-def numbers_of(
-    log: Log, comparison: Comparison, learning: Learning | None, words: Words, command: str
-) -> dict[str, Any]:
+def numbers_of(found: Found, command: str) -> dict[str, Any]:
     """All figures by name; times in the unit of the log."""
+    description, comparison, learning, words = found
+    log = found.log
     return {
         "answer": words.headline,
         "sentences": list(words.sentences),
@@ -23,15 +20,28 @@ def numbers_of(
             "source": log.source,
             "unit": log.unit,
             "notes": list(log.notes),
-            "workers": [
+            "workers": list(log.workers),
+        },
+        "description": {
+            "sentences": list(description.sentences),
+            **{
+                name: {key: _plain(value) for key, value in part._asdict().items()}
+                for name, part in (
+                    ("figures", description.figures),
+                    ("spread", description.spread),
+                    ("dependence", description.dependence),
+                    ("outages", description.outages),
+                )
+            },
+            "laws": [
                 {
-                    "name": name,
-                    "jobs": len(row),
-                    "mean": float(np.mean(row)),
-                    "median": float(np.median(row)),
-                    "variation": float(np.std(row) / np.mean(row)),
+                    "law": fit.name,
+                    "parameters": {key: _plain(value) for key, value in fit.parameters.items()},
+                    "distance": fit.distance.tolist(),
+                    "p_value": fit.p_value,
+                    "bic": fit.bic,
                 }
-                for name, row in zip(log.workers, log.durations, strict=True)
+                for fit in description.fits
             ],
         },
         "span": comparison.span,
@@ -43,10 +53,7 @@ def numbers_of(
                 "gain": row.gain._asdict(),
                 "told_apart": row.is_told_apart,
                 "local_steps": row.rule.local_steps,
-                **{
-                    name: value.tolist() if isinstance(value, np.ndarray) else value
-                    for name, value in row.figures._asdict().items()
-                },
+                **{name: _plain(value) for name, value in row.figures._asdict().items()},
             }
             for row in comparison.rows
         ],
@@ -75,3 +82,7 @@ def numbers_of(
         ],
         "made": {"command": command, "versions": versions()},
     }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

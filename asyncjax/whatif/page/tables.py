@@ -7,6 +7,7 @@ from asyncjax.results import Column, Table
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
+from asyncjax.whatif.describing import Description
 from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page.words import Words, percent
 
@@ -100,42 +101,74 @@ def _verdict(name: str, lesson: Lesson) -> str:
     return "not told apart from the soonest" if name in lesson.level else "later"
 
 
-def worker_table(log: Log, comparison: Comparison) -> Table:
+def worker_table(description: Description) -> Table:
     """A row a worker, the slowest first."""
+    log, own, spread = description.log, description.figures, description.spread
     unit = "s" if log.unit == "seconds" else ""
     columns = (
         Column("worker", right=False),
         Column("jobs"),
         Column("mean", unit),
         Column("median", unit),
-        Column("95 %", unit),
+        Column("longest", unit),
         Column("variation"),
-        Column("against the median worker"),
+        Column("mean over the median worker's"),
+        Column("verdict", right=False),
     )
-    usual = float(np.median([np.median(row) for row in log.durations]))
     rows = []
-    for name, row in zip(log.workers, log.durations, strict=True):
-        values = np.asarray(row, np.float64)
-        middle = float(np.median(values))
-        spread = float(values.std() / values.mean())
+    for place in np.argsort(-own.mean, kind="stable"):
         rows.append(
             (
-                name,
-                len(values),
-                float(values.mean()),
-                middle,
-                float(np.quantile(values, 0.95)),
-                f"{spread:.2f}",
-                f"{middle / usual:.2f}",
+                log.workers[place],
+                int(own.jobs[place]),
+                float(own.mean[place]),
+                float(own.median[place]),
+                float(own.longest[place]),
+                f"{own.cv[place]:.2f}",
+                f"{own.relative[place]:.2f}",
+                _VERDICTS[int(spread.for_good[place])],
             )
         )
-    rows.sort(key=lambda row: -row[2])
-    return Table(
-        columns, rows, "Variation: standard deviation over mean of the worker's own durations."
+    note = (
+        "Variation: standard deviation over mean of the worker's own durations. Verdict: slow or"
+        " fast for good where that is more than chance and more than a tenth."
     )
+    return Table(columns, rows, note)
 
 
-def in_text(words: Words, comparison: Comparison, learning: Learning | None) -> str:
+_VERDICTS = {1: "slow for good", -1: "fast for good", 0: ""}
+
+
+def law_table(description: Description) -> Table:
+    """A row a law, the best first."""
+    columns = (
+        Column("law", right=False),
+        Column("Kolmogorov distance, median worker"),
+        Column("worst worker"),
+        Column("p"),
+    )
+    rows = [
+        (
+            fit.name.replace("_", " "),
+            f"{np.median(fit.distance):.3f}",
+            f"{np.max(fit.distance):.3f}",
+            "–" if np.isnan(fit.p_value) else f"{fit.p_value:.2g}",
+        )
+        for fit in description.fits
+    ]
+    note = (
+        "Distance: the largest difference between the share of durations up to a time and what the"
+        " law says of it. p: how often durations of this law are as far from it."
+    )
+    return Table(columns, rows, note)
+
+
+def in_text(
+    words: Words,
+    description: Description,
+    comparison: Comparison,
+    learning: Learning | None,
+) -> str:
     """The answer for a terminal."""
     columns = (
         "rule",
@@ -164,6 +197,8 @@ def in_text(words: Words, comparison: Comparison, learning: Learning | None) -> 
             )
         )
     parts = [words.headline, "\n".join(f"- {one}" for one in words.sentences)]
+    told = "\n".join(f"- {one}." for one in description.sentences)
+    parts.append(f"The workers:\n{told}")
     parts.append(results.as_text(Table(heads, rows)))
     for lesson in () if learning is None else learning.lessons:
         heads = (

@@ -7,10 +7,11 @@ import numpy as np
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS
+from asyncjax.whatif.describing import Description
 from asyncjax.whatif.learning.learn import STEP_SIZES, Learning, Lesson
 
 WORTH = 1.05  # a gain that is not surely above this is called none
-FAIR = 0.02  # of the weight that is misplaced: below it all are heard alike
+FAIR = 0.03  # of the weight that is misplaced: below it all are heard alike
 _SAME = 1.02  # gains so close are called equal
 
 
@@ -29,18 +30,19 @@ class Words:
     caveats: tuple[str, ...]
 
 
-def words_of(log: Log, comparison: Comparison, learning: Learning | None) -> Words:
+def words_of(description: Description, comparison: Comparison, learning: Learning | None) -> Words:
     """Says what the comparison and the lessons found."""
     lessons = () if learning is None else learning.lessons
     sentences = [
         *_told_of_workers(comparison),
+        *(f"{one}." for one in description.sentences if one.startswith("Slow for good")),
         *_told_of_shards(comparison),
         *_told_of_freshness(comparison),
         *(_told_of_lesson(lesson) for lesson in lessons),
         _advice(comparison, lessons),
     ]
     return Words(
-        _headline(comparison), tuple(sentences), tuple(_caveats(log, comparison, learning))
+        _headline(comparison), tuple(sentences), tuple(_caveats(description, comparison, learning))
     )
 
 
@@ -181,7 +183,7 @@ def _told_of_freshness(comparison: Comparison) -> list[str]:
     if not has_gain(comparison) or not fresh or best_row(comparison) in fresh:
         return []
     if fresh[0].gain.low <= WORTH:
-        return ["No rule brings more gradients without staleness."]
+        return ["Without any staleness no rule surely brings more gradients."]
     return [
         f"Without any staleness the most is {times(fresh[0].gain)}, by the rule"
         f" {fresh[0].rule.name}, which throws away {percent(fresh[0].figures.wasted)} of the"
@@ -232,7 +234,9 @@ def _advice(comparison: Comparison, lessons: tuple[Lesson, ...]) -> str:
     )
 
 
-def _caveats(log: Log, comparison: Comparison, learning: Learning | None) -> list[str]:
+def _caveats(
+    description: Description, comparison: Comparison, learning: Learning | None
+) -> list[str]:
     """What the answer does not know."""
     pure = comparison.of(PURE).figures
     told = [
@@ -269,7 +273,12 @@ def _caveats(log: Log, comparison: Comparison, learning: Learning | None) -> lis
         )
         if edges:
             told.append("The best step size ended the grid for: " + ", ".join(edges) + ".")
-    hidden = _hidden_barrier(log)
+    away = len(description.outages.worker)
+    if away:
+        told.append(
+            f"Workers were away {away} time{'s' if away > 1 else ''} in the log; here nobody is."
+        )
+    hidden = _hidden_barrier(description.log)
     return [hidden, *told] if hidden else told
 
 

@@ -1,0 +1,23 @@
+"""What a page is made of."""
+
+from typing import NamedTuple
+
+from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.comparing.compare import Comparison
+from asyncjax.whatif.describing import Description
+from asyncjax.whatif.learning.learn import Learning
+from asyncjax.whatif.page.words import Words
+
+
+class Found(NamedTuple):
+    """Everything that was found of a log."""
+
+    description: Description
+    comparison: Comparison
+    learning: Learning | None
+    words: Words
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        return self.description.log

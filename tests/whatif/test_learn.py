@@ -1,0 +1,96 @@
+"""Learning: time to a target on stand-in problems, where the order of rules is known beforehand."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import problems, simulation, traces
+from asyncjax.whatif.comparing.compare import compare
+from asyncjax.whatif.learning import learn as module
+from asyncjax.whatif.learning.learn import are_apart, learn, tried
+from asyncjax.whatif.learning.tasks import SKEW, TASKS
+
+pytestmark = pytest.mark.slow
+STEPS = tuple(2.0**power for power in range(-6, 2))
+
+
+def lessons_of(rows):
+    log = traces.read_log(np.asarray(rows))
+    comparison = compare(log, draws=2)
+    found = learn(log, comparison, step_sizes=STEPS, seeds=3)
+    return {lesson.task.name: lesson for lesson in found.lessons}
+
+
+@pytest.fixture(scope="module")
+def one_slow():
+    return lessons_of([[1.0] * 40] * 5 + [[12.0] * 40])
+
+
+def test_with_equal_workers_nothing_beats_synchronous_rounds():
+    for lesson in lessons_of(np.ones((6, 40))).values():
+        best = lesson.rows[0].times
+        assert not (best < 0.8 * lesson.of("synchronous").times).all(), lesson.task.name
+
+
+def test_with_one_slow_worker_the_pure_rule_is_far_ahead_on_even_data(one_slow):
+    lesson = one_slow["even data"]
+    value, low, _ = lesson.speed_up("pure asynchronous")
+    assert value > 2.0
+    assert low > 1.0
+    assert "synchronous" not in lesson.level
+
+
+def test_who_never_hears_a_worker_misses_the_target_where_workers_differ(one_slow):
+    """Five of six are heard: the optimum of those is too far from that of all."""
+    lesson = one_slow["skewed data"]
+    problem = TASKS[1].make(6, jax.random.split(jax.random.key(1), 4)[0])
+    five = problems.quadratic_optimum(problem, weights=[1.0] * 5 + [0.0])
+    assert float(problem.objective(five)) > lesson.target
+    assert np.isinf(lesson.of("1 backup worker").time)
+    assert np.isfinite(lesson.of("Ringleader").time)
+    assert np.isfinite(lesson.of("synchronous").time)
+
+
+def test_the_same_gradients_are_used_as_in_a_replay_of_their_own(one_slow):
+    """The arrays of a sweep are padded to sizes that rules share; the runs are the same."""
+    log = traces.read_log(np.random.default_rng(0).gamma(2.0, 1.0, (3, 30)))
+    rule = tried(compare(log, draws=2))[0]
+    keys = jax.random.split(jax.random.key(0), 2)
+    made = module.lasting(rule, [log.durations] * 2, 40.0, keys)
+    problem = TASKS[0].make(3, jax.random.key(2))
+    setting = module._Setting(40.0, (0.125, 0.5), keys, 5_000)
+    time, loss = module._run(rule, problem, made, setting)
+    every = made[0].n_updates // module.RECORDS
+    run = simulation.replay(problem, made[1], optax.sgd(0.5), key=keys[1], record_every=every)
+    np.testing.assert_allclose(loss[1, 1], run.records.loss, rtol=1e-4)
+    np.testing.assert_allclose(time[1, 0], run.records.time)
+
+
+def test_the_problems_have_the_same_optimum_with_even_and_with_skewed_data():
+    even, skewed = (task.make(7, jax.random.key(5)) for task in TASKS[:2])
+    optimum = problems.quadratic_optimum(even)
+    np.testing.assert_allclose(problems.quadratic_optimum(skewed), optimum, rtol=1e-4)
+    start = float(even.objective(even.params)), float(skewed.objective(skewed.params))
+    assert start == (0.0, 0.0)
+    assert float(even.objective(optimum)) == pytest.approx(-6.0)  # twelve halves
+    lone = problems.quadratic_optimum(skewed, weights=[1.0] + [0.0] * 6)
+    away = np.asarray((lone - optimum) / optimum)
+    assert 0.3 * SKEW < away.std() < 3 * SKEW
+
+
+def test_sorted_labels_leave_each_worker_with_one():
+    problem = TASKS[2].make(8, jax.random.key(0))
+    assert problem.n_workers == 8
+    gradients = [
+        np.asarray(problem.gradient(problem.params, worker, 0, jax.random.key(0))[1])
+        for worker in range(8)
+    ]
+    signs = [np.sign(gradient[-1]) for gradient in gradients]  # of the intercept
+    assert signs == [1.0] * 4 + [-1.0] * 4
+
+
+def test_told_apart_means_on_every_seed():
+    assert are_apart(np.array([1.0, 2.0]), np.array([1.5, np.inf]))
+    assert not are_apart(np.array([1.0, 3.0]), np.array([1.5, 2.5]))
+    assert not are_apart(np.array([np.inf]), np.array([np.inf]))
