@@ -222,7 +222,7 @@ def _roles(reading: Reading, given: dict[str, int]) -> tuple[dict[str, int] | No
     counter = _counter(table, roles) if not is_long else None
     columns = [place for place, name in enumerate(table.names) if name and place != counter]
     numbers = [_is_numeric(table, place) for place in columns]
-    if not is_long and len(columns) > (counter is None) and all(numbers):
+    if not is_long and columns and all(numbers):
         return None, counter
     for role in ("worker", "duration"):
         if role not in given and others.get(role) and (role == "worker" or "end" not in roles):

@@ -10,7 +10,7 @@ from asyncjax.traces.logbook.jobs import Jobs, Reading
 from asyncjax.traces.logbook.values import Column, Fields
 
 _LUCK = 1e-6  # chance by which durations may happen to grow in every row of every worker
-_LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`
+LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`
 
 Columns = dict[str, np.ndarray]  # by role, float64[K]
 
@@ -90,7 +90,7 @@ def columns_of(
     ends = [role for role in ("start", "end") if role in fields]
     read |= dict(zip(ends, values.times_of([fields[role] for role in ends]), strict=True))
     scales = {role: _scale(reading, fields[role], read[role], unit) for role in read}
-    if set(reading.table.names or ()) >= _LIVE:
+    if set(reading.table.names or ()) >= LIVE:
         scales = {role: scale or 1.0 for role, scale in scales.items()}
     said = [scale for scale in scales.values() if scale is not None]
     columns: Columns = {}

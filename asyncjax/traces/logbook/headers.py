@@ -21,7 +21,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
         *("device id", "gpu", "gpu id", "name", "who"),
     ),
     "step": (
-        *("step", "steps", "global step", "step id", "step index", "iteration", "iterations"),
+        *("step", "global step", "step id", "step index", "step number", "iteration"),
         *("iter", "it", "job", "job id", "batch", "batch id", "batch index", "batch idx"),
         *("minibatch", "mini batch", "update", "round", "number", "count", "counter", "index"),
         *("idx", "seq", "sequence", "no", "n", "k", "epoch"),

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import Columns, columns_of, order_of, settled
+from asyncjax.traces.logbook.columns import LIVE, Columns, columns_of, order_of, settled
 from asyncjax.traces.logbook.jobs import (
     Jobs,
     Reading,
@@ -61,7 +61,20 @@ def log_of_rows(reading: Reading, roles: dict[str, int], unit: float | None) -> 
             jobs = in_order(reading, jobs, reading.table.title(roles[by]))
         else:
             jobs = taken(jobs, np.argsort(jobs.worker, kind="stable"))
+    if set(reading.table.names or ()) >= LIVE and jobs.counter is not None:
+        _count_missing(reading, jobs.worker, jobs.counter)
     return finished(reading, jobs, unit_name)
+
+
+def _count_missing(reading: Reading, worker: np.ndarray, number: np.ndarray) -> None:
+    """Notes how many jobs of a live run did not arrive: their numbers are missing."""
+    last = np.zeros(len(reading.names))
+    np.maximum.at(last, worker, number + 1)
+    missing = int(last.sum()) - len(worker)
+    if missing > 0:
+        reading.notes.append(
+            f"{missing} jobs of the run did not arrive (stopped or lost), so they are not here"
+        )
 
 
 def finished(reading: Reading, jobs: Jobs, unit: str) -> Log:

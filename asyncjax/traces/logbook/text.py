@@ -105,16 +105,21 @@ def table_of(rows: list[list[str]], source: str, line: str) -> Table:
     return Table(None, columns, np.arange(1, len(rows) + 1), source, line=line)
 
 
-def _is_header(first: list[str]) -> bool:
-    """Whether the first row names columns.
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether the first row names columns: there is a name above a number, or only names.
 
-    Numbers that count the workers of a wide table do, too.
+    Numbers that count the workers of a wide table are names, too.
 
     Example:
-        >>> _is_header(["worker", "step"]), _is_header(["w1", "0.5"]), _is_header(["", "0", "1"])
-        (True, False, True)
+        >>> _is_header(["worker", "step"], []), _is_header(["w1", "0.5"], ["w2", "0.7"])
+        (True, False)
+        >>> _is_header(["w1", "7"], ["0.5", "1"]), _is_header(["", "0", "1"], ["0", "5", "6"])
+        (True, True)
     """
     if not all(map(is_value, filter(None, first[1:] or first))):
+        return True
+    pairs = zip(first, second, strict=False)
+    if any(one and not is_value(one) and is_value(two) for one, two in pairs):
         return True
     counts = first[1:] if not first[0] else first
     numbers = [str(number) for number in range(len(counts) + 1)]
@@ -189,7 +194,8 @@ def _opened(
     names = list(map(str.strip, first))
     while len(names) > 1 and not names[-1]:  # a delimiter at the end of the line
         names.pop()
-    if not _is_header(names):
+    below = list(map(str.strip, content[1][0])) if len(content) > 1 else []
+    if not _is_header(names, below):
         return _Shape(None, len(names)), content
     for name in names:
         if name and names.count(name) > 1:

@@ -63,7 +63,7 @@ def durations_of(fields: Fields) -> Column:
     numbers = _plain(fields.texts)
     if numbers is not None:
         return Column(numbers, fields.seconds, [])
-    return _mixed(fields, (_with_unit, _clock_time), "numbers with a unit")
+    return _mixed(fields, (_with_unit, _clock_time))
 
 
 def times_of(columns: list[Fields]) -> list[Column]:
@@ -85,7 +85,7 @@ def times_of(columns: list[Fields]) -> list[Column]:
             Column(values, fields.seconds, [])
             for values, fields in zip(numbers, columns, strict=True)
         ]
-    return [_mixed(fields, (_date, _with_unit, _clock_time), "dates") for fields in columns]
+    return [_mixed(fields, (_date, _with_unit, _clock_time)) for fields in columns]
 
 
 def epoch_unit(texts: list[str]) -> tuple[float, str] | None:
@@ -134,23 +134,28 @@ def _shifted(texts: list[list[str]], numbers: list[np.ndarray]) -> list[np.ndarr
     return [np.array([float(number - least) for number in column]) for column in whole]
 
 
-def _mixed(fields: Fields, readers: tuple[Callable[[str], float | None], ...], what: str) -> Column:
+def _mixed(fields: Fields, readers: tuple[Callable[[str], float | None], ...]) -> Column:
     """Fields of several kinds in seconds."""
     scale = 1.0 if fields.seconds is None else fields.seconds
-    seen = False
+    seen: set[Callable[[str], float | None]] = set()
     values: list[float] = []
     for text in fields.texts:
         number = math.nan if is_empty(text) else _number(text)
         if number is not None:
             values.append(number * scale)
             continue
-        found = next((one for reader in readers if (one := reader(text)) is not None), math.nan)
-        seen = seen or not math.isnan(found)
-        values.append(found)
+        values.append(math.nan)
+        for reader in readers:
+            found = reader(text)
+            if found is not None:
+                values[-1] = found
+                seen.add(reader)
+                break
     if not seen:
         return Column(np.array(values) / scale, fields.seconds, [])
+    what = "dates" if _date in seen else "numbers with a unit"
     notes = [f"column {fields.name!r} has {what}: read as seconds"]
-    return Column(np.array(values), 1.0, notes, True, _date in readers)
+    return Column(np.array(values), 1.0, notes, True, _date in seen)
 
 
 def _number(text: str) -> float | None:

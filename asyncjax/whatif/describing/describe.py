@@ -67,9 +67,8 @@ def describe(log: Log, *, seed: int = 0) -> Description:
         distance says whether that matters.
 
     Example:
-        >>> from asyncjax import clocks, traces
-        >>> from asyncjax.whatif.describing import describe
-        >>> found = describe(traces.read_log(clocks.recording("llm_slow_worker").durations))
+        >>> from asyncjax import clocks, traces, whatif
+        >>> found = whatif.describe(traces.read_log(clocks.recording("llm_slow_worker").durations))
         >>> found.spread.factor.round(1), found.spread.for_good
         (array([2.3, 1. , 1. , 1. ]), array([1, 0, 0, 0], dtype=int8))
         >>> found.sentences[1]

@@ -1,0 +1,400 @@
+"""Logs of real workers: whatever shape they are written in, the same durations are read."""
+
+import gzip
+import json
+import re
+
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import optax
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from asyncjax import clocks, live, problems, traces
+
+CALM = settings(
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+NAMES = ("w2", "w10", "node-a", "7", "gpu 1")
+
+
+@st.composite
+def measured(draw):
+    """Durations by worker, and a generator to shuffle rows with."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    times = st.floats(1e-3, 1e3, allow_nan=False)
+    rows = {name: draw(st.lists(times, min_size=2, max_size=6)) for name in names}
+    return rows, np.random.default_rng(draw(st.integers(0, 99)))
+
+
+def written(folder, lines, name="log.csv", mark=","):
+    """The path of a file of rows of fields."""
+    path = folder / name
+    path.write_text("".join(mark.join(map(str, line)) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read_back(log, rows, exactly=True):
+    """Holds that a log has these durations."""
+    assert set(log.workers) == set(rows)
+    for name, row in zip(log.workers, log.durations, strict=True):
+        if exactly:
+            assert row.tolist() == rows[name]
+        else:
+            np.testing.assert_allclose(row, rows[name], rtol=1e-9)
+    assert log.n_jobs == sum(map(len, rows.values()))
+    assert log.clock().n_workers == len(rows)
+
+
+def shuffled(lines, rng):
+    return [lines[place] for place in rng.permutation(len(lines))]
+
+
+@CALM
+@given(measured())
+def test_steps_in_any_order_of_rows(tmp_path, drawn):
+    rows, rng = drawn
+    lines = [(name, step, time) for name in rows for step, time in enumerate(rows[name])]
+    header = [("rank", "iteration", "took")]
+    for mark in ",;\t|":
+        log = traces.read_log(written(tmp_path, header + shuffled(lines, rng), mark=mark))
+        read_back(log, rows)
+        assert log.start is None
+        assert np.isnan(log.utilisation).all()
+        assert [row.tolist() for row in log.step] == [
+            [float(step) for step in range(len(rows[name]))] for name in log.workers
+        ]
+    read_back(traces.read_log(written(tmp_path, lines)), rows)  # without a header, in its order
+
+
+@CALM
+@given(measured())
+def test_starts_with_ends_or_durations(tmp_path, drawn):
+    rows, rng = drawn
+    jobs = []
+    for name, times in rows.items():
+        now = float(rng.uniform(0, 9))
+        for time in times:
+            jobs.append((name, now, now + time, time))
+            now += time + float(rng.choice([0.0, 2.5]))
+    jobs = shuffled(jobs, rng)
+    first = min(job[1] for job in jobs)
+    span = max(job[2] for job in jobs) - first
+    for header, which, exactly in (
+        ("worker,start,end", (0, 1, 2), False),
+        ("duration,worker,start time", (3, 0, 1), True),
+        ("host,finished,elapsed", (0, 2, 3), True),
+        ("worker,begin,end,seconds", (0, 1, 2, 3), True),
+    ):
+        lines = [tuple(job[place] for place in which) for job in jobs]
+        log = traces.read_log(written(tmp_path, [header.split(","), *lines]))
+        read_back(log, rows, exactly)
+        starts = {job[:2] for job in jobs}
+        for name, row in zip(log.workers, log.start, strict=True):
+            own = sorted(start - first for who, start in starts if who == name)
+            np.testing.assert_allclose(row, own, atol=1e-9)
+        busy = [sum(rows[name]) / span for name in log.workers]
+        np.testing.assert_allclose(log.utilisation, busy, rtol=1e-6)
+
+
+@CALM
+@given(measured())
+def test_a_column_a_worker(tmp_path, drawn):
+    rows, _ = drawn
+    longest = max(map(len, rows.values()))
+    lines = [
+        ["step", *rows],
+        *([i, *(row[i] if i < len(row) else "" for row in rows.values())] for i in range(longest)),
+    ]
+    read_back(traces.read_log(written(tmp_path, lines)), rows)
+    if len(rows) > 1:  # one column is that of one worker, whose name may be a number or have blanks
+        read_back(traces.read_log(written(tmp_path, [line[1:] for line in lines], mark=";")), rows)
+
+
+@CALM
+@given(measured())
+def test_rows_in_memory_and_json_lines(tmp_path, drawn):
+    rows, rng = drawn
+    read_back(traces.read_log(rows), rows)
+    pairs = [(name, time) for name in rows for time in rows[name]]
+    read_back(traces.read_log(pairs), rows)
+    objects = [
+        {"worker": name, "step": step, "duration": time}
+        for name in rows
+        for step, time in enumerate(rows[name])
+    ]
+    objects = shuffled(objects, rng)
+    read_back(traces.read_log(objects), rows)
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in objects))
+    read_back(traces.read_log(path), rows)
+    packed = tmp_path / "log.csv.gz"
+    lines = "".join(f"{one['worker']},{one['step']},{one['duration']}\n" for one in objects)
+    packed.write_bytes(gzip.compress(f"worker,step,duration\n{lines}".encode()))
+    read_back(traces.read_log(packed), rows)
+
+
+def test_an_array_and_a_trace():
+    times = np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert [row.tolist() for row in traces.read_log(times).durations] == times.tolist()
+    clock = clocks.exponential([1.0, 2.0, 4.0])
+    trace = traces.asynchronous(clock, n_updates=60, key=jax.random.key(0))
+    log = traces.read_log(trace)
+    for worker, row in enumerate(log.durations):
+        own = trace.worker == worker
+        np.testing.assert_array_equal(row, (trace.time - trace.start)[own])
+        assert len(log.start[worker]) == own.sum()
+    assert log.notes == ("3 jobs were still open: not in the log",)
+    with pytest.raises(ValueError, match="records starts"):
+        traces.read_log(trace._replace(start=None))
+
+
+def test_a_live_run(tmp_path):
+    problem = problems.quadratic(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+    workers = live.virtual(clocks.recorded([[1.0, 1.5, 0.5], [2.0, 2.5, 2.25]]))
+    run = live.train(problem, workers, optax.sgd(0.1), n_updates=12)
+    path = tmp_path / "run.csv"
+    live.to_csv(run, path)
+    log = traces.read_log(path)
+    assert (log.workers, log.unit) == (("0", "1"), "seconds")
+    for worker, row in enumerate(log.durations):
+        own = run.trace.worker == worker
+        np.testing.assert_array_equal(row, (run.trace.time - run.trace.start)[own])
+    np.testing.assert_allclose(log.span, run.trace.time[-1])
+    first = path.read_text().splitlines()
+    path.write_text("\n".join([first[0], *first[2:]]) + "\n")  # one that did not arrive
+    assert "1 jobs of the run did not arrive" in " ".join(traces.read_log(path).notes)
+
+
+SAME = [[1.5, 2.0], [0.25]]
+MANY = {  # text of a file, and the durations that it tells of
+    "numbers sort as numbers": ("worker,s\n10,2\n9,1\n", [[1.0], [2.0]]),
+    "milliseconds": ("worker;step;time (ms)\na;0;1500\na;1;2000\nb;0;250\n", SAME),
+    "camel case": ("workerId,stepIndex,durationMs\na,0,1500\na,1,2000\nb,0,250\n", SAME),
+    "a unit in each field": ("worker,step,time\na,0,1500ms\na,1,2 s\nb,0,0.25s\n", SAME),
+    "hours and minutes": ("worker,step,took\na,0,0:00:01.5\na,1,0:00:02\nb,0,0:00:00.25\n", SAME),
+    "decimal commas": ("worker;step;seconds\na;0;1,5\na;1;2,0\nb;0;0,25\n", SAME),
+    "blanks": ("worker   step seconds\na 0  1.5\na  1 2\nb 0 0.25\n", SAME),
+    "quotes": ('"worker","step","seconds"\n"a","0","1.5"\n"a","1","2"\n"b","0",".25"\n', SAME),
+    "two lines in quotes": ('worker,note,s\na,"x\ny",1.5\na,,2\nb,,0.25\n', SAME),
+    "comments and empty lines": ("# run 7\n\nworker,s\na,1.5\n\n#\na,2\nb,.25\n", SAME),
+    "lines of Windows": ("worker,s\r\na,1.5\r\na,2\r\nb,0.25\r\n", SAME),
+    "a mark of bytes": ("\ufeffworker,s\na,1.5\na,2\nb,0.25\n", SAME),
+    "a comma at the end": ("worker,s,\na,1.5,\na,2,\nb,0.25,\n", SAME),
+    "columns of no use": ("id,loss,worker,s\n1,x,a,1.5\n2,y,a,2\n3,z,b,0.25\n", SAME),
+    "a row index": (",worker,step,s\n0,a,0,1.5\n1,a,1,2\n2,b,0,.25\n", SAME),
+    "dates": (
+        "host,start,end\na,2026-03-01T12:00:00Z,2026-03-01T12:00:01.5Z\n"
+        "b,2026-03-01 12:00:00+00:00,2026-03-01 12:00:00.25+00:00\n"
+        "a,2026-03-01T13:00:02+01:00,2026-03-01T13:00:04+01:00\n",
+        SAME,
+    ),
+    "milliseconds since 1970": (
+        "worker,start,end\na,1772366400000,1772366401500\na,1772366402000,1772366404000\n"
+        "b,1772366400000,1772366400250\n",
+        SAME,
+    ),
+    "nanoseconds since 1970": (
+        "worker,start,end\na,1772366400000000001,1772366401500000001\n"
+        "a,1772366402000000003,1772366404000000003\nb,1772366400000000000,1772366400250000000\n",
+        SAME,
+    ),
+    "ends alone": ("worker,end\na,1\na,2.5\nb,7\na,4.5\nb,7.25\n", SAME),
+    "a time that only grows": (
+        "worker,step,time\n" + "".join(f"a,{i},{2 * i}\n" for i in range(12)),
+        [[2.0] * 11],
+    ),
+    "a time that does not": ("worker,step,time\na,0,1.5\na,1,2\nb,0,0.25\n", SAME),
+    "no worker": ("step,seconds\n0,1.5\n1,2\n", [[1.5, 2.0]]),
+    "one column": ("1.5\n2\n", [[1.5, 2.0]]),
+    "numbers of workers on top": (",0,1\n0,1.5,0.25\n1,2,\n", SAME),
+    "without a header, spans": ("a,0,1.5\na,2,4\nb,0,0.25\n", SAME),
+}
+
+
+@pytest.mark.parametrize(("text", "durations"), MANY.values(), ids=MANY)
+def test_many_ways_to_write_a_log(tmp_path, text, durations):
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode())
+    log = traces.read_log(path)
+    assert [row.tolist() for row in log.durations] == durations
+    assert log.source == str(path)
+
+
+REPAIRED = {  # text, durations, words of a note
+    "resumed": (
+        "worker,step,s\na,1,1\na,2,2\na,3,3\na,4,4\na,3,5\na,4,6\n",
+        [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]],
+        "starts again at 3 after 4 for worker 'a' in line 6",
+    ),
+    "a clock that starts again": (
+        "worker,start,end\na,0,1\na,1,2\na,2,4\na,4,5\na,0,3\na,3,4\nb,0,2\nb,2,5\nb,0,1\n",
+        [[1.0, 1.0, 2.0, 1.0, 3.0, 1.0], [2.0, 3.0, 1.0]],
+        "start falls back to 0 after 4 for worker 'a' in line 6",
+    ),
+    "twice": (
+        "worker,step,s\na,1,1\na,2,2\na,2,2\na,3,1\n",
+        [[1.0, 2.0, 1.0]],
+        "there twice, first that in line 4",
+    ),
+    "sorted": ("worker,step,s\na,2,2\na,1,1\n", [[1.0, 2.0]], "worker 'a' were not in the order"),
+    "open": (
+        "worker,start,end\na,0,1\nb,0,\na,2,4\na,5,\n",
+        [[1.0, 2.0]],
+        "2 jobs without an end",
+    ),
+    "touching": (
+        "worker,start,end\na,0,1.001\na,1,2\n",
+        [[1.001, 1.0]],
+        "overlap by at most 0.001",
+    ),
+    "disagreeing": (
+        "worker,start,end,duration\na,0,1,1\na,2,4,3\n",
+        [[1.0, 2.0]],
+        "column 'duration' is not end less start in 1 of 2 rows, first 3 and 2 in line 3",
+    ),
+    "two names": ("worker,gpu,s\na,0,1\n", [[1.0]], "column 'worker' is read as the worker, not"),
+}
+
+
+@pytest.mark.parametrize(("text", "durations", "words"), REPAIRED.values(), ids=REPAIRED)
+def test_a_repair_is_a_note(tmp_path, text, durations, words):
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    log = traces.read_log(path)
+    assert [row.tolist() for row in log.durations] == durations
+    assert words in " ".join(log.notes)
+
+
+def test_a_clock_that_starts_again_goes_on():
+    text = [("a", 0, 4), ("a", 4, 5), ("a", 5, 6), ("a", 6, 8), ("a", 0, 3), ("a", 3, 4)]
+    log = traces.read_log([{"worker": w, "start": s, "end": e} for w, s, e in text])
+    assert log.start[0].tolist() == [0.0, 4.0, 5.0, 6.0, 8.0, 11.0]
+    assert log.span == 12.0
+
+
+BROKEN = {  # text, words that the sentence must have; {} is the file
+    "empty": ("", "rows, got none in {}"),
+    "only a header": ("worker,step,s\n", "got none below the header in {}"),
+    "only comments": ("# a\n# b\n", "got none in {}"),
+    "no worker": (
+        "worker,s\na,1\n,2\n",
+        "column 'worker' must name the worker, got none in line 3",
+    ),
+    "no duration": ("worker,s\na,1\nb,\n", "how long a job took, got nothing in line 3 of {}"),
+    "not a number": ("worker,s\na,1\nb,fast\n", "got 'fast' in line 3 of {}"),
+    "nan": ("worker,s\na,1\nb,nan\n", "got 'nan' in line 3 of {}"),
+    "infinite": ("worker,s\na,inf\n", "got 'inf' in line 2 of {}"),
+    "negative": ("worker,step,s\na,0,1\na,1,-2\n", "got '-2' in line 3 of {}"),
+    "zero": ("worker,step,s\na,0,1\n\na,1,0\n", "got '0' in line 4 of {}"),
+    "no step": ("worker,step,s\na,0,1\na,,2\n", "column 'step' must be a number that orders"),
+    "no order": (
+        "worker,step,s\na,3,1\na,2,2\na,3,3\na,1,4\na,2,5\n",
+        "worker 'a' has rows in no order and 2 twice, in line 3 and in line 6 of {}",
+    ),
+    "an end before its start": (
+        "worker,start,end\na,0,1\na,5,4\n",
+        "column 'end' must be after column 'start', '5', got '4' in line 3 of {}",
+    ),
+    "an end that is missing": (
+        "worker,start,end\na,0,\na,5,6\n",
+        "column 'end' must be a time, got nothing in line 2 of {}",
+    ),
+    "an overlap": (
+        "worker,start,end\nb,0,9\na,0,3\na,2,5\n",
+        "before it of its worker has ended ('a', line 3), got '2' to '5' in line 4 of {}",
+    ),
+    "a long row": ("worker,s\na,1\na,1,2\n", "header, 2 fields, got 3 fields in line 3 of {}"),
+    "a name twice": ("worker,s,s\na,1,2\n", "got 's' twice in line 1 of {}"),
+    "no column of durations": (
+        "worker,loss\na,x\n",
+        "with the columns 'worker', 'loss'; say which",
+    ),
+    "a wide one": ("a,b\n1,2\n3,-4\n", "column 'b' must be a positive number, how long a job took"),
+    "many columns, no header": ("a,1,2,3,4\n", "a header that names its 5 columns"),
+    "one time a worker": ("worker,end\na,1\nb,2\n", "two rows of a worker"),
+    "an end again and again": (
+        "worker,end\n" + "a,1\n" * 4 + "a,3\n",
+        "later than that of the row before",
+    ),
+    "a zero byte": ("worker,s\na,1\0\n", "a zero byte in line 2 of {}"),
+    "a spreadsheet": ("PK\3\4", "a zip archive or a spreadsheet, {}"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_refusal_names_the_line(tmp_path, text, words):
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(words.replace("{}", str(path)))) as caught:
+        traces.read_log(path)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert not sentence.endswith(".")
+
+
+def test_bytes_that_are_no_text_and_json_that_is_none(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"worker,s\na,1\n\xe9,2\n")
+    with pytest.raises(ValueError, match=r"UTF-8, got the byte b'\\xe9' in line 3 of"):
+        traces.read_log(path)
+    path.write_text("worker,s\na,1\n", encoding="utf-16")
+    assert traces.read_log(path).n_jobs == 1
+    lines = tmp_path / "log.jsonl"
+    lines.write_text('{"worker": 1, "s": 2}\n{"worker": \n')
+    with pytest.raises(ValueError, match=r"a JSON object a line, got .* in line 2 of"):
+        traces.read_log(lines)
+    lines.write_text('{"worker": 1, "s": 2}\n3\n')
+    with pytest.raises(ValueError, match="object by name a row, got 3 in line 2"):
+        traces.read_log(lines)
+    with pytest.raises(FileNotFoundError):
+        traces.read_log(tmp_path / "none.csv")
+
+
+def test_columns_units_and_rows_left_out_may_be_said(tmp_path):
+    path = written(tmp_path, [("x", "y", "z"), ("a", 2, 1000), ("a", 1, 500), ("b", 1, 250)])
+    log = traces.read_log(path, worker="x", step="y", duration="z", unit="ms")
+    assert [row.tolist() for row in log.durations] == [[0.5, 1.0], [0.25]]
+    assert log.unit == "seconds"
+    with pytest.raises(ValueError, match=r"worker must name a column of .*, got 'w'; found 'x'"):
+        traces.read_log(path, worker="w")
+    path = written(tmp_path, [("worker", "s"), ("a", 1), ("a", -1), ("a", "?"), ("b", 3), ("", 1)])
+    log = traces.read_log(path, drop_invalid=True)
+    assert [row.tolist() for row in log.durations] == [[1.0], [3.0]]
+    told = " ".join(log.notes)
+    assert "a row is left out as invalid, first: column 'worker' must name the worker" in told
+    assert "2 rows are left out as invalid, first: column 's' must be a positive" in told
+    live_run = "worker,start,end,computed\na,0,2,1\na,5,7,1.5\n"
+    path.write_text(live_run)
+    log = traces.read_log(path, duration="computed")
+    assert log.durations[0].tolist() == [1.0, 1.5]
+    assert log.start is None
+
+
+def test_the_clock_of_a_log():
+    log = traces.read_log({"a": [1.0, 2.0], "b": [5.0]})
+    assert log.clock().durations(None, 5).tolist() == [[1, 2, 1, 2, 1], [5, 5, 5, 5, 5]]
+    np.testing.assert_allclose(log.clock(clocks.fitted).mean, [1.5, 5.0])
+    with pytest.raises(TypeError, match="law must make a clock, got 3"):
+        log.clock(lambda rows: 3)
+    trace = traces.asynchronous(log.clock(), n_updates=5)
+    assert trace.time.tolist() == [1.0, 3.0, 4.0, 5.0, 6.0]
+
+
+@pytest.mark.slow
+def test_a_million_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    times = rng.exponential(size=1_000_000)
+    path = tmp_path / "large.csv"
+    with open(path, "w") as file:
+        file.write("worker,step,seconds\n")
+        file.writelines(f"w{i % 100},{i // 100},{t!r}\n" for i, t in enumerate(times.tolist()))
+    log = traces.read_log(path)
+    for worker, row in enumerate(log.durations):
+        np.testing.assert_array_equal(row, times[worker::100])
+    lines = path.read_text().splitlines()
+    lines[777_777] = "w1,1,0"
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="got '0' in line 777778 of"):
+        traces.read_log(path)
