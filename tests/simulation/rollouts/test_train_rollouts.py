@@ -6,12 +6,12 @@ import optax
 import pytest
 
 from asyncjax import problems, simulation, traces
-from asyncjax.simulation import corrections
+from asyncjax.simulation import advantages, corrections
 from asyncjax.traces.generation.admission import Rule
 from asyncjax.traces.generation.rollout_trace import Fate
 from tests.oracles import rollout_runs as twin
 from tests.simulation.rollouts.chain import LONGEST, chain, start
-from tests.simulation.rollouts.test_replay_rollouts import bandit, left, same
+from tests.simulation.rollouts.test_replay_rollouts import bandit, left, plain_loop, same
 
 KEY = jax.random.key(4)
 
@@ -93,3 +93,16 @@ def test_what_cannot_go_on_is_told():
         trained(problems.quadratic([[1.0]], [[1.0]]), optax.sgd(0.1))
     with pytest.raises(ValueError, match="minibatches must divide the batch of 4 samples, got 8"):
         trained(bandit(), optax.sgd(0.1), minibatches=8)
+
+
+@pytest.mark.slow
+def test_a_transformer_too_gives_the_same_bits_at_age_0_and_when_replayed():
+    """Products of matrices included: whole blocks, so the lanes are the same."""
+    problem = problems.token_task(problems.copying(), key=jax.random.key(1), width=8, n_judged=8)
+    optimizer, given = optax.adam(0.01), {"advantage": advantages.batch_mean()}
+    run, trace = trained(problem, optimizer, traces.admission.synchronous(), n_steps=6, **given)
+    assert len(set(trace.length.tolist())) > 3
+    replay = simulation.replay_rollouts(problem, trace, optimizer, key=KEY, **given)
+    assert same(left(run), left(replay))
+    plain = plain_loop(problem, optimizer, KEY, 6, 4)
+    assert same((run.params, run.opt_state), plain)
