@@ -54,10 +54,12 @@ def next_scores(
 
     Example:
         >>> model = TinyGPT(vocabulary=3, width=4, depth=1, heads=2, length=5)
-        >>> params = model.init(jax.random.key(0), jnp.zeros((1, 5), int))["params"]
-        >>> cache, first = next_scores(
-        ...     model, params, empty_cache(model, params), 0, jnp.array([0, 1, 2]))
-        >>> next_scores(model, params, cache, 3, jnp.array([1]))[1].shape
+        >>> def follows(key):
+        ...     params = model.init(key, jnp.zeros((1, 5), int))["params"]
+        ...     cache = empty_cache(model, params)
+        ...     cache, _ = next_scores(model, params, cache, 0, jnp.array([0, 1, 2]))
+        ...     return next_scores(model, params, cache, 3, jnp.array([1]))[1]
+        >>> jax.eval_shape(follows, jax.random.key(0)).shape
         (1, 3)
     """
     embedding = params["Embed_0"]["embedding"]

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import one_key, whole, within
+from asyncjax.checks import instance, one_key, shown, whole, within
+from asyncjax.problems import arrays
 from asyncjax.problems.problem import PyTree, check_model
 
 
@@ -129,14 +130,17 @@ class RolloutProblem:
             The sample with those tokens and their log-probabilities under `params`.
 
         Raises:
-            TypeError: If `params` has another tree than the problem's, `begin` or `end` is no
-                integer, or `key` no typed key.
-            ValueError: If `params` has other shapes, or a number that is not traced is out of
-                range.
+            TypeError: If `params` has another tree than the problem's, `draft` is no `Draft`,
+                `begin` or `end` no integer, or `key` no typed key.
+            ValueError: If `params` or `prompt` has another form, or a number that is not traced is
+                out of range.
         """
         check_model(params, self.params)
-        within("begin", begin, least=0, most=self.max_length, integer=True)
-        within("end", end, least=0, most=self.max_length, integer=True)
+        self._check_prompt(prompt)
+        instance("draft", draft, Draft, "a Draft, as empty_draft makes it")
+        self._tokens(draft.tokens)
+        self._check_place("begin", begin)
+        self._check_place("end", end)
         one_key("key", key)
         return self.extend_of(self.data, params, prompt, draft, begin, end, key)
 
@@ -150,7 +154,7 @@ class RolloutProblem:
 
         Raises:
             TypeError: If `params` has another tree than the problem's, or `key` is no typed key.
-            ValueError: If `params` has other shapes.
+            ValueError: If `params` or `prompt` has another form.
         """
         return self.extend(params, prompt, self.empty_draft(), 0, self.max_length, key)
 
@@ -167,12 +171,15 @@ class RolloutProblem:
             float[T], 0 from `length` on; differentiable in `params`.
 
         Raises:
-            TypeError: If `params` has another tree than the problem's, or `length` is no integer.
-            ValueError: If `params` or `tokens` has another shape, or `length` is out of range.
+            TypeError: If `params` has another tree than the problem's, or `tokens` or `length`
+                holds other than integers.
+            ValueError: If `params`, `prompt` or `tokens` has another form, or `length` is out of
+                range.
         """
         check_model(params, self.params)
-        self._check_sample(tokens, length)
-        return self.log_probs_of(self.data, params, prompt, tokens, length)
+        self._check_prompt(prompt)
+        self._check_place("length", length)
+        return self.log_probs_of(self.data, params, prompt, self._tokens(tokens), length)
 
     def reward(self, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
         """Returns what a sample is worth, a scalar; higher is better.
@@ -183,11 +190,12 @@ class RolloutProblem:
             length: An int32 scalar, 0..T.
 
         Raises:
-            TypeError: If `length` is no integer.
-            ValueError: If `tokens` has another shape, or `length` is out of range.
+            TypeError: If `tokens` or `length` holds other than integers.
+            ValueError: If `prompt` or `tokens` has another form, or `length` is out of range.
         """
-        self._check_sample(tokens, length)
-        return self.reward_of(self.data, prompt, tokens, length)
+        self._check_prompt(prompt)
+        self._check_place("length", length)
+        return self.reward_of(self.data, prompt, self._tokens(tokens), length)
 
     @property
     def objective(self) -> Callable[[PyTree], jax.Array] | None:
@@ -215,14 +223,34 @@ class RolloutProblem:
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
 
-    def _check_sample(self, tokens: Any, length: Any) -> None:
-        """Refuses tokens of another shape, and a length out of range."""
-        if jnp.shape(tokens) != (self.max_length,):
+    def _check_prompt(self, prompt: PyTree) -> None:
+        """Refuses what is no prompt by its tree and shapes; nothing is computed."""
+        like = jax.eval_shape(self.prompt_of, self.data, jax.eval_shape(jax.random.key, 0))
+        same = jax.tree.structure(prompt) == jax.tree.structure(like)
+        if not same or _shapes(prompt) != _shapes(like):
             raise ValueError(
-                f"tokens must have shape ({self.max_length},), one sample's, "
-                f"got shape {jnp.shape(tokens)}"
+                f"prompt must be what problem.prompt(key) returns, {like}, got {shown(prompt)}"
             )
-        within("length", length, least=0, most=self.max_length, integer=True)
+
+    def _check_place(self, name: str, value: Any) -> None:
+        """Refuses what is no int32 scalar of 0..T."""
+        within(name, value, least=0, most=self.max_length, integer=True)
+        if jnp.ndim(value) != 0:
+            raise ValueError(f"{name} must be a scalar, got shape {jnp.shape(value)}")
+
+    def _tokens(self, tokens: Any) -> jax.Array:
+        """Returns the tokens of one sample; refuses another shape."""
+        tokens = arrays.integers("tokens", tokens)
+        if tokens.shape != (self.max_length,):
+            raise ValueError(
+                f"tokens must have shape ({self.max_length},), one sample's, got {tokens.shape}"
+            )
+        return tokens
+
+
+def _shapes(tree: PyTree) -> list[Any]:
+    """Returns the shapes of all leaves; of a leaf that is no array, its type."""
+    return [getattr(leaf, "shape", type(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ def tiny(**more):
     return lively(problems.token_task(TASKS["copying"], key=KEY, **(sizes | more)))
 
 
-def small(**more):
-    return lively(problems.token_task(TASKS["copying"], key=KEY, width=8, depth=2, **more), 0.2)
+def small(depth=1, **more):
+    return lively(problems.token_task(TASKS["copying"], key=KEY, width=8, depth=depth, **more), 0.2)
 
 
 @jax.jit
@@ -98,7 +98,7 @@ def test_kept_keys_and_values_score_as_the_module_does(depth):
 @pytest.mark.parametrize("filler", [False, True])
 def test_samples_and_log_probabilities_equal_the_twin(float64, filler):
     """Tokens of the twin: the largest of log-probability and Gumbel noise of fold_in(key, t)."""
-    problem = double(small(filler=filler))
+    problem = double(small(2, filler=filler))
     params, n_written = as_numpy(problem.params), 5 + filler
     prompts, drafts, keys = drawn(problem)
     likely = jax.jit(jax.vmap(problem.log_probs, (None, 0, 0, 0)))
