@@ -3,6 +3,51 @@
 Import a room, then use its names::
 
     from asyncjax import clocks, problems, simulation, steps, traces
+
+    clocks       how long jobs take, on whom, and when workers are there
+    traces       which gradient of which worker enters which step: every server rule
+    problems     what is trained: models, data, shards, gradients; policies that make rollouts
+    steps        step rules that know delays: optax transformations
+    simulation   traces, policies and epochs replayed on problems
+    orders       in which order examples are visited
+    stragglers   how many workers to wait for, and how much to ask of each
+    cluster      which machines a training job gets
+    live         the same rules on real workers: threads, processes, Ray
+    results      runs, tables, figures, reports
+    whatif       which rule copes best with the workers of a log
+    testing      checks of the contracts that one's own rules must keep
+
+Rooms load when they are first used, so that `import asyncjax` alone takes no time.
 """
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_ROOMS = (
+    "buffers",
+    "clocks",
+    "cluster",
+    "live",
+    "orders",
+    "problems",
+    "results",
+    "simulation",
+    "steps",
+    "stragglers",
+    "testing",
+    "traces",
+    "whatif",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a room when it is first asked for, so that `asyncjax.traces` is there."""
+    if name in _ROOMS:
+        return import_module(f"asyncjax.{name}")
+    raise AttributeError(f"module 'asyncjax' has no attribute '{name}'; rooms are {_ROOMS}")
+
+
+def __dir__() -> list[str]:
+    return [*_ROOMS, "__version__"]

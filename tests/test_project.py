@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -19,6 +20,19 @@ def test_the_version_stands_in_one_place():
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "asyncjax/__init__.py"
     assert re.fullmatch(r"\d+\.\d+\.\d+", asyncjax.__version__)
     assert f"## {asyncjax.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_rooms_load_when_they_are_asked_for():
+    code = (
+        "import sys, asyncjax; assert 'jax' not in sys.modules; asyncjax.traces.asynchronous;"
+        " assert 'asyncjax.problems' not in sys.modules"
+    )
+    assert set(asyncjax._ROOMS) == {
+        path.parent.name for path in (ROOT / "asyncjax").glob("*/__init__.py")
+    }
+    with pytest.raises(AttributeError, match="no attribute 'trace'; rooms are"):
+        asyncjax.trace  # noqa: B018
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_ci_of_the_forge_calls_ours():

@@ -214,7 +214,7 @@ def from_gradient(
         function_of("objective", objective, "params", reason=" -> scalar, or None")
     if n_workers is not None:
         n_workers = whole("n_workers", n_workers)
-    params = _floating_leaves(params)
+    params = floating_leaves(params)
     _check_gradient(gradient, params)
     if objective is not None:
         _check_scalar("objective must return a scalar", jax.eval_shape(objective, params))
@@ -227,7 +227,7 @@ def from_gradient(
     )
 
 
-def _floating_leaves(params: PyTree) -> PyTree:
+def floating_leaves(params: PyTree) -> PyTree:
     """Returns the model with every leaf a finite floating-point array."""
     try:
         params = jax.tree.map(jnp.asarray, params)

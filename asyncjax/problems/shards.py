@@ -21,7 +21,12 @@ _MOST_ROWS = 2**31 - 1  # row numbers are int32
 
 
 class Shards(NamedTuple):
-    """The rows of each worker, padded to one length."""
+    """The rows of each worker, padded to one length.
+
+    Attributes:
+        rows: int32[n, m_max], row numbers; beyond a shard's end its first row is repeated.
+        size: int32[n], how many of the entries are the worker's own, at least 1.
+    """
 
     rows: Any  # int32[n, m_max], row numbers; beyond a shard's end its first row is repeated
     size: Any  # int32[n], how many of the entries are the worker's own, at least 1

@@ -13,6 +13,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.errors import InvalidRngError
 
 from asyncjax.checks import whole
 from asyncjax.problems.problem import PyTree
@@ -38,7 +39,10 @@ def a_nonlinearity(name: str, value: Any) -> None:
 def check_module(model: Any) -> None:
     """Refuses what is no hashable linen module."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a flax linen module, got {type(model).__name__}")
+        raise TypeError(
+            f"model must be a flax linen module, got {type(model).__name__}; any other model, such"
+            " as an nnx module, trains through problems.from_loss"
+        )
     try:
         hash(model)
     except TypeError as error:
@@ -50,7 +54,14 @@ def check_module(model: Any) -> None:
 def initial(model: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, tuple[int, ...]]:
     """Returns the initial parameters, and the shape of the answer to one row of `inputs`."""
     row = jnp.zeros((1, *inputs.shape[1:]), inputs.dtype)
-    answer, variables = jax.eval_shape(model.init_with_output, key, row)
+    try:
+        answer, variables = jax.eval_shape(model.init_with_output, key, row)
+        jax.eval_shape(model.apply, variables, row)  # at last without any random numbers
+    except InvalidRngError as error:
+        raise ValueError(
+            "model must need no random numbers but for its parameters (no dropout), got one that"
+            " does; problems.from_loss trains such a model, with the key of each job"
+        ) from error
     if set(variables) != {"params"}:
         raise ValueError(
             f"model must have parameters and nothing else, got the collections {set(variables)}"
