@@ -102,6 +102,15 @@ def test_one_worker_is_the_optimizer_itself():
         np.testing.assert_allclose(kept[0], own, rtol=0, atol=1e-12)
 
 
+def test_one_step_of_sgd_is_the_plain_rule():
+    """Its state has no leaves, and is kept all the same."""
+    one = problems.local_steps(quadratic(), n_steps=1, optimizer=optax.sgd(0.1), keep_state=True)
+    run, plain = lived(problem=one, optimizer=optax.sgd(1.0)), lived(optimizer=sgd(0.1))
+    assert_equal(run.trace, plain.trace)
+    np.testing.assert_allclose(run.params, plain.params, rtol=1e-5, atol=1e-6)
+    assert not jax.tree.leaves(run.worker_states)
+
+
 @pytest.mark.parametrize("name", ["pure", "stopped"])
 def test_threads(name):
     with live.threads(3) as workers:
