@@ -1,0 +1,1 @@
+"""Rollouts that feed a trainer, measured: `python -m experiments.rollouts`."""

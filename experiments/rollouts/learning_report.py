@@ -1,0 +1,173 @@
+"""Tables, the figure and the numbers of the comparison of learning."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from asyncjax import results
+from asyncjax.results import plots
+from experiments.common.parts import Drawing, Part, written
+from experiments.rollouts.learning_runs import (
+    BASE,
+    CAP,
+    N_RECORDS,
+    Found,
+    Outcome,
+    Settings,
+    times,
+)
+
+TITLE = "What do age and correction do to learning?"
+SHARES = (0.25, 0.5, 1.0)  # of the time, at which rewards are read off
+
+
+def part(settings: Settings, found: Found) -> Part:
+    """Draws the figure and makes the tables."""
+    tables = (rewards_table(settings, found), runs_table(settings, found))
+    return written(
+        settings.output,
+        "rollouts_learning",
+        TITLE,
+        (figure(settings, found),),
+        tables,
+        numbers(settings, found),
+    )
+
+
+def about(outcome: Outcome, share: float) -> np.ndarray:
+    """Reward of each seed about a share of the time, mean of three records, float64[S].
+
+    Example:
+        >>> own = Outcome("budget 4", "none", (), (), 1.0, [list(range(21))], *[[]] * 7)
+        >>> about(own, 0.5), about(own, 1.0)
+        (array([10.]), array([19.]))
+    """
+    place = min(round(share * N_RECORDS), N_RECORDS - 1)
+    return np.array(outcome.reward)[:, place - 1 : place + 2].mean(1)
+
+
+def told_apart(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """In how many seeds the first is ahead, and whether that tells them apart.
+
+    Example:
+        >>> told_apart([2.0, 3.0], [1.0, 1.0]), told_apart([2.0, 3.0], [1.0, 4.0])
+        ('ahead', 'no (1 of 2)')
+    """
+    ahead = int(np.sum(np.array(ours) > np.array(theirs)))
+    if ahead in (0, len(ours)):
+        return "ahead" if ahead else "behind"
+    return f"no ({ahead} of {len(ours)})"
+
+
+def _short(found: results.Spread) -> str:
+    low, middle, high = (f"{float(x):.2f}" for x in (found.low, found.median, found.high))
+    return f"{middle} ({low} to {high})"
+
+
+def rewards_table(settings: Settings, found: Found) -> results.Table:
+    """Rewards at equal times."""
+    rows: list[tuple[Any, ...]] = []
+    for (rule, correction), own in found.items():
+        spreads = [
+            results.median_and_spread(about(own, share), smaller_is_better=False)
+            for share in SHARES
+        ]
+        base = about(found[BASE], 1.0)
+        compared = told_apart(about(own, 1.0).tolist(), base.tolist())
+        solved = results.median_and_spread(own.solved, smaller_is_better=False)
+        rows.append(
+            (
+                rule,
+                correction,
+                *spreads,
+                "-" if (rule, correction) == BASE else compared,
+                solved,
+                round(float(np.median(own.steps))),
+            )
+        )
+    columns = [results.Column(name, right=False) for name in ("rule", "correction")]
+    columns += [
+        results.Column(f"reward at {share * settings.horizon:g}", format=_short) for share in SHARES
+    ]
+    columns += [
+        results.Column("than the base?"),
+        results.Column("solved", format=_short),
+        results.Column("steps"),
+    ]
+    return results.Table(
+        tuple(columns),
+        tuple(rows),
+        f"Reward of the judged prompts (1 is all right), mean of three records about a time, median"
+        f" (quartiles) of {settings.seeds} seeds that were not tuned on. The base is {BASE[0]},"
+        f" {BASE[1]}: ahead or behind at the end on every seed, or not told apart (seeds ahead)."
+        f" Weights are cut off at {CAP:g}; each step makes {settings.minibatches} updates.",
+    )
+
+
+def runs_table(settings: Settings, found: Found) -> results.Table:
+    """What the runs were like."""
+    rows = []
+    for (rule, correction), own in found.items():
+        place = own.rates.index(own.chosen)
+        edge = "*" if results.at_grid_edge(place, len(own.rates)) else ""
+        rows.append(
+            (
+                rule,
+                correction,
+                f"{own.chosen:g}{edge}",
+                f"{np.median(own.age):.1f}",
+                f"{np.median(own.age_longest):.0f}",
+                f"{np.median(own.effective):.2f}",
+                f"{np.median(own.long_share):.2f}",
+                f"{100 * np.median(own.trainer_idle):.0f} %",
+            )
+        )
+    text = [results.Column(name, right=False) for name in ("rule", "correction")]
+    heads = ("rate", "age, mean", "longest", "effective samples", "longest tenth heard")
+    return results.Table(
+        (*text, *map(results.Column, (*heads, "trainer idle"))),
+        tuple(rows),
+        "Medians over seeds. Rate: of Adam, chosen on tuning seeds; * where it is the end of the"
+        " extended grid. Effective samples: of the weights as a step begins, share of the batch.",
+    )
+
+
+def figure(settings: Settings, found: Found) -> Drawing:
+    """Rewards against time: the rules, and the corrections."""
+    grid = times(settings)
+
+    def line(name: str, own: Outcome) -> plots.Series:
+        low, middle, high = np.quantile(np.array(own.reward), [0.25, 0.5, 0.75], axis=0)
+        return plots.Series(name, grid, middle, low, high)
+
+    rules = [line(rule, own) for (rule, name), own in found.items() if name == BASE[1]]
+    others = [line(name, own) for (rule, name), own in found.items() if rule == BASE[0]]
+    page = plots.panels(
+        [
+            plots.Panel(f"time ({BASE[1]})", rules),
+            plots.Panel(f"time ({BASE[0]})", others),
+        ],
+        y_label="reward",
+        y_range=(0.0, 1.0),
+    )
+    caption = (
+        f"Reward against time: rules with correction '{BASE[1]}', and corrections under"
+        f" '{BASE[0]}'. Median and quartiles of {settings.seeds} seeds."
+    )
+    return "", page, caption
+
+
+def numbers(settings: Settings, found: Found) -> dict[str, Any]:
+    """Everything, as plain values."""
+    return {
+        "horizon": settings.horizon,
+        "slots": settings.slots,
+        "batch": settings.batch,
+        "jax": jax.__version__,
+        "optax": optax.__version__,
+        "arms": [asdict(own) for own in found.values()],
+    }

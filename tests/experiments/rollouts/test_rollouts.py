@@ -1,0 +1,145 @@
+"""The experiments on rollouts, in a short form: they run, go on from files, and say what is so."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import storage, traces
+from experiments.rollouts import admission, admission_runs, laws, learning, learning_report
+from experiments.rollouts.learning_runs import Outcome
+
+TINY = admission_runs.Settings(
+    laws=("recorded", "one tenth"),
+    rules=("synchronous", "budget", "in order", "discard", "ready first"),
+    etas=(0.0, 0.5, 2.0),
+    shown=2.0,
+    slots=16,
+    batch=4,
+    steps=40,
+    trial_steps=20,
+    seeds=2,
+    widths=(8, 16, 32),
+    width_steps=20,
+)
+
+
+def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
+    for law in laws.LAWS:
+        assert laws.lengths_of(law).mean() == pytest.approx(1.0)
+        assert laws.lengths_of(law).min() > 0.0
+    logs = np.log(laws.lengths_of("lognormal"))
+    assert logs.std() == pytest.approx(1.0, abs=0.001)
+    tenth = laws.lengths_of("one tenth")
+    assert len(tenth[18_000:]) == 2_000
+    assert np.median(tenth[18_000:]) == pytest.approx(10.0 * np.median(tenth[:18_000]))
+
+
+@pytest.mark.parametrize("rule", laws.PRESETS)
+def test_figures_are_those_of_the_trace(rule):
+    own = admission_runs.figures_of(TINY, "one tenth", rule, 2.0, (0.5, 16, 40), 1)
+    trace = admission_runs.trace_of(TINY, "one tenth", rule, 2.0, (0.5, 16, 40), 1)
+    assert own.speed == pytest.approx(40 / trace.step_end[-1] / 4.0)
+    assert own.age == pytest.approx(trace.age.mean())
+    assert own.above == pytest.approx(np.mean(trace.age > 2))
+    assert own.age_of_parts <= own.age + 1e-9
+    assert 0.0 <= own.trainer_idle <= 1.0
+    summary = traces.summarize_rollouts(trace)
+    assert summary.trainer_idle == pytest.approx(1.0 - 0.5 * 4 / 16 * 40 / trace.step_end[-1])
+
+
+@pytest.mark.slow
+def test_the_rules_are_compared_and_go_on_from_files(tmp_path, monkeypatch):
+    settings = replace(TINY, output=tmp_path)
+    part = admission.run(settings)
+    saved = storage.load_json(tmp_path / "rollouts_admission.json")
+    assert set(saved["laws"]) == {"recorded", "one tenth"}
+    for own in saved["laws"].values():
+        for runs in own.values():
+            assert len(runs) == 2
+            assert all(np.isfinite([run["speed"], run["age"]]).all() for run in runs)
+        # whatever is selected, the mean age is at most eta; at eta 0 every age is
+        for eta in settings.etas:
+            assert max(run["age"] for run in own[f"budget, eta {eta:g}"]) <= eta
+        assert {run["age_longest"] for run in own["budget, eta 0"]} == {0}
+        assert own["budget, eta 0"] == own["in order, eta 0"]
+        assert all(run["above"] == 0.0 for run in own["in order, eta 2"])
+        assert all(run["above"] == 0.0 for run in own["discard, eta 2"])
+        assert any(run["above"] > 0.0 for run in own["budget, eta 2"])
+    assert [len(table.rows) for table in part.tables] == [10, 6, 6, 5]
+    for path, _ in part.figures:
+        assert path.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(admission_runs, "figures_of", None)  # what is there is not run again
+    file = tmp_path / "rollouts_admission.json"
+    before = file.read_text()
+    admission.run(settings)
+    assert file.read_text() == before
+    with pytest.raises(TypeError):
+        admission.run(replace(settings, seeds=1))
+
+
+@pytest.mark.slow
+def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path):
+    settings = learning.Settings(
+        output=tmp_path,
+        rules=("synchronous", "budget 4"),
+        corrections=("truncated", "truncated, ESS"),
+        horizon=60.0,
+        slots=8,
+        batch=4,
+        longest=2,
+        rates=(0.002, 0.004),
+        extensions=1,
+        seeds=2,
+        tuning_seeds=1,
+        judged=8,
+    )
+    part = learning.run(settings)
+    saved = storage.load_json(tmp_path / "rollouts_learning.json")
+    names = [(arm["rule"], arm["correction"]) for arm in saved["arms"]]
+    assert names == [
+        ("synchronous", "truncated"),
+        ("budget 4", "truncated"),
+        ("budget 4", "truncated, ESS"),
+    ]
+    for arm in saved["arms"]:
+        assert len(arm["rates"]) == len(arm["scores"]) == 3  # two, and one more beyond the better
+        assert arm["chosen"] == arm["rates"][int(np.argmax(arm["scores"]))]
+        assert np.array(arm["reward"]).shape == (2, 21)
+        assert len({row[0] for row in arm["reward"]}) == 1  # before any step
+    assert saved["arms"][0]["age_longest"] == [0, 0]
+    assert min(saved["arms"][1]["age_longest"]) > 0
+    assert [len(table.rows) for table in part.tables] == [3, 3]
+    again = learning.run(settings)
+    assert jax.tree.all(jax.tree.map(lambda a, b: a == b, again.numbers, part.numbers))
+
+
+def test_arms_are_told_apart_only_where_all_seeds_agree():
+    assert learning_report.told_apart([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
+    assert learning_report.told_apart([0.0, 0.0], [1.0, 1.0]) == "behind"
+    assert learning_report.told_apart([0.0, 2.0], [1.0, 1.0]) == "no (1 of 2)"
+    rewards = [list(np.arange(21.0)), list(np.arange(21.0) + 1.0)]
+    own = Outcome("budget 4", "none", (), (), 1.0, rewards, *[[]] * 7)
+    np.testing.assert_allclose(learning_report.about(own, 0.25), [5.0, 6.0])
+    np.testing.assert_allclose(learning_report.about(own, 1.0), [19.0, 20.0])
+
+
+@pytest.mark.parametrize(
+    ("run", "settings", "words"),
+    [
+        (admission.run, replace(TINY, laws=("uniform",)), "laws must be of recorded; .*'uniform'"),
+        (admission.run, replace(TINY, rules=()), "rules must be of synchronous; .*'nothing'"),
+        (admission.run, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
+        (admission.run, replace(TINY, seeds=0), "seeds must be at least 1, got 0"),
+        (
+            learning.run,
+            learning.Settings(corrections=("none",)),
+            "rules and corrections must have 'budget 4' and 'truncated'",
+        ),
+        (learning.run, learning.Settings(rates=()), "horizon and rates must be above 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(run, settings, words):
+    with pytest.raises(ValueError, match=words):
+        run(settings)
