@@ -76,7 +76,7 @@ class Answer:
 
 
 def answer(
-    log: Any,
+    path: Any,
     *,
     quick: bool = False,
     key: jax.Array | None = None,
@@ -86,7 +86,7 @@ def answer(
     """Says which way of training would cope best with the workers of a log.
 
     Args:
-        log: A `traces.Log`, or what `traces.read_log` reads: a file, a trace, a table in memory.
+        path: A file that `traces.read_log` reads, or what else it takes: a log, a trace, durations.
         quick: Whether nothing is trained: seconds instead of a minute.
         key: Typed key of all that is drawn; None: a fixed one.
         progress: Called with what is being done and the share of it that is done.
@@ -109,7 +109,9 @@ synchronous rounds, at a mean staleness of 2.0 updates.
     """
     quick = flag("quick", quick)
     key = jax.random.key(0) if key is None else one_key("key", key)
-    read = traces.read_log(log)
+    if command is not None:
+        instance("command", command, str, "a text, or None")
+    read = traces.read_log(path)
     rows_of(read)  # refuses one worker before anything is computed
     if progress is not None:
         function("progress", progress, "a function of a text and a share, or None")

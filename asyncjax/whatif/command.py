@@ -74,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
             log = demo(settings.demo) if settings.demo else _read(settings)
             page = _place(settings.output, PAGE)
+            figures = None if settings.json is None else _json(settings.json)
             found = answer(
                 log,
                 quick=settings.quick,
@@ -81,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 command=shlex.join(["python", "-m", "asyncjax.whatif", *given]),
             )
         found.save(page)
-        if settings.json:
-            found.save(_json(settings.json))
+        if figures is not None:
+            found.save(figures)
     except (OSError, ValueError, TypeError) as error:
         print(f"asyncjax.whatif: {_sentence(error)}", file=sys.stderr)
         return 2

@@ -24,6 +24,7 @@ from asyncjax import (
     stragglers,
     testing,
     traces,
+    whatif,
 )
 
 ROOMS = {
@@ -40,6 +41,7 @@ ROOMS = {
     "stragglers": stragglers,
     "testing": testing,
     "traces": traces,
+    "whatif": whatif,
 }
 
 

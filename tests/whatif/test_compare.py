@@ -50,9 +50,9 @@ def test_one_worker_ten_times_slower_by_hand(one_slow):
     assert gain["Ringleader"] == pytest.approx(9.1)
     assert gain["1 backup worker"] == pytest.approx(9.0)  # nine in every time unit
     assert gain["fastest 5 of 10"] == pytest.approx(5.0)
-    assert gain["4 local steps, synchronous"] == pytest.approx(1.0)
+    assert gain["4 local steps (synchronous)"] == pytest.approx(1.0)
     # 600 time units: the slow worker makes 60 jobs, the others at most s more.
-    assert gain["SSP, 4 ahead"] == pytest.approx((60 * 10 + 4 * 9) / 600, rel=0.01)
+    assert gain["SSP 4 ahead"] == pytest.approx((60 * 10 + 4 * 9) / 600, rel=0.01)
     figures = one_slow.of("synchronous").figures
     assert figures.idle == pytest.approx(9 / 10 * 9 / 10)
     pure = one_slow.of("pure asynchronous").figures

@@ -5,7 +5,8 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import problems, simulation, traces
+from asyncjax import simulation, traces
+from asyncjax.problems.losses.quadratic import quadratic_optimum
 from asyncjax.whatif.comparing.compare import compare
 from asyncjax.whatif.learning import learn as module
 from asyncjax.whatif.learning.learn import are_apart, learn, tried
@@ -45,7 +46,7 @@ def test_who_never_hears_a_worker_misses_the_target_where_workers_differ(one_slo
     """Five of six are heard: the optimum of those is too far from that of all."""
     lesson = one_slow["skewed data"]
     problem = TASKS[1].make(6, jax.random.split(jax.random.key(1), 4)[0])
-    five = problems.quadratic_optimum(problem, weights=[1.0] * 5 + [0.0])
+    five = quadratic_optimum(problem, weights=[1.0] * 5 + [0.0])
     assert float(problem.objective(five)) > lesson.target
     assert np.isinf(lesson.of("1 backup worker").time)
     assert np.isfinite(lesson.of("Ringleader").time)
@@ -69,12 +70,12 @@ def test_the_same_gradients_are_used_as_in_a_replay_of_their_own(one_slow):
 
 def test_the_problems_have_the_same_optimum_with_even_and_with_skewed_data():
     even, skewed = (task.make(7, jax.random.key(5)) for task in TASKS[:2])
-    optimum = problems.quadratic_optimum(even)
-    np.testing.assert_allclose(problems.quadratic_optimum(skewed), optimum, rtol=1e-4)
+    optimum = quadratic_optimum(even)
+    np.testing.assert_allclose(quadratic_optimum(skewed), optimum, rtol=1e-4)
     start = float(even.objective(even.params)), float(skewed.objective(skewed.params))
     assert start == (0.0, 0.0)
     assert float(even.objective(optimum)) == pytest.approx(-6.0)  # twelve halves
-    lone = problems.quadratic_optimum(skewed, weights=[1.0] + [0.0] * 6)
+    lone = quadratic_optimum(skewed, weights=[1.0] + [0.0] * 6)
     away = np.asarray((lone - optimum) / optimum)
     assert 0.3 * SKEW < away.std() < 3 * SKEW
 

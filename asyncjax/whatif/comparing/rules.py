@@ -51,7 +51,7 @@ def rules_for(n: int, usual: float) -> tuple[Rule, ...]:
 
     Example:
         >>> [rule.name for rule in rules_for(2, 1.0)][:4]
-        ['synchronous', 'fastest 1 of 2', 'quorum of 1, then 0.25 of a job', 'adaptive deadline']
+        ['synchronous', 'fastest 1 of 2', 'quorum of 1 + 0.25 of a job', 'adaptive deadline']
     """
     found: dict[str, Rule] = {}
     for rule in (*_rounds(n), *_deadlines(n, usual), *_gated(n), *_arriving(n), *_local(n)):
@@ -120,7 +120,7 @@ def _deadlines(n: int, usual: float) -> list[Rule]:
     half, wait = _share(n, 0.5), float(f"{_GRACE * usual:.3g}")
     return [
         Rule(
-            f"quorum of {half}, then {_GRACE:g} of a job",
+            f"quorum of {half} + {_GRACE:g} of a job",
             "deadline",
             f"waits for {half}, then {_GRACE:g} of a usual job longer; whoever is late is heard in"
             " a later update",
@@ -144,7 +144,7 @@ def _gated(n: int) -> list[Rule]:
     """Stale synchronous parallel."""
     return [
         Rule(
-            f"SSP, {bound} ahead",
+            f"SSP {bound} ahead",
             "stale synchronous parallel",
             f"every gradient is applied on arrival; nobody gets more than {bound} jobs ahead of the"
             " slowest",
@@ -182,7 +182,7 @@ def _arriving(n: int) -> list[Rule]:
     for threshold, stop in ((n, False), (2 * n, False), (n, True)):
         made.append(
             Rule(
-                f"Ringmaster, under {threshold} old" + (", stops" if stop else ""),
+                f"Ringmaster under {threshold} old" + (" (stops)" if stop else ""),
                 "Ringmaster",
                 f"as pure, but a gradient that {threshold} or more updates have overtaken is"
                 + (" stopped" if stop else " thrown away"),
@@ -220,7 +220,7 @@ def _local(n: int) -> list[Rule]:
     for steps in (4, 16):
         made.append(
             Rule(
-                f"{steps} local steps, synchronous",
+                f"{steps} local steps (synchronous)",
                 "local steps",
                 f"every worker makes {steps} steps of its own, then rounds that wait for all",
                 f"traces.synchronous(clock, k={n}, n_updates=T, load={steps})",
@@ -230,7 +230,7 @@ def _local(n: int) -> list[Rule]:
         )
     made.append(
         Rule(
-            "4 local steps, asynchronous",
+            "4 local steps (asynchronous)",
             "local steps",
             "every worker makes 4 steps of its own, what comes is applied on arrival",
             "traces.asynchronous(clock, n_updates=T, load=4)",

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 from asyncjax import problems, results, simulation, traces
-from asyncjax.checks import function, instance, whole
+from asyncjax.checks import function, instance, whole, within
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
@@ -105,11 +105,18 @@ class Lesson:
         raise ValueError(f"name must be a rule of the lesson, {known}, got {name!r}")
 
     def speed_up(self, name: str) -> tuple[float, float, float]:
-        """Median, lowest and highest over seeds of the synchronous time over a rule's."""
-        reference, own = self.of(SYNCHRONOUS).times, self.of(name).times
+        """Synchronous time over a rule's: of the medians, and the range over seeds."""
+        reference, own = self.of(SYNCHRONOUS), self.of(name)
         with np.errstate(invalid="ignore"):
-            ratio = np.where(np.isinf(own), 0.0, reference / own)
-        return float(np.median(ratio)), float(ratio.min()), float(ratio.max())
+            ratio = np.where(np.isinf(own.times), 0.0, reference.times / own.times)
+        value = 0.0 if np.isinf(own.time) else reference.time / own.time
+        return value, float(ratio.min()), float(ratio.max())
+
+    @property
+    def surely_sooner(self) -> tuple[str, ...]:
+        """Names of the rules that are sooner than synchronous rounds on every seed."""
+        reference = self.of(SYNCHRONOUS).times
+        return tuple(row.rule.name for row in self.rows if (row.times < reference).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +164,13 @@ def learn(
     Raises:
         TypeError: An argument is of the wrong kind.
         ValueError: The log has fewer than two workers, `step_sizes` is empty or holds what is
-            negative or not finite, or `seeds` is below 2.
+            not positive and finite, or `seeds` is below 2.
     """
     rows, _ = rows_of(log)
     seeds = whole("seeds", seeds, 2)
+    grid = np.asarray(within("step_sizes", step_sizes, above=0.0), np.float64)
+    if grid.ndim != 1 or not grid.size:
+        raise ValueError(f"step_sizes must be a list of numbers, got shape {grid.shape}")
     instance("comparison", comparison, Comparison, "a Comparison, as compare makes it")
     if progress is not None:
         function("progress", progress, "a function of a text and a share, or None")
@@ -175,7 +185,7 @@ def learn(
         rule.name: lasting(rule, drawn, span, jax.random.split(rule_key, count)) for rule in rules
     }
     room = max(trace[0].n_arrivals for trace in made.values())
-    setting = _Setting(span, tuple(map(float, step_sizes)), jax.random.split(run_key, count), room)
+    setting = _Setting(span, tuple(grid.tolist()), jax.random.split(run_key, count), room)
     lessons = []
     for place, task in enumerate(TASKS):
         problem = task.make(len(rows), problem_key)

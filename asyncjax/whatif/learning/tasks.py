@@ -6,8 +6,9 @@
     labels      logistic regression, the rows sorted by label: half of the workers hold each
 
 Curvatures a_j fall from 1 to 1/20, and every coordinate has the same share of the loss at the
-start, x = 0. On skewed data a rule that hears some workers more often than others ends somewhere
-else: the larger their z_i, the farther.
+start, x = 0. The noise of a synchronous round is the same for any number of workers. On skewed data
+a rule that hears some workers more often than others ends somewhere else: the larger their z_i, the
+farther.
 """
 
 from collections.abc import Callable
@@ -21,9 +22,9 @@ from asyncjax.problems import Problem
 
 SIZE = 12
 CONDITION = 20.0
-NOISE = 1.5  # of each coordinate of a gradient
+NOISE = 0.15  # of each coordinate of the mean of a gradient of every worker
 SKEW = 2.5  # standard deviation of z_ij
-_ROWS, _BATCH = 24, 4  # of a worker, of a gradient
+_BATCH, _BATCHES = 128, 6  # rows of a gradient of every worker, shards in gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +54,17 @@ def _quadratic(skew: float) -> Callable[[int, jax.Array], Problem]:
         optima = 1.0 + own - own.mean(axis=0)
         curvature = _curvature(n)
         linear = (np.sqrt(curvature) * optima).astype(np.float32)
-        return problems.quadratic(curvature, linear, start=np.zeros(SIZE, np.float32), noise=NOISE)
+        return problems.quadratic(
+            curvature, linear, start=np.zeros(SIZE, np.float32), noise=NOISE * n**0.5
+        )
 
     return make
 
 
 def _labels(n: int, key: jax.Array) -> Problem:
     """Two clouds of points, the workers' shards cut from rows sorted by label."""
-    rows = n * _ROWS
+    batch = max(4, round(_BATCH / n))
+    rows = n * _BATCHES * batch
     labels = np.arange(rows) * 2 // rows
     scale = 2.0 * np.geomspace(1.0, 0.5 / np.sqrt(CONDITION), SIZE - 1)  # so that L is about 1
     apart = np.linspace(
@@ -69,9 +73,7 @@ def _labels(n: int, key: jax.Array) -> Problem:
     points = np.asarray(jax.random.normal(key, (rows, SIZE - 1)))
     points = (points + (2 * labels - 1)[:, None] * apart) * scale
     features = np.column_stack([points, np.ones(rows)]).astype(np.float32)
-    return problems.logistic(
-        features, labels, n_workers=n, l2=0.001, batch=problems.uniform(_BATCH)
-    )
+    return problems.logistic(features, labels, n_workers=n, l2=0.001, batch=problems.uniform(batch))
 
 
 TASKS = (

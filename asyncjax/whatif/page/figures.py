@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from asyncjax.results.tables import format_number
 from asyncjax.traces import EventTrace
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison
@@ -104,8 +105,8 @@ def time_spent(comparison: Comparison) -> str:
 def soonest(lesson: Lesson) -> str:
     """Bars: how much sooner than synchronous rounds each rule is at the target."""
     found = {row.rule.name: lesson.speed_up(row.rule.name) for row in lesson.rows}
-    finite = [value for three in found.values() for value in three if math.isfinite(value)]
-    largest = max([*finite, 1.0])
+    finite = [three[0] for three in found.values() if math.isfinite(three[0])]
+    largest = 1.3 * max([*finite, 1.0])  # longer ranges are cut there
     scale = (WIDTH - _RIGHT) / largest
     parts, top = legend((("fair", "soonest, or not told apart from it"), ("base", "later")), 0.0)
     bottom = top + _STEP * len(found)
@@ -118,7 +119,7 @@ def soonest(lesson: Lesson) -> str:
             parts.append(write(0, y + 32, "not at the target in time", "small"))
             continue
         kind = "fair" if row.rule.name in lesson.level else "base"
-        value, high = min(value, largest), min(high, largest)
+        value, high = min(value, largest), max(value, min(high, largest))
         parts.append(rectangle(0, y + 20, scale * value, _BAR, kind))
         parts.append(_whisker(scale * low, scale * high, y + 20 + _BAR / 2))
         parts.append(write(scale * high + 6, y + 32, f"{value:.2f}", "value"))
@@ -223,6 +224,8 @@ def curves(lesson: Lesson, names: list[str]) -> str:
     bottom = top + height + 6
     parts.append(line(left, bottom, WIDTH - 6, bottom, "axis"))
     parts.append(write(left, bottom + 17, "0", "small"))
-    parts.append(write(WIDTH - 6, bottom + 17, f"time {lesson.span:.3g}", "small", "end"))
+    parts.append(
+        write(WIDTH - 6, bottom + 17, f"time {format_number(lesson.span)}", "small", "end")
+    )
     title = f"Loss against time, {lesson.task.name}, one seed: {', '.join(names)}"
     return picture(parts, bottom + 24, title)

@@ -43,6 +43,7 @@ h3 { font-size: 1.02rem; margin: 0 0 .6rem; }
 p, ul, ol { max-width: 44rem; margin: 0 0 .9rem; }
 li { margin: 0 0 .4rem; }
 .answer { font-size: 1.5rem; line-height: 1.35; font-weight: 600; max-width: 46rem; }
+.advice { font-size: 1.12rem; max-width: 46rem; margin-bottom: 1.6rem; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   gap: 1.8rem 2.4rem; align-items: start; }
 figure { margin: 0 0 .6rem; max-width: 34rem; }
@@ -62,9 +63,9 @@ svg .value { font-weight: 600; }
 .line-one { fill: var(--one); } .line-two { fill: var(--two); }
 .line-three { fill: var(--three); } .line-four { fill: var(--four); }
 .scroll { overflow-x: auto; margin: 0 0 1.2rem; border: 1px solid var(--line); border-radius: 6px; }
-table { border-collapse: separate; border-spacing: 0; font-size: .9rem;
+table { border-collapse: separate; border-spacing: 0; font-size: .86rem;
   font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .34rem .7rem; border-bottom: 1px solid var(--line); text-align: left;
+th, td { padding: .34rem .55rem; border-bottom: 1px solid var(--line); text-align: left;
   white-space: nowrap; }
 thead th { background: var(--shade); white-space: normal; vertical-align: bottom; }
 td:first-child, th:first-child { position: sticky; left: 0; background: var(--paper); }
@@ -103,9 +104,10 @@ def page(found: Found, command: str) -> str:
     parts = [
         f"<header><h1>{html.escape(title)}</h1>",
         f'<p class="answer">{html.escape(words.headline)}</p>',
-        _list(words.sentences),
+        f'<p class="advice">{html.escape(words.advice)}</p>',
         "</header><main>",
         _first_pictures(comparison, learning),
+        _section("In words", _list(words.sentences)),
         _rules(log, comparison),
         _lessons(log, learning),
         _workers(description, comparison, quick=learning is None),

@@ -14,6 +14,7 @@ def numbers_of(found: Found, command: str) -> dict[str, Any]:
     log = found.log
     return {
         "answer": words.headline,
+        "advice": words.advice,
         "sentences": list(words.sentences),
         "caveats": list(words.caveats),
         "log": {

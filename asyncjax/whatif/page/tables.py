@@ -196,7 +196,7 @@ def in_text(
                 f"{own.heard.min():.2f}",
             )
         )
-    parts = [words.headline, "\n".join(f"- {one}" for one in words.sentences)]
+    parts = [words.headline, words.advice, "\n".join(f"- {one}" for one in words.sentences)]
     told = "\n".join(f"- {one}." for one in description.sentences)
     parts.append(f"The workers:\n{told}")
     parts.append(results.as_text(Table(heads, rows)))

@@ -21,11 +21,13 @@ class Words:
 
     Attributes:
         headline: The answer in a sentence.
-        sentences: What stands behind it.
+        advice: What to try first, or what to do to know.
+        sentences: What stands behind both.
         caveats: What it does not know.
     """
 
     headline: str
+    advice: str
     sentences: tuple[str, ...]
     caveats: tuple[str, ...]
 
@@ -39,11 +41,9 @@ def words_of(description: Description, comparison: Comparison, learning: Learnin
         *_told_of_shards(comparison),
         *_told_of_freshness(comparison),
         *(_told_of_lesson(lesson) for lesson in lessons),
-        _advice(comparison, lessons),
     ]
-    return Words(
-        _headline(comparison), tuple(sentences), tuple(_caveats(description, comparison, learning))
-    )
+    caveats = _caveats(description, comparison, learning)
+    return Words(_headline(comparison), _advice(lessons), tuple(sentences), tuple(caveats))
 
 
 def has_gain(comparison: Comparison) -> bool:
@@ -193,45 +193,70 @@ def _told_of_freshness(comparison: Comparison) -> list[str]:
 
 def _told_of_lesson(lesson: Lesson) -> str:
     """Who is soonest at the target on a stand-in problem."""
-    first = lesson.rows[0]
+    first, sooner = lesson.rows[0].rule.name, lesson.surely_sooner
     begin = f"On the stand-in problem with {lesson.task.name}, every step size tuned,"
-    if SYNCHRONOUS in lesson.level:
-        return f"{begin} no rule is told apart from synchronous rounds."
-    value, low, high = lesson.speed_up(first.rule.name)
+    if not sooner:
+        return f"{begin} no rule is surely sooner at the target than synchronous rounds."
+    value, low, high = lesson.speed_up(first)
     told = (
-        f"{begin} {first.rule.name} is soonest at the target, {value:.1f} times"
+        f"{begin} the rule {first} is soonest at the target, {value:.1f} times"
         f" ({low:.1f} to {high:.1f} over seeds) as fast as synchronous rounds"
     )
-    others = [name for name in lesson.level if name != first.rule.name]
+    others = [name for name in lesson.level if name != first]
     if others:
-        told += f"; not told apart from it: {', '.join(others)}"
+        told += f"; not told apart from it: {_some(others)}"
     lost = [row.rule.name for row in lesson.rows if np.isinf(row.time)]
     if lost:
-        told += f"; not there in the same time: {', '.join(lost)}"
+        told += f"; not there in the same time: {_some(lost)}"
     return told + "."
 
 
-def _advice(comparison: Comparison, lessons: tuple[Lesson, ...]) -> str:
+def _some(names: list[str]) -> str:
+    """The first few of a list.
+
+    Example:
+        >>> _some(["a", "b", "c", "d", "e"])
+        'a, b, c and 2 more'
+    """
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _advice(lessons: tuple[Lesson, ...]) -> str:
     """What to try first."""
     if not lessons:
         return (
             "Gradients are not progress: late and unevenly heard ones are worth less. Without"
             " --quick small problems are trained to see how much less."
         )
-    even = {name for lesson in lessons if not lesson.task.is_skewed for name in lesson.level}
-    skewed = [set(lesson.level) for lesson in lessons if lesson.task.is_skewed]
-    everywhere = even.intersection(*skewed)
-    if SYNCHRONOUS in everywhere:
-        return "So stay synchronous: nothing is told apart from it on any of the problems."
-    both = [row.rule.name for row in lessons[0].rows if row.rule.name in everywhere]
-    if both:
-        return f"So try first: {both[0]}, among the soonest on every one of the problems."
-    own = [row.rule.name for row in lessons[-2].rows if row.rule.name in set.intersection(*skewed)]
-    skew = own[0] if own else lessons[-2].rows[0].rule.name
+    if not any(lesson.surely_sooner for lesson in lessons):
+        return (
+            "So stay synchronous: on small problems, step sizes tuned, no rule is surely sooner at"
+            " a target."
+        )
+    even = _choice([lesson for lesson in lessons if not lesson.task.is_skewed])
+    skew = _choice([lesson for lesson in lessons if lesson.task.is_skewed])
+    if even == skew:
+        return (
+            f"So try first: {even}. On small problems, step sizes tuned, it is among the soonest at"
+            " a target, with even data and with skewed data."
+        )
     return (
-        f"So try first: {lessons[0].rows[0].rule.name} if all workers draw from the same data, but"
-        f" {skew} if their shards differ."
+        f"So try first: {even} if all workers draw from the same data, but {skew} if their shards"
+        " differ (by small problems, step sizes tuned)."
     )
+
+
+def _choice(lessons: list[Lesson]) -> str:
+    """The rule that is soonest over all lessons, surely sooner in one and as good in the others."""
+    rows = [row.rule.name for row in lessons[0].rows]
+    known = [
+        name
+        for name in rows
+        if any(name in lesson.surely_sooner for lesson in lessons)
+        and all(name in (*lesson.level, *lesson.surely_sooner) for lesson in lessons)
+    ]
+    gain = {name: np.prod([lesson.speed_up(name)[0] for lesson in lessons]) for name in known}
+    return max(known, key=lambda name: gain[name]) if known else SYNCHRONOUS
 
 
 def _caveats(

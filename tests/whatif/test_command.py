@@ -1,0 +1,117 @@
+"""The command, as a stranger uses it: a folder with a table, three shapes of it and broken ones."""
+
+import subprocess
+import sys
+
+import pytest
+
+from asyncjax import storage
+from asyncjax.whatif.command import main
+
+pytestmark = pytest.mark.slow
+JOBS = [("a", 1.0), ("b", 1.1), ("c", 4.0)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def steps():
+    rows = [f"{name},{step},{seconds}" for step in range(9, -1, -1) for name, seconds in JOBS]
+    return "worker,step,seconds\n" + "\n".join(rows)
+
+
+def starts():
+    rows = [f"{n};{step * 5e3};{step * 5e3 + s * 1e3}" for step in range(10) for n, s in JOBS]
+    return "rank;start_ms;end_ms\n" + "\n".join(rows)
+
+
+def wide():
+    return "a,b,c\n" + "\n".join(["1.0,1.1,4.0"] * 10)
+
+
+@pytest.mark.parametrize("table", [steps, starts, wide])
+def test_three_shapes_give_one_answer(folder, capsys, table):
+    (folder / "durations.csv").write_text(table())
+    assert main(["durations.csv", "--quick", "--json", "numbers.json"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("With these 3 workers, pure asynchronous training would bring 2.86 times")
+    assert err == ""
+    assert {path.name for path in folder.iterdir()} == {
+        "durations.csv",
+        "numbers.json",
+        "whatif.html",
+    }
+    assert storage.load_json("numbers.json")["answer"] in out
+    assert "2.86" in (folder / "whatif.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (steps().replace("4.0", "-4.0", 1), ("line 4", "-4.0", "durations.csv")),
+        (steps().replace("a,9,1.0", "a,9,soon"), ("line 2", "soon")),
+        ("", ("durations.csv",)),
+        ("worker,step,seconds\na,1,0.5\na,2,0.5\n", ("two workers",)),
+    ],
+)
+def test_a_broken_table_is_told_in_one_sentence(folder, capsys, table, words):
+    (folder / "durations.csv").write_text(table)
+    assert main(["durations.csv", "--quick"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+    assert not (folder / "whatif.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give the FILE"),
+        (["a.csv", "--demo", "job_1"], "one of them"),
+        (["not_there.csv"], "not_there.csv: no such file"),
+        (["--demo", "llm_slow_worker", "--quick", "--json", "x.txt"], "ends in .json"),
+        (["--demo", "llm_slow_worker", "--quick", "--output", "taken"], "taken"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_sentence(folder, capsys, arguments, words):
+    (folder / "taken").write_text("a file")
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_the_page_goes_where_it_is_wanted(folder, capsys):
+    assert main(["--demo", "llm_slow_worker", "--quick", "--output", "new/place"]) == 0
+    assert (folder / "new/place/whatif.html").exists()
+    assert "1.94 times" in capsys.readouterr().out
+
+
+def test_it_runs_as_a_command_and_helps(folder):
+    told = subprocess.run(
+        [sys.executable, "-m", "asyncjax.whatif", "--help"], capture_output=True, text=True
+    )
+    assert told.returncode == 0
+    for word in ("FILE", "--demo", "--quick", "--json", "examples:", "llm_sequences"):
+        assert word in told.stdout
+
+
+@pytest.mark.optimised
+def test_it_trains_unless_told_not_to(folder, capsys):
+    (folder / "durations.csv").write_text(wide())
+    assert main(["durations.csv", "--json", "numbers.json"]) == 0
+    out = capsys.readouterr().out
+    read = storage.load_json("numbers.json")
+    assert [lesson["problem"] for lesson in read["learning"]] == [
+        "even data",
+        "skewed data",
+        "skewed labels",
+    ]
+    assert "So try first" in out or "So stay synchronous" in out
+    page = (folder / "whatif.html").read_text()
+    assert page.index("Speed to a target, even data") < page.index("<table>")
