@@ -8,7 +8,7 @@ import html
 from collections.abc import Sequence
 
 WIDTH = 480.0
-_LETTER = 7.6  # width of a letter at 15 units, about
+_LETTER = 7.6  # width of a letter at 14 units, about; on a phone they are larger
 
 
 def number(value: float) -> str:
@@ -56,7 +56,7 @@ def legend(entries: Sequence[tuple[str, str]], y: float) -> tuple[list[str], flo
     """Squares of classes with their words, wrapped; the parts, and the height below them."""
     parts, x = [], 0.0
     for kind, text in entries:
-        wide = 20 + _LETTER * len(text) + 18
+        wide = 18 + 1.15 * _LETTER * len(text) + 16
         if x > 0 and x + wide > WIDTH:
             x, y = 0.0, y + 22
         parts += [rectangle(x, y, 12, 12, kind), write(x + 18, y + 11, text, "small")]
