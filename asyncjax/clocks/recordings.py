@@ -87,6 +87,15 @@ RECORDINGS = tuple(_SEEN)
 class Recording(NamedTuple):
     """A recording, and what is known of it.
 
+    Attributes:
+        name: One of `clocks.RECORDINGS`.
+        columns: Arrays by name; `durations` is float64[n, k], where workers were timed.
+        unit: Unit of the columns, such as `"s"`.
+        source: Where the file is from.
+        licence: Its licence.
+        citation: What to cite.
+        changes: What was done to the original.
+
     Example:
         >>> from asyncjax import clocks
         >>> job = clocks.recording("job_4")

@@ -25,6 +25,11 @@ class Timing(NamedTuple):
     """When things were done, beside the trace; a row an arrival, E in all.
 
     The seconds are those of the trace, whose `time` is when a gradient reached the server.
+
+    Attributes:
+        handled: float64[E], seconds, when the server took the gradient up.
+        done: float64[E], seconds, when it had answered it.
+        computed: float64[E], seconds that the worker computed.
     """
 
     handled: np.ndarray  # float64[E], seconds, when the server took the gradient up

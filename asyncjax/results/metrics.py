@@ -20,7 +20,14 @@ from asyncjax.results.arguments import numbers
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Median and quartiles of a set of samples, and how many of the samples were finite."""
+    """Median and quartiles of a set of samples, and how many of the samples were finite.
+
+    Attributes:
+        median: float64[...].
+        low: float64[...], lower quartile.
+        high: float64[...], upper quartile.
+        reached: float64[...], share of finite samples, 0 to 1.
+    """
 
     median: Any  # float64[...]
     low: Any  # float64[...], lower quartile

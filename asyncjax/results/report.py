@@ -63,6 +63,11 @@ tbody tr:hover { background: var(--shade); }
 class Illustration:
     """A figure with the text below it and the text that stands for it.
 
+    Attributes:
+        figure: A figure of matplotlib, or the bytes of a PNG file.
+        caption: The text below it.
+        alt: For those who cannot see the picture; empty: the caption.
+
     Raises:
         TypeError: If the figure is neither of matplotlib nor the bytes of a PNG, or a text is none.
     """
@@ -84,7 +89,14 @@ class Illustration:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: a heading, its text, then its figures, then its tables."""
+    """A part of a report: a heading, its text, then its figures, then its tables.
+
+    Attributes:
+        title: The heading.
+        text: Paragraphs, with a blank line between them.
+        figures: Illustrations, below the text.
+        tables: Tables (`results.Table`), below the figures.
+    """
 
     title: str
     text: str

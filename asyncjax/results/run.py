@@ -27,6 +27,16 @@ class Records(NamedTuple):
     """State after some of the updates, R records.
 
     Under vmap, device columns have further leading axes.
+
+    Attributes:
+        version: int32[R], updates made.
+        time: float64[R], time units, when that update was made.
+        delay: int32[R], delay of that update, the largest of its gradients.
+        used: int64[R], gradients used so far.
+        computed: int64[R], gradients used, thrown away or cancelled so far.
+        loss: float[R], the objective; without one, the weighted mean loss of the update's jobs.
+        finite: bool[R], every parameter is finite.
+        metrics: float[R] each, by name.
     """
 
     version: Array  # int32[R], updates made
@@ -44,6 +54,25 @@ class PolicyRecords(NamedTuple):
     """State after some of the updates of a policy.
 
     R records, all on the device. Costs are sums from the start.
+
+    Attributes:
+        version: int32[R], updates made.
+        time: float[R], time units, when that update was made.
+        delay: int32[R], 0.
+        used: int32[R], answers used.
+        computed: int32[R], jobs handed out: used or cancelled.
+        loss: float[R], as in `Records`.
+        finite: bool[R], every parameter is finite.
+        metrics: float[R] each, by name.
+        k: int32[R], answers awaited in that update.
+        load: float[R], samples asked of each worker in that update.
+        stage: int32[R], of the policy in that update.
+        samples_assigned: float[R], asked of all workers.
+        samples_used: float[R], in answers that were used.
+        samples_done: float[R], gradients computed, those of cancelled jobs pro rata.
+        uplinks: int32[R], answers sent to the server.
+        broadcasts: int32[R], models sent to workers.
+        out_of_range: int32[R], updates whose k, load or crew could not be as chosen.
     """
 
     version: Array  # int32[R], updates made
@@ -66,7 +95,17 @@ class PolicyRecords(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a trace costs."""
+    """What a trace costs.
+
+    Attributes:
+        gradients_used: Gradients that entered an update.
+        gradients_thrown_away: Gradients that arrived and did not.
+        gradients_cancelled: Jobs that were stopped or lost before they arrived.
+        uplinks: Gradients sent to the server.
+        broadcasts: Models sent to workers: jobs handed out.
+        utilisation: Busy time / (workers * time); NaN if the trace has no starts.
+        live_versions: Models kept at once, at most.
+    """
 
     gradients_used: int
     gradients_thrown_away: int
@@ -82,6 +121,12 @@ class Source:
     """Where a run comes from: one entry a trace.
 
     Compared by identity, so that it can ride along in a pytree.
+
+    Attributes:
+        traces: The traces, one a run of different traces.
+        costs: What each of them costs.
+        timing: Beside the trace of a live run, when arrivals were handled (see `live.timing`); else
+            None.
     """
 
     traces: tuple[EventTrace, ...]

@@ -17,7 +17,15 @@ from asyncjax.results.metrics import median_and_spread, resample
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One named curve with a band around it; a plain line when low and high equal the median."""
+    """One named curve with a band around it; a plain line when low and high equal the median.
+
+    Attributes:
+        name: Name of the method, for the legend.
+        x: float[R].
+        median: float[R].
+        low: float[R], lower edge of the band.
+        high: float[R], upper edge of the band.
+    """
 
     name: str
     x: ArrayLike  # float[R]

@@ -126,7 +126,14 @@ def _run(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, the unit of its cells and how a cell is written."""
+    """One column: its heading, the unit of its cells and how a cell is written.
+
+    Attributes:
+        heading: What stands above it.
+        unit: Unit of its cells, shown in brackets; empty: none.
+        format: `value -> text` of a cell; default `format_cell`.
+        right: Numbers to the right, names to the left.
+    """
 
     heading: str
     unit: str = ""
@@ -149,6 +156,11 @@ class Column:
 @dataclass(frozen=True)
 class Table:
     """Columns and rows; a row has one value a column.
+
+    Attributes:
+        columns: The columns, from left to right.
+        rows: One value a column each.
+        caption: Text above the table; empty: none.
 
     Example:
         >>> columns = (Column("method", right=False), Column("time", "s"))

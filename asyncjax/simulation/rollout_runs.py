@@ -27,7 +27,23 @@ from asyncjax.traces import RolloutTrace
 
 
 class RolloutRecords(NamedTuple):
-    """State after some of the steps, R records; device columns may have further leading axes."""
+    """State after some of the steps, R records; device columns may have further leading axes.
+
+    Attributes:
+        version: int32[R], steps made.
+        time: float64[R], time units, when that step ended.
+        delay: int32[R], the largest age in its batch.
+        used: int64[R], samples trained so far.
+        computed: int64[R], samples trained or thrown away so far.
+        loss: float[R], the objective; without one, minus `reward`.
+        finite: bool[R], every parameter is finite.
+        metrics: float[R] each.
+        age: float64[R], mean age in the batch.
+        reward: float[R], mean reward of the batch.
+        length: float[R], tokens, mean length of its samples.
+        effective_sample_size: float[R], of the samples' weights as the step began, a share of the
+            batch.
+    """
 
     version: Array  # int32[R], steps made
     time: Array  # float64[R], time units, when that step ended

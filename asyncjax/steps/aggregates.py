@@ -81,6 +81,9 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
         share: Of the m gradients, floor(share m) are left out at each end; at least 0, below 0.5. 0
             is the mean.
 
+    Returns:
+        The aggregate, for `replay(..., aggregate=)`.
+
     Raises:
         TypeError: `share` is not a number.
         ValueError: It is out of range.
@@ -120,6 +123,9 @@ def krum(n_adversaries: int) -> Aggregate:
     Args:
         n_adversaries: f, gradients of an update that may be anything, at least 0. The sum is over
             the m - f - 2 nearest of the others, at least one; the paper asks for 2 f + 2 < m.
+
+    Returns:
+        The aggregate, for `replay(..., aggregate=)`.
 
     Raises:
         TypeError: `n_adversaries` is not an integer.
@@ -167,6 +173,9 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
     Args:
         n_buckets: B, at least 1. 1 is the mean; as many as workers, the means of each.
         inner: What is made of the buckets' means, such as `median()`. It is handed extras None.
+
+    Returns:
+        The aggregate, for `replay(..., aggregate=)`.
 
     Raises:
         TypeError: `n_buckets` is not an integer, or `inner` no function.

@@ -27,7 +27,12 @@ from asyncjax.steps.scaling import scale_tree, wide_dtype
 
 
 class StepSizeState(NamedTuple):
-    """State of a rule that remembers nothing but the step size it used last."""
+    """State of a rule that remembers nothing but the step size it used last.
+
+    Attributes:
+        last_step_size: float[], gamma_k of the last update; float32 or wider.
+        invalid_extras: int32[], traced extras out of range so far; None for a rule that needs none.
+    """
 
     last_step_size: jax.Array  # float[], gamma_k of the last update; float32 or wider
     # int32[], traced extras out of range so far; None for a rule that needs none
@@ -35,7 +40,11 @@ class StepSizeState(NamedTuple):
 
 
 class ExtrasState(NamedTuple):
-    """State of a rule that remembers nothing but how many traced extras were out of range."""
+    """State of a rule that remembers nothing but how many traced extras were out of range.
+
+    Attributes:
+        invalid_extras: int32[], so many so far; None: not counted.
+    """
 
     invalid_extras: jax.Array | None = None  # int32[]
 
@@ -49,8 +58,16 @@ def transformation(
 ) -> optax.GradientTransformationExtraArgs:
     """Makes an optax transformation of `init` and `update(updates, state, *, extras)`.
 
-    `kind` is the class of the state, by default what `update` says that it is; `n_workers(state)`
-    says how many workers there are, where `worker` is needed.
+    Args:
+        init: `(params) -> state`.
+        update: `(updates, state, *, ...) -> (updates, state)`; what it needs (`delay`, `worker`,
+            `read_params`, `params`, ...) is a keyword without default, and then it is required.
+        kind: The class of the state, or classes; None: what `update` says that it is.
+        n_workers: `(state) -> n`, how many workers there are, where `worker` is needed; None: not
+            known.
+
+    Returns:
+        The transformation; its update swallows every keyword that `update` does not name.
 
     Example:
         >>> def update(updates, state, *, delay):
@@ -104,6 +121,13 @@ def stateless(
     Its state is empty, or counts the extras out of range if `change` needs such; then an empty one
     is taken too, and nothing is counted.
 
+    Args:
+        change: The formula; what it needs is a keyword without default.
+        n_workers: As in `transformation`.
+
+    Returns:
+        The transformation.
+
     Example:
         >>> half = stateless(lambda updates, *, delay: updates / (1.0 + delay))
         >>> half.update(1.0, half.init(0.0), delay=1)[0]
@@ -127,6 +151,12 @@ def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExt
     """Makes a transformation that multiplies by `step(dtype, *, extras)`, a scalar of that dtype.
 
     Its state has the field `last_step_size`, which is 0 at first if `step` needs an extra.
+
+    Args:
+        step: The step size; what it needs is a keyword without default.
+
+    Returns:
+        The transformation.
 
     Example:
         >>> half = scaled_by(lambda dtype: jnp.asarray(0.5, dtype))

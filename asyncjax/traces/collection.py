@@ -39,6 +39,17 @@ class Collector(NamedTuple):
     A rule that says what it `is_stuck_without` is never called stuck as long as a step may come; of
     one that does not, a run ends with a `StalledError` after 250,000 arrivals and given-up jobs
     without a step, and 100 more a worker.
+
+    Attributes:
+        receive: `(worker, delay) -> Verdict`, what becomes of the gradient, asked once an arrival,
+            in order.
+        given_up: `(worker) -> None`, told when a job is given up (`asynchronous(..., timeout=)`);
+            None: no matter.
+        is_stuck_without: `(workers) -> bool`, whether no step can come any more, at this moment of
+            the run, if these are never heard again; None: not known. A set of all workers makes it
+            True.
+        timer: When the server steps though nothing arrives; None: never. Not for rules whose
+            gradients serve again.
     """
 
     # (worker, delay) -> what becomes of the gradient, once an arrival, in order
@@ -54,6 +65,14 @@ class Collector(NamedTuple):
 
 class Arrivals(NamedTuple):
     """What a rule may know of the E arrivals of a trace: who, how stale, when; never a value.
+
+    Attributes:
+        worker: int32[E].
+        delay: int32[E], staleness on arrival, in server updates.
+        time: float64[E], time units.
+        used: bool[E], not thrown away by `receive`.
+        steps: bool[E], the server steps right after it.
+        n_workers: Number of workers.
 
     Example:
         >>> from asyncjax import clocks, traces

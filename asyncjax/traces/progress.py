@@ -11,7 +11,13 @@ _ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """How far a run is.
+
+    Attributes:
+        updates: Updates made so far.
+        n_updates: Updates in all.
+        time: Simulated, time units; epochs where there is no clock.
+    """
 
     updates: int  # made so far
     n_updates: int  # in all

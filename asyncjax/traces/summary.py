@@ -9,7 +9,25 @@ from asyncjax.traces.validation import validate
 
 
 class Summary(NamedTuple):
-    """Figures of a trace; `summarize` makes it."""
+    """Figures of a trace; `summarize` makes it.
+
+    Attributes:
+        n_workers: Number of workers n.
+        updates: Updates of the server.
+        used: Arrivals whose gradient entered a step.
+        thrown_away: Arrivals whose gradient did not.
+        cancelled: Jobs stopped before delivery.
+        time: Of the last arrival, time units.
+        time_per_update: Time units an update.
+        arrivals_by_worker: int64[n], arrivals of each worker.
+        used_by_worker: int64[n], those whose gradient entered a step.
+        delay_mean: Mean staleness over all arrivals, updates.
+        delay_max: Longest staleness over all arrivals, updates.
+        delay_histogram: int64[delay_max + 1], arrivals by delay.
+        open_ages: int64[C], updates since each open job's read version; empty if not recorded.
+        concurrency: Open jobs at the end; 0 where every round ends with none.
+        utilisation: Busy time / (n * time); NaN if no starts, or no time.
+    """
 
     n_workers: int
     updates: int

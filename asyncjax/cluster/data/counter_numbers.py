@@ -21,9 +21,19 @@ _MASK = (1 << 64) - 1
 def unit(seed: int, field: int, index: Any) -> np.ndarray:
     """Draws numbers in [0, 1) by counter.
 
-    Formula: see the head of this file.
+    Formula: the mixing function of splitmix64, of seed, field and index in turn; its first 53 bits
+    are the number.
 
-    `index` int[...]; returns float64[...]; a `seed` that is no integer is refused (TypeError).
+    Args:
+        seed: Any integer.
+        field: What the numbers are for, an integer: another one is another stream.
+        index: int[...], which numbers of the stream.
+
+    Returns:
+        float64[...], in the shape of `index`.
+
+    Raises:
+        TypeError: `seed` is no integer.
 
     Example:
         >>> unit(0, 0, [0, 1, 2])

@@ -18,7 +18,12 @@ from asyncjax.orders.kernels.reordering import check_distinct
 
 
 class PrefixNorms(NamedTuple):
-    """Largest norms of the centred prefix sums of an order."""
+    """Largest norms of the centred prefix sums of an order.
+
+    Attributes:
+        l2: float[], the largest Euclidean norm.
+        linf: float[], the largest absolute entry.
+    """
 
     l2: jax.Array  # float[], the largest Euclidean norm
     linf: jax.Array  # float[], the largest absolute entry

@@ -35,7 +35,13 @@ _MOST_COLUMNS, _LEGEND_MARGIN = 5, 0.1  # of a legend below; inches left and rig
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The curves of one panel and what they are drawn against."""
+    """The curves of one panel and what they are drawn against.
+
+    Attributes:
+        x_label: Label of the axis, with its unit.
+        series: The curves.
+        log_x: Whether the axis is logarithmic.
+    """
 
     x_label: str
     series: Sequence[Series]

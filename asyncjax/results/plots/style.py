@@ -69,7 +69,12 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one method is drawn in every plot."""
+    """How one method is drawn in every plot.
+
+    Attributes:
+        colour: A matplotlib colour.
+        dash: A matplotlib line style.
+    """
 
     colour: str
     dash: Any  # a matplotlib line style

@@ -148,6 +148,15 @@ def plan_alike(
     Raises:
         TypeError: As in `plan`.
         ValueError: As in `plan`, or the traces differ in their number of updates.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, traces
+        >>> clock = clocks.exponential([1.0, 2.0, 4.0])
+        >>> made = [traces.asynchronous(clock, n_updates=50, key=jax.random.key(s)) for s in (0, 1)]
+        >>> one, other = plan_alike(made)
+        >>> one.width == other.width
+        True
     """
     width = None if width is None else whole("width", width)
     record_every = None if record_every is None else whole("record_every", record_every)

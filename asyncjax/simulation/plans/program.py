@@ -27,7 +27,26 @@ Scalar = Array | np.integer
 
 @dataclass(frozen=True)
 class Sizes:
-    """Static sizes of a program, shared by all that run under one compilation."""
+    """Static sizes of a program, shared by all that run under one compilation.
+
+    Attributes:
+        waves: W, capacity; the number that runs is traced.
+        width: L, lanes of a wave.
+        updates: M, updates after a wave.
+        slots: S, versions kept.
+        directions: Q, directions kept.
+        copies: C, records copied after a wave.
+        records: R, models recorded.
+        group: B, gradients in an update, at most.
+        single: Every direction, or row of a blend, takes exactly one gradient.
+        runs: K, times that a row of a blend serves, at most; 0: gradients serve in one update.
+        masked: Several plans are stacked, so an update may be padding.
+        workers: n, workers that keep a state; 0: none do, or the plan has no order of jobs.
+        views: Slots hold views, so models are recorded as they are made.
+        entering: B, gradients in an update, at most, if each has a row of its own; 0: they are
+            summed.
+        collected: Rows that are aggregated, B or 0.
+    """
 
     waves: int  # W, capacity; the number that runs is traced
     width: int  # L, lanes of a wave

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asyncjax.simulation.plans import random_bits
@@ -45,11 +46,11 @@ def quick(function: Callable[..., Any]) -> Callable[..., Any]:
 def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
     """The outputs of a traced function."""
     program, values = traced.jaxpr, {}
-    values.update(zip(program.constvars, traced.consts, strict=True))
+    values.update(zip(program.constvars, map(_of_now, traced.consts), strict=True))
     values.update(zip(program.invars, arguments, strict=True))
 
     def value(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
+        return _of_now(atom.val) if isinstance(atom, Literal) else values[atom]
 
     turned = _turned_products(program)
     for equation in program.eqns:
@@ -72,6 +73,17 @@ def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
             outputs = outputs if equation.primitive.multiple_results else [outputs]
         values.update(zip(equation.outvars, outputs, strict=True))
     return [value(atom) for atom in program.outvars]
+
+
+def _of_now(constant: Any) -> Any:
+    """A constant, in the precision that is switched on.
+
+    JAX remembers constants of NumPy as they were when it first saw them, in 64 bits if those were
+    switched on then.
+    """
+    if isinstance(constant, jax.Array | bool | int | float | complex):
+        return constant
+    return jnp.asarray(np.asarray(constant)) if hasattr(constant, "__array__") else constant
 
 
 def _drawn(equation: Any, inputs: list[Any]) -> Any:

@@ -55,8 +55,9 @@ class Estimator:
 def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimator:
     """Makes an estimator of the means of `T = C + load * X` over the last updates.
 
-    Formula: the greatest likelihood of the times in the window, by a few Newton steps from the last
-    estimate; see the top of this file.
+    Formula: the means maximise the likelihood of the times in the window, the k fastest of n sums
+    of two exponential times and the others censored, less half the squared distance of their
+    logarithms from the last estimate; found by a few Newton steps from there.
 
     Args:
         window: Number `W` of updates that are remembered.

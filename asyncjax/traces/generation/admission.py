@@ -46,6 +46,14 @@ class Queue:
     """What a rule may look at; a sample is the number of those started before it.
 
     All three orders can be gone through from the oldest on.
+
+    Attributes:
+        batch: B, samples of a step.
+        now: Time, time units.
+        version, published: Of the trainer, steps that have ended; and that at the generators.
+        started, start_version: Samples not thrown away so far; version at which each was started.
+        running, waiting, untrained: Samples under way, in order of start; finished, in the order in
+            which they finished; both, in order of start.
     """
 
     def __init__(self, batch: int) -> None:
@@ -69,6 +77,13 @@ class Rule(NamedTuple):
 
     Each function is asked after every event, in the order evict, select (while the trainer is
     free), admit (while a slot is free); they must depend on the queue alone.
+
+    Attributes:
+        name: The rule in words, for messages and tables.
+        admit: `(Queue) -> bool`, whether a new sample may start now.
+        select: `(Queue) -> samples` of the next step, `queue.batch` of those that wait; None: not
+            yet.
+        evict: `(Queue) -> samples` to throw away, waiting or running; None: none ever.
     """
 
     name: str
@@ -172,6 +187,14 @@ def budget(eta: float) -> Rule:
         TypeError: `eta` is no real number.
         ValueError: It is below 0.
 
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
+        ...     rule=traces.admission.budget(4.0), training_time=1.0, key=jax.random.key(0))
+        >>> int(trace.age.max())
+        6
+
     Reference:
         Fu et al., AReaL, 2025 (arXiv 2505.24298, recalled), and its staleness manager: capacity is
         (max_staleness + version + 1) * consumer_batch_size less those accepted and running, and at
@@ -193,6 +216,10 @@ def first_finished(eta: float) -> Rule:
     Raises:
         TypeError: `eta` is no real number.
         ValueError: It is below 0.
+
+    Example:
+        >>> first_finished(1.0).name
+        'first finished, eta 1'
 
     Reference:
         SkyRL's fully asynchronous trainer: capacity (max_staleness_steps + step) * mini_batch less
@@ -221,6 +248,10 @@ def in_order(eta: float) -> Rule:
         TypeError: `eta` is no real number.
         ValueError: It is below 0.
 
+    Example:
+        >>> in_order(2.0).name
+        'in order, eta 2'
+
     Reference:
         NeMo-RL: a batch is stamped with the step that it is for, at most `max_lookahead_versions`
         (or `max_trajectory_age_steps`) ahead, and the trainer stalls until that batch is there.
@@ -246,6 +277,10 @@ def windowed(eta: float, window: int) -> Rule:
     Raises:
         TypeError: `eta` is no real number, or `window` no integer.
         ValueError: One of them is too small.
+
+    Example:
+        >>> windowed(1.0, 8).name
+        'window of 8, eta 1'
 
     Note:
         The code takes each sample as soon as the window allows, ahead of the trainer; here members
@@ -291,6 +326,10 @@ def ready_first(backlog: int | None = None) -> Rule:
         TypeError: `backlog` is no integer.
         ValueError: It is below 1.
 
+    Example:
+        >>> ready_first().name
+        'ready first'
+
     Reference:
         slime's fully asynchronous worker: `backlog` as many as there are slots.
     """
@@ -314,6 +353,14 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
     Raises:
         TypeError: `max_age` or `backlog` is no integer.
         ValueError: It is too small.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
+        ...     rule=traces.admission.discard(2), training_time=1.0, key=jax.random.key(0))
+        >>> int(trace.age.max())
+        2
 
     Reference:
         prime-rl: the version that a batch trains on less the oldest version that made a sample, at
@@ -357,6 +404,14 @@ def withhold(max_age: int) -> Rule:
     Raises:
         TypeError: `max_age` is no integer.
         ValueError: It is below 0.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import traces
+        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
+        ...     rule=traces.admission.withhold(2), training_time=1.0, key=jax.random.key(0))
+        >>> int(trace.age.max())
+        2
     """
     max_age = whole("max_age", max_age, 0)
 

@@ -29,6 +29,23 @@ class RolloutTrace(NamedTuple):
 
     Versions count finished steps of the trainer. A sample's age at training is the version that the
     trainer holds when its step begins, which is the number of the step, minus `start_version`.
+
+    Attributes:
+        start: float64[N], time units, not decreasing.
+        end: float64[N], when its generation ended or was thrown away; NaN: it runs.
+        length: float64[N], tokens, the whole sample.
+        slot: int32[N], where it was made.
+        start_version: int32[N], version of the generators when it began.
+        end_version: int32[N], version that made its last token.
+        step: int32[N], the step that trained it; -1: none.
+        fate: int32[N], a `Fate`.
+        step_begin: float64[T], time units.
+        step_end: float64[T], time units.
+        published: float64[T], when version t + 1 was at the generators; NaN: not yet.
+        members: int32[T, B], the samples of each step, in the order of the rule.
+        n_slots: Number of slots, samples that may run at once.
+        group: Samples of one prompt: sample i is of prompt i // group.
+        in_flight: Whether running samples go on with new versions as they come.
     """
 
     start: Float64  # float64[N], time units, not decreasing

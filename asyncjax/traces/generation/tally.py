@@ -19,7 +19,31 @@ class Ages(NamedTuple):
 
 
 class RolloutSummary(NamedTuple):
-    """Figures of a trace; shares are of 1."""
+    """Figures of a trace; shares are of 1.
+
+    Attributes:
+        steps: Steps of the trainer.
+        time: The end of the last step, time units.
+        steps_per_time: Steps a time unit.
+        trained: Samples trained.
+        evicted: Samples thrown away.
+        waiting: Samples finished and not trained at the end.
+        running: Samples under way at the end.
+        generators_idle: Share of slot time in which no sample is made.
+        trainer_idle: Share of the time in which the trainer waits.
+        age_made: New versions that came to the generators while a sample was made.
+        age_queued: Versions of the trainer that came after that, until its step began.
+        age_trained: Both together, the age at training.
+        samples_wasted: Share of started samples that were thrown away.
+        time_wasted: Share of the time of slots at work that went into them.
+        long_share: How often the longest tenth is among the trained, over how often it is among the
+            started: 1 is fair, 0 never. The first and the last 2 * slots samples are left out.
+        concurrency: Samples that run at once, on average.
+        concurrency_needed: Little's law: samples at once that keep the trainer just busy, at the
+            mean time of a sample.
+        age_of_parts: Mean age of what was trained, by the version that made each part of it; that
+            of `age_trained` but for samples that went on with new versions in flight.
+    """
 
     steps: int
     time: float  # time units, the end of the last step
