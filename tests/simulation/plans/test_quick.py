@@ -82,3 +82,16 @@ def test_a_network_in_waves_equals_one_event_at_a_time(hidden, float64):
     for one, other in zip(jax.tree.leaves(waves), jax.tree.leaves(events), strict=False):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
     assert jax.tree.structure(waves.opt_state) == jax.tree.structure(events.opt_state)
+
+
+def test_constants_of_numpy_take_the_precision_that_is_switched_on():
+    factors = np.array([1.0, 0.5, 0.2])
+
+    def function(values):
+        return factors * values
+
+    with jax.enable_x64(True):
+        assert quick(function)(jnp.ones(3)).dtype == jnp.float64
+    found = quick(function)(jnp.ones(3))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, factors, rtol=1e-6)
