@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "buffers": set(),
     "orders": set(),
     "problems": set(),
-    "testing": set(),
+    "testing": {"clocks", "traces", "orders"},
     "steps": {"buffers"},
     "stragglers": {"clocks"},
     "cluster": {"clocks"},
