@@ -50,8 +50,8 @@ def read_log(
 
     Args:
         path: The file. Or what is in memory: a trace with starts, a mapping from worker to
-            durations, an array [n, k] of durations, a list of rows `(worker, duration)` or
-            `(worker, step, duration)`, or of mappings by name.
+            durations, an array [n, k] or a list of lists of durations, a row a worker, a list of
+            tuples `(worker, duration)` or `(worker, step, duration)`, or of mappings by name.
         worker: Name of the column of workers, text or numbers; None: found by itself.
         step: Name of the column of steps or times that orders the rows; None: as `worker`.
         start: Name of the column that says when a job began, numbers or dates; None: as `worker`.
@@ -123,7 +123,7 @@ def _table(path: Any) -> Table | Log:
     if isinstance(path, Mapping):
         rows = {str(name): _row(f"path[{name!r}]", row) for name, row in path.items()}
         return _of_rows(rows, "a mapping")
-    if np.ndim(path) == 2 and hasattr(path, "shape"):
+    if getattr(path, "ndim", 0) == 2:
         rows = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(np.asarray(path))}
         return _of_rows(rows, "an array")
     if isinstance(path, str | os.PathLike):
@@ -133,6 +133,9 @@ def _table(path: Any) -> Table | Log:
             "path must be the path of a file, a trace with starts, a mapping from worker to"
             f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
         )
+    if all(isinstance(row, list) and not any(isinstance(x, str) for x in row) for row in path):
+        own = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(path)}
+        return _of_rows(own, "a list")
     numbers = list(range(1, len(path) + 1))
     if isinstance(path[0], Mapping):
         return of_objects(path, numbers, "rows", "row")

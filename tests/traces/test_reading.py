@@ -138,6 +138,9 @@ def test_rows_in_memory_and_json_lines(tmp_path, drawn):
 def test_an_array_and_a_trace():
     times = np.array([[1.0, 2.0], [3.0, 4.0]])
     assert [row.tolist() for row in traces.read_log(times).durations] == times.tolist()
+    assert [row.tolist() for row in traces.read_log(times.tolist()).durations] == times.tolist()
+    assert traces.read_log([[1.0, 2.0], [3.0]]).n_jobs == 3
+    assert traces.read_log([["a", 1.0], ["b", 2.0]]).workers == ("a", "b")
     clock = clocks.exponential([1.0, 2.0, 4.0])
     trace = traces.asynchronous(clock, n_updates=60, key=jax.random.key(0))
     log = traces.read_log(trace)
