@@ -8,6 +8,7 @@ import pytest
 from asyncjax import problems, simulation, traces
 from asyncjax.simulation import advantages, corrections
 from asyncjax.traces.generation.admission import Rule
+from asyncjax.traces.generation.loop import Asked
 from asyncjax.traces.generation.rollout_trace import Fate
 from tests.oracles import rollout_runs as twin
 from tests.simulation.rollouts.chain import LONGEST, chain, start
@@ -106,3 +107,20 @@ def test_a_transformer_too_gives_the_same_bits_at_age_0_and_when_replayed():
     assert same(left(run), left(replay))
     plain = plain_loop(problem, optimizer, KEY, 6, 4)
     assert same((run.params, run.opt_state), plain)
+
+
+def test_lengths_that_are_asked_for_make_the_trace_of_those_that_are_given():
+    """Each sample is asked for once, when it begins, with the steps that made its version."""
+    asked = []
+
+    def length(sample, loop):
+        asked.append((sample, loop.queue.published, len(loop.steps)))
+        return 1.0 if sample % 2 else 4.0
+
+    rest = {"rule": traces.admission.budget(1), "n_slots": 6, "batch": 3, "n_steps": 12}
+    trace = traces.rollouts(Asked(length), training_time=2.0, transfer_time=0.5, **rest)
+    assert [one for one, _, _ in asked] == list(range(len(trace.start)))
+    assert [version for _, version, _ in asked] == trace.start_version.tolist()
+    assert all(version <= steps for _, version, steps in asked)
+    np.testing.assert_array_equal(trace.length, np.where(np.arange(len(asked)) % 2, 1.0, 4.0))
+    np.testing.assert_array_equal((trace.end - trace.start)[:3], trace.length[:3])
