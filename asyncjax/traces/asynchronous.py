@@ -14,6 +14,8 @@ start adds up to its compute time.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -42,6 +44,7 @@ from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
 from asyncjax.traces.streamed import NoStreamError
 from asyncjax.traces.streams import Limits, trace_of_stream
+from asyncjax.traces.until import made_until
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
@@ -50,7 +53,8 @@ _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
 def asynchronous(
     clock: Clock,
     *,
-    n_updates: int,
+    n_updates: int | None = None,
+    until: float | None = None,
     dispatch: Dispatch | None = None,
     collect: Collection | None = None,
     read: str = "assignment",
@@ -71,7 +75,10 @@ def asynchronous(
     Args:
         clock: How long each of the n workers takes.
         n_updates: Number of server updates; the trace ends with the arrival that makes the last
-            one.
+            one. Either this or `until`.
+        until: Time up to which updates are made, time units: the trace is that of `n_updates` with
+            the number made by then, to the bit, for methods that are compared at equal time. Costs
+            about twice as much, since the number has to be found.
         dispatch: Which worker gets the next job; default `to_deliverer`.
         collect: What the server does with a gradient; default `immediately`.
         read: When a job reads the model: `"assignment"`, the moment it is handed out, even if it
@@ -107,11 +114,12 @@ def asynchronous(
         cancelled job.
 
     Raises:
-        ValueError: An argument is out of range; `wait_for(b)` with b larger than the number of open
-            jobs; a timeout that no job can keep; a duration that is not positive and finite, or
-            depends on the block it is drawn in; a missing key; a dispatch rule names a worker who
-            is not there; weights of a collection rule are out of range; or a rule that reuses
-            gradients makes a step without a newly arrived one.
+        ValueError: An argument is out of range; no update is made up to `until`, or `n_updates` is
+            given too; `wait_for(b)` with b larger than the number of open jobs; a timeout that no
+            job can keep; a duration that is not positive and finite, or depends on the block it is
+            drawn in; a missing key; a dispatch rule names a worker who is not there; weights of a
+            collection rule are out of range; or a rule that reuses gradients makes a step without a
+            newly arrived one.
         StalledError: The run cannot go on; a ValueError that says after which arrival and why, and
             holds the trace so far.
         TypeError: An argument, or what a rule answers, is of the wrong kind.
@@ -149,6 +157,32 @@ def asynchronous(
     """
     dispatch = to_deliverer() if dispatch is None else dispatch
     collect = immediately() if collect is None else collect
+    rules = dispatch, collect, gate, read, concurrency
+    asked = _Asked(clock, *rules, load, timeout, service, interruptible, key, progress)
+    return made_until(partial(_made, asked), until, n_updates)
+
+
+class _Asked(NamedTuple):
+    """What a trace is made of, as the caller gave it, but for how long it is."""
+
+    clock: Clock
+    dispatch: Dispatch
+    collect: Collection
+    gate: Gate | None
+    read: str
+    concurrency: int | None
+    load: ArrayLike
+    timeout: ArrayLike | None
+    service: Service | None
+    interruptible: bool
+    key: jax.Array | None
+    progress: Callable[[Progress], None] | None
+
+
+def _made(asked: _Asked, n_updates: int) -> EventTrace:
+    """The trace of so many updates."""
+    clock, dispatch, collect, gate, read, concurrency = asked[:6]
+    load, timeout, service, interruptible, key, progress = asked[6:]
     n_updates = count_of_updates(n_updates)
     instance("clock", clock, Clock, "a Clock, as its factories make it")
     check_rules(clock.n_workers, dispatch, collect, read, concurrency, gate)

@@ -22,13 +22,15 @@ from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.host import DurationBlocks, check_key, count_of_updates, finishes, on_host
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.rounds import compact_trace
+from asyncjax.traces.until import made_until
 
 
 def synchronous(
     clock: Clock,
     *,
     k: int,
-    n_updates: int,
+    n_updates: int | None = None,
+    until: float | None = None,
     load: float = 1.0,
     key: jax.Array | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -38,7 +40,8 @@ def synchronous(
     Args:
         clock: How long each of the n workers takes.
         k: Gradients in a step, 1..n. The other n - k jobs of a round are cancelled.
-        n_updates: Number of rounds; each makes one update.
+        n_updates: Number of rounds; each makes one update. Either this or `until`.
+        until: Time up to which rounds end, time units, as in `asynchronous`.
         load: Factor on the compute part of every duration, more than 0.
         key: Typed key, needed where the clock is random.
         progress: Called on the host a few times a second with how far the run is, and at its end.
@@ -63,6 +66,20 @@ def synchronous(
     Reference:
         Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
     """
+    asked = clock, k, load, key, progress
+    return made_until(lambda count: _made(*asked, n_updates=count), until, n_updates)
+
+
+def _made(
+    clock: Clock,
+    k: int,
+    load: float,
+    key: jax.Array | None,
+    progress: Callable[[Progress], None] | None,
+    *,
+    n_updates: int,
+) -> EventTrace:
+    """The trace of so many rounds."""
     n = instance("clock", clock, Clock, "a Clock, as its factories make it").n_workers
     n_updates, k = count_of_updates(n_updates), whole("k", k, 1, n)
     load = real("load", load, above=0.0)

@@ -1,0 +1,82 @@
+"""A trace up to a time is the trace of the updates made by then, to the bit."""
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import clocks, traces
+
+RANDOM = clocks.exponential([0.5, 1.0, 3.0])
+KEY = jax.random.key(1)
+RULES = {
+    "pure": {},
+    "waiting": {"collect": traces.wait_for(2)},
+    "stopped": {"collect": traces.fresh(2, cancel=True)},
+    "a table": {"collect": traces.table()},
+    "shuffled": {"dispatch": traces.shuffled()},
+    "gated": {"gate": traces.lead_at_most(2)},
+    "given up": {"timeout": 4.0},
+    "a server that takes time": {"service": traces.Service(0.1, 0.2)},
+    "by the clock": {"collect": traces.grace_period(1.5)},
+}
+
+
+def same(one, other):
+    """Holds that two traces are equal in every field, bit by bit."""
+    flat, expected = (jax.tree_util.tree_flatten_with_path(trace)[0] for trace in (one, other))
+    assert [path for path, _ in flat] == [path for path, _ in expected]
+    for (path, value), (_, wanted) in zip(flat, expected, strict=True):
+        np.testing.assert_array_equal(value, wanted, err_msg=str(path))
+        assert np.asarray(value).dtype == np.asarray(wanted).dtype
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_trace_up_to_a_time_is_a_prefix(rule):
+    long = traces.asynchronous(RANDOM, n_updates=400, key=KEY, **rule)
+    for until in (0.9 * long.update_time[-1], float(long.update_time[30]), 7.3):
+        trace = traces.asynchronous(RANDOM, until=until, key=KEY, **rule)
+        made = int((long.update_time <= until).sum())
+        assert trace.n_updates == made
+        same(trace, traces.asynchronous(RANDOM, n_updates=made, key=KEY, **rule))
+        traces.validate(trace)
+
+
+def test_rounds_up_to_a_time():
+    trace = traces.synchronous(RANDOM, k=2, until=40.0, key=KEY)
+    longer = traces.synchronous(RANDOM, k=2, n_updates=trace.n_updates + 1, key=KEY)
+    assert trace.update_time[-1] <= 40.0 < longer.update_time[-1]
+    same(trace, traces.synchronous(RANDOM, k=2, n_updates=trace.n_updates, key=KEY))
+
+
+def test_all_updates_of_the_last_instant_are_in():
+    trace = traces.asynchronous(clocks.constant([1.0, 2.0, 2.0]), until=4.0)
+    assert trace.update_time.tolist() == [1, 2, 2, 2, 3, 4, 4, 4]
+    assert traces.synchronous(clocks.constant(2.0), k=1, until=4.0).n_updates == 2
+
+
+def test_seeds_last_equally_long_with_as_many_updates_as_they_make():
+    keys = jax.random.split(jax.random.key(2), 4)
+    runs = [traces.asynchronous(RANDOM, until=200.0, key=key) for key in keys]
+    assert len({run.n_updates for run in runs}) > 1
+    assert all(195.0 < run.end <= 200.0 for run in runs)
+
+
+def test_a_run_that_stalls_later_is_told_up_to_the_time():
+    clock = clocks.present(clocks.constant([1.0, 2.0]), leave=[6.5, 4.5])
+    assert traces.asynchronous(clock, until=5.5).update_time.tolist() == [1, 2, 2, 3, 4, 4, 5]
+    with pytest.raises(traces.StalledError, match="cannot go on after arrival 8 at time 6"):
+        traces.asynchronous(clock, until=7.0)
+
+
+def test_what_is_no_time_is_refused():
+    clock = clocks.constant([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"until must be at least 1, the first update, got 0\.5"):
+        traces.asynchronous(clock, until=0.5)
+    with pytest.raises(ValueError, match="until must be None where n_updates is given, got 5"):
+        traces.asynchronous(clock, until=5.0, n_updates=3)
+    for make in (traces.asynchronous, lambda clock: traces.synchronous(clock, k=1)):
+        with pytest.raises(TypeError, match="n_updates must be an integer of at least 1 where"):
+            make(clock)
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="until must be"):
+            traces.synchronous(clock, k=1, until=wrong)
