@@ -2,6 +2,20 @@
 
 A factory makes a `Clock`; `clock.durations(key, n_jobs)` draws. The time of job `j` of worker `i`
 is a function of `(key, i, j)` alone, so all rules compared under one key face the same workers.
+
+| name | times, or what it does to a clock |
+|---|---|
+| `constant`, `recorded` | fixed for every worker; measured ones, cycled |
+| `exponential`, `shifted_exponential`, `gamma`, `weibull` | independent, light tails |
+| `lognormal`, `pareto` | independent, heavy tails |
+| `uniform`, `folded_normal`, `poisson` | independent, as published experiments draw them |
+| `markov` | a worker is fast or slow for a while |
+| `of_trace`, `fitted`, `resampled` | a clock of what a trace recorded, by one of these laws |
+| `read_durations`, `recording`, `RECORDINGS`, `Recording` | times from a file, or brought along |
+| `communicating` | adds links: download and upload |
+| `losing`, `present`, `on_off` | lost jobs, workers that come and go, outages |
+| `powered` | any power over time |
+| `Clock` | what all of them are |
 """
 
 from asyncjax.clocks.availability import on_off, present

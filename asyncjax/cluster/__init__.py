@@ -14,17 +14,19 @@ import `clocks` only.
 | `oasis`, `drf`, `dorm`, `fifo` | its rivals, reconstructed |
 | `least_attained`, `marginal_goodput` | later rivals |
 | `SCHEDULERS` | all of them by name |
-| `choose_floor` | the price of an idle machine, learned from past workloads |
+| `choose_floor`, `FloorChoice` | the price of an idle machine, learned from past workloads |
 | `check` | whether a schedule is valid |
-| `outcome` | all that it achieves, in numbers |
+| `outcome`, `Outcome` | all that it achieves, in numbers |
 | `progress`, `completion`, `total_utility` | one of them alone |
 | `utilisation`, `resources_used` | how full the machines are |
 | `sample_times`, `samples_trained` | how fast a job trains |
 | `price`, `price_bounds`, `best_delays`, `crew` | prices and units of PD-ORS |
 | `slot_cost`, `inside_cost`, `round_slot`, `cheapest_by_slot` | its solver |
 | `read_philly`, `read_tiresias`, `read_pollux`, `read_alibaba`, `read_jobs` | recorded jobs |
-| `recorded_workload`, `MADE_UP` | jobs for the schedulers from such a table |
+| `recorded_workload`, `JobTable`, `MADE_UP` | jobs for the schedulers from such a table |
 | `clock_of` | the clock of a scheduled job, for `traces` and `simulation` |
+
+What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
 
 Inner rooms: `schedulers` (rules of your own, and the same rules as pure functions for `vmap`),
 `solver` and `data`, both below `schedulers`; the model of jobs and machines lies on the floor.

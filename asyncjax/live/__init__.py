@@ -3,6 +3,16 @@
 `train` runs a server in front of an engine (`processes`, `threads`, `devices`, `executors`), in
 real time, or in the time of a clock (`virtual`). Its `Run` is like any other: `run.trace` can be
 saved, plotted, replayed with `simulation.replay`, or asked what another rule would have done.
+
+| name | what it does |
+|---|---|
+| `train` | trains with real workers |
+| `processes`, `threads`, `devices`, `ray`, `executors` | engines: where the workers are |
+| `virtual` | workers that keep the time of a clock |
+| `Engine` | what all of them are |
+| `rerun` | the same run again, arrival by arrival |
+| `timing`, `Timing`, `service_of`, `to_csv` | what was measured, as numbers and as CSV |
+| `SetUpError`, `WorkerError` | a worker could not be set up; a gradient failed at its worker |
 """
 
 from asyncjax.live.crews import SetUpError, virtual

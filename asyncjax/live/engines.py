@@ -36,6 +36,7 @@ class Engine:
         put: `(model) -> handle` that workers can read the model from; None: as it is.
         restarts: How often a lost worker is opened anew.
         close: Called when the engine is left.
+        opened: The workers that are open, by number; filled by the engine itself.
 
     Example:
         >>> from asyncjax import live

@@ -24,7 +24,8 @@ Without a gradient per example: `pair_balanced_by_projection`, `coordinated_by_p
 `directional_signs` (any network; exact where it is dense and given `examples`, else pairs of a
 block see one stale sum) or `dense_signs` (dense layers; exact).
 
-Kernels: `balance_signs`, `pair_signs`, `reorder`, `prefix_norms`.
+Kernels: `balance_signs`, `pair_signs`, `reorder`, `prefix_norms` (which gives `PrefixNorms`). What
+a projected order is made of: `ProjectedOrder`, `projected_signs`, `dense_layers`.
 
 Example:
     Prefix sums of fixed vectors, before and after five reorderings:

@@ -52,17 +52,6 @@ class Order:
 
     An epoch has n steps; a unit of data (an example or a microbatch) is visited at each.
 
-    * `init(key)` is the state before the first epoch; the key is typed (`jax.random.key`).
-    * `permutation(state)` is int32[n]: entry t is the example of step t. With m workers
-      int32[m, n], each row in local indices of its worker. It stays as it is within an epoch.
-    * `observe(state, positions, gradients)` tells the order the gradients float[B, d] (m workers:
-      [m, B, d]) of the steps int32[B] of this epoch. Steps come in increasing sequence without
-      gaps, in batches of any size; where the epoch is cut changes nothing. A row whose step lies
-      outside 0 .. n-1 is padding: it is ignored, even if it is NaN. The orders of this room refuse
-      NaN and infinity in other rows, and steps out of sequence, unless they are traced: traced,
-      signs are what comparisons with NaN make of them, and the order stays a permutation.
-    * `end_epoch(state)` turns to the next epoch.
-
     All leaves of a state are jax arrays with fixed shapes and dtypes, so that it goes through
     `jit`, `scan`, `vmap` over keys and donation, and can be saved and restored at any step.
 
@@ -73,6 +62,17 @@ class Order:
     whether it keeps the contract.
 
     Attributes:
+        init: `(key) -> state`, before the first epoch; the key is typed (`jax.random.key`).
+        permutation: `(state) -> int32[n]`: entry t is the example of step t. With m workers
+            int32[m, n], each row in local indices of its worker. It stays as it is within an epoch.
+        observe: `(state, positions, gradients) -> state`, tells the order the gradients
+            float[B, d] (m workers: [m, B, d]) of the steps int32[B] of this epoch. Steps come in
+            increasing sequence without gaps, in batches of any size; where the epoch is cut changes
+            nothing. A row whose step lies outside 0 .. n-1 is padding: it is ignored, even if it is
+            NaN. The orders of this room refuse NaN and infinity in other rows, and steps out of
+            sequence, unless they are traced: traced, signs are what comparisons with NaN make of
+            them, and the order stays a permutation.
+        end_epoch: `(state) -> state`, turns to the next epoch.
         n: Steps of an epoch: examples (of the worker that has most); None if not known.
         n_workers: Number of workers m; None for an order of one worker without the leading axis.
         counts: With m workers, the examples of each. A worker with fewer than n is idle at n -

@@ -1,4 +1,26 @@
-"""Room `problems`: what is optimised, what a worker computes for a job, how a model is judged."""
+"""Problems: what is optimised, what a worker computes for a job, how a model is judged.
+
+| name | what it is |
+|---|---|
+| `Problem` | a model, data, the gradient of a job, how a model is judged |
+| `from_loss`, `from_gradient` | a problem of one's own |
+| `quadratic`, `least_squares`, `logistic` | convex ones, with known constants |
+| `classification`, `regression`, `language_model` | networks on data |
+| `MLP`, `SmallCNN`, `LeNet`, `ForecastMLP`, `WordLSTM`, `TinyGPT` | networks (flax linen) |
+| `smoothness`, `block_smoothness`, `local_smoothness` | Lipschitz constants of gradients |
+| `Smoothness`, `BlockSmoothness` | what these give |
+| `local_steps`, `balanced_steps` | jobs of several steps; how many by speed |
+| `adversarial` | workers that lie |
+| `contiguous`, `iid`, `by_label`, `dirichlet`, `Shards` | who holds which rows |
+| `whole`, `uniform`, `cyclic`, `without_replacement`, `Batch` | which rows a job takes |
+| `digits`, `breast_cancer`, `mnist_subset`, `fashion_mnist` | data: images, tables |
+| `hmda`, `m3` | data: loans, monthly series |
+| `shakespeare_characters`, `shakespeare_genres`, `shakespeare_words` | data: texts |
+| `libsvm`, `idx`, `cifar_binary`, `tsf`, `wikitext` | readers of files |
+| `windows`, `forecast_windows` | rows of a text, of a series |
+| `token_task`, `copying`, `sorting`, `modular_sums`, `contextual_bandit` | answers with a reward |
+| `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
+"""
 
 from asyncjax.problems.adversarial import adversarial
 from asyncjax.problems.batches import (

@@ -1,4 +1,15 @@
-"""Results: runs, metrics, tables, plots, the report."""
+"""Results: runs, metrics, tables, plots, the report.
+
+| name | what it is |
+|---|---|
+| `Run`, `Records`, `PolicyRecords`, `Costs`, `Source` | what a simulation returns |
+| `time_to_target`, `median_and_spread`, `resample`, `Spread` | numbers that compare runs |
+| `best_on_grid`, `at_grid_edge` | the best setting, and whether the grid was wide enough |
+| `Series`, `series_over_seeds` | a curve with a band |
+| `Table`, `Column`, `as_text`, `as_markdown`, `as_html` | tables |
+| `plots` | figures, each a function |
+| `report` | one HTML page of figures and tables |
+"""
 
 from asyncjax.results import plots, report
 from asyncjax.results.metrics import (

@@ -1,6 +1,20 @@
 """Simulation: a trace is planned and replayed against any problem and any optimizer.
 
 Epochs run in any example order.
+
+| name | what it does |
+|---|---|
+| `replay` | a trace, with any problem and any optimizer |
+| `sweep` | all step sizes and seeds in one call |
+| `replay_piag`, `first_gradients` | PIAG of a trace, and the gradients that it begins with |
+| `replay_block_descent` | asynchronous block coordinate descent |
+| `run_policy` | fastest-k training whose k and load are chosen on the way |
+| `run_epochs` | epochs in an example order |
+| `replay_rollouts`, `train_rollouts` | a policy trained on late samples |
+| `advantages`, `corrections` | what such a step makes of rewards, and of old samples |
+| `plan`, `plan_alike`, `ReplayPlan`, `Sizes` | how a trace is replayed: waves, version slots |
+| `IndexSource` | an example order for loaders of other libraries |
+| `Progress`, `RolloutRecords` | what `progress=` is told; the curve of a rollout run |
 """
 
 from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag

@@ -7,6 +7,34 @@ it; what a rule does not need is ignored, so a loop may pass all of them to all.
 gradients or return a step whose sign is still to be flipped; a rule that is a complete optimizer,
 such as `delay_adaptive_sgd`, says so.
 
+| name | what it does with a late gradient |
+|---|---|
+| `scale_by_adaptive_1`, `scale_by_adaptive_2` | steps under a budget, no bound on delays needed |
+| `scale_by_window`, `adaptive_1_rule`, `adaptive_2_rule` | the same for any rule of past steps |
+| `adaptive_1_schedule`, `adaptive_2_schedule`, `as_schedule` | the same as learning rates |
+| `scale_by_delay`, `scale_by_staleness`, `scale_by_ada_delay` | shorter steps for later gradients |
+| `inverse_delay`, `polynomial_delay`, `hinge_delay` | functions of the delay for these |
+| `concurrency_delay`, `gated_delay` | further ones |
+| `scale_by_concurrency_bound` | a step by delay and concurrency |
+| `worst_case`, `sun`, `davis` | fixed steps, safe for the longest delay |
+| `scale_by_worker_time`, `scale_by_measured_time` | undo the bias towards fast workers |
+| `drop_stale`, `drop_distant`, `clip_by_delay` | leave out or clip what is too late |
+| `pass_descent`, `pass_lipschitz` | filter gradients that may be adversarial |
+| `compensate_delay`, `compensate_delay_adaptively`, `gap_aware` | correct for what moved |
+| `mix_models` | mixes a late model with the present one |
+| `delayed_nesterov`, `ordered_momentum`, `heloco` | momentum that knows of delays |
+| `closed_loop_momentum`, `distributed_nesterov`, `fadas` | momentum, Adam that knows of delays |
+| `look_ahead`, `remember_update` | hand out a model that is ahead |
+| `calibrate_workers`, `average_workers` | tables of what each worker sent |
+| `table_delays`, `oldest_delay` | how old the entries of a table are |
+| `mean`, `median`, `trimmed_mean`, `krum`, `bucketed` | aggregates of the gradients of an update |
+| `delay_adaptive_sgd`, `piag`, `descent`, `aggregated` | complete optimizers |
+| `proximal`, `l1`, `l2`, `elastic_net`, `group`, `box`, `simplex` | proximal steps, regularizers |
+| `block_labels`, `random_block`, `update_block` | updates of single blocks |
+| `scale_by_stage_delay` | fixed delays by leaf, as in a pipeline |
+| `delay_gradients` | makes any loop stale |
+| `predict_steps` | the steps that a rule would make, known from the delays alone |
+
 Example:
     A training loop of one's own, in flax, with every gradient taken three versions back:
 

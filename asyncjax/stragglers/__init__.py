@@ -10,9 +10,10 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 | `expected_completion`, `completion_variance` | mean and variance of the time of an update |
 | `coded_completion`, `deadline_completion` | the same for coded gradients and deadlines |
 | `completion_of_survival`, `sampled` | for any other law |
+| `completion_table`, `Response` | times of all `(k, load)` at once; what `response` gives |
 | `ErrorBound(...)`, `error_floor(bound, k, load)` | how fast the error falls, and where it stops |
 | `with_replacement_floor`, `finite_population_floor`, `quadratic_floor` | floors |
-| `plan`, `plan_within` | the cheapest stages of `(k, load)`, exact; under budgets |
+| `plan`, `plan_within`, `Plan` | the cheapest stages of `(k, load)`, exact; under budgets |
 | `compared`, `plan_text`, `comparison` | plans to compare with, and plans as text |
 | `fixed`, `staged`, `planned`, `timed` | policies whose stages are known |
 | `error_triggered`, `sign_test`, `distance_test`, `ada_sync` | policies that look at the run |
@@ -20,7 +21,7 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 | `gradient_coding`, `cyclic_code`, `fractional_code` | coded gradients |
 | `fit_exponential`, `fit_shifted_exponential`, `fit_hypoexponential` | laws from censored times |
 | `drifting`, `planned_online` | estimates, and choices from them, while running |
-| `Policy(init, decide, max_load)`, `Choice`, `Observation` | what a policy of your own is made of |
+| `Policy(init, decide, max_load)`, `Choice`, `Observation`, `nothing_seen` | for your own |
 
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased

@@ -1,5 +1,15 @@
 """Contract checks for methods of one's own; each raises an AssertionError that says what is broken.
 
+| name | what it checks of an optax transformation |
+|---|---|
+| `check_transform` | everything below |
+| `check_unknown_extra`, `check_required_extras` | keywords: unknown, missing ones |
+| `check_state`, `check_dtypes`, `check_map_params` | the state and the dtypes |
+| `check_one_compilation`, `check_scan`, `check_vmap` | under `jit`, `scan` and `vmap` |
+| `check_wrappers` | inside optax's wrappers |
+| `check_convergence` | that it goes down |
+| `example_extras` | extras to check with |
+
 Example:
     >>> import optax
     >>> from asyncjax import testing

@@ -6,6 +6,26 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 `read_log` reads how long the jobs of real workers took, which is a `Log`. `summarize`, `validate`,
 `save` and `load` take any trace. A rule of one's own is a `Collection` (see `collection`) or a
 `Dispatch`; every rule is listed in `registry`.
+
+| name | what it is |
+|---|---|
+| `asynchronous`, `synchronous`, `rollouts` | make a trace of a clock and of rules |
+| `lasting` | traces that reach a horizon in time |
+| `from_delays`, `read_log` | a trace of a log of delays; durations of a log |
+| `to_deliverer`, `uniformly`, `shuffled`, `shuffled_once`, `given` | dispatch: who gets a job |
+| `quotas`, `fastest_quotas`, `learned_quotas` | dispatch by quotas, known or learned |
+| `immediately`, `wait_for`, `buffered`, `fresh`, `per_worker` | collection: each serves once |
+| `every_bucket` | the same: a step once every bucket of workers has delivered |
+| `fresher_than`, `fresher_than_quantile` | the same, too late ones thrown away |
+| `grace_period`, `adaptive_deadline` | the same, and the server steps by the clock |
+| `table`, `ringleader` | collection: it serves until replaced |
+| `lead_at_most` | a gate: how far a worker may lead |
+| `admission` | rules of rollouts, for `rollouts` |
+| `Service` | how long the server itself takes |
+| `summarize`, `validate`, `save`, `load`, `summarize_rollouts` | for any trace |
+| `EventTrace`, `RolloutTrace`, `Summary`, `RolloutSummary`, `Progress` | what these give |
+| `StalledError` | a trace that cannot go on |
+| `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
 
 from asyncjax.traces.asynchronous import asynchronous

@@ -3,6 +3,13 @@
 `answer` reads a log, describes its workers, compares ways of training on their durations without
 any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
 does the same and writes a page. `describe`, `compare` and `learn` are its steps.
+
+| name | what it is |
+|---|---|
+| `answer`, `Answer` | the whole, and what it found |
+| `describe`, `Description` | the workers of a log |
+| `compare`, `Comparison` | ways of training on their durations |
+| `learn`, `Learning` | the same on stand-in problems |
 """
 
 from asyncjax.whatif.answering import Answer, answer

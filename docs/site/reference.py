@@ -26,6 +26,7 @@ ROOMS = (
     "problems",
     "simulation",
     "live",
+    "whatif",
     "results",
     "buffers",
     "testing",
@@ -36,10 +37,14 @@ INNER = {
     "traces.collection": "asyncjax.traces.collection",
     "steps.transformation": "asyncjax.steps.transformation",
     "cluster.workloads": "asyncjax.cluster.data.workloads",
+    "simulation.advantages": "asyncjax.simulation.rollouts.advantages",
+    "simulation.corrections": "asyncjax.simulation.rollouts.corrections",
     "results.metrics": "asyncjax.results.metrics",
     "results.plots": "asyncjax.results.plots",
     "results.report": "asyncjax.results.report",
 }
+# Functions of modules without `__all__` that other rooms call, and nobody else.
+INTERNAL = ("check_", "settled")
 SOURCE = "https://github.com/asyncjax/asyncjax/blob/main/"
 
 
@@ -67,6 +72,7 @@ def public_names(module: ModuleType) -> list[str]:
             if not name.startswith("_")
             and (inspect.isclass(value) or inspect.isfunction(value))
             and value.__module__ == module.__name__
+            and not name.startswith(INTERNAL)
         ]
     return sorted(given, key=lambda name: (name.lower(), name))
 

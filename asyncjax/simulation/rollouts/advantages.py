@@ -99,6 +99,9 @@ def group_mean(*, scaled: bool = False) -> Advantage:
         scaled: Divided by their standard deviation (and 1e-6), which gives prompts that are nearly
             always or nearly never solved more weight than the expected reward does.
 
+    Returns:
+        The rule of advantages, for `replay_rollouts` and `train_rollouts`.
+
     Raises:
         TypeError: `scaled` is neither True nor False.
 

@@ -113,6 +113,9 @@ def truncated_importance(cap: float = float("inf"), *, whole_samples: bool = Fal
         whole_samples: One weight a sample, the product over its tokens; False: each token has its
             own. Whole samples without a cap are unbiased.
 
+    Returns:
+        The correction, for `replay_rollouts` and `train_rollouts`.
+
     Raises:
         TypeError: `cap` is no real number, or `whole_samples` neither True nor False.
         ValueError: `cap` is not positive.
@@ -145,6 +148,9 @@ def ppo_clip(epsilon: float = 0.2, upper: float | None = None) -> Correction:
     Args:
         epsilon: How far below 1 a ratio may go, in [0, 1).
         upper: How far above 1, at least 0; None: `epsilon`.
+
+    Returns:
+        The correction, for `replay_rollouts` and `train_rollouts`.
 
     Raises:
         TypeError: A number is no real number.
@@ -179,6 +185,9 @@ def decoupled(
         epsilon: How far below 1 a ratio to the proximal policy may go, in [0, 1).
         cap: Largest weight, above 0; infinity: none is cut off.
         upper: How far above 1, at least 0; None: `epsilon`.
+
+    Returns:
+        The correction, for `replay_rollouts` and `train_rollouts`.
 
     Raises:
         TypeError: A number is no real number.

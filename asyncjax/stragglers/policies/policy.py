@@ -29,6 +29,13 @@ class Choice(NamedTuple):
 
     A worker stops computing at `deadline` and sends what it has done; samples done count as
     weights.
+
+    Attributes:
+        k: int32[], answers it waits for.
+        load: float[], samples it asks of a worker, a whole number.
+        stage: int32[], of the policy; for the records.
+        deadline: float[], longest time of computing; see `Policy.stops`.
+        workers: bool[n], which get work; at least k of them.
     """
 
     k: Array  # int32[], answers it waits for
@@ -39,7 +46,19 @@ class Choice(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What the server knows before an update."""
+    """What the server knows before an update.
+
+    Attributes:
+        update: int32[], updates made so far.
+        time: float[], clock, time units.
+        elapsed: float[], how long the last update took; 0 before the first.
+        response: float[n], last response times; inf where not awaited, and before the first.
+        used: bool[n], whose answers made the last update.
+        agreement: float[], inner product of the last two aggregated gradients; NaN before two.
+        distance: float[], |w - w_0|^2.
+        loss: float[], objective after the last update; NaN unless recorded.
+        stage_distance: float[], from where the stage began; NaN: not known.
+    """
 
     update: Array  # int32[], updates made so far
     time: Array  # float[], clock, time units
