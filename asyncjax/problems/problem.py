@@ -23,8 +23,8 @@ from asyncjax.checks import function_of, one_key, whole, within
 PyTree = Any
 Graded = tuple[jax.Array, PyTree]  # the scalar loss of a job, and its gradient
 _NO_STATE = (
-    "problem keeps a state at every worker (keep_state=True), which only simulation.replay and"
-    " simulation.sweep carry from job to job: state must be given, got None"
+    "problem keeps a state at every worker (keep_state=True), which only simulation.replay,"
+    " simulation.sweep and live runs carry from job to job: state must be given, got None"
 )
 
 

@@ -155,7 +155,8 @@ def local_steps(
         A problem with the same model, objective and metrics. Local step h of job j of worker i is
         the inner problem's job j H_i + h, with the key fold_in(key of the job, h). The loss of a
         job is the mean over its local steps. Where a state is kept, n workers hold n times its
-        memory (two models a worker for Adam), and only `replay` and `sweep` carry it.
+        memory (two models a worker for Adam), and `replay`, `sweep` and live runs carry it; the
+        last states are `worker_states` of the run.
 
     Raises:
         TypeError: If `problem` is not a problem, `n_steps` holds no integers, `step_size` is not a
