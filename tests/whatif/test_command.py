@@ -37,7 +37,8 @@ def test_three_shapes_give_one_answer(folder, capsys, table):
     (folder / "durations.csv").write_text(table())
     assert main(["durations.csv", "--quick", "--json", "numbers.json"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("With these 3 workers, pure asynchronous training would bring 2.86 times")
+    # In the 40 s that 'c' was busy they make 40, 36 and 10 jobs; ten rounds bring 30.
+    assert out.startswith("With these 3 workers, pure asynchronous training would bring 2.87 times")
     assert err == ""
     assert {path.name for path in folder.iterdir()} == {
         "durations.csv",
@@ -45,7 +46,7 @@ def test_three_shapes_give_one_answer(folder, capsys, table):
         "whatif.html",
     }
     assert storage.load_json("numbers.json")["answer"] in out
-    assert "2.86" in (folder / "whatif.html").read_text()
+    assert "2.87" in (folder / "whatif.html").read_text()
 
 
 @pytest.mark.parametrize(

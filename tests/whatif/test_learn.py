@@ -13,7 +13,7 @@ from asyncjax.whatif.learning.learn import are_apart, learn, tried
 from asyncjax.whatif.learning.tasks import SKEW, TASKS
 
 pytestmark = pytest.mark.slow
-STEPS = tuple(2.0**power for power in range(-6, 2))
+STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))
 
 
 def lessons_of(rows):
@@ -28,10 +28,11 @@ def one_slow():
     return lessons_of([[1.0] * 40] * 5 + [[12.0] * 40])
 
 
-def test_with_equal_workers_nothing_beats_synchronous_rounds():
+def test_with_equal_workers_little_is_gained_over_synchronous_rounds():
+    """Gradients come as fast under every rule; only how they are averaged and dated differs."""
     for lesson in lessons_of(np.ones((6, 40))).values():
-        best = lesson.rows[0].times
-        assert not (best < 0.8 * lesson.of("synchronous").times).all(), lesson.task.name
+        best = max(lesson.speed_up(row.rule.name)[0] for row in lesson.rows)
+        assert best < 1.5, lesson.task.name
 
 
 def test_with_one_slow_worker_the_pure_rule_is_far_ahead_on_even_data(one_slow):

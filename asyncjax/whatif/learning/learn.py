@@ -35,7 +35,7 @@ from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule
 from asyncjax.whatif.learning.tasks import TASKS, Task
 
-STEP_SIZES = tuple(2.0**power for power in range(-8, 3))
+STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
 REACHED = 0.95  # of the way to the lowest loss of synchronous rounds
@@ -121,7 +121,12 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """What `learn` found: a lesson a problem."""
+    """What `learn` found: a lesson a problem.
+
+    Attributes:
+        lessons: What each stand-in problem taught.
+        step_sizes: The grid that every rule was tuned on.
+    """
 
     lessons: tuple[Lesson, ...]
     step_sizes: tuple[float, ...]
@@ -165,6 +170,11 @@ def learn(
         TypeError: An argument is of the wrong kind.
         ValueError: The log has fewer than two workers, `step_sizes` is empty or holds what is
             not positive and finite, or `seeds` is below 2.
+
+    Example:
+        >>> from asyncjax import clocks, traces, whatif
+        >>> log = traces.read_log("durations.csv")  # doctest: +SKIP
+        >>> lessons = whatif.learn(log, whatif.compare(log)).lessons  # doctest: +SKIP
     """
     rows, _ = rows_of(log)
     seeds = whole("seeds", seeds, 2)

@@ -22,7 +22,7 @@ from asyncjax.problems import Problem
 
 SIZE = 12
 CONDITION = 20.0
-NOISE = 0.15  # of each coordinate of the mean of a gradient of every worker
+NOISE = 0.2  # of each coordinate of the mean of a gradient of every worker
 SKEW = 2.5  # standard deviation of z_ij
 _BATCH, _BATCHES = 128, 6  # rows of a gradient of every worker, shards in gradients
 
@@ -66,7 +66,7 @@ def _labels(n: int, key: jax.Array) -> Problem:
     batch = max(4, round(_BATCH / n))
     rows = n * _BATCHES * batch
     labels = np.arange(rows) * 2 // rows
-    scale = 2.0 * np.geomspace(1.0, 0.5 / np.sqrt(CONDITION), SIZE - 1)  # so that L is about 1
+    scale = 4.0 * np.geomspace(1.0, 0.5 / np.sqrt(CONDITION), SIZE - 1)
     apart = np.linspace(
         0.0, 0.8, SIZE - 1
     )  # what tells the labels apart is small, so slow to learn

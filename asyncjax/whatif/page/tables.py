@@ -82,7 +82,7 @@ def lesson_table(lesson: Lesson, log: Log) -> Table:
                 row.time,
                 _ratio(value),
                 f"{_ratio(low)}–{_ratio(high)}",
-                (f"{row.step_size:g}" + (" (end of the grid)" if row.at_edge else ""))
+                (f"{row.step_size:.3g}" + (" (end of the grid)" if row.at_edge else ""))
                 if learns
                 else "diverges",
                 _verdict(row.rule.name, lesson),
