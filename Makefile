@@ -52,6 +52,8 @@ bench: .venv/run  ## side-by-side timings, as Markdown tables
 	$(BIN)/python -m benchmarks.stragglers
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.local_steps
+	$(BIN)/python -m benchmarks.arrivals
+	$(BIN)/python -m benchmarks.rollouts
 
 bench-gpu: .venv/bench-gpu  ## the benchmarks that have a GPU column, on a GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m benchmarks.replay
