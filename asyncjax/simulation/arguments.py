@@ -1,5 +1,6 @@
 """How the verbs read what they share, before anything is planned or compiled."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ def check_run(
         function("progress", progress, "a function of a Progress")
     if checkpoint is not None:
         file_path("checkpoint", checkpoint)
-    if memory_limit is not None:
+    is_open = isinstance(memory_limit, float) and memory_limit == math.inf
+    if memory_limit is not None and not is_open:
         whole("memory_limit", memory_limit)
 
 

@@ -56,7 +56,7 @@ def replay(
     key: jax.Array | None = None,
     waves: bool = True,
     width: int | None = None,
-    memory_limit: int | None = None,
+    memory_limit: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     opt_state: Any = None,
@@ -97,7 +97,9 @@ def replay(
             at a time, which is measured to be faster.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
-            anything compiles.
+            anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
+            CPU is `MemAvailable` of Linux; and no limit where it does not say, over a mesh, and
+            where `problem`, `key` or `opt_state` is traced.
         progress: Called on the host a few times a second with how far the run is; needs concrete
             arguments.
         checkpoint: File in which the state of the run is kept: it is written at once and then every
@@ -187,7 +189,7 @@ def replay(
     chosen = is_plan or width is not None or progress is not None or checkpoint is not None
     chosen = chosen or shards is not None
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
-    _check_memory(problem, sizes, shards, one_by_one, memory_limit)
+    _check_memory(problem, sizes, shards, one_by_one, memory_limit, (key, opt_state))
     if one_by_one:
         given = inputs_of(planned, sizes, key, opt_state)
         loop = event_loop(planned, ByEvent(optimizer, sizes, learner, treatment=treatment), given)
@@ -197,15 +199,20 @@ def replay(
 
 
 def _check_memory(
-    problem: Problem, sizes: Sizes, shards: Shards | None, one_by_one: bool, limit: int | None
+    problem: Problem,
+    sizes: Sizes,
+    shards: Shards | None,
+    one_by_one: bool,
+    limit: float | None,
+    given: Any,
 ) -> None:
-    """Refuses a replay that keeps more than a limit on a device."""
+    """Refuses a replay that keeps more than a limit on a device; `given` are its other arrays."""
     if shards is None:
         state = jax.eval_shape(problem.worker_state)
         stated = memory(problem.params, sizes, one_by_one=one_by_one, worker_state=state)
+        check_memory(stated, 1, limit, (problem, given))
     else:
-        stated = shards.memory(problem.params, shards.widened(sizes))
-    check_memory(stated, 1, limit)
+        check_memory(shards.memory(problem.params, shards.widened(sizes)), 1, limit)
 
 
 def _check_no_mesh(reasons: dict[str, bool]) -> None:

@@ -46,7 +46,7 @@ def sweep(
     keys: jax.Array,
     record_every: int | None = None,
     width: int | None = None,
-    memory_limit: int | None = None,
+    memory_limit: float | None = None,
     sizes: Callable[[Sizes], Sizes] | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -65,8 +65,8 @@ def sweep(
         keys: Typed keys [S], one a seed.
         record_every: As in `replay`.
         width: As in `replay`.
-        memory_limit: Bytes for all runs together, as in `replay`; on each device of a mesh, for the
-            runs that it has.
+        memory_limit: Bytes for all runs together, as in `replay`, None again for what is free; on
+            each device of a mesh, for the runs that it has.
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.
             The same run, on longer arrays. None: as they are.
@@ -143,7 +143,7 @@ def sweep(
     common = own if sizes is None else check_sizes(sizes(own), own)
     runs = most_on_a_device(mesh, len(keys), len(steps))
     stated = memory(problem.params, common, worker_state=jax.eval_shape(problem.worker_state))
-    check_memory(stated, runs, memory_limit)
+    check_memory(stated, runs, memory_limit, None if mesh is not None else (problem, keys, steps))
     program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
     loop = grid_loop(
         plans, ByGrid(optimizer, None, treatment), GridInputs(program, keys, steps), mesh

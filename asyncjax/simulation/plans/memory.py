@@ -1,10 +1,12 @@
-"""Memory of a replay, stated before it runs."""
+"""Memory of a replay, stated before it runs, and the memory that a device says is free."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from asyncjax.simulation.plans.program import Sizes
 
@@ -69,18 +71,86 @@ def memory(
     )
 
 
-def check_memory(stated: Memory, runs: int, limit: int | None) -> None:
-    """Refuses a replay that would exceed a limit."""
-    if limit is None or stated.total * runs <= limit:
+def check_memory(stated: Memory, runs: int, limit: float | None, given: Any = None) -> None:
+    """Refuses a replay that would exceed a limit.
+
+    `limit` None is the default, the memory that is free where the arrays of `given` lie, if that
+    can be known; with `given` None too there is no limit.
+
+    Example:
+        >>> stated = Memory(versions=1600, directions=400, recorded=2400, lanes=800)
+        >>> check_memory(stated, 1, np.inf), check_memory(stated, 1, None, np.zeros(3))
+        (None, None)
+    """
+    least, default = limit, ""
+    if limit is None:
+        least = None if given is None else free_for(given)
+        default = (
+            "; the limit is the default, what the device says is free: memory_limit=math.inf lifts"
+            " it, a number of bytes sets another"
+        )
+    if least is None or stated.total * runs <= least:
         return
     named = stated._asdict().items()
     there = [(name, value) for name, value in named if value or name != "workers"]
     parts = ", ".join(f"{name} {_bytes(value * runs)}" for name, value in there)
     raise MemoryError(
-        f"memory_limit is {_bytes(limit)} but {runs} run(s) keep {_bytes(stated.total * runs)} on"
+        f"memory_limit is {_bytes(least)} but {runs} run(s) keep {_bytes(stated.total * runs)} on"
         f" the device ({parts});"
         " record less often (record_every), use narrower waves (width), or run fewer at once"
+        f"{default}"
     )
+
+
+def free_for(given: Any) -> int | None:
+    """Bytes that are free on the device of a tree's arrays.
+
+    None where that is unknown: arrays are traced or abstract, they lie on several devices, or the
+    device does not say. Arrays of NumPy go to JAX's default device.
+
+    Example:
+        >>> jax.eval_shape(lambda x: [free_for(x) is None, x][1], np.zeros(3)).shape
+        (3,)
+    """
+    leaves = [jnp.zeros(()), *jax.tree.leaves(given)]  # inside compiled code the first is traced
+    if any(isinstance(leaf, Tracer | jax.ShapeDtypeStruct) for leaf in leaves):
+        return None
+    placed = [leaf.devices() for leaf in leaves[1:] if isinstance(leaf, jax.Array)]
+    devices = set().union(*placed) or leaves[0].devices()
+    return free_memory(*devices) if len(devices) == 1 else None
+
+
+def free_memory(device: Any) -> int | None:
+    """Bytes that are free on a device, None if it does not say.
+
+    An accelerator's limit less what is in use; for a CPU `MemAvailable` of Linux, which may be more
+    than a container is allowed.
+
+    Example:
+        >>> free_memory(jax.devices("cpu")[0]) != 0
+        True
+    """
+    if device.platform == "cpu":
+        return _available(Path("/proc/meminfo"))
+    try:
+        told = device.memory_stats() or {}
+    except RuntimeError:  # a backend that keeps no account
+        return None
+    if not {"bytes_limit", "bytes_in_use"} <= told.keys():
+        return None
+    return max(told["bytes_limit"] - told["bytes_in_use"], 0)
+
+
+def _available(path: Path) -> int | None:
+    """Bytes after `MemAvailable`, given in kB; None without such a file or line."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
+    if len(found) != 1 or len(found[0]) != 3 or not found[0][1].isdigit():
+        return None
+    return 1024 * int(found[0][1])
 
 
 def _bytes(count: float) -> str:
