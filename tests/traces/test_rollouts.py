@@ -1,5 +1,7 @@
 """Rollouts equal a slow loop from the definitions; what each rule promises; what it does not."""
 
+import time
+
 import jax
 import numpy as np
 import pytest
@@ -344,6 +346,15 @@ def test_figures_add_up(name):
     assert own.age_made.mean + own.age_queued.mean == pytest.approx(own.age_trained.mean)
     assert (own.evicted > 0) == (name == "discard")
     assert own.long_share < 0.9 if name == "discard" else own.long_share > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_a_hundred_thousand_samples_take_seconds(name):
+    began = time.process_time()
+    trace = made(RULES[name][0](2), n_slots=128, batch=32, n_steps=3_125)
+    assert len(trace.start) >= 100_000
+    assert time.process_time() - began < 6.0  # half a second to two on a quiet machine
 
 
 def rule(select, admit=lambda queue: True, evict=None):

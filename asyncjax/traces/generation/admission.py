@@ -26,9 +26,9 @@ version is B trained samples. Of a single sample it says nothing: with eta B at 
 takes long is overtaken by others as long as it runs.
 `in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
 
-What docstrings below say of other frameworks was read in their public code (commits of January to
-August 2026; `experiments/README.md`, section 19, has them in one table), unless it is said to be
-recalled.
+What docstrings below say of other frameworks was read in their public code (commits of November
+2025 to August 2026; `experiments/README.md`, section 19, has them in one table), unless it is said
+to be recalled.
 """
 
 from collections import OrderedDict
@@ -230,7 +230,8 @@ def first_finished(eta: float) -> Rule:
         ahead, which is s < (v + eta + 1) B with eta its threshold, and B all that is trained
         between hand-overs; a queue in the order of finishing; with `partial_rollout` interrupted
         samples go on with new weights (`in_flight=True`). PipelineRL: eta B is its `max_lag`, in
-        samples; older ones are counted and trained.
+        samples; older ones are counted and trained (its default is no bound, and the oldest are
+        dropped from a buffer that is full).
     """
     eta = real("eta", eta, least=0.0)
     return Rule(f"first finished, eta {eta:g}", _Budget(eta + 1.0), _first)
