@@ -321,7 +321,8 @@ def ready_first(backlog: int | None = None) -> Rule:
     queue grows without end.
 
     Args:
-        backlog: No sample is started while so many wait, at least 1; None: always.
+        backlog: No sample is started while so many wait, at least 1 (fewer than the batch may never
+            fill one, which is told); None: always.
 
     Raises:
         TypeError: `backlog` is no integer.
