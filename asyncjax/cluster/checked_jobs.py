@@ -14,7 +14,7 @@ MOST_JOBS = 10_000_000
 MOST_NUMBERS = 2**28  # of a schedule's workers: 1 GiB, and as much for its servers
 
 _POSITIVE = {"samples", "batch", "workers_per_server", "compute", "link_across", "link_inside"}
-_WHOLE = ("arrival", "batch")
+_WHOLE = ("arrival", "batch", "asked")
 _LARGEST_WHOLE = 2**53  # in double precision
 
 
@@ -48,7 +48,11 @@ def checked_jobs(jobs: Jobs) -> Jobs:
         ValueError: samples must be positive and finite, got -28.0 at index 0
     """
     instance("jobs", jobs, Jobs, "cluster.Jobs")
-    fields = {name: host_floats(name, value) for name, value in jobs._asdict().items()}
+    given = jobs._asdict()
+    asked = given.pop("asked")
+    fields = {name: host_floats(name, value) for name, value in given.items()}
+    nothing = np.zeros(fields["arrival"].shape)
+    fields["asked"] = nothing if asked is None else host_floats("asked", asked)
     n_jobs = fields["arrival"].shape[0] if fields["arrival"].ndim == 1 else 0
     if n_jobs == 0:
         raise ValueError(

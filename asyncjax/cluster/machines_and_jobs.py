@@ -40,6 +40,8 @@ class Jobs(NamedTuple):
         worker: float[N, R], what one worker takes up.
         server: float[N, R], what one server takes up.
         utility: float[N, 3], columns value, steepness, due: what `job_utility` reads.
+        asked: int[N], workers that its owner asked for, such as the GPUs of a recorded job; 0 where
+            that is not known, and None where it is of no job. Only `fifo` goes by it.
 
     Example:
         >>> from asyncjax import cluster
@@ -59,6 +61,7 @@ class Jobs(NamedTuple):
     worker: Data  # float[N, R]
     server: Data  # float[N, R]
     utility: Data  # float[N, 3]
+    asked: Data = None  # int[N], 0: not known
 
 
 class Schedule(NamedTuple):

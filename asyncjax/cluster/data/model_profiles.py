@@ -108,6 +108,7 @@ def profiled_workload(
         worker=profiles.worker[model],
         server=profiles.server[model],
         utility=np.stack([value, unit(seed, _STEEPNESS, job), due], axis=-1),
+        asked=np.zeros(len(slots), np.int64),
     )
     work = real_between(unit(seed, _WORK, job), 1, 8) * jobs.batch
     return jobs._replace(samples=np.maximum(np.floor(work / nominal_times(jobs).across), 1))

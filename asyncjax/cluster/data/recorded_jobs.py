@@ -1,7 +1,7 @@
 """Jobs for the schedulers from a table of recorded ones; what no table holds is made up, and named.
 
-Real: arrival, from the time of submission; the GPU time, GPUs times duration, which becomes the
-work
+Real: arrival, from the time of submission; the GPUs that were asked for, `Jobs.asked`; the GPU
+time, GPUs times duration, which becomes the work
 
     samples = gpus * (duration / slot) / rho_inside
 
@@ -45,7 +45,7 @@ def recorded_workload(
 
     Formula: `arrival = floor((submit - start) / slot)`; `samples` as above; `batch = growth *
     gpus`, so that a job may grow to so many times what it asked for; due after 1 to 4 times its own
-    duration.
+    duration; `asked = gpus`.
 
     Args:
         table: Recorded jobs, with durations.
@@ -57,7 +57,8 @@ def recorded_workload(
 
     Returns:
         The jobs; resources are GPU, vCPU, GB of memory and GB of storage, and a worker takes one
-        GPU. The same row has the same made-up numbers in every window.
+        GPU. The same row has the same made-up numbers in every window. `fifo` runs each job with
+        the GPUs it asked for; all other schedulers choose between 1 and `growth` times as many.
 
     Raises:
         TypeError: If `table` is no JobTable, or a number of another kind.
@@ -73,6 +74,8 @@ def recorded_workload(
         >>> jobs = cluster.recorded_workload(table, n_slots=4)
         >>> jobs.arrival.tolist(), jobs.batch.tolist()
         ([0, 1], [8, 4])
+        >>> jobs.asked.tolist()
+        [2, 1]
         >>> hours = jobs.samples * cluster.sample_times(jobs).inside / table.gpus
         >>> hours.round(3).tolist()
         [2.0, 0.017]
@@ -99,6 +102,7 @@ def recorded_workload(
     value, steepness, due = fields["utility"].T
     fields["utility"] = np.stack([value, steepness, hours * (1 + 3 * (due - 1) / 14)], axis=-1)
     fields["arrival"], fields["batch"] = arrival[here].astype(np.int64), growth * gpus
+    fields["asked"] = gpus
     jobs = Jobs(**fields)
     return jobs._replace(samples=gpus * hours / nominal_times(jobs).inside)
 

@@ -158,6 +158,7 @@ def tiny(seed: int) -> Workload:
         worker=whole_between(draw(_WORKER, pair), 1, 2).astype(np.float64),
         server=whole_between(draw(_SERVER, pair), 1, 2).astype(np.float64),
         utility=np.stack([1 + 99 * draw(_VALUE), steepness, 3 * draw(_DUE)], axis=-1),
+        asked=np.zeros(4, np.int64),
     )
     capacity = whole_between(draw(_CAPACITY, pair[:2]), 5, 8).astype(np.float64)
     return Workload(jobs, Machines(capacity))
@@ -226,6 +227,7 @@ def _preset(
         worker=whole_between(draw(_WORKER, quad), _LEAST, _MOST).astype(np.float64),
         server=server,
         utility=_utilities(draw(_VALUE), draw(_KIND), draw(_STEEPNESS), draw(_DUE)),
+        asked=np.zeros(len(job), np.int64),
     )
     if balanced:
         slots = real_between(draw(_WORK), 1, 8)

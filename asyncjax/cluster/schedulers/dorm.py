@@ -36,6 +36,10 @@ def dorm(
         TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, or a share is outside 0 .. 1.
 
+    Note:
+        A job grows as far as there is room, up to its batch: what it asks for (`jobs.asked`) is
+        ignored by design, and so is its utility.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)

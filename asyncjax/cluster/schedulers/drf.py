@@ -32,6 +32,10 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
         TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit.
 
+    Note:
+        A job grows as far as fairness and its batch allow: what it asks for (`jobs.asked`) is
+        ignored by design, and so is its utility.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)

@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from asyncjax.cluster.checked_jobs import checked_jobs
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.placement import Placement, fixed_crews
 from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, play_slots
 
 
-def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Schedule:
+def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data | None = None) -> Schedule:
     """Schedules jobs in order of arrival with fixed numbers of workers, kept until they are done.
 
     Formula: job i runs `w = min(workers_i, F)` workers and `ceil(w / gamma)` servers.
@@ -16,7 +17,8 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Sche
         jobs: The jobs.
         machines: The machines.
         n_slots: T.
-        workers: int[N], what each job asks for; `workloads.fixed_workers` draws some. The result
+        workers: int[N], what each job asks for; None for `jobs.asked`, which recorded jobs have:
+            the GPUs of their table. For others `workloads.fixed_workers` draws some. The result
             depends wholly on it.
 
     Returns:
@@ -24,8 +26,13 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Sche
 
     Raises:
         TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, or `workers` is not one whole
-            number of at least 1 for each job.
+        ValueError: If jobs and machines make no sense or do not fit, `workers` is not one whole
+            number of at least 1 for each job, or it is None where a job does not say what it asks
+            for.
+
+    Note:
+        It is the one scheduler here that goes by what was asked for: a job never runs with fewer
+        workers, nor with more than its batch. All others choose the numbers themselves.
 
     Example:
         >>> from asyncjax import cluster
@@ -34,7 +41,7 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Sche
         >>> schedule.workers[:2].sum(-1).tolist()
         [[2, 2, 2, 0], [0, 2, 2, 2]]
     """
-    crew, helpers = fixed_crews(jobs, workers)
+    crew, helpers = fixed_crews(jobs, _asked(jobs) if workers is None else workers)
 
     def make_rule(jobs: Jobs, machines: Machines) -> SlotRule:
         def rule(held: Held, now: Now) -> Held:
@@ -48,3 +55,15 @@ def fifo(jobs: Jobs, machines: Machines, *, n_slots: int, workers: Data) -> Sche
         return rule
 
     return play_slots(make_rule, jobs, machines, n_slots=n_slots)
+
+
+def _asked(jobs: Jobs) -> Data:
+    """What the jobs say that they ask for, int64[N]; all must say it."""
+    asked = checked_jobs(jobs).asked
+    unknown = np.flatnonzero(asked == 0)
+    if unknown.size:
+        raise ValueError(
+            "workers must be given where jobs do not say how many they ask for (asked), got None"
+            f" and nothing known of job {unknown[0]}"
+        )
+    return asked

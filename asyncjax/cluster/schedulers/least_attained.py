@@ -38,8 +38,8 @@ def least_attained(
         machines: The machines.
         n_slots: T.
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
-        workers: int[N], what each job asks for, all or nothing; None to let each grow, up to its
-            batch, as far as there is room.
+        workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
+            ones; None to let each grow, up to its batch, as far as there is room.
 
     Returns:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
@@ -48,6 +48,10 @@ def least_attained(
         TypeError: If an argument is of another kind.
         ValueError: If jobs and machines make no sense or do not fit, thresholds do not rise, or
             `workers` is not one whole number of at least 1 for each job.
+
+    Note:
+        The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
+        given, so `jobs.asked` is ignored by default; work left and utility are by design.
 
     Example:
         >>> from asyncjax import cluster

@@ -67,7 +67,8 @@ def marginal_goodput(
         ValueError: If jobs and machines make no sense or do not fit, or `gain` returns no number.
 
     Note:
-        It knows the work that is left of every job, and nothing of their utility. Since it divides
+        It knows the work that is left of every job; their utility and what they ask for
+        (`jobs.asked`) are ignored by design. Since it divides
         anew in every slot, where rules of admission keep their word, it earns more than `pd_ors` on
         the preset `balanced`, also with a tuned price floor.
 

@@ -52,6 +52,10 @@ def oasis(
         ValueError: If jobs and machines make no sense or do not fit, or an argument is out of
             range.
 
+    Note:
+        As `pd_ors` it chooses the workers of each slot by utility and prices, and ignores what jobs
+        ask for (`jobs.asked`) by design.
+
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)

@@ -113,7 +113,8 @@ def pd_ors(
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
         from all jobs. In single precision demands are told apart down to 1e-4 of a unit; finer
-        fractions need `jax.enable_x64`.
+        fractions need `jax.enable_x64`. The workers of each slot follow from utility and prices;
+        what jobs ask for (`jobs.asked`) is ignored by design.
 
     Example:
         >>> from asyncjax import cluster

@@ -6,6 +6,9 @@ REGISTRY[name](jobs, machines, n_slots=T)  ->  Schedule
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
+from asyncjax.cluster.checked_jobs import checked_jobs
 from asyncjax.cluster.data.workloads import fixed_workers
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.dorm import dorm
@@ -18,8 +21,10 @@ from asyncjax.cluster.schedulers.pd_ors import pd_ors
 
 
 def _fifo(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
-    """FIFO with the workers that seed 0 draws."""
-    return fifo(jobs, machines, n_slots=n_slots, workers=fixed_workers(0, jobs))
+    """FIFO with the workers that jobs ask for; seed 0 draws them for those that do not say."""
+    asked = checked_jobs(jobs).asked
+    workers = np.where(asked > 0, asked, fixed_workers(0, jobs))
+    return fifo(jobs, machines, n_slots=n_slots, workers=workers)
 
 
 REGISTRY: dict[str, Callable[..., Schedule]] = {

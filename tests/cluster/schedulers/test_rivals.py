@@ -65,6 +65,55 @@ def test_the_first_in_line_blocks():
     assert (schedule.workers[0].sum(-1) == min(2, jobs.batch[0])).all()
 
 
+def recorded(path):
+    """Three jobs of a table: 2 GPUs for 2 h, 1 for 1 h and 4 for 1 h, all in the first hour."""
+    path.write_text("submit_s,duration_s,num_gpus,vc\n0,7200,2,a\n60,3600,1,a\n120,3600,4,a\n")
+    table = cluster.read_philly(path)
+    jobs = cluster.recorded_workload(table, n_slots=5)
+    jobs = jobs._replace(workers_per_server=np.ones(3))  # whole servers: the recorded times exactly
+    samples = table.gpus * table.duration / 3600 / cluster.sample_times(jobs).inside
+    return jobs._replace(samples=samples), cluster.Machines([[4.0, 900.0, 900.0, 900.0]])
+
+
+def test_recorded_jobs_run_with_the_gpus_they_asked_for(tmp_path):
+    jobs, machines = recorded(tmp_path / "mine.csv")
+    assert jobs.asked.tolist() == [2, 1, 4]
+    by_hand = [[2, 2, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 4, 0, 0]]  # the third waits for the first
+    for rule in (cluster.SCHEDULERS["fifo"], cluster.fifo):
+        schedule = rule(jobs, machines, n_slots=5)
+        np.testing.assert_array_equal(schedule.workers.sum(-1), by_hand)
+        np.testing.assert_array_equal(schedule.servers.sum(-1), by_hand)
+        assert cluster.check(schedule, jobs, machines) == []
+    np.testing.assert_array_equal(cluster.completion(schedule, jobs), [1, 0, 2])
+    asked = cluster.least_attained(jobs, machines, n_slots=5, workers=jobs.asked)
+    assert {*np.unique(asked.workers[0].sum(-1))} == {0, 2}
+    # By design: the first in line takes all 4 GPUs, and is done in half the time.
+    grown = cluster.least_attained(jobs, machines, n_slots=5, thresholds=[])
+    np.testing.assert_array_equal(grown.workers[0].sum(-1), [4, 0, 0, 0, 0])
+
+
+def test_what_is_not_known_is_drawn_by_the_registry_alone(tmp_path):
+    jobs, machines = recorded(tmp_path / "mine.csv")
+    some = jobs._replace(asked=np.array([0, 3, 0]))
+    drawn = cluster.workloads.fixed_workers(0, jobs)
+    expected = cluster.fifo(jobs, machines, n_slots=5, workers=[drawn[0], 3, drawn[2]])
+    found = cluster.SCHEDULERS["fifo"](some, machines, n_slots=5)
+    np.testing.assert_array_equal(found.workers, expected.workers)
+    for unknown, first in ((some, 0), (jobs._replace(asked=None), 0)):
+        words = (
+            rf"workers must be given where .* \(asked\), got None and nothing known of job {first}"
+        )
+        with pytest.raises(ValueError, match=words):
+            cluster.fifo(unknown, machines, n_slots=5)
+    for wrong, words in (
+        ([1, 2], r"asked must have the shape \(3,\)"),
+        ([1, 2, -1], "asked must be at least 0"),
+        ([1, 2, 0.5], "asked must be whole, got 0.5 for job 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            cluster.fifo(jobs._replace(asked=np.array(wrong)), machines, n_slots=5)
+
+
 def test_a_job_keeps_its_units_until_the_end_of_its_last_slot():
     jobs, machines = cluster.workloads.tiny(2)
     schedule = cluster.fifo(jobs, machines, n_slots=30, workers=[9, 9, 9, 9])
