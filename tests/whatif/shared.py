@@ -26,7 +26,7 @@ def uneven():
 
 
 @cache
-def sleeping(worker=None):
+def sleeping(worker):
     """A problem whose workers sleep, each as long as it does; the server's does not."""
 
     def gradient(params, own, job, key):

@@ -25,7 +25,7 @@ def lessons_of(rows):
 
 @pytest.fixture(scope="module")
 def one_slow():
-    return lessons_of([[1.0] * 40] * 5 + [[12.0] * 40])
+    return lessons_of([[1.0] * 40] * 5 + [[7.0] * 40])
 
 
 def test_with_equal_workers_little_is_gained_over_synchronous_rounds():
@@ -49,9 +49,12 @@ def test_who_never_hears_a_worker_misses_the_target_where_workers_differ(one_slo
     problem = TASKS[1].make(6, jax.random.split(jax.random.key(1), 4)[0])
     five = quadratic_optimum(problem, weights=[1.0] * 5 + [0.0])
     assert float(problem.objective(five)) > lesson.target
-    assert np.isinf(lesson.of("1 backup worker").time)
+    row = lesson.of("1 backup worker")
+    late = row.curve_loss[row.curve_time > lesson.span / 2]
+    assert np.nanmedian(late) > lesson.target  # it may be there for a moment, by noise
     assert np.isfinite(lesson.of("Ringleader").time)
     assert np.isfinite(lesson.of("synchronous").time)
+    assert lesson.of("Ringleader").time < row.time
 
 
 def test_the_same_gradients_are_used_as_in_a_replay_of_their_own(one_slow):
