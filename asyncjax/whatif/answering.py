@@ -105,7 +105,7 @@ def answer(
         >>> found = whatif.answer({"a": [1.0] * 20, "b": [1.0] * 20, "c": [4.0] * 5}, quick=True)
         >>> print(found.words.headline)
         With these 3 workers, pure asynchronous training would bring 3.00 times the gradients of \
-synchronous rounds, at a mean staleness of 2.0 updates.
+synchronous rounds, at a mean staleness of 1.9 updates.
     """
     quick = flag("quick", quick)
     key = jax.random.key(0) if key is None else one_key("key", key)

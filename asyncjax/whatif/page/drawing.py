@@ -69,7 +69,7 @@ def shortened(text: str, width: float) -> str:
 
     Example:
         >>> shortened("worker-with-a-long-name", 76.0)
-        'worker-w…'
+        'worker-wi…'
     """
     most = max(2, int(width / _LETTER))
     return text if len(text) <= most else text[: most - 1] + "…"

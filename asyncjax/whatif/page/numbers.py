@@ -4,14 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.whatif.comparing.compare import Compared
+from asyncjax.whatif.describing import Description
+from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
 
 
 def numbers_of(found: Found, command: str) -> dict[str, Any]:
     """All figures by name; times in the unit of the log."""
-    description, comparison, learning, words = found
-    log = found.log
+    log, words, learning = found.log, found.words, found.learning
     return {
         "answer": words.headline,
         "advice": words.advice,
@@ -23,65 +25,71 @@ def numbers_of(found: Found, command: str) -> dict[str, Any]:
             "notes": list(log.notes),
             "workers": list(log.workers),
         },
-        "description": {
-            "sentences": list(description.sentences),
-            **{
-                name: {key: _plain(value) for key, value in part._asdict().items()}
-                for name, part in (
-                    ("figures", description.figures),
-                    ("spread", description.spread),
-                    ("dependence", description.dependence),
-                    ("outages", description.outages),
-                )
-            },
-            "laws": [
-                {
-                    "law": fit.name,
-                    "parameters": {key: _plain(value) for key, value in fit.parameters.items()},
-                    "distance": fit.distance.tolist(),
-                    "p_value": fit.p_value,
-                    "bic": fit.bic,
-                }
-                for fit in description.fits
-            ],
+        "description": _described(found.description),
+        "span": found.comparison.span,
+        "rules": [_compared(row) for row in found.comparison.rows],
+        "learning": None if learning is None else [_lesson(one) for one in learning.lessons],
+        "made": {"command": command, "versions": versions()},
+    }
+
+
+def _described(description: Description) -> dict[str, Any]:
+    parts = {
+        "figures": description.figures,
+        "spread": description.spread,
+        "dependence": description.dependence,
+        "outages": description.outages,
+    }
+    return {
+        "sentences": list(description.sentences),
+        **{
+            name: {key: _plain(value) for key, value in part._asdict().items()}
+            for name, part in parts.items()
         },
-        "span": comparison.span,
+        "laws": [
+            {
+                "law": fit.name,
+                "parameters": {key: _plain(value) for key, value in fit.parameters.items()},
+                "distance": fit.distance.tolist(),
+                "p_value": fit.p_value,
+                "bic": fit.bic,
+            }
+            for fit in description.fits
+        ],
+    }
+
+
+def _compared(row: Compared) -> dict[str, Any]:
+    return {
+        "rule": row.rule.name,
+        "family": row.rule.family,
+        "call": row.rule.call,
+        "gain": row.gain._asdict(),
+        "told_apart": row.is_told_apart,
+        "local_steps": row.rule.local_steps,
+        **{name: _plain(value) for name, value in row.figures._asdict().items()},
+    }
+
+
+def _lesson(lesson: Lesson) -> dict[str, Any]:
+    return {
+        "problem": lesson.task.name,
+        "text": lesson.task.text,
+        "target": lesson.target,
+        "span": lesson.span,
+        "soonest": list(lesson.level),
+        "surely_sooner": list(lesson.surely_sooner),
         "rules": [
             {
                 "rule": row.rule.name,
-                "family": row.rule.family,
-                "call": row.rule.call,
-                "gain": row.gain._asdict(),
-                "told_apart": row.is_told_apart,
-                "local_steps": row.rule.local_steps,
-                **{name: _plain(value) for name, value in row.figures._asdict().items()},
+                "step_size": row.step_size,
+                "at_edge": row.at_edge,
+                "time": row.time,
+                "times": row.times.tolist(),
+                "speed_up": lesson.speed_up(row.rule.name),
             }
-            for row in comparison.rows
+            for row in lesson.rows
         ],
-        "learning": None
-        if learning is None
-        else [
-            {
-                "problem": lesson.task.name,
-                "text": lesson.task.text,
-                "target": lesson.target,
-                "span": lesson.span,
-                "soonest": list(lesson.level),
-                "rules": [
-                    {
-                        "rule": row.rule.name,
-                        "step_size": row.step_size,
-                        "at_edge": row.at_edge,
-                        "time": row.time,
-                        "times": row.times.tolist(),
-                        "speed_up": lesson.speed_up(row.rule.name),
-                    }
-                    for row in lesson.rows
-                ],
-            }
-            for lesson in learning.lessons
-        ],
-        "made": {"command": command, "versions": versions()},
     }
 
 
