@@ -89,13 +89,15 @@ def scenes(settings: Settings, n_workers: int) -> list[Scene]:
     """Which are reported, the one that is tuned on first."""
     uneven, outages = Scene(n_workers), Scene(n_workers, "outages")
     if settings.large and n_workers != settings.workers[0]:
-        return [uneven, outages]
+        return [uneven]
     return [uneven, outages, replace(uneven, skewed=True), Scene(n_workers, "even")]
 
 
 def arms_of(settings: Settings, scene: Scene) -> list[Arm]:
-    """The arms of a scene: where all are even, DyLU changes nothing."""
+    """The arms of a scene: where all are even, DyLU changes nothing; large, 16 workers: two."""
     chosen = [ARMS[name] for name in settings.arms]
+    if settings.large and scene.n_workers != settings.workers[0]:
+        chosen = chosen[:2]
     return [arm for arm in chosen if not (arm.balanced and scene.speeds == "even")]
 
 
