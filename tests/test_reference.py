@@ -1,5 +1,6 @@
 """Every public name is documented: in the reference, with fields, arguments and an example."""
 
+import doctest
 import inspect
 import re
 import sys
@@ -126,6 +127,7 @@ def test_signatures_are_as_in_the_source():
 
 def test_the_dialect():
     """What stands in a docstring comes out as fields, code, tables and formulas."""
+    assert doctest.testmod(dialect).failed == 0
     text = "\n".join(dialect.translated(SAMPLE))
     assert ":param x: A number, ``[n]``;\n    more." in text
     assert ":ivar kept: float[n]." in text

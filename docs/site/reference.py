@@ -125,7 +125,9 @@ def rst(page: Page, known: dict[str, str]) -> str:
     title = f"asyncjax.{page.name}"
     lines = [title, "=" * len(title), "", f".. py:module:: asyncjax.{page.name}", ""]
     lines += translated(inspect.getdoc(page.module) or "", _of_module(known, page))
-    lines += [".. rubric:: Names", "", ", ".join(_listed(page, name) for name in page.names), ""]
+    if page.name not in ROOMS:  # whose text has a table of contents
+        listed = ", ".join(_listed(page, name) for name in page.names)
+        lines += [".. rubric:: Names", "", listed, ""]
     for name in page.names:
         lines += entry(page, name, known)
     return "\n".join(lines).rstrip() + "\n"
