@@ -33,7 +33,7 @@ _STYLE = """
     --one: #a5adb5; --two: #58a9e0; --three: #f09a4a; --four: #4fc79c; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.6rem 1.1rem 4rem; max-width: 68rem; background: var(--paper);
+body { margin: 0 auto; padding: 1.6rem 1.1rem 4rem; max-width: 72rem; background: var(--paper);
   color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.05rem; font-weight: 600; color: var(--soft); margin: 0 0 .8rem;
   overflow-wrap: anywhere; }
@@ -77,6 +77,7 @@ code, pre { font: .88em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
 pre { background: var(--shade); padding: .7rem .9rem; border-radius: 6px; overflow-x: auto;
   margin: 0 0 .9rem; }
 details { margin: 0 0 .9rem; } summary { cursor: pointer; color: var(--soft); }
+@media (max-width: 72rem) { .cue.wide { display: block; } }
 @media (max-width: 34rem) { body { padding: 1rem .9rem 3rem; } .answer { font-size: 1.25rem; }
   ul { padding-left: 1.2rem; } svg text { font-size: 17px; } svg .small { font-size: 16px; }
   td:first-child, th:first-child { max-width: 9.5rem; white-space: normal; }
@@ -84,6 +85,7 @@ details { margin: 0 0 .9rem; } summary { cursor: pointer; color: var(--soft); }
 @media print { .scroll { max-height: none; overflow: visible; }
   figure, tr { break-inside: avoid; } }
 """
+_NARROW = 8  # columns that fit a window of half the width
 _PAPERS = (
     "fastest k: Dutta et al. 2018; backup workers: Chen et al. 2016; stale synchronous parallel: Ho"
     " et al. 2013; buffered: Nguyen et al. 2022 (FedBuff); Ringmaster: Maranjyan et al. 2025;"
@@ -147,7 +149,8 @@ def _figure(heading: str, drawn: str, caption: str) -> str:
 def _table(table: Table) -> str:
     note = f'<p class="note">{html.escape(table.caption)}</p>' if table.caption else ""
     scrolled = as_html(replace(table, caption=""))
-    cue = '<p class="note cue">The table goes on to the right.</p>'
+    kind = "cue wide" if len(table.columns) > _NARROW else "cue"
+    cue = f'<p class="note {kind}">The table goes on to the right.</p>'
     return f'{cue}<div class="scroll" tabindex="0">{scrolled}</div>{note}'
 
 

@@ -247,16 +247,17 @@ def _advice(lessons: tuple[Lesson, ...]) -> str:
 
 
 def _choice(lessons: list[Lesson]) -> str:
-    """The rule that is soonest over all lessons, surely sooner in one and as good in the others."""
+    """The soonest over all lessons: surely sooner in one of them, and no later in the others."""
     rows = [row.rule.name for row in lessons[0].rows]
     known = [
         name
         for name in rows
         if any(name in lesson.surely_sooner for lesson in lessons)
         and all(name in (*lesson.level, *lesson.surely_sooner) for lesson in lessons)
+        and all(lesson.speed_up(name)[0] >= 1.0 for lesson in lessons)
     ]
     gain = {name: np.prod([lesson.speed_up(name)[0] for lesson in lessons]) for name in known}
-    return max(known, key=lambda name: gain[name]) if known else SYNCHRONOUS
+    return max(known, key=lambda name: gain[name]) if known else f"{SYNCHRONOUS} rounds"
 
 
 def _caveats(
