@@ -26,7 +26,7 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality, delay bench, diloco
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality, delay bench, diloco, rollouts
 	$(BIN)/python -m experiments.asynchronous
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
@@ -37,6 +37,7 @@ experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps
 	$(BIN)/python -m experiments.reality
 	$(BIN)/python -m experiments.delay_bench
 	$(BIN)/python -m experiments.diloco
+	$(BIN)/python -m experiments.rollouts
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py
