@@ -252,9 +252,9 @@ def response(
     """Makes response times from a law of computing and a law of communicating.
 
     Formula: `T_i(load) = C_i + S_i(load)`. With `X = shift + Y` the time of one unit of load, `S`
-    is `load * X` under "scale" (a worker that is slow is so for the whole update), the sum of `load`
-    independent `X` under "additive" (noise of its own for every unit), and `load * shift + Y` under
-    "shift" (only the smallest time grows).
+    is `load * X` under "scale" (a worker that is slow is so for the whole update), the sum of
+    `load` independent `X` under "additive" (noise of its own for every unit), and
+    `load * shift + Y` under "shift" (only the smallest time grows).
 
     Args:
         compute: Clock of one unit of load (one sample, wherever an error bound is used), None for
