@@ -29,7 +29,8 @@ print("jax", jax.__version__, "on", jax.devices())
 # machines decide how fast its workers are; that decides which gradients come late; a step rule and an example
 # order make what they can of it; and in the end there is a curve. Every arrow is one call.
 #
-# ``` jobs, machines ─► pd_ors ─► clock_of ─► trace, shuffled ─► replay with a step rule and an order ─► curve
+# ```text
+# jobs, machines ─► pd_ors ─► clock_of ─► trace, shuffled ─► replay with a step rule and an order ─► curve
 # ```
 
 # %%
