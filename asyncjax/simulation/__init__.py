@@ -9,6 +9,7 @@ Epochs run in any example order.
 | `replay_piag`, `first_gradients` | PIAG of a trace, and the gradients that it begins with |
 | `replay_block_descent` | asynchronous block coordinate descent |
 | `run_policy` | fastest-k training whose k and load are chosen on the way |
+| `estimate_error_bound`, `ErrorEstimate` | the constants of a `stragglers.ErrorBound`, measured |
 | `run_epochs` | epochs in an example order |
 | `replay_rollouts`, `train_rollouts` | a policy trained on late samples |
 | `advantages`, `corrections` | what such a step makes of rewards, and of old samples |
@@ -20,6 +21,7 @@ Epochs run in any example order.
 from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
 from asyncjax.simulation.block_descent import replay_block_descent
 from asyncjax.simulation.epochs import run_epochs
+from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.plans.program import Sizes
@@ -32,6 +34,7 @@ from asyncjax.simulation.sweep import sweep
 from asyncjax.simulation.visits.loaders import IndexSource
 
 __all__ = [
+    "ErrorEstimate",
     "IndexSource",
     "Progress",
     "ReplayPlan",
@@ -39,6 +42,7 @@ __all__ = [
     "Sizes",
     "advantages",
     "corrections",
+    "estimate_error_bound",
     "first_gradients",
     "plan",
     "plan_alike",

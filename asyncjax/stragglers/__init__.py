@@ -23,6 +23,9 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 | `drifting`, `planned_online` | estimates, and choices from them, while running |
 | `Policy(init, decide, max_load)`, `Choice`, `Observation`, `nothing_seen` | for your own |
 
+The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`:
+problems and stragglers meet in that room.
+
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
     towards the data of the fast ones. Deal data at random.

@@ -29,6 +29,8 @@ Floor = Callable[["ErrorBound", Any, Any], Any]
 class ErrorBound:
     """The constants of the bound, all of them numbers on the host.
 
+    `simulation.estimate_error_bound` measures them on a problem.
+
     Attributes:
         step_size: Step size eta, with `0 < eta c < 1`.
         smoothness: Constant L, positive; a step size above 1/L is warned about.
