@@ -33,10 +33,11 @@ MAY_IMPORT = {
         "results",
     },
     "live": {"clocks", "traces", "problems", "simulation", "results"},
+    "__main__": {"rollouts", "whatif"},
     "rollouts": {"traces", "results"},
     "whatif": {"clocks", "traces", "problems", "steps", "simulation", "results"},
 }
-DOORS = {"rollouts"}  # commands, a file each
+DOORS = {"__main__", "rollouts"}  # commands, a file each
 # Which inner room may import which; "." are the files that lie on the room's own floor.
 INNER = {
     "simulation": {
@@ -61,6 +62,13 @@ INNER = {
         "policies": {".", "networks", "losses"},
     },
     "orders": {"kernels": set(), ".": {"kernels"}, "projections": {"kernels", "."}},
+    "whatif": {
+        "describing": set(),
+        "comparing": set(),
+        "learning": {"comparing"},
+        "page": {"describing", "comparing", "learning"},
+        ".": {"describing", "comparing", "learning", "page"},
+    },
 }
 # Groups of experiments: all may import `common`, and these more.
 GROUPS = {"common": set(), "asynchronous": {"compare"}}

@@ -14,7 +14,7 @@ does the same and writes a page. `describe`, `compare` and `learn` are its steps
 
 from asyncjax.whatif.answering import Answer, answer
 from asyncjax.whatif.comparing.compare import Comparison, compare
-from asyncjax.whatif.describing import Description, describe
+from asyncjax.whatif.describing.describe import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
 
 __all__ = [

@@ -12,7 +12,7 @@ from asyncjax.checks import flag, function, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
-from asyncjax.whatif.describing import Description, describe
+from asyncjax.whatif.describing.describe import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.html import framed, page

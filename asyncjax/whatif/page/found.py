@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Comparison
-from asyncjax.whatif.describing import Description
+from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Learning
 from asyncjax.whatif.page.words import Words
 

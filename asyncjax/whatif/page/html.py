@@ -15,7 +15,7 @@ from asyncjax.results import Table, as_html
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Comparison, trace_of
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
-from asyncjax.whatif.describing import Description
+from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page import figures, tables
 from asyncjax.whatif.page.found import Found

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from asyncjax.whatif.comparing.compare import Compared
-from asyncjax.whatif.describing import Description
+from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions

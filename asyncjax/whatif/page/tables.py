@@ -7,7 +7,7 @@ from asyncjax.results import Column, Table
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
-from asyncjax.whatif.describing import Description
+from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page.words import Words, percent
 

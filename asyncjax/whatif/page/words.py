@@ -7,7 +7,7 @@ import numpy as np
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS
-from asyncjax.whatif.describing import Description
+from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import STEP_SIZES, Learning, Lesson
 
 WORTH = 1.05  # a gain that is not surely above this is called none
