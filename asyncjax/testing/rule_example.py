@@ -1,0 +1,155 @@
+"""The small runs on which server rules are checked: workers with ties and without, lost jobs.
+
+Every run is of a few workers and updates, on the host; no model is trained.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from asyncjax import clocks
+from asyncjax.checks import whole
+from asyncjax.clocks import Clock
+from asyncjax.testing.telling import given_key, told
+from asyncjax.traces import Collection, Dispatch, EventTrace, asynchronous, immediately
+from asyncjax.traces.asynchronous import check_rules
+from asyncjax.traces.collection import Collector
+from asyncjax.traces.dispatch import Answer, Gate, to_deliverer
+
+Call = tuple[str, tuple[Any, ...], Any]  # name of a function, its arguments, what it answered
+
+
+class Server(NamedTuple):
+    """What `traces.asynchronous` is given in every run of a check.
+
+    Attributes:
+        dispatch: A dispatch rule.
+        collect: A collection rule.
+        gate: A gate, or None.
+        read: "assignment" or "start".
+        concurrency: Jobs of time 0, or None.
+        n_workers: Workers of every run.
+        n_updates: Updates of every run.
+        key: Typed key of every run.
+    """
+
+    dispatch: Dispatch
+    collect: Collection
+    gate: Gate | None
+    read: Any
+    concurrency: int | None
+    n_workers: int
+    n_updates: int
+    key: jax.Array
+
+    @property
+    def name(self) -> str:
+        """The rules in words."""
+        gate = "" if self.gate is None else f", a lead of at most {self.gate.bound}"
+        return f"dispatch '{self.dispatch.name}', collection '{self.collect.name}'{gate}"
+
+
+def server_of(
+    dispatch: Any,
+    collect: Any,
+    gate: Any,
+    read: Any,
+    concurrency: Any,
+    n_workers: Any,
+    n_updates: Any,
+    key: Any,
+) -> Server:
+    """Reads the arguments that all checks of rules share."""
+    n_workers, n_updates = whole("n_workers", n_workers), whole("n_updates", n_updates, 2)
+    dispatch = to_deliverer() if dispatch is None else dispatch
+    collect = immediately() if collect is None else collect
+    check_rules(n_workers, dispatch, collect, read, concurrency, gate)
+    key = given_key("key", key)
+    return Server(dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
+
+
+def example_clocks(n_workers: int) -> dict[str, Clock]:
+    """Clocks by name in words: many ties, some ties, and none.
+
+    Example:
+        >>> example_clocks(4)["workers of three speeds"].mean.tolist()
+        [1.0, 2.0, 3.0, 1.0]
+    """
+    worker = np.arange(n_workers)
+    halves = 1.0 + (7 * worker[:, None] + 5 * np.arange(8)) % 6 / 2
+    return {
+        "equal workers": clocks.constant(np.ones(n_workers)),
+        "workers of three speeds": clocks.constant(1.0 + worker % 3),
+        "times in halves": clocks.recorded(halves),
+        "exponential times": clocks.exponential(1.0 + worker % 3),
+    }
+
+
+def trace_of(server: Server, clock: Clock, words: str, **changed: Any) -> EventTrace:
+    """A trace of the rules; an AssertionError if none comes."""
+    with told(f"{server.name} must make {server.n_updates} updates with {words}"):
+        return asynchronous(
+            clock,
+            **{
+                "n_updates": server.n_updates,
+                "dispatch": server.dispatch,
+                "collect": server.collect,
+                "gate": server.gate,
+                "read": server.read,
+                "concurrency": server.concurrency,
+                "key": server.key,
+                **changed,
+            },
+        )
+
+
+def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
+    """The same rules, asked one arrival at a time; what they are asked and answer is listed.
+
+    `calls` gets the entries "dispatch" and "collect", the calls of the run that is opened last, and
+    "start", how its dispatch rule was opened.
+    """
+
+    def start_collector(n_workers: int) -> Collector:
+        run, log = server.collect.start(n_workers), calls.setdefault("collect", [])
+        log.clear()
+        if not isinstance(run, Collector):
+            return run  # refused where it is used
+        timer = run.timer
+        if timer is not None:
+            timer = timer._make(map(_listed, timer._fields, timer, [log] * len(timer)))
+        given_up = run.given_up and _listed("given_up", run.given_up, log)
+        return Collector(_listed("receive", run.receive, log), given_up, None, timer)
+
+    def start_answer(n_workers: int, key: jax.Array | None) -> Answer:
+        answer, log = server.dispatch.start(n_workers, key), calls.setdefault("dispatch", [])
+        log.clear()
+        calls["start"] = [("start", (n_workers, key), None)]
+        if not callable(answer):
+            return answer  # refused where it is used
+        listed = _listed("answer", answer, log)
+        if (observe := getattr(answer, "observe", None)) is not None:
+            listed.observe = _listed("observe", observe, log)  # pyright: ignore[reportFunctionMemberAccess]
+        return listed
+
+    for mine, theirs in ((start_collector, server.collect), (start_answer, server.dispatch)):
+        mine.__module__ = str(getattr(theirs.start, "__module__", ""))  # so looked at like theirs
+    dispatch = replace(server.dispatch, start=start_answer, answers_deliverer=False, listed=None)
+    period = server.collect.period if server.collect.holds_back else None
+    collect = replace(server.collect, start=start_collector, period=period)
+    return server._replace(dispatch=dispatch, collect=collect)
+
+
+def _listed(name: str, function: Callable[..., Any], log: list[Call]) -> Callable[..., Any]:
+    """The same function, whose calls are listed."""
+
+    def call(*arguments: Any) -> Any:
+        kept = tuple(list(one) if isinstance(one, list) else one for one in arguments)
+        answer = function(*arguments)
+        log.append((name, kept, list(answer) if isinstance(answer, list) else answer))
+        return answer
+
+    return call

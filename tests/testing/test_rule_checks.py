@@ -1,0 +1,300 @@
+"""Every server rule of the library keeps the contract; broken ones are told in a sentence."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asyncjax import testing, traces
+from asyncjax.traces.collection import Collection, Collector, Verdict
+from asyncjax.traces.dispatch import Dispatch, Gate
+from asyncjax.traces.registry import REGISTRY
+
+RULES = {name: rule for name, rule in REGISTRY.items() if rule.func is traces.asynchronous}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_of_the_library_keep_the_contract(name):
+    testing.check_rule(**RULES[name].keywords)
+
+
+def test_all_rules_but_synchronous_rounds_are_checked():
+    assert set(REGISTRY) - set(RULES) == {"synchronous 4"}
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2.5, float("inf")])
+@pytest.mark.parametrize("read", ["assignment", "start"])
+def test_gates_keep_the_contract(bound, read):
+    testing.check_rule(gate=traces.lead_at_most(bound), read=read)
+    testing.check_rule(gate=traces.lead_at_most(bound), dispatch=traces.shuffled(), read=read)
+
+
+def test_other_rules_of_the_library_keep_the_contract():
+    testing.check_rule(dispatch=traces.given([3, 2, 1, 0] * 100))
+    testing.check_rule(collect=traces.wait_for(4), n_workers=7, n_updates=25)
+    shares = traces.fastest_quotas([1.0, 1.0, 2.0, 3.0], 3)
+    testing.check_rule(dispatch=traces.quotas(shares), collect=traces.wait_for(3))
+
+
+def ones(arrivals):
+    return arrivals.used.astype(float)
+
+
+def collection(receive, weigh=ones, **fields):
+    """A rule whose runs are each a fresh `receive()`."""
+    return Collection("mine", lambda n_workers: Collector(receive()), weigh, **fields)
+
+
+def every(count, remembered=None):
+    """Steps with every `count`-th arrival; counts in `remembered`, or in a list of the run."""
+
+    def start(n_workers):
+        seen = [] if remembered is None else remembered
+
+        def receive(worker, delay):
+            seen.append(worker)
+            return Verdict.KEEP if len(seen) % count else Verdict.STEP
+
+        return Collector(receive)
+
+    return start
+
+
+def own(count, **fields):
+    return Collection("mine", every(count), lambda a: a.used / count, **fields)
+
+
+def test_good_rules_of_ones_own_pass():
+    testing.check_rule(collect=own(3))
+    testing.check_rule(collect=own(3, period=3))
+    testing.check_rule(collect=own(2, holds_back=True))
+    testing.check_rule(dispatch=Dispatch("back", lambda n, key: lambda who: [*who]))
+
+    def observing(n_workers, key):
+        longest = [0.0]
+
+        def answer(deliverers):
+            return [int(longest[0]) % n_workers for _ in deliverers]
+
+        def observe(worker, duration):
+            longest[0] = max(longest[0], duration)
+
+        answer.observe = observe
+        return answer
+
+    testing.check_rule(dispatch=Dispatch("by the longest", observing))
+
+
+# Traces that cannot be made, or could not have happened.
+NO_TRACES = {
+    "never steps": (
+        {"collect": collection(lambda: lambda worker, delay: Verdict.DROP)},
+        r"collection 'mine' must make 40 updates with equal workers, got StalledError",
+    ),
+    "no verdict": (
+        {"collect": collection(lambda: lambda worker, delay: True)},
+        r"got TypeError: receive of the rule 'mine' must answer with a Verdict, got True",
+    ),
+    "weights of what is dropped": (
+        {
+            "collect": replace(
+                traces.fresher_than(2), name="mine", weigh=lambda a: np.ones(len(a.used))
+            )
+        },
+        r"weigh of the rule 'mine' must give 0 to gradients that are not used, got 1",
+    ),
+    "weights that are NaN": (
+        {"collect": collection(lambda: lambda w, d: Verdict.STEP, lambda a: a.delay / a.delay)},
+        r"got ValueError: weigh of the rule 'mine' must be .*, got nan",
+    ),
+    "a worker who is not there": (
+        {"dispatch": Dispatch("next", lambda n, key: lambda who: [one + 1 for one in who])},
+        r"the dispatch rule 'next' must name workers of 0 \.\. 3, got 4",
+    ),
+    "too few workers": (
+        {"dispatch": Dispatch("none", lambda n, key: lambda who: [])},
+        r"must answer 1 deliverers with as many workers, got \[\]",
+    ),
+    "a rule that fails": (
+        {"dispatch": Dispatch("mine", lambda n, key: lambda who: [{}["speed"]])},
+        r"dispatch 'mine', .* with equal workers, got KeyError: 'speed'",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", NO_TRACES)
+def test_traces_that_cannot_be_made_are_told(name):
+    rules, words = NO_TRACES[name]
+    with pytest.raises(AssertionError, match=words):
+        testing.check_rule_traces(**rules)
+
+
+def test_a_gate_that_lets_go_is_told():
+    class Kept(Gate):
+        def __getattribute__(self, name):
+            if name == "bound":
+                return bounds.pop() if len(bounds) > 1 else bounds[0]
+            return object.__getattribute__(self, name)
+
+    bounds = [0.0, 5.0, 5.0, 5.0, 5.0]
+    with pytest.raises(AssertionError, match=r"a gate of 0.0 must hold back .*got a lead of"):
+        testing.check_rule_traces(gate=object.__new__(Kept))
+
+
+def warming_up(seen):
+    """Throws the first five gradients away, of all runs together."""
+
+    def receive(worker, delay):
+        seen.append(worker)
+        return Verdict.DROP if len(seen) <= 5 else Verdict.STEP
+
+    return Collection("mine", lambda n_workers: Collector(receive), ones)
+
+
+def remembering_dispatch():
+    turn = [0]
+
+    def start(n_workers, key):
+        def answer(deliverers):
+            turn[0] += 1
+            return [turn[0] % n_workers for _ in deliverers]
+
+        return answer
+
+    return Dispatch("in turn", start)
+
+
+def random_dispatch(is_random):
+    def start(n_workers, key):
+        return traces.uniformly().start(n_workers, key)
+
+    return Dispatch("drawn", start, is_random=is_random)
+
+
+def of_numpy():
+    generator = np.random.default_rng(0)
+    return Dispatch("drawn", lambda n, key: lambda who: generator.integers(n, size=len(who)))
+
+
+def foreseeing(arrivals):
+    return arrivals.used / len(arrivals.used)
+
+
+def reset_by_start():
+    """The same list for all runs, emptied by each: right as long as one run is open at a time."""
+    seen = []
+
+    def start(n_workers):
+        seen.clear()
+        return every(3, seen)(n_workers)
+
+    return Collection("mine", start, ones)
+
+
+NOT_REPEATED = {
+    "a state that is kept": (
+        {"collect": warming_up([])},
+        r"'mine' must make the same trace twice .* `start` opens, got (used|steps) of arrival \d",
+    ),
+    "a state that runs share": (
+        {"collect": reset_by_start()},
+        r"collection 'mine' must keep what it remembers in the run .* two runs that are open",
+    ),
+    "a dispatch that goes on": (
+        {"dispatch": remembering_dispatch()},
+        r"dispatch 'in turn'.* (the same trace twice|what it remembers in the run)",
+    ),
+    "numbers that no key draws": (
+        {"dispatch": of_numpy()},
+        r"dispatch 'drawn', .* must make the same trace twice with exponential times",
+    ),
+    "a key that is not told of": (
+        {"dispatch": random_dispatch(False)},
+        r"dispatch 'drawn' must not look at the key, since it says it is not random, got",
+    ),
+    "weights that look ahead": (
+        {"collect": Collection("mine", every(1), foreseeing)},
+        r"must decide without what comes later: a trace of 20 updates .* got weight of arrival 0",
+    ),
+    "rows that look ahead": (
+        {
+            "collect": replace(
+                traces.table(),
+                name="mine",
+                reuse=lambda a: (rows := traces.table().reuse(a))._replace(
+                    weight=rows.weight / np.float32(len(a.used))
+                ),
+            )
+        },
+        r"'mine' must decide without what comes later.* got another weight of arrival",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_REPEATED)
+def test_what_is_remembered_or_foreseen_is_told(name):
+    rules, words = NOT_REPEATED[name]
+    with pytest.raises(AssertionError, match=words):
+        testing.check_rule_repeats(**rules)
+
+
+WRONG_HINTS = {
+    "another period": (
+        {"collect": own(3, period=2)},
+        r"what it answers one arrival at a time .*, got (steps|\d+ arrivals)",
+    ),
+    "another deliverer": (
+        {
+            "dispatch": Dispatch(
+                "backwards",
+                lambda n, key: lambda who: [n - 1 - one for one in who],
+                answers_deliverer=True,
+            ),
+        },
+        r"dispatch 'backwards'.* what it answers one arrival at a time",
+    ),
+    "another deliverer, never used": (
+        {
+            "dispatch": Dispatch("first", lambda n, key: lambda who: [0], answers_deliverer=True),
+            "collect": traces.wait_for(1),
+            "n_workers": 2,
+        },
+        r"the dispatch rule 'first' must hand each deliverer the next job, .* got \[0, 0\]",
+    ),
+    "another list": (
+        {"dispatch": replace(traces.given([0, 1] * 90), listed=traces.given([1, 0] * 90).listed)},
+        r"listed of the dispatch rule 'given' must give .*, got 1 at place 0 and not 0",
+    ),
+    "never stuck": (
+        {
+            "collect": Collection(
+                "mine",
+                lambda n: every(2)(n)._replace(is_stuck_without=lambda workers: False),
+                ones,
+            )
+        },
+        r"is_stuck_without of the rule 'mine' must be True for all 4 workers, got False",
+    ),
+    "serves otherwise": (
+        {"collect": replace(traces.table(), serves=lambda n: lambda w, d, v: [(0, 1.0)])},
+        r"serves of the rule '.*' must give what reuse gives: in step \d+ with",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_HINTS)
+def test_what_a_rule_says_of_itself_wrongly_is_told(name):
+    rules, words = WRONG_HINTS[name]
+    with pytest.raises(AssertionError, match=words):
+        testing.check_rule_hints(**rules)
+
+
+def test_the_whole_check_runs_every_part():
+    for rules, words in (
+        NO_TRACES["never steps"],
+        NOT_REPEATED["weights that look ahead"],
+        WRONG_HINTS["another list"],
+    ):
+        with pytest.raises(AssertionError, match=words):
+            testing.check_rule(**rules)
