@@ -91,7 +91,7 @@ def by_scene(found: Found, what: Callable[[Scene, Row, Row], float], caption: st
         row: list[Any] = [arm]
         for scene in found.scenes:
             if (scene, arm) not in found.runs:
-                row.append("as without DyLU")
+                row.append("as without DyLU" if scene.speeds == "even" else "not run")
                 continue
             values = [what(scene, own, other) for own, other in found.pairs(scene, arm)]
             row.append(spread(values))
