@@ -4,6 +4,14 @@ What is needed is the delay of every gradient, in the order in which they were a
 an update takes several, the version that each was applied at:
 
     read_version_k = version_k - delay_k,     version_k = k where every gradient makes an update
+
+When jobs began follows, where it is known who delivered and when. With p the arrival of the same
+worker before k, and U(v) the time of update v,
+
+    start_k = max(time_p, U(read_version_k - 1))
+
+A job cannot begin before its worker is free, nor before the model is there that it reads; and it
+begins at one of the two where workers are answered as they deliver, or at updates.
 """
 
 from typing import Any
@@ -13,6 +21,7 @@ from jax.core import Tracer
 
 from asyncjax.checks import shown, whole
 from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.job_checks import by_worker
 from asyncjax.traces.trace_columns import LARGEST
 from asyncjax.traces.validation import validate
 
@@ -46,7 +55,9 @@ def from_delays(
             goes on by 0 or 1. None: k.
 
     Returns:
-        A valid trace without `start`; jobs are numbered by worker, in the order of arrival.
+        A valid trace; jobs are numbered by worker, in the order of arrival. `start` is there where
+        `worker` and `time` are given and starts follow from them: None where several gradients make
+        an update and workers are given jobs neither as they deliver nor at updates.
 
     Raises:
         TypeError: `n_workers` is no integer, or a column is traced.
@@ -60,6 +71,14 @@ def from_delays(
         true workers, since its table has a row for each. Gradients that were thrown away are not
         part of a log.
 
+        Starts suppose that a worker begins a job at once when it is handed out and he is free, and
+        that he did no job beside those of the log: where jobs were thrown away, given up or stopped
+        they are the earliest that can be, and `trace._replace(start=None)` takes them out. Where
+        each gradient makes an update they are exact for all other rules of `asynchronous`, however
+        jobs are dispatched; with several, for the deliverer's own next job (`buffered`) and for
+        jobs handed out at updates to those who were in it (`wait_for`, synchronous rounds). Jobs
+        that are not back when the log ends count as idle time in `summarize`.
+
     Example:
         >>> import numpy as np
         >>> from asyncjax import traces
@@ -70,6 +89,12 @@ def from_delays(
         >>> traces.from_delays([0, 3])
         Traceback (most recent call last):
         ValueError: delay of update 1 is 3; allowed are 0..1: none is older than version 0
+
+        With the times, starts follow: worker 1 began his second job at update 1, which he read.
+
+        >>> trace = traces.from_delays([0, 1, 0], worker=[0, 1, 1], time=[1.0, 2.0, 4.5])
+        >>> trace.start, round(traces.summarize(trace).utilisation, 2)
+        (array([0., 0., 2.]), 0.61)
 
         A server that takes two gradients for an update:
 
@@ -106,8 +131,26 @@ def from_delays(
         steps=np.append(versions[1:] > versions[:-1], True),
         weight=(1.0 / np.bincount(versions)[versions]).astype(np.float32),
     )
+    if worker is not None and time is not None:
+        trace = trace._replace(start=_starts(validate(trace._replace(n_workers=n_workers))))
     validate(trace._replace(n_workers=n_workers))
     return trace._replace(n_workers=int(workers.max()) + 1 if n_workers is None else n_workers)
+
+
+def _starts(trace: EventTrace) -> np.ndarray | None:
+    """When each job began, float64[K]; None where it does not follow."""
+    order, made = by_worker(trace.worker), np.cumsum(trace.steps)
+    earlier, later = order[:-1], order[1:]
+    again = trace.worker[earlier] == trace.worker[later]
+    earlier, later = earlier[again], later[again]
+    free = np.zeros(len(order))
+    seen, follows = np.zeros((2, len(order)), np.int64)  # updates made when he was free; with his
+    free[later], seen[later] = trace.time[earlier], made[earlier]
+    follows[later] = trace.version[earlier] + 1
+    waited = trace.read_version > seen
+    if not trace.steps.all() and waited.any() and (trace.read_version != follows).any():
+        return None
+    return np.maximum(free, np.append(0.0, trace.update_time)[trace.read_version])
 
 
 def _check_versions(version: np.ndarray) -> None:
