@@ -3,14 +3,22 @@
 Figures are embedded as PNG in base64, styles are inline, there is no script. The file can be
 mailed, archived and opened years later. It follows the light or dark preference of the reader and
 prints without its table of contents.
+
+On a dark page figures are inverted and their hues turned back, so that white becomes the page and
+blue stays blue. A figure is never shown so small that its letters cannot be read: where the page is
+narrower, its narrow form is shown if it has one, and else it scrolls sideways, as wide tables do;
+a scroll bar and a shadow at the cut edge say so.
 """
 
 import base64
+import contextlib
 import html
 import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Union
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Union
 
 from asyncjax.checks import shown
 from asyncjax.results.arguments import several, text
@@ -21,12 +29,14 @@ from asyncjax.storage import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_USUAL_WIDTH = 6.0  # inches of a picture that does not say
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --paper: #ffffff; --soft: #5f6368;
-  --line: #dadce0; --shade: #f6f7f8; --link: #0b57a4; }
+  --line: #dadce0; --shade: #f6f7f8; --link: #0b57a4; --cut: rgb(0 0 0 / .38); }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e6e6; --paper: #17181a; --soft: #a3a8ad; --line: #3a3d41; --shade: #212326;
-    --link: #8ab8ee; }
+    --link: #8ab8ee; --cut: rgb(255 255 255 / .4); }
+  figure img { filter: invert(.9) hue-rotate(180deg); }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 62rem; background: var(--paper);
@@ -39,20 +49,39 @@ a { color: var(--link); }
 nav { margin: 1.5rem 0; padding: .9rem 1.2rem; background: var(--shade); border-radius: 6px; }
 nav ol { margin: 0; padding-left: 1.4rem; }
 figure { margin: 1.75rem 0; }
-figure img { display: block; max-width: 100%; height: auto; background: #ffffff;
-  border-radius: 6px; padding: 6px; }
+figure img { display: block; height: auto; background: #ffffff; border-radius: 6px; padding: 4px;
+  width: min(100%, calc(var(--inches) * 110px)); min-width: calc(var(--inches) * 50px); }
+.verdict { font-size: 1.15rem; line-height: 1.5; padding-left: 1rem;
+  border-left: 4px solid var(--link); }
 figcaption, .note { color: var(--soft); font-size: .9rem; text-align: left; }
 figcaption, .note { max-width: 44rem; margin-top: .5rem; }
-.scroll { overflow-x: auto; margin: 1.5rem 0; }
+.scroll { overflow-x: auto; margin: 1.5rem 0; scrollbar-width: thin;
+  background: linear-gradient(to right, var(--paper) 35%, transparent) left / 3rem 100%,
+    linear-gradient(to left, var(--paper) 35%, transparent) right / 3rem 100%,
+    linear-gradient(to right, var(--cut), transparent) left / 1rem 100%,
+    linear-gradient(to left, var(--cut), transparent) right / 1rem 100%;
+  background-repeat: no-repeat; background-attachment: local, local, scroll, scroll; }
+figure .scroll { margin: 0; padding-bottom: 2px; }
+.scroll::-webkit-scrollbar { height: 9px; }
+.scroll::-webkit-scrollbar-thumb { background: var(--soft); border-radius: 5px; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .8rem; border-bottom: 1px solid var(--line); text-align: left;
   white-space: nowrap; }
 th { border-bottom-width: 2px; }
 th.right, td.right { text-align: right; }
-tbody tr:hover { background: var(--shade); }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
+tbody tr:hover, tbody tr:hover td:first-child { background: var(--shade); }
+@media (max-width: 45rem) {
+  body { padding: 1.25rem .75rem 3rem; }
+  figure .both img { width: min(100%, calc(var(--narrow) * 110px));
+    min-width: calc(var(--narrow) * 50px); }
+  td:first-child, th:first-child { max-width: 9rem; white-space: normal; padding-left: 0; }
+}
 @media print {
   body { max-width: none; padding: 0; font-size: 11pt; color: #000000; background: #ffffff; }
   nav { display: none; }
+  figure img { filter: none; min-width: 0; }
+  .scroll { overflow: visible; background: none; }
   figure, table, tr { break-inside: avoid; }
   h2 { break-after: avoid; }
 }
@@ -67,22 +96,22 @@ class Illustration:
         figure: A figure of matplotlib, or the bytes of a PNG file.
         caption: The text below it.
         alt: For those who cannot see the picture; empty: the caption.
+        narrow: The same for a page narrower than 720 pixels, such as panels below one another;
+            None: `figure` is shown there too.
 
     Raises:
-        TypeError: If the figure is neither of matplotlib nor the bytes of a PNG, or a text is none.
+        TypeError: If a figure is neither of matplotlib nor the bytes of a PNG, or a text is none.
     """
 
     figure: Union["Figure", bytes]  # of matplotlib, or the bytes of a PNG file
     caption: str
     alt: str = ""  # for those who cannot see the picture; the caption where empty
+    narrow: Union["Figure", bytes, None] = None  # the same for a narrow page
 
     def __post_init__(self) -> None:
-        is_png = isinstance(self.figure, bytes) and self.figure.startswith(b"\x89PNG")
-        if not is_png and not hasattr(self.figure, "savefig"):
-            raise TypeError(
-                f"figure is of type {type(self.figure).__name__}; allowed are a matplotlib figure"
-                " and the bytes of a PNG file"
-            )
+        _check_picture("figure", self.figure)
+        if self.narrow is not None:
+            _check_picture("narrow", self.narrow)
         text("caption", self.caption)
         text("alt", self.alt)
 
@@ -110,7 +139,17 @@ class Section:
         several("tables", self.tables, Table, "tables (results.Table)")
 
 
-def render(title: str, summary: str, sections: Sequence[Section]) -> str:
+def _check_picture(name: str, picture: Any) -> None:
+    """Refuses what is neither a figure nor the bytes of a PNG."""
+    is_png = isinstance(picture, bytes) and picture.startswith(b"\x89PNG")
+    if not is_png and not hasattr(picture, "savefig"):
+        raise TypeError(
+            f"{name} is of type {type(picture).__name__}; allowed are a matplotlib figure"
+            " and the bytes of a PNG file"
+        )
+
+
+def render(title: str, summary: str, sections: Sequence[Section], *, verdict: str = "") -> str:
     r"""A report as one HTML document that needs nothing outside itself.
 
     In the summary and in the texts a blank line begins a new paragraph, and a paragraph whose every
@@ -120,6 +159,7 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
         title: The heading of the document.
         summary: The text above the table of contents.
         sections: The parts, in order.
+        verdict: The answer in words, in larger letters right below the heading; empty: none.
 
     Returns:
         The document.
@@ -134,6 +174,7 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
     """
     head = html.escape(text("title", title))
     text("summary", summary)
+    answer = html.escape(" ".join(text("verdict", verdict).split()))
     several("sections", sections, Section, "sections (report.Section)")
     contents = "\n".join(
         f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
@@ -150,6 +191,7 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
         "</head>",
         "<body>",
         f"<header><h1>{head}</h1>",
+        f'<p class="verdict">{answer}</p>' if answer else "",
         _paragraphs(summary),
         "</header>",
         *([f'<nav aria-label="Contents"><ol>\n{contents}\n</ol></nav>'] if sections else []),
@@ -160,6 +202,46 @@ def render(title: str, summary: str, sections: Sequence[Section]) -> str:
         "</html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def provenance(command: str, papers: Sequence[str] = ()) -> Section:
+    """The last section of a report: how it was made and whose methods it compares.
+
+    Args:
+        command: What was run, as it is typed.
+        papers: A reference each.
+
+    Returns:
+        A section with the command, the versions of asyncjax, Python and the packages below it,
+        the device, and the papers.
+
+    Raises:
+        TypeError: If an argument is of another kind.
+
+    Example:
+        >>> section = provenance("python -m experiments.compare", ["Ho et al., 2013"])
+        >>> section.text.splitlines()[0], "- Ho et al., 2013" in section.text
+        ('Made by: python -m experiments.compare', True)
+    """
+    import jax
+
+    from asyncjax import __version__
+
+    text("command", command)
+    packages = [f"asyncjax {__version__}", f"Python {platform.python_version()}"]
+    for package in ("jax", "jaxlib", "numpy", "optax", "matplotlib"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            packages.append(f"{package} {metadata.version(package)}")
+    device = jax.devices()[0]
+    lines = [
+        f"Made by: {command}",
+        "",
+        f"With {', '.join(packages)}; on {device.platform} ({device.device_kind}).",
+    ]
+    listed = several("papers", papers, str, "texts")
+    if listed:
+        lines += ["", "Papers:", "", *(f"- {' '.join(paper.split())}" for paper in listed)]
+    return Section("Version, command and papers", "\n".join(lines))
 
 
 def write(path: str | os.PathLike[str], document: str) -> None:
@@ -223,7 +305,13 @@ def _section(index: int, section: Section) -> str:
 def _table(table: Table) -> str:
     """A table that scrolls sideways where it is wide, its caption above, which does not."""
     note = f'<p class="note">{html.escape(table.caption)}</p>\n' if table.caption else ""
-    return f'{note}<div class="scroll">\n{as_html(replace(table, caption=""))}\n</div>'
+    return f"{note}{_scroll('Table', as_html(replace(table, caption='')))}"
+
+
+def _scroll(name: str, inner: str) -> str:
+    """What may be wider than the page, in a box that scrolls, by keys too."""
+    label = f'tabindex="0" role="region" aria-label="{name}, may scroll sideways"'
+    return f'<div class="scroll" {label}>\n{inner}\n</div>'
 
 
 def _paragraphs(written: str) -> str:
@@ -245,12 +333,40 @@ def _paragraphs(written: str) -> str:
 
 
 def _figure(illustration: Illustration) -> str:
-    """A figure as HTML with its picture inside."""
-    picture = illustration.figure
-    content = picture if isinstance(picture, bytes) else png_bytes(picture)
-    code = base64.b64encode(content).decode("ascii")
+    """A figure as HTML with its picture inside, or both of its pictures."""
+    wide = _png(illustration.figure)
     alt = html.escape(illustration.alt or illustration.caption)
-    return (
-        f'<figure>\n<img alt="{alt}" src="data:image/png;base64,{code}">\n'
-        f"<figcaption>{html.escape(illustration.caption)}</figcaption>\n</figure>"
-    )
+    sizes, source, kind = f"--inches: {_inches(wide):.2f}", "", ""
+    if illustration.narrow is not None:
+        narrow = _png(illustration.narrow)
+        sizes += f"; --narrow: {_inches(narrow):.2f}"
+        source = f'<source media="(max-width: 45rem)" srcset="{_embedded(narrow)}">'
+        kind = ' class="both"'
+    picture = f'<img alt="{alt}" style="{sizes}" src="{_embedded(wide)}">'
+    inner = _scroll("Picture", f"<picture{kind}>{source}{picture}</picture>")
+    caption = html.escape(illustration.caption)
+    return f"<figure>\n{inner}\n<figcaption>{caption}</figcaption>\n</figure>"
+
+
+def _png(picture: Union["Figure", bytes]) -> bytes:
+    """The bytes of a picture."""
+    return picture if isinstance(picture, bytes) else png_bytes(picture)
+
+
+def _embedded(png: bytes) -> str:
+    """A PNG as an address that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+
+
+def _inches(png: bytes, dpi: int = 150) -> float:
+    """How wide a PNG is drawn; `dpi` where it does not say its own.
+
+    Example:
+        >>> _inches(b"0123456789 length" + bytes(1) + (900).to_bytes(2, "big"))
+        6.0
+    """
+    place = png.find(b"pHYs", 0, 512)
+    metres = int.from_bytes(png[place + 4 : place + 8], "big") if place > 0 else 0
+    points = int.from_bytes(png[16:20], "big")
+    inches = points / (metres * 0.0254 if metres else dpi)
+    return inches if 0.5 <= inches <= 40.0 else _USUAL_WIDTH

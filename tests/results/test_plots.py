@@ -101,8 +101,8 @@ def test_the_legend_of_panels_lies_inside_the_saved_figure(count: int, length: i
 
 
 def test_styles_are_distinct_and_shared() -> None:
-    styles = plots.assign_styles([f"m{index}" for index in range(36)])
-    assert len({(style.colour, str(style.dash)) for style in styles.values()}) == 36
+    styles = plots.assign_styles([f"m{index}" for index in range(45)])
+    assert len({(style.colour, str(style.dash)) for style in styles.values()}) == 45
     assert len({plots.assign_styles(METHODS)[name].colour for name in METHODS}) == len(COLOURS)
     figure = plots.curves([line("m7")], x_label="x", y_label="y", styles=styles)
     assert figure.axes[0].lines[0].get_color() == styles["m7"].colour
@@ -172,7 +172,7 @@ def shapes(axes: Any) -> list[list[tuple[float, float, float]]]:
 def test_timeline() -> None:
     figure = plots.timeline(small_trace(), until=5.0, title="First")
     axes, bar = figure.axes
-    assert axes.get_xlabel() == "time"
+    assert axes.get_xlabel() == "time [unit of the trace]"
     assert axes.get_ylabel() == "worker"
     assert axes.get_xlim() == (0.0, 5.0)
     assert bar.get_ylabel() == "delay [updates]"

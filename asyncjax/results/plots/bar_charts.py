@@ -14,6 +14,7 @@ from asyncjax.results.arguments import several, text
 from asyncjax.results.metrics import Spread
 from asyncjax.results.plots.style import (
     MUTED,
+    WIDTH,
     LineStyle,
     add_grid,
     drawable,
@@ -79,7 +80,7 @@ def bars(
             )
     chosen = styles_for(names, styles)
     with drawing():
-        figure = new_figure(8.0, 1.2 + 0.38 * len(names))
+        figure = new_figure(WIDTH, 1.2 + 0.38 * len(names))
         axes = figure.subplots()
         limits = _limits(spreads, log_x)
         axes.set_xlim(*limits)
@@ -104,7 +105,7 @@ def _limits(spreads: Sequence[Spread], log_x: bool) -> tuple[float, float]:
         return (0.1, 1.0) if log_x else (0.0, 1.0)
     low, high = float(shown.min()), float(shown.max())
     if not log_x:
-        return 0.0, high * 1.18
+        return 0.0, high * 1.22
     room = max(np.log10(high / low), 0.3)
     return low / 10 ** (0.06 * room), high * 10 ** (0.16 * room)
 
@@ -130,7 +131,7 @@ def _draw(
             textcoords="offset points",
             va="center",
             color=MUTED,
-            fontsize=9,
+            fontsize=10,
             style="italic",
         )
         return
@@ -152,6 +153,6 @@ def _draw(
         (9, 0),
         textcoords="offset points",
         va="center",
-        fontsize=9,
+        fontsize=10,
         annotation_clip=False,
     )

@@ -1,8 +1,9 @@
 """Who computes what, when: the first moments of a trace, a row a worker, a bar a job.
 
 A bar runs from the start of a job to its arrival at the server and is coloured by the delay of its
-gradient. Work that is thrown away is grey and hatched, work still running at the end is pale. Ticks
-in the row above the workers mark the updates of the server.
+gradient; where all delays are the same, the legend says which. Work that is thrown away is grey and
+hatched, work still running at the end is pale. Ticks in the row above the workers mark the updates
+of the server.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +12,7 @@ import numpy as np
 
 from asyncjax.checks import real, shown, whole
 from asyncjax.results.arguments import numbers, text
-from asyncjax.results.plots.style import MUTED, drawing, new_figure
+from asyncjax.results.plots.style import MUTED, add_legend_below, drawing, new_figure, whole_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _FIELDS = ("time", "worker", "start", "used", "steps", "delay")  # [E] each
 _SAMPLES = ("start", "end", "slot", "start_version", "step", "fate", "step_begin", "step_end")
 _BAR = 0.76  # height of a bar, in rows
+_WIDTH = 6.6  # inches of a chart with its colour bar
 _KINDS: dict[str, dict[str, Any]] = {
     "thrown away": {"facecolor": "#C8C8C8", "edgecolor": "#6E6E6E", "hatch": "////"},
     "cancelled": {"facecolor": "#F4DDD0", "edgecolor": "#D55E00", "hatch": "xxxx"},
@@ -77,16 +79,19 @@ class Trace(Protocol):
         ...
 
 
-def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
+def timeline(
+    trace: Trace, *, until: float, title: str = "", unit: str = "unit of the trace"
+) -> "Figure":
     """A chart of the jobs of every worker from time 0 to `until`.
 
     Args:
         trace: Arrivals in service order, with their fields as NumPy (or JAX) arrays.
         until: Where the chart ends, in the unit of time of the trace.
         title: Above the chart.
+        unit: Of time, in brackets below the axis.
 
     Returns:
-        A matplotlib figure: the chart and a colour bar of delays.
+        A matplotlib figure: the chart, and a colour bar where delays differ.
 
     Raises:
         TypeError: If `trace` has not the fields of a trace, or another argument is of another kind.
@@ -99,37 +104,34 @@ def timeline(trace: Trace, *, until: float, title: str = "") -> "Figure":
         ...     time=[1.0, 2.0], worker=[0, 1], start=[0.0, 0.0], used=[True, True],
         ...     steps=[True, True], delay=[0, 1], n_workers=2, cancelled=None, open_jobs=None)
         >>> timeline(trace, until=3.0).axes[0].get_xlabel()
-        'time'
+        'time [unit of the trace]'
     """
     until = real("until", until, above=0)
     text("title", title)
+    text("unit", unit)
     n_workers = _check_trace(trace)
     with drawing():
-        figure = new_figure(9.0, min(max(1.6 + 0.17 * n_workers, 2.6), 12.0))
+        figure = new_figure(_WIDTH, min(max(1.6 + 0.17 * n_workers, 2.6), 12.0))
         axes = figure.subplots()
-        colours = _draw_used(axes, trace, until)
-        legend = [
-            name
+        scale, delays = _draw_used(axes, trace, until)
+        swatches = [
+            _swatch(name)
             for name, jobs in _grey_jobs(trace, until).items()
             if _draw_grey(axes, name, *jobs, until)
         ]
         _draw_updates(axes, trace, until)
-        _dress(axes, n_workers, until)
+        _dress(axes, n_workers, until, unit)
         if title:
             axes.set_title(title)
-        bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30)
-        bar.set_label("delay [updates]")
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        if legend:
-            figure.legend(
-                handles=[_swatch(name) for name in legend],
-                loc="outside lower center",
-                ncols=len(legend),
-            )
+        swatches = [*_key(figure, axes, scale, delays, ("delay", "updates")), *swatches]
+        if swatches:
+            add_legend_below(figure, swatches, [str(one.get_label()) for one in swatches])
     return figure
 
 
-def rollout_timeline(trace: Any, *, until: float, title: str = "") -> "Figure":
+def rollout_timeline(
+    trace: Any, *, until: float, title: str = "", unit: str = "unit of the trace"
+) -> "Figure":
     """A chart of slots that make samples, with the trainer's steps in the row above them.
 
     A bar runs from the start of a sample to its end and is coloured by its age at training. Samples
@@ -139,9 +141,10 @@ def rollout_timeline(trace: Any, *, until: float, title: str = "") -> "Figure":
         trace: A `RolloutTrace`.
         until: Where the chart ends, in the unit of time of the trace.
         title: Above the chart.
+        unit: Of time, in brackets below the axis.
 
     Returns:
-        A matplotlib figure: the chart and a colour bar of ages.
+        A matplotlib figure: the chart, and a colour bar where ages differ.
 
     Raises:
         TypeError: If `trace` has not the fields of a trace of rollouts, or another argument is of
@@ -158,6 +161,7 @@ def rollout_timeline(trace: Any, *, until: float, title: str = "") -> "Figure":
     """
     until = real("until", until, above=0)
     text("title", title)
+    text("unit", unit)
     missing = [name for name in _SAMPLES if not hasattr(trace, name)]
     if missing:
         raise TypeError(f"trace must be a RolloutTrace, got {shown(trace)} without {missing[0]}")
@@ -169,15 +173,16 @@ def rollout_timeline(trace: Any, *, until: float, title: str = "") -> "Figure":
         "still running": (np.asarray(trace.fate) == 1) | (np.asarray(trace.fate) == 2),
     }
     with drawing():
-        figure = new_figure(9.0, min(max(1.6 + 0.17 * n_slots, 2.6), 12.0))
+        figure = new_figure(_WIDTH, min(max(1.6 + 0.17 * n_slots, 2.6), 12.0))
         axes = figure.subplots()
         trained = (step >= 0) & (start < until)
         age = (step - np.asarray(trace.start_version))[trained]
         scale = _colours(age)
         rows = (slot[trained], start[trained], end[trained])
         _add_bars(axes, *rows, until, facecolors=scale.to_rgba(age))
-        legend = [
-            name
+        names = {"still running": "not trained"}
+        swatches = [
+            _swatch(name, names.get(name, name))
             for name, own in kinds.items()
             if _draw_grey(axes, name, slot[own], start[own], end[own], until)
         ]
@@ -186,20 +191,47 @@ def rollout_timeline(trace: Any, *, until: float, title: str = "") -> "Figure":
         _add_bars(
             axes, np.full(seen.sum(), -1.5), begin[seen], finish[seen], until, facecolors=MUTED
         )
-        _dress(axes, n_slots, until, ("trainer", "slot"))
+        _dress(axes, n_slots, until, unit, ("trainer", "slot"))
         if title:
             axes.set_title(title)
-        bar = figure.colorbar(scale, ax=axes, pad=0.015, fraction=0.04, aspect=30)
-        bar.set_label("age at training [versions]")
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        names = {"still running": "not trained"}
-        if legend:
-            figure.legend(
-                handles=[_swatch(name, names.get(name, name)) for name in legend],
-                loc="outside lower center",
-                ncols=len(legend),
-            )
+        swatches = [*_key(figure, axes, scale, age, ("age at training", "versions")), *swatches]
+        if swatches:
+            add_legend_below(figure, swatches, [str(one.get_label()) for one in swatches])
     return figure
+
+
+def _key(
+    figure: "Figure",
+    axes: "Axes",
+    scale: "ScalarMappable",
+    values: np.ndarray,
+    names: tuple[str, str],
+) -> list[Any]:
+    """What the colours mean: a bar with whole numbers, or an entry of the legend for one value.
+
+    Args:
+        figure: Gets the bar.
+        axes: Beside them.
+        scale: Of the colours.
+        values: What was drawn; none: no key.
+        names: What a colour is, and its unit.
+
+    Returns:
+        The entries of the legend.
+    """
+    from matplotlib.patches import Patch
+
+    if not values.size:
+        return []
+    if values.min() == values.max():
+        label = f"used, {names[0]} {int(values[0]):,} {names[1]} each"
+        return [Patch(label=label, facecolor=scale.to_rgba(values[:1])[0], linewidth=0)]
+    ticks = whole_ticks(0, int(values.max()))
+    bar = figure.colorbar(scale, ax=axes, pad=0.015, fraction=0.05, aspect=30, ticks=ticks)
+    bar.ax.set_yticklabels([f"{tick:,}" for tick in ticks])
+    bar.set_label(f"{names[0]} [{names[1]}]")
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    return []
 
 
 def _check_trace(trace: Any) -> int:
@@ -231,15 +263,15 @@ def _check_trace(trace: Any) -> int:
     return int(np.max(trace.worker)) + 1
 
 
-def _draw_used(axes: "Axes", trace: Trace, until: float) -> "ScalarMappable":
-    """Bars of gradients that were used, coloured by delay."""
+def _draw_used(axes: "Axes", trace: Trace, until: float) -> tuple["ScalarMappable", np.ndarray]:
+    """Bars of gradients that were used, coloured by delay; the colours, and the delays drawn."""
     start = np.asarray(trace.start, dtype=np.float64)
     shown = np.asarray(trace.used, dtype=bool) & (start < until)
     delay = np.asarray(trace.delay)[shown]
     scale = _colours(delay)
     worker, time = np.asarray(trace.worker)[shown], np.asarray(trace.time, np.float64)[shown]
     _add_bars(axes, worker, start[shown], time, until, facecolors=scale.to_rgba(delay))
-    return scale
+    return scale, delay
 
 
 def _colours(delay: np.ndarray) -> "ScalarMappable":
@@ -314,7 +346,11 @@ def _draw_updates(axes: "Axes", trace: Trace, until: float) -> None:
 
 
 def _dress(
-    axes: "Axes", n_workers: int, until: float, names: tuple[str, str] = ("updates", "worker")
+    axes: "Axes",
+    n_workers: int,
+    until: float,
+    unit: str,
+    names: tuple[str, str] = ("updates", "worker"),
 ) -> None:
     """Limits, ticks and labels."""
     axes.set_xlim(0.0, until)
@@ -325,7 +361,7 @@ def _dress(
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axhline(-0.7, color=MUTED, linewidth=0.5)
-    axes.set_xlabel("time")
+    axes.set_xlabel(f"time [{unit}]" if unit else "time")
     axes.set_ylabel(names[1])
 
 

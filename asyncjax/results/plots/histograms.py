@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag
+from asyncjax.checks import flag, whole
 from asyncjax.results.arguments import by_name, text, whole_numbers
 from asyncjax.results.plots.style import MUTED, LineStyle, add_grid, drawing, new_figure, styles_for
 from asyncjax.results.tables import format_number
@@ -28,6 +28,7 @@ def staleness_histogram(
     *,
     title: str = "",
     doubling: bool = True,
+    columns: int = 3,
     styles: Mapping[str, LineStyle] | None = None,
 ) -> "Figure":
     """Histograms of delays, one a method, with mean and largest delay written in.
@@ -37,6 +38,7 @@ def staleness_histogram(
             gradient.
         title: Above all.
         doubling: Bars for 0, 1, 2-3, 4-7, ... (equally wide); otherwise bars of equal range.
+        columns: How many histograms stand side by side, at most; 2 can be read on a phone.
         styles: Styles by name, to look the same as other plots.
 
     Returns:
@@ -53,6 +55,7 @@ def staleness_histogram(
     """
     text("title", title)
     doubling = flag("doubling", doubling)
+    columns = whole("columns", columns)
     given = by_name("delays", delays, "delays")
     if not given:
         raise ValueError("delays is empty; a plot needs at least one method")
@@ -70,7 +73,7 @@ def staleness_histogram(
     edges = _edges(largest, doubling)
     chosen = styles_for(data, styles)
     with drawing():
-        columns = min(3, len(data))
+        columns = min(columns, len(data))
         rows = -(-len(data) // columns)
         figure = new_figure(3.1 * columns + 0.4, 1.75 * rows + 0.8)
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)

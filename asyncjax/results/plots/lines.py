@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag
+from asyncjax.checks import flag, whole
 from asyncjax.results.arguments import goal, several, span, text
 from asyncjax.results.plots.style import (
     MUTED,
+    WIDTH,
     LineStyle,
     add_grid,
+    add_legend_below,
     drawable,
     drawing,
     new_figure,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_COLUMNS, _LEGEND_MARGIN = 5, 0.1  # of a legend below; inches left and right of it, in all
+_PANEL = 3.6  # inches that a panel is wide where several stand side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ def curves(
     target: float | None = None,
     styles: Mapping[str, LineStyle] | None = None,
 ) -> "Figure":
-    """One plot of curves with shaded bands, the legend at its right.
+    """One plot of curves with shaded bands, the legend below.
 
     Args:
         series: The curves, in the order of the legend.
@@ -96,14 +98,14 @@ def curves(
     y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(_names([panel]), styles)
     with drawing():
-        figure = new_figure(8.0, 4.4)
+        figure = new_figure(WIDTH, 3.8)
         axes = figure.subplots()
         _draw(axes, panel, chosen, log_y, y_range, target)
         _label_target(axes, target)
         axes.set_ylabel(y_label)
         if title:
             axes.set_title(title)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -115,17 +117,20 @@ def panels(
     log_y: bool = False,
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
+    columns: int | None = None,
     styles: Mapping[str, LineStyle] | None = None,
 ) -> "Figure":
     """Several plots of curves side by side with one vertical axis, the legend below.
 
     Args:
-        parts: The panels from left to right.
+        parts: The panels from left to right, then from top to bottom.
         y_label: What the vertical axis shows, with its unit.
         title: Above all panels.
         log_y: Logarithmic vertical axis.
         y_range: Lowest and highest value shown; by default all are.
         target: Draws a thin line at this value.
+        columns: How many stand side by side, at least 1; by default all. With 1 the panels are
+            stacked, and the letters can be read on a phone.
         styles: Styles by name, to look the same as other plots.
 
     Returns:
@@ -145,15 +150,22 @@ def panels(
     if not several("parts", parts, Panel, "panels (plots.Panel)"):
         raise ValueError("parts is empty; a plot needs at least one panel")
     names = _names(parts)
+    columns = None if columns is None else whole("columns", columns)
     y_range, target = _vertical(y_label, title, log_y, y_range, target)
     chosen = styles_for(names, styles)
     with drawing():
-        figure = new_figure(max(3.6 * len(parts), 6.0), 3.5)
-        grid = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
+        side = min(len(parts), len(parts) if columns is None else columns)
+        rows = -(-len(parts) // side)
+        figure = new_figure(max(_PANEL * side, WIDTH), 3.5 if rows == 1 else 3.1 * rows)
+        cells = figure.subplots(rows, side, sharey=True, squeeze=False)
+        grid = cells.ravel()[: len(parts)]
+        for spare in cells.ravel()[len(parts) :]:
+            spare.remove()
         for axes, panel in zip(grid, parts, strict=True):
             _draw(axes, panel, chosen, log_y, y_range, target)
         _label_target(grid[-1], target)
-        grid[0].set_ylabel(y_label)
+        for axes in grid[::side]:
+            axes.set_ylabel(y_label)
         if title:
             figure.suptitle(title, x=0.01, ha="left")
         handles = {}
@@ -162,22 +174,8 @@ def panels(
             handles.update(
                 {label: handles.get(label, h) for h, label in zip(found, labels, strict=True)}
             )
-        _add_legend_below(figure, [handles[name] for name in names], names)
+        add_legend_below(figure, [handles[name] for name in names], names)
     return figure
-
-
-def _add_legend_below(figure: "Figure", handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend of as few rows as fit the figure's width, which grows for a name wider than it."""
-    rows = -(-len(names) // _MOST_COLUMNS)
-    while True:
-        columns = -(-len(names) // rows)
-        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns)
-        width = legend.get_window_extent().width / figure.dpi + _LEGEND_MARGIN
-        if width <= figure.get_figwidth() or columns == 1:
-            break
-        legend.remove()
-        rows += 1
-    figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
 def _vertical(

@@ -19,10 +19,13 @@ from asyncjax.results.plots.style import (
     LARGEST,
     MUTED,
     add_grid,
+    add_legend_below,
     assign_styles,
     drawable,
     drawing,
     new_figure,
+    require_matplotlib,
+    whole_ticks,
 )
 
 if TYPE_CHECKING:
@@ -30,34 +33,45 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_ARRIVAL: dict[str, Any] = {"marker": ">", "color": MUTED, "markersize": 4.5, "linestyle": "none"}
+_END = "#D55E00"
+_AFTER: dict[str, Any] = {"facecolor": "#FFFFFF99", "edgecolor": "#404040", "hatch": "////"}
+
+
 def schedule_chart(
     workers: ArrayLike,
     *,
     arrival: ArrayLike,
     completion: ArrayLike,
+    names: Sequence[str] = (),
     title: str = "",
 ) -> "Figure":
     """A row for each job: when it arrives, runs and completes, coloured by its workers.
+
+    A schedule may give a job workers in slots after the one in which it completes, where whole
+    workers make more than it needs. These cells are hatched.
 
     Args:
         workers: int[N, T] or int[N, T, H], workers of each job in each slot (on each machine).
         arrival: int[N], slot of arrival.
         completion: int[N], slot of completion; -1 for jobs that never complete.
+        names: N names of the jobs; by default "job 0", "job 1", ...
         title: Above the chart.
 
     Returns:
-        A matplotlib figure: the chart and a colour bar of workers. A triangle marks an arrival, a
-        bar at the end of a slot a completion; jobs that never complete are named in grey italics.
+        A matplotlib figure: the chart, a colour bar of workers and a legend. A triangle marks an
+        arrival, a bar at the end of a slot a completion; jobs that never complete are named in grey
+        italics.
 
     Raises:
         TypeError: If an argument is of another kind; all three are made of integers.
         ValueError: If the shapes do not fit, there is no job or no slot, a count of workers is
-            negative, or a slot is not there.
+            negative, a slot is not there, or there are not N names.
 
     Example:
         >>> figure = schedule_chart([[2, 4], [0, 3]], arrival=[0, 1], completion=[1, -1])
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
-        ['0', '1']
+        ['job 0', 'job 1']
     """
     text("title", title)
     units = whole_numbers("workers", workers)
@@ -80,31 +94,80 @@ def schedule_chart(
                 f"{name} must be slots of {least} .. {units.shape[1] - 1}, got {wrong}"
             )
     n_jobs, n_slots = units.shape
+    labels = several("names", names, str, "texts") or [f"job {job}" for job in range(n_jobs)]
+    if len(labels) != n_jobs:
+        raise ValueError(f"names must name the {n_jobs} jobs of workers, got {len(labels)} names")
+    require_matplotlib()
+    from matplotlib.ticker import MaxNLocator
+
+    after = (np.arange(n_slots) > ends[:, None]) & (ends >= 0)[:, None] & (units > 0)
     with drawing():
         figure = new_figure(8.0, min(max(1.8 + 0.16 * n_jobs, 2.6), 12.0))
         axes = figure.subplots()
-        colours = _cells(axes, np.where(units > 0, units, np.nan), max(int(units.max()), 1))
+        largest = max(int(units.max()), 1)
+        colours = _cells(axes, np.where(units > 0, units, np.nan), largest)
+        _hatch(axes, after)
         rows = np.arange(n_jobs)
-        axes.plot(arrivals, rows, ">", color=MUTED, markersize=3.5, linestyle="none", clip_on=False)
-        done = ends >= 0
-        axes.vlines(
-            ends[done] + 1,
-            rows[done] - 0.45,
-            rows[done] + 0.45,
-            color="#D55E00",
-            lw=2.0,
-            clip_on=False,
-        )
-        _job_names(axes, ends)
+        axes.plot(arrivals, rows, **_ARRIVAL, clip_on=False)
+        _completions(axes, ends)
+        _job_names(axes, ends, labels)
         axes.set_xlim(0, n_slots)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("slot")
-        axes.set_ylabel("job, in order of arrival")
+        if (np.diff(arrivals) >= 0).all():
+            axes.set_ylabel("jobs, in order of arrival")
         if title:
             axes.set_title(title)
-        bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30)
-        bar.set_label("workers")
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        _crew_bar(figure, axes, colours, largest)
+        done = ends >= 0
+        marks = _marks(bool(done.any()), bool((~done).any()), bool(after.any()))
+        add_legend_below(figure, marks, [str(mark.get_label()) for mark in marks])
     return figure
+
+
+def _completions(axes: "Axes", ends: np.ndarray) -> None:
+    """A bar at the end of the slot in which each job completes, int[N], -1 for never."""
+    done = np.flatnonzero(ends >= 0)
+    looks = {"color": _END, "lw": 2.5, "clip_on": False}
+    axes.vlines(ends[done] + 1, done - 0.45, done + 0.45, **looks)
+
+
+def _crew_bar(figure: "Figure", axes: "Axes", colours: Any, largest: int) -> None:
+    """The colour bar of workers, labelled at whole ones: there is no half a worker."""
+    ticks = whole_ticks(min(1, largest - 1), largest)
+    bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30, ticks=ticks)
+    bar.ax.set_yticklabels([f"{tick:,}" for tick in ticks])
+    bar.set_label("workers")
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+
+
+def _hatch(axes: "Axes", shown: np.ndarray) -> None:
+    """Hatches over the cells of a chart of slots, bool[N, T]."""
+    from matplotlib.collections import PolyCollection
+
+    job, slot = np.nonzero(shown)
+    if job.size:
+        top, bottom, left, right = job - 0.5, job + 0.5, slot, slot + 1
+        corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+        boxes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+        axes.add_collection(PolyCollection(list(boxes), **_AFTER, linewidths=0.0))
+
+
+def _marks(some_end: bool, some_do_not: bool, some_go_on: bool) -> list[Any]:
+    """Entries of the legend for what a chart of jobs shows."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    marks: list[Any] = [Line2D([], [], label="arrives", **_ARRIVAL)]
+    if some_end:
+        looks = {"color": _END, "marker": "|", "markersize": 11, "markeredgewidth": 2.5}
+        marks.append(Line2D([], [], label="completes", linestyle="none", **looks))
+    if some_go_on:
+        marks.append(Patch(label="workers kept after completion", linewidth=0.0, **_AFTER))
+    if some_do_not:
+        never = "name in grey italics: never completes"
+        marks.append(Patch(label=never, facecolor="none", linewidth=0.0))
+    return marks
 
 
 def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: str = "") -> "Figure":
@@ -239,17 +302,17 @@ def _cells(axes: "Axes", values: np.ndarray, largest: int) -> Any:
 
     n_jobs, n_slots = values.shape
     edges = np.arange(n_slots + 1), np.arange(n_jobs + 1) - 0.5
-    norm = PowerNorm(0.5, 0, largest)  # a root leaves colours for the many small crews
+    norm = PowerNorm(0.5, min(1, largest - 1), largest)  # a root: small crews are many
     return axes.pcolormesh(
         *edges, values, norm=norm, cmap="viridis_r", edgecolor="white", linewidth=0.3
     )
 
 
-def _job_names(axes: "Axes", ends: np.ndarray) -> None:
-    """Numbers of the jobs, those of unfinished ones in grey italics."""
+def _job_names(axes: "Axes", ends: np.ndarray, names: Sequence[str]) -> None:
+    """Names of the jobs, those of unfinished ones in grey italics."""
     n_jobs = len(ends)
     shown = list(range(0, n_jobs, max(1, -(-n_jobs // 60))))
-    axes.set_yticks(shown, [str(job) for job in shown], fontsize=7 if n_jobs > 20 else 9)
+    axes.set_yticks(shown, [names[job] for job in shown], fontsize=7 if n_jobs > 20 else 10)
     axes.tick_params(axis="y", length=0, pad=7)
     for job, label in zip(shown, axes.get_yticklabels(), strict=True):
         if ends[job] < 0:

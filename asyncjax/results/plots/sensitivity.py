@@ -15,8 +15,10 @@ from asyncjax.checks import flag, shown, whole
 from asyncjax.results.arguments import by_name, numbers, span, text
 from asyncjax.results.metrics import best_on_grid, median_and_spread
 from asyncjax.results.plots.style import (
+    WIDTH,
     LineStyle,
     add_grid,
+    add_legend_below,
     drawable,
     drawing,
     new_figure,
@@ -83,7 +85,7 @@ def step_size_sensitivity(
     _check_chosen(chosen, data)
     looks = styles_for(data, styles)
     with drawing():
-        figure = new_figure(8.0, 4.8)
+        figure = new_figure(WIDTH, 4.6)
         failed = {name: _failed(table) for name, table in data.items()}
         axes, top = _axes(figure, sizes, {n: f for n, f in failed.items() if f.any()}, looks)
         for name, table in data.items():
@@ -96,7 +98,7 @@ def step_size_sensitivity(
         set_log(axes.xaxis, True)
         set_log(axes.yaxis, log_y)
         add_grid(axes)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        add_legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 

@@ -1,13 +1,14 @@
 """The look that all plots share: colours told apart by everyone, line patterns, sizes, canvas.
 
-Colours are those of Okabe and Ito (made for the colour-blind) without their yellow, which is hard
-to see on white, plus a grey and a dark brown. Each comes with a dash pattern of its own, so that
-curves stay apart in print. Figures are made without pyplot: nothing global is left behind, and no
-display is needed.
+Nine colours, of which one is blue, were searched for so that any two stay apart: for most readers
+and for those who see no red, no green or no blue (with the matrices of Machado, Oliveira and
+Fernandes, 2009), on white and where a report inverts its figures for a dark page. The first two
+are those of Okabe and Ito. Each comes with a dash pattern, five in turn, so that curves stay apart
+in print. Figures are made without pyplot: nothing global is left behind, and no display is needed.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,25 +25,42 @@ if TYPE_CHECKING:
 COLOURS = (
     "#0072B2",  # blue
     "#D55E00",  # vermilion
-    "#009E73",  # green
-    "#CC79A7",  # pink
-    "#000000",  # black
-    "#E69F00",  # orange
-    "#56B4E9",  # sky
-    "#7F7F7F",  # grey
-    "#6B3E1D",  # brown
+    "#89BB22",  # lime
+    "#B59581",  # tan
+    "#775160",  # mauve
+    "#E77BF7",  # orchid
+    "#06C2BA",  # turquoise
+    "#711280",  # plum
+    "#290C09",  # nearly black
 )
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (1.2, 1.2)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (6, 1.5, 1, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (9, 1.5, 1, 1.2, 1, 1.5)),
+)
+_MOST_COLUMNS, _LEGEND_MARGIN = 5, 0.1  # of a legend below; inches left and right of it, in all
+WIDTH = 6.0  # inches of a figure of one panel; on a phone its letters can still be read
 MUTED = "#595959"
+_FEWEST_TICKS = 4  # that are labelled on a logarithmic axis
+_BETWEEN = (  # multiples of powers of ten to label, the fewest first
+    (1,),
+    (1, 3),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 2, 3, 4, 5, 6, 7, 8, 9),
+    tuple(half / 2 for half in range(2, 20)),
+)
 LARGEST = 1e100  # in size, of what is drawn; matplotlib's ticks overflow not far beyond it
 GRID = "#DDDDDD"
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
-    "font.size": 10.0,
-    "axes.titlesize": 11.0,
+    "font.size": 11.0,
+    "axes.titlesize": 12.0,
     "axes.titlelocation": "left",
-    "axes.labelsize": 10.0,
+    "axes.labelsize": 11.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": MUTED,
@@ -50,16 +68,16 @@ _SETTINGS: dict[Any, Any] = {
     "axes.grid": False,
     "grid.color": GRID,
     "grid.linewidth": 0.7,
-    "xtick.labelsize": 9.0,
-    "ytick.labelsize": 9.0,
+    "xtick.labelsize": 10.0,
+    "ytick.labelsize": 10.0,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "xtick.labelcolor": "black",
     "ytick.labelcolor": "black",
-    "legend.fontsize": 9.0,
+    "legend.fontsize": 10.0,
     "legend.frameon": False,
     "legend.handlelength": 2.8,
-    "figure.titlesize": 12.0,
+    "figure.titlesize": 13.0,
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "hatch.linewidth": 0.6,
@@ -93,7 +111,7 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
         names: The methods; a name that comes again keeps its first style.
 
     Returns:
-        Styles by name, all different for up to 36 names.
+        Styles by name, all different for up to 45 names.
 
     Raises:
         TypeError: If a name is no text.
@@ -216,8 +234,8 @@ def new_figure(width: float, height: float) -> "Figure":
 def set_log(axis: Any, on: bool) -> None:
     """Makes an axis (`axes.xaxis` or `axes.yaxis`) logarithmic, or leaves it.
 
-    Powers of ten are labelled, in plain numbers where those are short; a range of less than a
-    decade or two holds too few of them, so 2 and 5 times a power are labelled as well.
+    Powers of ten are labelled, in plain numbers where those are short. Where fewer than four of
+    them are in view, so are numbers between, as few as make four labels.
 
     Example:
         >>> with drawing():
@@ -228,21 +246,83 @@ def set_log(axis: Any, on: bool) -> None:
     """
     if not on:
         return
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     set_scale("log")
     if not np.isfinite(axis.get_minpos()) and min(axis.get_view_interval()) <= 0:
         axis.set_view_interval(0.1, 1.0, ignore=True)  # nothing positive to show
     low, high = sorted(axis.get_view_interval())
-    if low >= 5e-4 and high <= 2e5:
+    plain = low >= 5e-4 and high <= 2e5
+    if low > 0 and high / low < 1e5:
+        places = log_ticks(low, high)
+        if places is not None:
+            axis.set_major_locator(FixedLocator(places))
+            plain = True
+    if plain:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    few = low > 0 and high / low < 50
+    axis.set_minor_formatter(NullFormatter())
 
-    def between(value: float, _: object) -> str:
-        return f"{value:,g}" if f"{value:.0e}"[0] in "25" else ""
 
-    axis.set_minor_formatter(FuncFormatter(between) if few else NullFormatter())
+def log_ticks(low: float, high: float) -> list[float] | None:
+    """Where to label a logarithmic axis from `low` to `high`; None: powers of ten are enough.
+
+    Example:
+        >>> log_ticks(0.03, 2.6)
+        [0.03, 0.1, 0.3, 1.0]
+        >>> log_ticks(1.0, 1e4) is None
+        True
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    places: list[float] = []
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    for steps in _BETWEEN:
+        places = [float(f"{step}e{power}") for power in powers for step in steps]
+        places = [place for place in places if low <= place <= high]
+        if len(places) >= _FEWEST_TICKS:
+            return None if steps == (1,) else places
+    for most in (5, 7, 9, 12):  # intervals
+        even = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        places = [float(f"{place:.12g}") for place in even if low <= place <= high]
+        if len(places) >= _FEWEST_TICKS:
+            break
+    return places
+
+
+def whole_ticks(low: int, high: int) -> list[int]:
+    """Whole numbers on a colour bar whose scale is a root: both ends, and about four between.
+
+    Example:
+        >>> whole_ticks(1, 3), whole_ticks(0, 222)
+        ([1, 2, 3], [0, 9, 40, 80, 100, 222])
+    """
+    even = low + (high - low) * np.linspace(0.0, 1.0, 6)[1:-1] ** 2
+    between = {round(float(f"{place:.1g}")) for place in even}
+    return sorted({low, high, *(place for place in between if low < place < high)})
+
+
+def add_legend_below(figure: "Figure", handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend of as few rows as fit the figure's width, which grows for a name wider than it.
+
+    Example:
+        >>> with drawing():
+        ...     figure = new_figure(4.0, 3.0)
+        ...     line, = figure.subplots().plot([1.0, 2.0])
+        ...     add_legend_below(figure, [line], ["sgd"])
+        >>> len(figure.legends), bool(figure.get_figheight() > 3.0)
+        (1, True)
+    """
+    rows = -(-len(names) // _MOST_COLUMNS)
+    while True:
+        columns = -(-len(names) // rows)
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns)
+        width = legend.get_window_extent().width / figure.dpi + _LEGEND_MARGIN
+        if width <= figure.get_figwidth() or columns == 1:
+            break
+        legend.remove()
+        rows += 1
+    figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
 def add_grid(axes: "Axes", which: str = "both") -> None:
