@@ -94,7 +94,7 @@ def replay_piag(
     key: jax.Array | None = None,
     waves: bool = True,
     width: int | None = None,
-    memory_limit: int | None = None,
+    memory_limit: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:

@@ -56,6 +56,7 @@ def replay_block_descent(
     record_every: int | None = None,
     key: jax.Array | None = None,
     waves: bool = True,
+    memory_limit: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -87,6 +88,7 @@ def replay_block_descent(
         record_every: As in `replay`.
         key: As in `replay`.
         waves: As in `replay`; torn reads go one event at a time in any case.
+        memory_limit: As in `replay`; with torn reads nothing is checked.
         progress: As in `replay`.
         checkpoint: As in `replay`.
 
@@ -101,6 +103,7 @@ def replay_block_descent(
             twice; `torn` is outside 0..1, or above 0 for a trace without `start`; `n_blocks` is out
             of range; or as in `replay`.
         TypeError: `n_blocks` is not an integer, or `torn` no number.
+        MemoryError: `memory_limit` would be exceeded.
 
     Example:
         >>> import jax, numpy as np
@@ -120,7 +123,7 @@ def replay_block_descent(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint)
+    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     n_blocks = whole("n_blocks", n_blocks)
@@ -136,6 +139,7 @@ def replay_block_descent(
             record_every=record_every,
             key=key,
             waves=waves,
+            memory_limit=memory_limit,
             progress=progress,
             checkpoint=checkpoint,
         )
