@@ -47,16 +47,15 @@ def check_clock_times(clock: Clock, *, key: jax.Array | None = None, n_jobs: int
     """
     key, n_jobs = _arguments(clock, key), whole("n_jobs", n_jobs)
     n, shape = _n_workers(clock), (_n_workers(clock), n_jobs)
-    drawn = _draws(clock, key, n_jobs)
+    drawn = _draws(clock, _own_key(clock, key), n_jobs)
     if drawn.shape != shape or not jnp.issubdtype(drawn.dtype, jnp.floating):
         raise AssertionError(
             f"durations of the clock must be float{list(shape)}, got {drawn.dtype}"
             f"{list(drawn.shape)}"
         )
-    with told("times that the laws of the clock give must be positive and finite"), on_host(key):
-        own = _own_key(clock, key)
-        host_key = None if own is None else jax.random.wrap_key_data(jax.random.key_data(own))
-        check_given(clock, host_key, np.arange(n), np.zeros(n, int), n_jobs)
+    what = "times that the laws of the clock give must be positive and finite"
+    with told(what), on_host(key) as host_key:
+        check_given(clock, _own_key(clock, host_key), np.arange(n), np.zeros(n, int), n_jobs)
     times = np.asarray(drawn, np.float64)
     may_be_lost = clock.loss is not None
     bad = ~(times > 0) | (np.isinf(times) & (not may_be_lost))
