@@ -75,7 +75,8 @@ print(f"all jobs at full size would take {wanted:.0f} GPUs at once; there are {g
 # ## A schedule
 #
 # A row of the chart is a job. The triangle is its arrival, the colour says how many workers it has in a slot,
-# the orange bar its completion. Jobs in grey italics never complete.
+# the orange bar its completion. Jobs in grey italics never complete. Hatched cells, if there are any, are
+# workers kept after completion.
 
 # %%
 schedule = cluster.pd_ors(jobs, machines, n_slots=n_slots)
