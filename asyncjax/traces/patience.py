@@ -98,7 +98,12 @@ class Patience:
 
     def _known(self, moment: Moment, gone: Set[int], open_to: Set[int]) -> str | None:
         """What follows if the workers `gone` are never heard again."""
-        if gone and self.needs is not None and self.needs(gone):
+        if self.needs is not None and self.needs(gone):
+            if not gone:
+                return (
+                    f"the rule '{self.name}' has not let the server update and never will: it says"
+                    " so of itself, whoever is heard"
+                )
             alone = [worker for worker in sorted(gone) if self.needs({worker})]
             return (
                 f"the rule '{self.name}' has not let the server update and never will: it waits for"

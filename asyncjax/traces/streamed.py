@@ -153,6 +153,8 @@ def _judged(
                 break
             if pace is not None:
                 pace.at(version, float(found.time[len(verdicts) - 1]))
+        if version < n_updates and run.is_stuck_without is not None and run.is_stuck_without(set()):
+            raise NoStreamError("the rule says that no step can come: the event loop tells it")
         wanted *= 2
     end = len(verdicts)
     found = Found(*(column[:end].copy() for column in found))

@@ -146,3 +146,22 @@ def test_an_interrupted_run_leaves_nothing_behind(arguments, monkeypatch):
     after = traces.asynchronous(clock, n_updates=50, key=KEY, **arguments)
     for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_an_own_rule_that_says_of_itself_that_it_never_steps_is_told_at_once():
+    rule = own(lambda worker, delay: Verdict.DROP, says=lambda lost: True)
+    assert "it says so of itself" in str(told(rule))
+    assert "it says so of itself" in str(told(rule, gate=traces.lead_at_most(2)))
+
+    def start(n_workers):
+        left = [3]
+
+        def receive(worker, delay):
+            left[0] -= 1
+            return Verdict.STEP if left[0] >= 0 else Verdict.DROP
+
+        return Collector(receive, is_stuck_without=lambda lost: left[0] <= 0)
+
+    thrice = replace(traces.immediately(), name="thrice", start=start, period=None)
+    error = told(thrice)
+    assert error.trace.n_updates == 3
