@@ -17,7 +17,7 @@ from asyncjax.simulation.plans.waves import unbounded_waves
 from tests.simulation.shared import RULES, trace_of
 
 # Workers that a rule needs: for its quorum, who are held back until the step, or for its list.
-FEWEST = {"grace 0.5": 2, "adaptive deadline": 2, "quotas, wait for 3": 4}
+FEWEST = {"every of 3 buckets": 3, "grace 0.5": 2, "adaptive deadline": 2, "quotas, wait for 3": 4}
 
 
 def execute(made, program):
