@@ -1,0 +1,214 @@
+"""How experiments compare methods: instances, targets, and times that may never come.
+
+An *instance* is what a method meets: how the data are split, how the workers' times are drawn, and
+where the model starts. *Noise* is what differs when the same instance is run again. Methods are
+tuned on instances of the role `TUNING`; what is shown comes from `SET_A`, or from `SET_B`, which
+must give the same verdict. No seed of one role is a seed of another: role, purpose, number and
+repeat are digits of the seed, so seeds differ wherever one of these does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asyncjax import checks
+
+TUNING, SET_A, SET_B = "tuning", "set A", "set B"
+ROLES = (TUNING, SET_A, SET_B)
+PURPOSES = ("data", "clock", "model", "noise")
+# A seed below 2**31 has the digits base, role, purpose, number, repeat; each is below its limit.
+LIMITS = {"base": 256, "role": 4, "purpose": 4, "number": 1024, "repeat": 512}
+LEVELS = (0.5, 0.8, 0.95)
+
+
+def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) -> int:
+    """The seed of one draw, an int in [0, 2**31): another for every choice of the arguments.
+
+    Args:
+        base: Seed of the experiment, below 256.
+        role: One of `ROLES`.
+        purpose: One of `PURPOSES`.
+        number: Of the instance, below 1,024.
+        repeat: Of the run on this instance, below 512.
+
+    Raises:
+        ValueError: A role or a purpose that is not known, or a number out of its range.
+
+    Example:
+        >>> seed_of(0, TUNING, "clock", 3) == seed_of(0, SET_A, "clock", 3)
+        False
+    """
+    if role not in ROLES:
+        raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose must be one of {', '.join(PURPOSES)}, got {purpose!r}")
+    digits = {
+        "base": base,
+        "role": ROLES.index(role),
+        "purpose": PURPOSES.index(purpose),
+        "number": number,
+        "repeat": repeat,
+    }
+    seed = 0
+    for name, limit in LIMITS.items():
+        seed = seed * limit + checks.whole(name, digits[name], 0, limit - 1)
+    return seed
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What a method meets, as seeds.
+
+    Attributes:
+        base: Seed of the experiment.
+        role: One of `ROLES`.
+        number: Which of its role.
+    """
+
+    base: int
+    role: str
+    number: int
+
+    @property
+    def data(self) -> int:
+        """Seed of the data and their split over the workers."""
+        return seed_of(self.base, self.role, "data", self.number)
+
+    @property
+    def clock(self) -> int:
+        """Seed of how fast each worker is."""
+        return seed_of(self.base, self.role, "clock", self.number)
+
+    @property
+    def model(self) -> int:
+        """Seed of where the model starts."""
+        return seed_of(self.base, self.role, "model", self.number)
+
+    def noise(self, repeat: int = 0) -> int:
+        """Seed of one run: the batches, the orders, the times from job to job."""
+        return seed_of(self.base, self.role, "noise", self.number, repeat)
+
+
+def instances(base: int, role: str, count: int) -> tuple[Instance, ...]:
+    """The first `count` instances of a role.
+
+    Example:
+        >>> [instance.number for instance in instances(0, SET_A, 3)]
+        [0, 1, 2]
+    """
+    drawn = tuple(Instance(base, role, number) for number in range(count))
+    for instance in drawn:
+        instance.noise()  # refuses what is out of range
+    return drawn
+
+
+def targets(start: float, best: float, levels: Sequence[float] = LEVELS) -> np.ndarray:
+    """Losses to reach, float64[levels]: each closes that share of the way from start to best.
+
+    Args:
+        start: Loss of the first model.
+        best: Lowest loss of a reference that is named beside the table; it should be found on
+            tuning instances, or else by the reference alone.
+        levels: Shares of the way, in (0, 1].
+
+    Raises:
+        ValueError: `best` is not below `start`, or a level is out of its range.
+
+    Example:
+        >>> targets(2.0, 1.0)
+        array([1.5 , 1.2 , 1.05])
+    """
+    if not (np.isfinite(start) and np.isfinite(best) and best < start):
+        raise ValueError(f"best must be finite and below start = {start}, got {best}")
+    shares = np.asarray(levels, float)
+    if not ((shares > 0) & (shares <= 1)).all():
+        raise ValueError(f"levels must be above 0 and at most 1, got {list(levels)}")
+    return start - shares * (start - best)
+
+
+def time_to(times: ArrayLike, losses: ArrayLike, target: float) -> float:
+    """The first recorded time at which the loss is at most `target`; inf if there is none.
+
+    Args:
+        times: float[records], ascending.
+        losses: float[records]; NaN reaches nothing.
+        target: Loss to reach.
+
+    Example:
+        >>> time_to([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 2.5)
+        1.0
+    """
+    when, values = np.asarray(times, float), np.asarray(losses, float)
+    if when.shape != values.shape or when.ndim != 1 or (np.diff(when) < 0).any():
+        raise ValueError(
+            "times must ascend and be as many as losses,"
+            f" got shapes {when.shape} and {values.shape}"
+        )
+    there = np.flatnonzero(values <= target)
+    return float(when[there[0]]) if there.size else np.inf
+
+
+def restricted(times: ArrayLike, horizon: float) -> np.ndarray:
+    """Times cut at the horizon, float64[n]: finite, so that they may be averaged and paired.
+
+    Args:
+        times: float[n], inf where the target was never reached.
+        horizon: Every run was watched at least until then.
+
+    Raises:
+        ValueError: A time is NaN or negative, or the horizon is not positive and finite.
+
+    Example:
+        >>> restricted([3.0, np.inf], 10.0)
+        array([ 3., 10.])
+    """
+    values = np.asarray(times, float)
+    if values.ndim != 1 or not values.size or not (values >= 0).all():
+        raise ValueError(f"times must be one or more numbers from 0 to inf, got {values}")
+    if not 0 < horizon < np.inf:
+        raise ValueError(f"horizon must be positive and finite, got {horizon}")
+    return np.minimum(values, horizon)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Times to a target, some of which are only known to lie beyond a horizon.
+
+    Attributes:
+        count: How many runs.
+        horizon: How long each was watched.
+        share: Of the runs, those that reached the target by then.
+        restricted_mean: Mean of min(time, horizon): what is left of the mean if nobody looks
+            beyond. Where all runs are watched until the horizon, this is the area under the
+            Kaplan-Meier curve.
+        quartiles: First, second and third, each None where it lies beyond the horizon.
+    """
+
+    count: int
+    horizon: float
+    share: float
+    restricted_mean: float
+    quartiles: tuple[float | None, float | None, float | None]
+
+
+def reached(times: ArrayLike, horizon: float) -> Reached:
+    """What is known of times to a target by a horizon.
+
+    A quartile is a time that was seen, the least by which that share of all runs is there; so no
+    quartile is made of a time that never came.
+
+    Raises:
+        ValueError: As in `restricted`.
+
+    Example:
+        >>> reached([2.0, 4.0, np.inf, 12.0], 10.0)
+        Reached(count=4, horizon=10.0, share=0.5, restricted_mean=6.5, quartiles=(2.0, 4.0, None))
+    """
+    cut = restricted(times, horizon)
+    done = np.sort(np.asarray(times, float))
+    places = [int(np.ceil(q * len(done))) - 1 for q in (0.25, 0.5, 0.75)]
+    first, second, third = (float(t) if t <= horizon else None for t in done[places])
+    share = float(np.mean(done <= horizon))
+    return Reached(len(done), horizon, share, float(cut.mean()), (first, second, third))

@@ -1,0 +1,298 @@
+"""The same number of trials for every method, over all of its knobs; no best value at an edge.
+
+A method's space is a grid of values a knob. The first round draws settings at random. A later one
+starts with the neighbours of the best setting so far, knob by knob; where a value of it is the
+first or last of its grid, the grid grows first. The rest are drawn from the whole grid. No setting
+is tried twice; a grid that is used up becomes finer. As long as the best value of any method is at
+an edge, *all* methods get another round.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from asyncjax import checks, results
+
+Settings = dict[str, Any]
+Evaluate = Callable[[str, Sequence[Settings], int], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Values of one argument of a method.
+
+    Attributes:
+        values: Ascending positive numbers, or, of a choice, anything.
+        least: No value below makes sense; a best value there is not at an edge.
+        most: No value above makes sense.
+        whole: Only integers.
+        choice: The values have no order: the grid neither grows nor becomes finer.
+        growth: Factor from value to value where the grid grows; 0 stands for the ratio of the
+            first two values.
+    """
+
+    values: tuple[Any, ...]
+    least: float = 0.0
+    most: float = math.inf
+    whole: bool = False
+    choice: bool = False
+    growth: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError("values must be at least one, got none")
+        if self.choice:
+            return
+        apart = all(low < high for low, high in zip(self.values, self.values[1:], strict=False))
+        if len(self.values) < 2 or not apart or self.values[0] <= 0:
+            raise ValueError(f"values must be two or more ascending numbers, got {self.values}")
+        if self.values[0] < self.least or self.values[-1] > self.most:
+            raise ValueError(f"values must be from {self.least} to {self.most}, got {self.values}")
+        if not self.growth:
+            object.__setattr__(self, "growth", self.values[1] / self.values[0])
+        if not self.growth > 1:
+            raise ValueError(f"growth must be above 1, got {self.growth}")
+
+    def at_edge(self, value: Any) -> bool:
+        """Whether a value is the first or last of the grid and could be passed."""
+        if self.choice:
+            return False
+        return (value == self.values[0] > max(self.least, self.whole)) or (
+            value == self.values[-1] < self.most
+        )
+
+    def grown(self, value: Any) -> "Knob":
+        """The grid with two values more beyond `value`, where that is at an edge."""
+        knob = self
+        for _ in range(2):
+            if not knob.at_edge(value):
+                break
+            down = value == knob.values[0]
+            value = knob._beyond(down=down)
+            values = (value, *knob.values) if down else (*knob.values, value)
+            knob = replace(knob, values=values)
+        return knob
+
+    def _beyond(self, *, down: bool) -> float:
+        """The next value beyond the first or the last, at most the limit."""
+        if down:
+            value, last = self.values[0] / self.growth, self.values[0]
+            value = max(min(round(value), last - 1), 1) if self.whole else value
+            return max(value, self.least)
+        value, last = self.values[-1] * self.growth, self.values[-1]
+        value = max(round(value), last + 1) if self.whole else value
+        return min(value, self.most)
+
+    def finer(self) -> "Knob":
+        """The grid with geometric means put between its values."""
+        if self.choice:
+            return self
+        pairs = zip(self.values, self.values[1:], strict=False)
+        between = [math.sqrt(low * high) for low, high in pairs]
+        new = {round(value) if self.whole else value for value in between}
+        return replace(self, values=tuple(sorted({*self.values, *new})))
+
+
+def log_range(low: float, high: float, count: int, **limits: Any) -> Knob:
+    """A knob of `count` values from `low` to `high`, each the same multiple of the one before.
+
+    Example:
+        >>> log_range(1.0, 100.0, 3).values
+        (1.0, 10.0, 100.0)
+    """
+    ratio = (high / low) ** (1 / (checks.whole("count", count, 2) - 1))
+    return Knob((*(low * ratio**i for i in range(count - 1)), high), **limits)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and what came of it.
+
+    Attributes:
+        settings: A value a knob.
+        score: Lower is better; inf where the run diverged.
+        round: In which round, from 0.
+    """
+
+    settings: Settings
+    score: float
+    round: int
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the search of one method found.
+
+    Attributes:
+        space: The knobs as they are at the end, grown where that was needed.
+        trials: All, in the order in which they were made.
+        gradients: Gradient evaluations of each trial.
+    """
+
+    space: Mapping[str, Knob]
+    trials: tuple[Trial, ...]
+    gradients: int
+
+    @property
+    def best(self) -> Trial:
+        """The trial of the lowest score, the earliest of several."""
+        return min(self.trials, key=lambda trial: trial.score)
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Knobs whose best value is at an edge; all that could grow, if every trial diverged."""
+        best = self.best
+        if not math.isfinite(best.score):
+            return tuple(name for name, knob in self.space.items() if not knob.choice)
+        return tuple(n for n, knob in self.space.items() if knob.at_edge(best.settings[n]))
+
+
+def _near(space: Mapping[str, Knob], old: Mapping[str, Knob], best: Settings) -> Iterator[Settings]:
+    """The best setting with one knob moved: the next new value of each, then the neighbours."""
+    for name, knob in space.items():
+        new = sorted(
+            set(knob.values) - set(old[name].values) if not knob.choice else (),
+            key=lambda value, at=best[name]: abs(math.log(value / at)),
+        )
+        yield from ({**best, name: value} for value in new[:1])
+    for name, knob in space.items():
+        at = knob.values.index(best[name])
+        for value in knob.values[max(at - 2, 0) : at + 3]:
+            yield {**best, name: value}
+
+
+def _sizes(space: Mapping[str, Knob]) -> tuple[int, ...]:
+    return tuple(len(knob.values) for knob in space.values())
+
+
+def _propose(
+    tuned: Tuned, count: int, generator: np.random.Generator
+) -> tuple[Mapping[str, Knob], list[Settings]]:
+    """A space, perhaps grown or finer, and `count` settings of it that were not tried."""
+    space, near = tuned.space, iter(())
+    tried = {tuple(trial.settings.values()) for trial in tuned.trials}
+    if tuned.trials and math.isfinite(tuned.best.score):
+        best = tuned.best.settings
+        space = {name: knob.grown(best[name]) for name, knob in space.items()}
+        near = _near(space, tuned.space, best)
+    elif tuned.trials:  # nothing worked: the answer is elsewhere
+        for end in (0, -1):
+            space = {name: knob.grown(knob.values[end]) for name, knob in space.items()}
+    while math.prod(sizes := _sizes(space)) < len(tried) + count:
+        finer = {name: knob.finer() for name, knob in space.items()}
+        if finer == space:
+            raise ValueError(f"the space of {', '.join(space)} has no {count} further settings")
+        space = finer
+    # Of so many different settings at least `count` were not tried.
+    drawn = generator.permutation(math.prod(sizes))[: len(tried) + count]
+    places = zip(*np.unravel_index(drawn, sizes), strict=True)
+    grids = [knob.values for knob in space.values()]
+    far = (
+        {name: grid[at] for name, grid, at in zip(space, grids, place, strict=True)}
+        for place in places
+    )
+    fresh: dict[tuple[Any, ...], Settings] = {}
+    for settings in chain(near, far):
+        values = tuple(settings.values())
+        if values not in tried:
+            fresh.setdefault(values, settings)
+    return space, list(islice(fresh.values(), count))
+
+
+def tune(
+    spaces: Mapping[str, Mapping[str, Knob]],
+    evaluate: Evaluate,
+    *,
+    trials: int,
+    gradients: int,
+    seed: int = 0,
+    rounds: tuple[int, int] = (2, 6),
+) -> dict[str, Tuned]:
+    """Searches the spaces of all methods with the same number of trials and gradients.
+
+    Args:
+        spaces: For each method its knobs by name.
+        evaluate: `(method, settings, gradients) -> scores`, one score a setting, lower is better,
+            NaN as bad as inf. It spends `gradients` gradient evaluations on each setting, on
+            instances of the role `protocol.TUNING` alone.
+        trials: Settings a method tries in each round, at least as many as any has knobs.
+        gradients: Gradient evaluations of a trial.
+        seed: Of the draws; a method's draws depend on its name and not on the other methods.
+        rounds: Least and most. Between them the search ends when no best value is at an edge; after
+            the most it ends in any case, and the table says what is at an edge still.
+
+    Returns:
+        For each method what was found. All have as many trials.
+
+    Raises:
+        ValueError: A space is empty or too small, or `evaluate` returned another number of scores.
+
+    Example:
+        >>> def evaluate(method, settings, gradients):
+        ...     return [abs(one["step"] - 8.0) for one in settings]
+        >>> found = tune({"sgd": {"step": Knob((1.0, 2.0))}}, evaluate, trials=2, gradients=10)
+        >>> found["sgd"].best.settings, found["sgd"].edges
+        ({'step': 8.0}, ())
+    """
+    checks.whole("trials", trials)
+    checks.whole("gradients", gradients)
+    if empty := [method for method, space in spaces.items() if not space]:
+        raise ValueError(f"spaces must have a knob for every method, got none for {empty[0]}")
+    if trials < (most := max(map(len, spaces.values()), default=0)):
+        raise ValueError(f"trials must be at least the number of knobs, {most}, got {trials}")
+    found = {method: Tuned(dict(space), (), gradients) for method, space in spaces.items()}
+    least = checks.whole("the least of rounds", rounds[0])
+    for turn in range(checks.whole("the most of rounds", rounds[1], least)):
+        for method, tuned in found.items():
+            generator = np.random.default_rng([seed, turn, crc32(method.encode())])
+            space, settings = _propose(tuned, trials, generator)
+            scores = list(evaluate(method, settings, gradients))
+            if len(scores) != len(settings):
+                raise ValueError(
+                    f"evaluate must return {len(settings)} scores for {method}, got {len(scores)}"
+                )
+            new = [
+                Trial(one, math.inf if math.isnan(score) else float(score), turn)
+                for one, score in zip(settings, scores, strict=True)
+            ]
+            found[method] = Tuned(space, (*tuned.trials, *new), gradients)
+        if turn + 1 >= least and not any(tuned.edges for tuned in found.values()):
+            break
+    return found
+
+
+def table(found: Mapping[str, Tuned]) -> results.Table:
+    """Trials and gradient evaluations of each method, what was chosen, and what is at an edge."""
+    rows = []
+    for method, tuned in found.items():
+        count = len(tuned.trials)
+        chosen = ", ".join(f"{name} {_short(v)}" for name, v in tuned.best.settings.items())
+        spans = ", ".join(f"{name} {_span(knob)}" for name, knob in tuned.space.items())
+        edges = ", ".join(tuned.edges) or "none"
+        rows.append((method, spans, count, count * tuned.gradients, chosen, edges))
+    return results.Table(
+        (
+            results.Column("method", right=False),
+            results.Column("searched", right=False),
+            results.Column("trials"),
+            results.Column("gradient evaluations"),
+            results.Column("chosen", right=False),
+            results.Column("at an edge", right=False),
+        ),
+        tuple(rows),
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _span(knob: Knob) -> str:
+    if knob.choice:
+        return " or ".join(_short(value) for value in knob.values)
+    return f"{_short(knob.values[0])} to {_short(knob.values[-1])} ({len(knob.values)} values)"

@@ -1,0 +1,123 @@
+"""Intervals that cover, groups of ranks by hand, and verdicts that flip when the numbers do."""
+
+import numpy as np
+import pytest
+
+from experiments.common.comparison import (
+    FAILS,
+    HOLDS,
+    IN_PART,
+    OPEN,
+    Condition,
+    disagreements,
+    interval,
+    paired,
+    ranks,
+    verdict,
+)
+
+SPREAD = np.array([-2.0, -1.0, -0.5, 0.0, 0.0, 0.0, 0.5, 1.0, 1.5, 0.5])  # mean 0
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(10, 0.84, 0.96), (30, 0.90, 0.98)])
+def test_intervals_hold_the_mean_about_as_often_as_they_say(count, least, most):
+    samples = np.random.default_rng(1).normal(2.0, 3.0, (400, count))
+    ends = np.array([interval(sample, draws=1000) for sample in samples])
+    covered = np.mean((ends[:, 0] <= 2.0) & (ends[:, 1] >= 2.0))
+    assert least <= covered <= most  # four standard errors of 400 are 0.04
+
+
+def test_width_is_that_of_a_normal_interval():
+    sample = np.random.default_rng(2).normal(size=100)
+    low, high = interval(sample)
+    assert high - low == pytest.approx(2 * 1.96 * sample.std() / 10, rel=0.08)
+
+
+def test_a_long_tail_reaches_further_on_its_side():
+    sample = np.random.default_rng(3).exponential(size=20)
+    low, high = interval(sample)
+    assert high - sample.mean() > 1.1 * (sample.mean() - low)
+
+
+def test_the_mirror_of_a_sample_has_the_mirror_of_its_interval():
+    sample = np.random.default_rng(3).exponential(size=20)
+    low, high = interval(sample)
+    assert interval(-sample) == pytest.approx((-high, -low), rel=1e-2)
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    assert interval(SPREAD, seed=3) == interval(SPREAD, seed=3)
+    assert interval(SPREAD, seed=3) != interval(SPREAD, seed=4)
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, np.nan], [[1.0, 2.0]]])
+def test_what_has_no_mean_or_no_spread_is_refused(values):
+    with pytest.raises(ValueError, match="two or more finite numbers"):
+        interval(values)
+
+
+def test_pairing_tells_apart_what_the_spread_over_instances_hides():
+    instances = np.array([1.0, 10.0, 100.0, 1000.0, 30.0])
+    found = paired(instances - [1.0, 1.1, 0.9, 1.0, 1.0], instances)
+    assert found.mean == pytest.approx(-1.0)
+    assert found.told_apart
+    assert found.lower == 1.0
+    assert not paired(SPREAD, 0 * SPREAD).told_apart
+
+
+def test_a_tie_counts_half():
+    assert paired([0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 3.0, 1.0]).lower == (0.5 + 2) / 4
+
+
+def test_groups_of_ranks_by_hand():
+    # "a" and "b" differ by the spread alone; "c" is 5 above both; "d" is 5 above "c".
+    base = np.linspace(0, 50, 10)
+    scores = {"d": base + 10, "b": base + SPREAD + 0.05, "c": base + 5, "a": base}
+    found = {place.name: place for place in ranks(scores)}
+    assert list(found) == ["a", "b", "c", "d"]
+    spans = {name: (place.best_rank, place.worst_rank) for name, place in found.items()}
+    assert spans == {"a": (1, 2), "b": (1, 2), "c": (3, 3), "d": (4, 4)}
+    assert {name for name, place in found.items() if place.with_best} == {"a", "b"}
+
+
+def test_a_method_alone_is_the_best():
+    (place,) = ranks({"a": [1.0, 2.0]})
+    assert (place.best_rank, place.worst_rank, place.with_best) == (1, 1, True)
+
+
+LOWER, HIGHER, EITHER = (
+    Condition(text, paired(SPREAD + shift, 0 * SPREAD))
+    for text, shift in (("lower", -3.0), ("higher", 3.0), ("either", 0.0))
+)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([LOWER, LOWER], HOLDS),
+        ([LOWER, EITHER], IN_PART),
+        ([LOWER, HIGHER], IN_PART),
+        ([HIGHER], FAILS),
+        ([EITHER, HIGHER], FAILS),
+        ([EITHER], OPEN),
+    ],
+)
+def test_a_verdict_follows_from_the_conditions(conditions, expected):
+    assert verdict(conditions) == expected
+
+
+def test_a_bound_moves_the_verdict():
+    found = paired(SPREAD - 3.0, 0 * SPREAD)
+    asked = [Condition("lower", found, bound) for bound in (0.0, -3.0, -6.0)]
+    assert [verdict([one]) for one in asked] == [HOLDS, OPEN, FAILS]
+
+
+def test_a_claim_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        verdict([])
+
+
+def test_verdicts_of_two_sets_are_compared_claim_by_claim():
+    assert disagreements({"a": HOLDS, "b": OPEN}, {"b": FAILS, "a": HOLDS}) == {"b": (OPEN, FAILS)}
+    with pytest.raises(ValueError, match="'b' in one only"):
+        disagreements({"a": HOLDS}, {"a": HOLDS, "b": OPEN})
