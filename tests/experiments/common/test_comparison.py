@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.common import comparison
 from experiments.common.comparison import (
     FAILS,
     HOLDS,
@@ -19,12 +20,12 @@ from experiments.common.comparison import (
 SPREAD = np.array([-2.0, -1.0, -0.5, 0.0, 0.0, 0.0, 0.5, 1.0, 1.5, 0.5])  # mean 0
 
 
-@pytest.mark.parametrize(("count", "least", "most"), [(10, 0.84, 0.96), (30, 0.90, 0.98)])
+@pytest.mark.parametrize(("count", "least", "most"), [(10, 0.91, 0.99), (30, 0.91, 0.99)])
 def test_intervals_hold_the_mean_about_as_often_as_they_say(count, least, most):
     samples = np.random.default_rng(1).normal(2.0, 3.0, (400, count))
     ends = np.array([interval(sample, draws=1000) for sample in samples])
     covered = np.mean((ends[:, 0] <= 2.0) & (ends[:, 1] >= 2.0))
-    assert least <= covered <= most  # four standard errors of 400 are 0.04
+    assert least <= covered <= most  # 0.95, and four standard errors of 400
 
 
 def test_width_is_that_of_a_normal_interval():
@@ -54,6 +55,26 @@ def test_the_same_seed_gives_the_same_numbers():
 def test_what_has_no_mean_or_no_spread_is_refused(values):
     with pytest.raises(ValueError, match="two or more finite numbers"):
         interval(values)
+
+
+@pytest.mark.parametrize(("freedom", "expected"), [(4, 2.776), (9, 2.262), (19, 2.093)])
+def test_quantiles_are_those_of_the_printed_tables(freedom, expected):
+    assert comparison._student(0.975, freedom) == pytest.approx(expected, abs=8e-3)
+    assert comparison._student(0.025, freedom) == pytest.approx(-expected, abs=8e-3)
+
+
+def test_a_wider_level_is_a_wider_interval_even_with_an_outlier():
+    sample = np.array([0.0] * 9 + [10.0]) + SPREAD / 100
+    ends = np.array([interval(sample, level=x, draws=20_000) for x in (0.9, 0.99, 0.999)])
+    assert (np.diff(ends[:, 0]) <= 0).all()
+    assert (np.diff(ends[:, 1]) >= 0).all()
+
+
+def test_too_few_draws_for_a_level_are_refused():
+    with pytest.raises(ValueError, match="draws"):
+        interval(SPREAD, level=0.999)
+    with pytest.raises(ValueError, match="level"):
+        interval(SPREAD, level=1.0)
 
 
 def test_pairing_tells_apart_what_the_spread_over_instances_hides():
