@@ -51,6 +51,7 @@ def test_every_room_has_a_page():
     assert reached <= set(PAGES), "a module that a room gives out has a page of its own"
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference():
     known = reference.addresses(list(PAGES.values()))
     for page in PAGES.values():

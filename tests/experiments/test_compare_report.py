@@ -80,6 +80,7 @@ def test_the_table_stands_in_the_order_of_the_answer_with_the_same_numbers(setti
     assert report.table(settings, OUTCOMES[::-1]).cells() == made.cells()
 
 
+@pytest.mark.slow
 def test_the_report_begins_with_the_answer_and_ends_with_how_it_was_made(settings):
     made = report.table(settings, OUTCOMES)
     text = report.write(settings, OUTCOMES, made, None, None).read_text(encoding="utf-8")

@@ -65,7 +65,8 @@ def test_steps_in_any_order_of_rows(tmp_path, drawn):
         assert [row.tolist() for row in log.step] == [
             [float(step) for step in range(len(rows[name]))] for name in log.workers
         ]
-    read_back(traces.read_log(written(tmp_path, lines)), rows)  # without a header, in its order
+    if any(not step <= time <= step + 1 for _, step, time in lines):  # else: starts and ends, too
+        read_back(traces.read_log(written(tmp_path, lines)), rows)  # without a header, in its order
 
 
 @CALM

@@ -56,7 +56,8 @@ def initial(model: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[PyTree
     row = jnp.zeros((1, *inputs.shape[1:]), inputs.dtype)
     try:
         answer, variables = jax.eval_shape(model.init_with_output, key, row)
-        jax.eval_shape(model.apply, variables, row)  # at last without any random numbers
+        if set(variables) == {"params"}:
+            jax.eval_shape(model.apply, variables, row)  # now without any random numbers
     except InvalidRngError as error:
         raise ValueError(
             "model must need no random numbers but for its parameters (no dropout), got one that"

@@ -15,6 +15,7 @@ from asyncjax.problems.policies.decoding import empty_cache, next_scores
 from asyncjax.problems.policies.token_task import Prompt
 from tests.oracles import rollout_policies as oracle
 
+pytestmark = pytest.mark.slow  # nearly every test compiles the transformer
 KEY = jax.random.key(0)
 TASKS = {
     "copying": problems.copying(),
@@ -94,7 +95,6 @@ def test_kept_keys_and_values_score_as_the_module_does(depth):
     np.testing.assert_allclose(np.concatenate([first, second, third]), want, atol=2e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("filler", [False, True])
 def test_samples_and_log_probabilities_equal_the_twin(float64, filler):
     """Tokens of the twin: the largest of log-probability and Gumbel noise of fold_in(key, t)."""
@@ -151,7 +151,6 @@ def test_drawing_in_pieces_gives_the_same_bits():
     jax.tree.map(np.testing.assert_array_equal, pieces, whole)
 
 
-@pytest.mark.slow
 def test_a_later_version_goes_on_with_its_own_view_of_the_tokens_before():
     """Tokens of the first piece stay; those of the second are as likely as the new policy says."""
     old, new = small(), lively(small(), 0.3).params
@@ -174,7 +173,6 @@ def test_a_later_version_goes_on_with_its_own_view_of_the_tokens_before():
     assert np.abs(under[:, 0] - under[:, 1]).max() > 0.1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("filler", [False, True])
 def test_all_samples_together_have_probability_one(float64, filler):
     """And the score has mean zero, and the expected reward the gradient that it should have."""
@@ -207,7 +205,6 @@ def test_all_samples_together_have_probability_one(float64, filler):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), estimate, value)
 
 
-@pytest.mark.slow
 def test_samples_come_as_often_as_they_are_likely():
     problem, n = tiny(), 20_000
     prompt = Prompt(jnp.array([1, 0]), jnp.int32(2))
@@ -305,7 +302,6 @@ def test_fillers_are_left_out_and_tokens_cost():
     assert float(problem.reward(prompt, jnp.full(10, 5), 10)) == pytest.approx(-0.5, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_the_objective_is_the_mean_of_the_judged_samples():
     problem = small(n_judged=64)
     judge = jax.random.split(jax.random.key(2**31 - 1), 64)
@@ -343,7 +339,6 @@ def test_a_task_of_ones_own():
     assert float(problem.reward(prompt, padded([1, 0, 2, 4], 10), 4)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.optimised
 def test_copying_is_learned_and_then_long_prompts_make_long_samples():
     """Plain policy gradient, 150 steps of 64 samples, from scratch."""
