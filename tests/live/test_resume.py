@@ -90,6 +90,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("often")
+@pytest.mark.slow
 def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
     """Optimizer, losses, recorded models and timing, of a tree with random samples."""
     path, own = tmp_path / "run.npz", {"problem": tree, "optimizer": adam(0.01), "record_every": 4}

@@ -1,5 +1,7 @@
 """Every transformation on parameters sharded over four devices, in a process of its own."""
 
+import pytest
+
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -34,5 +36,6 @@ print("done", len(REGISTRY))
 """
 
 
+@pytest.mark.slow
 def test_sharded_parameters_give_the_same_and_stay_sharded(four_devices):
     assert four_devices(PROGRAM).startswith("done")

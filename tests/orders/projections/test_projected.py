@@ -233,5 +233,6 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_four_devices_decide_as_one(four_devices):
     assert four_devices(DEVICES) == "equal"

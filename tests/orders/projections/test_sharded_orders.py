@@ -1,5 +1,7 @@
 """Coordinated balancing with every vector split over four devices, in a process of its own."""
 
+import pytest
+
 PROGRAM = """
 import re
 import jax, jax.numpy as jnp, numpy as np
@@ -47,5 +49,6 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_vectors_stay_split_and_orders_are_the_same(four_devices):
     assert four_devices(PROGRAM) == "equal"
