@@ -94,8 +94,9 @@ def test_the_real_mini_batch_times():
     files = sorted(REAL.glob("pai_minibatch_job*.csv"))
     if not files:
         pytest.skip(
-            "needs mini-batch times of cluster-trace-gpu-v2020 as pai_minibatch_job*.csv in"
-            f" {REAL.name} of a folder shared beside the repository; they are not part of it"
+            "reads mini-batch times of cluster-trace-gpu-v2020 as they were released, as"
+            f" pai_minibatch_job*.csv in {REAL.name} of a folder shared beside the repository; the"
+            " library has their numbers (clocks.recording), not the files"
         )
     shapes = {}
     for path in files:
