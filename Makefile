@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
 
-test: .venv/test  ## the fast tier of tests and doctests: what takes less than a second each
+test: .venv/test  ## the fast tier of tests and doctests: what is short
 	FAST_TIER=1 $(QUICKLY) $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: .venv/test  ## the tests that take longer

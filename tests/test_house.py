@@ -161,6 +161,7 @@ def test_files_and_functions_are_short_and_say_what_they_are(path):
         assert length <= 60, f"{node.name} has {length} lines of code"
 
 
+@pytest.mark.slow
 def test_only_verbs_that_are_given_out_take_many_arguments():
     public = public_names()
     crowded = {}

@@ -22,6 +22,7 @@ def test_the_version_stands_in_one_place():
     assert f"## {asyncjax.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_rooms_load_when_they_are_asked_for():
     code = (
         "import sys, asyncjax; assert 'jax' not in sys.modules; asyncjax.traces.asynchronous;"

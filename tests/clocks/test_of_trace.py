@@ -108,6 +108,7 @@ def test_jobs_that_did_not_arrive_are_left_out_and_counted_where_many():
         clocks.of_trace(traces.asynchronous(clocks.constant([1.0, 1.5]), n_updates=60))
 
 
+@pytest.mark.slow
 def test_what_is_no_trace_to_make_a_clock_of_is_refused(recorded):
     with pytest.raises(TypeError, match="trace must be an EventTrace, got 3"):
         clocks.of_trace(3)

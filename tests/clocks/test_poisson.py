@@ -21,6 +21,7 @@ def counts():
     return np.floor(np.asarray(draws, np.float64))  # zeros are clipped to less than 1
 
 
+@pytest.mark.slow
 def test_counts_have_the_poisson_probabilities(counts):
     for row, rate in zip(counts, RATES, strict=True):
         law = stats.poisson(rate)

@@ -390,6 +390,7 @@ def test_double_precision_is_kept(float64):
             )
 
 
+@pytest.mark.slow
 def test_a_donated_first_state_leaves_the_key_alone():
     key = jax.random.key(3)
     for name in NAMES:

@@ -164,6 +164,7 @@ def test_full_takes_all_methods_and_keeps_what_was_asked():
     assert len(plain.methods) < len(METHODS)
 
 
+@pytest.mark.slow
 def test_a_repeated_run_uses_all_cells_and_a_lost_one_comes_back_the_same(settings, numbers):
     said = []
     files = sorted((settings.output / "cells").iterdir())

@@ -192,6 +192,7 @@ def test_a_damaged_file_is_refused(name, tmp_path, monkeypatch):
         lived(checkpoint=path)
 
 
+@pytest.mark.slow
 def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
     """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
     monkeypatch.setattr(log, "SECONDS", -1.0)

@@ -70,6 +70,7 @@ def test_every_rule_on_a_clock_is_its_replay_and_its_rerun(name, interruptible):
     assert not (name == "thrown away" and run.trace.used.all())
 
 
+@pytest.mark.slow
 def test_jobs_that_are_stopped_do_not_move_their_workers_state():
     run = check_virtual("stopped")
     counts = run.worker_states[0].count
@@ -86,6 +87,7 @@ def test_a_key_may_be_kept():
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.slow
 def test_one_worker_is_the_optimizer_itself():
     """H steps of AdamW in each of J jobs are H J steps of it, in the model and in the state."""
     inner, optimizer, n_steps, n_jobs = quadratic(), optax.adamw(0.05), 3, 7

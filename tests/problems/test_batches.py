@@ -89,6 +89,7 @@ def test_without_replacement_draws_every_row_once_and_a_load_takes_the_first(cap
     assert np.asarray(positions)[np.asarray(valid)].tolist() == drawn[:2].tolist()
 
 
+@pytest.mark.slow
 def test_without_replacement_is_uniform_over_permutations():
     rule = problems.without_replacement(3)
     keys = jax.random.split(jax.random.key(0), 60000)

@@ -28,6 +28,7 @@ def made(loss=a_row, **more):
     return problems.from_loss(jnp.zeros(3), loss, {"x": X, "y": Y}, **more)
 
 
+@pytest.mark.slow
 def test_a_loss_a_row_is_least_squares():
     shards = problems.Shards(
         np.array([[0, 1, 2, 3, 4], [5, 6, 7, 5, 5], [8, 9, 10, 11, 8]], np.int32),
@@ -43,6 +44,7 @@ def test_a_loss_a_row_is_least_squares():
     np.testing.assert_allclose(own.objective(point), other.objective(point), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_scalar_loss_is_the_mean_of_its_batch():
     point = jnp.array([0.3, -1.0, 2.0])
     rows, scalar = made(), made(a_batch)

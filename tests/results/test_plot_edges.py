@@ -69,6 +69,7 @@ def test_settings_that_all_failed_are_crosses(log_y: bool) -> None:
     assert draws(figure)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_record_is_drawn_and_a_run_is_no_trace() -> None:
     problem = problems.least_squares(np.eye(3), [1.0, 2.0, 3.0], n_workers=3)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=1)

@@ -24,6 +24,7 @@ def passes(seeds, level):
     assert report.counts["fine"] > 0.7 * len(seeds)
 
 
+@pytest.mark.slow
 def test_forty_servers():
     passes(range(40), "quick")
 

@@ -49,6 +49,7 @@ def test_a_quadratic_has_the_constants_that_it_was_made_with(float64):
     assert found.n_samples == 4000
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_that_of_repetitions():
     true, found = LINEAR.var(0).sum() + 3 * 0.7**2, []
     for key in jax.random.split(KEY, 40):
@@ -78,6 +79,7 @@ def test_rows_of_uneven_shards_against_the_twin(float64, batch):
     assert abs(few.bound.noise_variance - variance) < 4 * few.noise_error
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_is_measured_where_nothing_is_stated():
     matrix = jnp.asarray([[3.0, 1.0], [1.0, 2.0]])
 

@@ -250,6 +250,7 @@ def test_a_whole_run_comes_out_of_vmap():
     assert repr(run).startswith("Run(2 runs of 60 updates in ")
 
 
+@pytest.mark.slow
 def test_a_run_prints_as_one_line():
     problem, _ = quadratic()
     run = simulation.replay(problem, trace_of("pure"), optax.sgd(0.05), record_every=20)

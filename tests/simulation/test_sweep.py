@@ -84,6 +84,7 @@ def test_a_second_call_and_ten_traces_of_one_law_compile_once():
     assert len(traced) == before, "a trace of the same law compiled something"
 
 
+@pytest.mark.slow
 def test_same_key_same_bits_and_other_key_other_bits():
     problem, trace = noisy(), trace_of("random")
     optimizer = optax.sgd(0.05)

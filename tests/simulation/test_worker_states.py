@@ -92,6 +92,7 @@ def test_steps_that_are_thrown_away_move_their_worker():
     assert np.abs(kept[-1] - anew[-1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_one_step_of_sgd_is_the_plain_rule():
     inner, _ = noisy()
     trace = trace_of("buffered 3")

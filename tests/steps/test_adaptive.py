@@ -176,6 +176,7 @@ def test_concrete_jax_arrays_are_checked_and_traced_ones_pass():
     jax.eval_shape(update, jnp.float32(-1.0), jnp.float32(7.0))
 
 
+@pytest.mark.slow
 def test_a_vector_of_delays_is_refused():
     rule = steps.scale_by_adaptive_1(1.0, max_delay=4)
     with pytest.raises(ValueError, match=r"delay must be a scalar .* got shape \(2,\)"):

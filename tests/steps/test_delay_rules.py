@@ -269,6 +269,7 @@ def test_blocks_partition_and_only_one_moves():
             np.testing.assert_array_equal(moved != 0, flat == block)
 
 
+@pytest.mark.slow
 def test_random_blocks_are_even_and_apart_from_other_uses_of_the_key():
     keys = jax.random.split(jax.random.key(0), 4000)
     blocks = jax.vmap(lambda key: draw_block(key, 5))(keys)

@@ -82,6 +82,7 @@ def test_steps_that_cancel_do_not_count(float64):
     np.testing.assert_allclose(move, [-RATE], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_replay_hands_it_what_it_needs():
     """On a quadratic with ten even workers it stands a step at which plain SGD diverges."""
     problem = problems.quadratic(np.ones((10, 4)), np.ones((10, 4)))

@@ -34,6 +34,7 @@ def test_every_rule_refuses_what_is_concrete_and_counts_what_is_traced(name):
         assert int(state.invalid_extras) == count
 
 
+@pytest.mark.slow
 def test_rules_that_read_no_such_extra_have_no_counter():
     for name in set(REGISTRY) - set(COUNTING) - {"random_block"}:  # that is `update_block`
         state = REGISTRY[name].make().init(PARAMS)

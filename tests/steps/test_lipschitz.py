@@ -121,6 +121,7 @@ def sent(rule, rows):
     return passed, state
 
 
+@pytest.mark.slow
 def test_the_second_filter_wants_workers_that_differ():
     """f = 1: of any three that pass no two are of one worker."""
     rows = [(worker, 1.0 + t, float(t), float(t)) for t, worker in enumerate([0, 1, 0, 2, 0, 0])]

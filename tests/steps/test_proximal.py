@@ -190,6 +190,7 @@ def test_a_schedule_tells_its_step_size_too():
     np.testing.assert_allclose(params + update, [1.0])
 
 
+@pytest.mark.slow
 def test_proximal_inside_drop_stale_leaves_the_parameters_alone():
     optimizer = steps.drop_stale(2, steps.delay_adaptive_sgd(0.5, max_delay=4, prox=steps.l1(1.0)))
     params = jnp.array([2.0])

@@ -56,6 +56,7 @@ def squared(rows):
     return rows["a"] ** 2
 
 
+@pytest.mark.slow
 def test_good_clocks_of_ones_own_pass():
     testing.check_clock(own(same, least=first), n_jobs=20)
     testing.check_clock_blocks(own(good, variance=squared, is_random=True))

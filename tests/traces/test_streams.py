@@ -249,6 +249,7 @@ def test_a_rule_with_another_start_is_asked_itself():
     assert not stream.worker[5:].any()
 
 
+@pytest.mark.slow
 def test_a_list_of_ones_own_is_checked(monkeypatch):
     monkeypatch.setattr(streams, "LEAST", streams.Least(1, 1, 1))
     rule = traces.Dispatch(

@@ -41,6 +41,7 @@ def test_every_fourth_job_begins_a_new_turn_of_the_shards():
     assert pure[2, :2].tolist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_adamw_is_optax_with_the_rate_of_its_turn():
     rule = gaussians_runs.adamw(((0, 3), (1, 2)), 4)
     params = jnp.array([1.0, -2.0])

@@ -70,6 +70,7 @@ def test_the_large_model_has_about_a_million_parameters():
     assert 0.9e6 < language_runs.n_params(settings) < 1.1e6
 
 
+@pytest.mark.slow
 def test_skewed_shards_are_of_one_kind_each_and_dealt_by_the_seed(tmp_path):
     settings, scene = small(tmp_path), Scene(4, skewed=True)
     found = [language_runs._inner_problem(settings, scene, seed).data for seed in range(3)]

@@ -176,6 +176,7 @@ def test_what_does_not_fit_is_refused():
         )
 
 
+@pytest.mark.slow
 def test_no_array_of_one_gradient_an_example_is_formed():
     params = plain_params(jnp.float32)
     inputs = jnp.asarray(np.tile(INPUTS, (2, 1))[:128], jnp.float32)

@@ -144,6 +144,7 @@ def test_narrow_parameters_keep_a_wide_running_sum():
     assert signs.shape == (16,)
 
 
+@pytest.mark.slow
 def test_it_goes_through_jit_and_scan_and_compiles_once():
     params, rows, running_sum = problem(36, jnp.float32)
     n_traces = 0

@@ -250,6 +250,7 @@ def test_it_may_be_vmapped_over_keys_and_states_of_the_optimizer():
     np.testing.assert_array_equal(several[2], problem.params)
 
 
+@pytest.mark.slow
 def test_the_optimizer_is_told_how_old_its_samples_are():
     def update(updates, state, params=None, *, delay, time, key, **rest):
         assert not rest

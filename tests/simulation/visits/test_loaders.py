@@ -52,6 +52,7 @@ def test_reading_ahead_stops_at_the_end_of_an_epoch():
     assert sorted(source) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_workers_with_fewer_units_are_done_earlier():
     source = simulation.IndexSource(orders.coordinated(2, (3, 1), 1), jax.random.key(0))
     assert [len(source.worker(j)) for j in range(2)] == [3, 1]

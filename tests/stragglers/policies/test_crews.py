@@ -110,6 +110,7 @@ def test_parameters_may_be_traced_and_mapped():
     assert work._cache_size() <= before + 1
 
 
+@pytest.mark.slow
 def test_refusals():
     with pytest.raises(ValueError, match=r"k must be integers in \[1, 4\], got 5"):
         learned_crew(4, [1, 5], confidence=1.0, updates=[3, 4])

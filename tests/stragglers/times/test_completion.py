@@ -99,6 +99,7 @@ def test_exponentials_and_fifty_workers_in_one_table():
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.slow
 def test_sums_of_two_exponentials_are_the_exact_rationals():
     def means(communicate, compute, load=1.0):
         return expected_completion(two(EXP(compute), EXP(communicate), 10), ALL_10, load)
@@ -183,6 +184,7 @@ def test_sums_with_other_laws_agree_with_scipy():
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.slow
 def test_shifts_of_their_own_break_the_integral():
     shifts = np.array([0.0, 1.0, 5.0])
     times = response(compute=SHIFTED(shifts, [1.0, 0.1, 2.0]), n_workers=3)

@@ -116,6 +116,7 @@ def test_limits_of_the_deadline():
     np.testing.assert_allclose(deadline_completion(constant, ALL_6, 2.5, 4.0), expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_heavy_tails_of_communication():
     times = six(EXP(1.0), clocks.pareto(1.0, 1.5))
     means = deadline_completion(times, ALL_6, 0.01)
