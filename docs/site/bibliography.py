@@ -33,7 +33,7 @@ def authors(entry: dict[str, str]) -> str:
     """Family names, the first of many."""
     names = [name.split(",")[0] for name in entry["author"].split(" and ")]
     if "others" in names or len(names) > 4:
-        return f"{names[0]} et al." if names[0] != "others" else "(see arXiv)"
+        return f"{names[0]} et al."
     return ", ".join(names)
 
 
