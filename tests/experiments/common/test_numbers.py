@@ -1,11 +1,17 @@
 """Committed numbers come back as they were, with what made them, and as the same bytes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from experiments.common import numbers
 
-MEASURED = {"time": {"pure": [61.25, np.inf], "none": None}, "runs": 3, "names": ("a", "b")}
+MEASURED: dict[str, Any] = {
+    "time": {"pure": [61.25, np.inf], "none": None},
+    "runs": 3,
+    "names": ("a", "b"),
+}
 
 
 def test_what_was_saved_comes_back(tmp_path):
@@ -16,7 +22,7 @@ def test_what_was_saved_comes_back(tmp_path):
 
 def test_the_same_numbers_give_the_same_bytes(tmp_path):
     """Also where the last digits, which are a machine's own, differ."""
-    one = numbers.save("run", {"loss": 1 / 3, "of": np.float32([0.1])}, folder=tmp_path)
+    one = numbers.save("run", {"loss": 1 / 3, "of": np.array([0.1], np.float32)}, folder=tmp_path)
     first = one.read_bytes()
     numbers.save("run", {"of": [0.1 + 1e-9], "loss": 1 / 3 + 1e-12}, folder=tmp_path)
     assert one.read_bytes() == first
