@@ -88,8 +88,10 @@ def replay(
             (`orders.coordinated`, `orders.independent`) is shown every gradient as it arrives, late
             as it is (see `learned_visits`); the run then goes one event at a time and has
             `order_state`. None: job q is job q of the problem.
-        record_every: Record every so many versions, and the last; None: about a hundred records. A
-            record holds a model until the end of the run.
+        record_every: Record every so many versions, and the last. None: version 0, the start
+            (where the problem has an objective), and at most 25 further, evenly, the last among
+            them. A record after an update holds a model until the end of the run, where all are
+            judged, one after the other.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None:
             `jax.random.key(0)`.
         waves: False: one event at a time, the same result. True: in waves; but where neither a plan
@@ -304,7 +306,10 @@ def without_scratch(workers: Any, axis: int) -> Any:
 
 
 def records_of(plan: ReplayPlan, measured: Measured) -> Records:
-    """Joins what the trace decides with what was measured on the device."""
+    """Joins what the trace decides with what was measured on the device.
+
+    Where one more was measured than the plan records, the first is version 0.
+    """
     trace, update = plan.trace, plan.records - 1
     enders = np.flatnonzero(np.asarray(trace.steps))[update]
     arrivals, used = enders + 1, np.cumsum(trace.used)[enders]
@@ -312,12 +317,17 @@ def records_of(plan: ReplayPlan, measured: Measured) -> Records:
     stopped = np.zeros(len(update), np.int64)
     if trace.cancelled is not None:
         stopped = np.searchsorted(np.sort(trace.cancelled.time), time, side="right")
+    start = measured.finite.shape[-1] - len(plan.records)
+
+    def column(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.zeros(start, values.dtype), values])
+
     return Records(
-        version=plan.records.astype(np.int32),
-        time=time,
-        delay=plan.update_delay[update].astype(np.int32),
-        used=used,
-        computed=arrivals + stopped,
+        version=column(plan.records.astype(np.int32)),
+        time=column(time),
+        delay=column(plan.update_delay[update].astype(np.int32)),
+        used=column(used),
+        computed=column(arrivals + stopped),
         loss=measured.loss,
         finite=measured.finite,
         metrics=measured.metrics,

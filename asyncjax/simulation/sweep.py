@@ -110,7 +110,7 @@ def sweep(
         >>> keys = jax.random.split(jax.random.key(0), 2)
         >>> run = simulation.sweep(problem, trace, optax.sgd, [0.1, 0.2, 0.4], keys=keys)
         >>> run.records.loss.shape
-        (2, 3, 20)
+        (2, 3, 21)
 
         Sizes that hold slower and faster workers alike, so that the second sweep compiles nothing:
 

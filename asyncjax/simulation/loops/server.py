@@ -77,12 +77,25 @@ def measure(
 ) -> Measured:
     """Judges recorded models, one after the other.
 
-    `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses` float[...].
+    `recorded` has R + 1 rows; `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses`
+    float[...]. With one row of lanes and weights more, [1 + R, B], version 0 is judged too, before
+    the others; but not where there is no objective, since no job's loss belongs to it.
     """
-    unknown, count = jnp.zeros((), losses.dtype), len(record_lanes)
+    unknown = jnp.zeros((), losses.dtype)
+    count = len(jax.tree.leaves(recorded)[0]) - 1
+    start = len(record_lanes) > count
+    if start and problem.objective is None:
+        start, record_lanes, record_weights = False, record_lanes[1:], record_weights[1:]
+
+    def model(row: jax.Array) -> Any:
+        if not start:
+            return read(recorded, row)
+        kept = read(recorded, jnp.maximum(row, 0))
+        return jax.tree.map(lambda *of: jnp.where(row < 0, *of), problem.params, kept)
+
     # By number: the rows without the last would be all records once more.
     loss, metrics, finite = jax.lax.map(
-        lambda row: judge(problem, read(recorded, row), unknown), jnp.arange(count)
+        lambda row: judge(problem, model(row), unknown), jnp.arange(-int(start), count)
     )
     if problem.objective is None:
         behind = losses.reshape(-1)[record_lanes]

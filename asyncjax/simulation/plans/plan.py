@@ -6,7 +6,7 @@ problem, optimizer, step size and key.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from asyncjax.simulation.plans.waves import (
 from asyncjax.traces import EventTrace, validate
 from asyncjax.traces.serving import exact_weights
 
+RECORDS = 25  # after updates, at most, where nothing is said
 _LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes
 
 
@@ -42,6 +43,7 @@ class ReplayPlan:
         records: int64[R], the versions that are recorded, rising, none of them 0.
         blends: Which gradients share a row and when rows serve, group -1 for what was thrown away;
             None where every gradient serves in one update.
+        start: Version 0 is recorded too, before the first of them.
     """
 
     trace: EventTrace
@@ -52,6 +54,7 @@ class ReplayPlan:
     oldest: np.ndarray
     records: np.ndarray
     blends: Blends | None = None
+    start: bool = False
 
     @property
     def n_waves(self) -> int:
@@ -101,7 +104,8 @@ def plan(
         trace: A valid trace.
         width: Gradients computed together, at least 1. None: as many as keep the lanes nearly
             always full.
-        record_every: Record every so many versions, and the last; None: about a hundred records.
+        record_every: Record every so many versions, and the last; None: version 0 (where the
+            problem has an objective) and at most 25 further, evenly, the last among them.
         worker_order: Computes every arrival, also what the server throws away, and the jobs of a
             worker one after the other: for problems whose workers keep a state
             (`problems.local_steps(..., keep_state=True)`). It costs what is thrown away, and
@@ -176,10 +180,11 @@ def plan_alike(
     records = recorded_versions(n_updates, record_every)
     per_update = min(len(own.arrival) for own in gradients) / n_updates
     lookahead = min(n_updates, 1 + int(np.ceil(_LOOKAHEAD * width / per_update)))
-    return [
+    plans = [
         _with_slots(trace, own, pack(own, width, lookahead), records)
         for trace, own in zip(traces, gradients, strict=True)
     ]
+    return [replace(each, start=record_every is None) for each in plans]
 
 
 def several(name: str, value: Any) -> list[EventTrace]:
@@ -192,8 +197,13 @@ def several(name: str, value: Any) -> list[EventTrace]:
 
 
 def recorded_versions(n_updates: int, record_every: int | None) -> np.ndarray:
-    """The versions that are recorded: every `record_every`-th and the last, int64[R]."""
-    every = max(1, n_updates // 100) if record_every is None else record_every
+    """The versions after updates that are recorded, every so many and the last, int64[R].
+
+    Example:
+        >>> recorded_versions(60, None).tolist()[:3], recorded_versions(5, 2).tolist()
+        ([3, 6, 9], [2, 4, 5])
+    """
+    every = -(-n_updates // RECORDS) if record_every is None else record_every
     return np.unique(np.append(np.arange(every, n_updates + 1, every), n_updates))
 
 
@@ -230,7 +240,10 @@ def record_of(plan: ReplayPlan) -> np.ndarray:
 
 
 def record_gradients(plan: ReplayPlan, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients behind each record and their weights, [R, size]; weight 0 is padding."""
+    """The gradients behind each record and their weights, [R, size]; weight 0 is padding.
+
+    Where version 0 is recorded, its row, of padding alone, is before the others: [1 + R, size].
+    """
     gradients = plan.gradients
     entering = np.flatnonzero(gradients.enters)
     order = entering[np.argsort(gradients.update[entering], kind="stable")]
@@ -239,4 +252,6 @@ def record_gradients(plan: ReplayPlan, size: int) -> tuple[np.ndarray, np.ndarra
     place = np.arange(size)
     there = place < counts[:, None]
     behind = order[np.where(there, (ends - counts)[:, None] + place, 0)]
-    return behind, np.where(there, plan.weight[behind], 0.0)
+    weights = np.where(there, plan.weight[behind], 0.0)
+    first = np.zeros((int(plan.start), size))
+    return np.concatenate([first.astype(behind.dtype), behind]), np.concatenate([first, weights])
