@@ -1,0 +1,78 @@
+"""Pages say what was measured, and a page that does not is found."""
+
+import pytest
+
+from experiments import quotes
+from experiments.common import numbers
+
+MEASURED = {"pure": {"times": [69.64, None], "verdict": "in part", "gradients": 1210.0}}
+
+
+def load(name):
+    assert name == "job"
+    return MEASURED
+
+
+def test_pages_say_what_was_measured():
+    assert quotes.compared(quotes.read()) == []
+
+
+def test_committed_numbers_name_their_command():
+    for path in numbers.FOLDER.glob("*.json"):
+        assert numbers.source(path.stem)["command"].startswith("python -m experiments."), path
+
+
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        ("takes {job.pure.times.0:.1f} units", "it takes\n69.6 units."),
+        ("| pure | {job.pure.times.1:.1f} |", "| pure | never |"),
+        ("{job.pure.gradients:,.0f}: {job.pure.verdict}", "needs 1,210: in part"),
+    ],
+)
+def test_what_is_right_is_found_right_and_what_is_not_is_put_right(tmp_path, says, text):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    quote = quotes.Quote("page.md", says)
+    assert quotes.compared([quote], root=tmp_path, load=load) == []
+    wrong = text.replace("69.6", "70").replace("never", "9").replace("1,210", "1,200")
+    page.write_text(wrong)
+    assert "measured" in quotes.compared([quote], root=tmp_path, load=load)[0]
+    assert page.read_text() == wrong
+    quotes.compared([quote], root=tmp_path, load=load, write=True)
+    assert page.read_text() == text
+
+
+def test_a_verdict_that_turned_is_found(tmp_path):
+    (tmp_path / "page.md").write_text("the claim holds here")
+    quote = quotes.Quote("page.md", "the claim {job.pure.verdict} here")
+    assert (
+        "['holds'], measured ['in part']" in (quotes.compared([quote], root=tmp_path, load=load)[0])
+    )
+
+
+def test_a_sentence_that_is_gone_or_there_twice_is_told(tmp_path):
+    quote = quotes.Quote("page.md", "takes {job.pure.times.0:.1f}")
+    for text, said in (("nothing", "is not there"), ("takes 69.6 takes 69.6", "2 times")):
+        (tmp_path / "page.md").write_text(text)
+        assert said in quotes.compared([quote], root=tmp_path, load=load)[0]
+
+
+@pytest.mark.parametrize("place", ["job.pura", "job.pure.times.7", "job.pure.times.0.more"])
+def test_a_place_that_is_not_there_is_told_with_those_that_are(place):
+    with pytest.raises(KeyError, match="there is no"):
+        quotes.value_at(place, load)
+
+
+def test_a_list_with_other_fields_is_refused(tmp_path):
+    path = tmp_path / "list.toml"
+    path.write_text('[[quote]]\nfile = "a"\ntext = "b"\n')
+    with pytest.raises(ValueError, match="fields file and says"):
+        quotes.read(path)
+
+
+def test_the_command_says_what_is_wrong_and_how_it_is_called(monkeypatch, capsys):
+    monkeypatch.setattr(quotes, "read", lambda: [])
+    assert quotes.main([]) == 0
+    assert quotes.main(["--white"]) == 2
+    assert "[--write]" in capsys.readouterr().out
