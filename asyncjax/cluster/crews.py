@@ -5,19 +5,21 @@ The search over amounts is cut into Q parts: amount q = 1..Q is q V / Q samples,
     W = ceil(q V rho / Q),     S = ceil(W / gamma)
 
 workers and servers are needed, once at the rate across machines and once at the rate inside one.
+With k times as many servers as the job's own number, gamma becomes gamma / k, and rho falls too.
 All in double precision on the host: V rho reaches 1e5, and a ceiling flips in single precision.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.cluster.checked_jobs import checked_jobs
+from asyncjax.checks import shown, whole, within
+from asyncjax.cluster.checked_jobs import checked_jobs, host_floats
 from asyncjax.cluster.machines_and_jobs import Jobs
 from asyncjax.cluster.throughput import nominal_times
 
 MOST_PARTS = 10_000
+MOST_FACTORS = 100
 _LARGEST = 2**31 - 1
 _SLACK = 1e-9  # a rounding error above a whole number is not another unit
 
@@ -67,6 +69,42 @@ def crew(jobs: Jobs, *, parts: int) -> Crew:
     across = _units(jobs, times.across, parts)
     inside = _units(jobs, times.inside, parts)
     return Crew(*across, *inside)
+
+
+def crews_to_choose(jobs: Jobs, *, parts: int, servers: Any) -> Crew:
+    """Puts side by side the units for several numbers of servers.
+
+    `servers` float[K], factors on the servers that a job names. Returns four int32[N, K parts];
+    column `k parts + q - 1` is amount q with the factor k.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, _ = cluster.workloads.tiny(0)
+        >>> found = crews_to_choose(jobs, parts=2, servers=(1, 3))
+        >>> found.workers_across[1].tolist(), found.servers_across[1].tolist()
+        ([18, 35, 8, 15], [6, 12, 8, 15])
+    """
+    factors = read_servers(servers)
+    own = [
+        crew(jobs._replace(workers_per_server=jobs.workers_per_server / factor), parts=parts)
+        for factor in factors
+    ]
+    return Crew(*(np.concatenate(units, axis=1) for units in zip(*own, strict=True)))
+
+
+def read_servers(servers: Any) -> np.ndarray:
+    """Reads factors on the servers of a job, float64[K], at least 1: fewer may not serve it.
+
+    Example:
+        >>> read_servers((1, 2.5))
+        array([1. , 2.5])
+    """
+    factors = host_floats("servers", servers)
+    if factors.ndim != 1 or not 0 < factors.size <= MOST_FACTORS:
+        raise ValueError(
+            f"servers must be a list of 1 to {MOST_FACTORS} factors, got {shown(servers)}"
+        )
+    return within("servers", factors, least=1, most=1e6)
 
 
 def best_delays(jobs: Jobs) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncjax.checks import real, within
 from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
-from asyncjax.cluster.crews import Crew, crew
+from asyncjax.cluster.crews import Crew, crews_to_choose
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines
 from asyncjax.cluster.resource_prices import price_bounds
 
@@ -28,7 +28,8 @@ class JobRow(NamedTuple):
     worker: Data  # float[R], what a worker takes
     server: Data  # float[R], what a server takes
     utility: Data  # float[3], value, steepness, due
-    crew: Crew  # four int32[Q], units for each amount
+    pace: Data  # float[3], slots that all samples cost one worker: tau, and exchange across, inside
+    crew: Crew  # four int32[K Q], units for each number of servers and amount
 
 
 class Episode(NamedTuple):
@@ -48,6 +49,7 @@ def prepare(
     parts: int = 20,
     low: float | None = None,
     high: Data | None = None,
+    servers: Data = (1.0,),
 ) -> Episode:
     """Checks jobs and machines and computes what a rule needs, on the host, with JAX's precision.
 
@@ -66,14 +68,14 @@ def prepare(
         (array([50., 50.], dtype=float32), (4, 8))
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
-    units = crew(jobs, parts=parts)
+    units = crews_to_choose(jobs, parts=parts, servers=servers)
     if low is None or high is None:
         bounds = price_bounds(jobs, machines, n_slots=n_slots)
         low = bounds.low if low is None else low
         high = bounds.high if high is None else high
     least = real("low", low, least=0)
     most = host_floats("high", within("high", high, least=0))
-    _check_size(n_slots, parts, machines)
+    _check_size(n_slots, units.workers_across.shape[1], machines)
     resources = machines.capacity.shape[1:]
     if most.shape not in ((), resources):
         raise ValueError(
@@ -88,6 +90,7 @@ def prepare(
         worker=jobs.worker.astype(dtype),
         server=jobs.server.astype(dtype),
         utility=jobs.utility.astype(dtype),
+        pace=_pace(jobs).astype(dtype),
         crew=units,
     )
     return Episode(
@@ -98,8 +101,18 @@ def prepare(
     )
 
 
+def _pace(jobs: Jobs) -> np.ndarray:
+    """V tau, and V 2 g / (b F) with the rates across machines and inside one, float64[N, 3]."""
+    links = np.stack([jobs.link_across, jobs.link_inside])
+    exchange = 2 * jobs.gradient / (links * jobs.batch)
+    return (jobs.samples * np.stack([jobs.compute, *exchange])).T
+
+
 def _check_size(n_slots: int, parts: int, machines: Machines) -> None:
-    """Refuses tables of every part in every slot on every machine that fit into no memory."""
+    """Refuses tables of every part in every slot on every machine that fit into no memory.
+
+    `parts` counts one for every number of servers that is tried.
+    """
     n_machines, n_resources = machines.capacity.shape
     if n_slots * parts * n_machines * n_resources >= 2**31:
         raise ValueError(

@@ -13,7 +13,7 @@ from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.throughput import trained
 from asyncjax.cluster.utility import job_utility
 
-_ROUNDING = 1e-6  # share of the samples that may be missing
+ROUNDING = 1e-6  # share of the samples that may be missing
 
 
 class Outcome(NamedTuple):
@@ -243,7 +243,7 @@ def _progress(schedule: Schedule, jobs: Jobs) -> np.ndarray:
 
 def _completion(schedule: Schedule, jobs: Jobs) -> np.ndarray:
     """Slots of completion, int64[N]; -1 for none."""
-    done = _progress(schedule, jobs) >= (jobs.samples * (1 - _ROUNDING))[:, None]
+    done = _progress(schedule, jobs) >= (jobs.samples * (1 - ROUNDING))[:, None]
     return np.where(done.any(-1), done.argmax(-1), -1)
 
 

@@ -20,6 +20,16 @@ def trained(jobs, i, workers, servers):
     return jobs.batch[i] / step
 
 
+def real_end(jobs, i, workers, servers):
+    """The slot by whose end job i has all its samples, from its units [T, H]; -1 for none."""
+    got = 0.0
+    for t, (some, few) in enumerate(zip(workers, servers, strict=True)):
+        got += trained(jobs, i, some, few)
+        if got >= jobs.samples[i] * (1 - 1e-6):
+            return t
+    return -1
+
+
 def utility(jobs, i, delay):
     """What completing after `delay` slots is worth."""
     value, steepness, due = jobs.utility[i]
@@ -268,3 +278,58 @@ def relaxed_payoffs(jobs, i, prices, room, crews, batch):
         delay = t - jobs.arrival[i]
         payoffs.append(utility(jobs, i, delay) - best[-1] if delay >= 0 else -math.inf)
     return payoffs
+
+
+def units_for(jobs, i, amount, parts, factor, link):
+    """Workers and servers that train `amount` of `parts` in a slot, `factor` as many servers."""
+    ratio = jobs.workers_per_server[i] / factor
+    slots = jobs.compute[i] + ratio * 2 * jobs.gradient[i] / (link[i] * jobs.batch[i])
+    workers = math.ceil(amount * jobs.samples[i] * slots / parts - 1e-9)
+    return workers, math.ceil(workers / ratio - 1e-9)
+
+
+def payoffs_with_servers(jobs, i, prices, room, parts, factors):
+    """As `relaxed_payoffs`, with the cheapest of several numbers of servers for every amount."""
+    sides = [
+        np.array(
+            [
+                [units_for(jobs, i, q, parts, factor, link) for q in range(1, parts + 1)]
+                for factor in factors
+            ]
+        )
+        for link in (jobs.link_across, jobs.link_inside)
+    ]
+    n_slots, batch = len(prices), jobs.batch[i]
+    cost = np.full((n_slots, parts + 1), math.inf)
+    cost[:, 0] = 0
+    for t in range(int(jobs.arrival[i]), n_slots):
+        slot = room[t], jobs.worker[i], jobs.server[i]
+        for q in range(parts):
+            offers = [math.inf]
+            for w, s in sides[0][:, q]:
+                if w <= batch and math.isfinite(
+                    slot_program(np.ones_like(prices[t]), *slot, w, s, kind="hull")
+                ):
+                    offers.append(dual_bound(prices[t], *slot, w, s, kind="hull"))
+            for w, s in sides[1][:, q]:
+                if w <= batch:
+                    offers.append(one_machine(prices[t], *slot, w, s)[0])
+            cost[t, q + 1] = min(offers)
+    found = []
+    for t in range(n_slots):
+        delay = t - jobs.arrival[i]
+        least = amounts_by_steps(cost[: t + 1])
+        found.append(utility(jobs, i, delay) - least if delay >= 0 else -math.inf)
+    return found
+
+
+def amounts_by_steps(cost):
+    """Least cost of all parts in the slots of `cost` [slots, parts + 1], slot by slot."""
+    least = {0: 0.0}
+    for row in cost:
+        after = {}
+        for had, paid in least.items():
+            for more, price in enumerate(row[: len(row) - had]):
+                after[had + more] = min(after.get(had + more, math.inf), paid + price)
+        least = after
+    return least.get(cost.shape[1] - 1, math.inf)

@@ -10,8 +10,27 @@
 The shapes follow Yu, Liu, Wu, Ji and Bentley (2021): four resources, sigmoid utilities in three
 classes, more arrivals in odd slots than in even ones. A slot is thought of as an hour.
 
+The full text of that paper was not at hand. `ranges` holds its numbers as they are recalled, which
+were not checked against a page of it; where the other presets differ, that was chosen here:
+
+| number | `ranges`, recalled from the paper | chosen here |
+|---|---|---|
+| jobs, slots, machines | | any; by default 50, 20, 100 |
+| samples | 50 to 200 epochs of 20 000 to 500 000 | `balanced`, `local`: the work of 1 to 8 slots |
+| batch | 1 to 200 | `balanced`: 20 to 200; `local`: 4 to 16 |
+| workers a server, gradient | 1 to 10; 30 to 575 MB | |
+| time of a sample | 10^-5 to 10^-4 slots, logarithm uniform | |
+| links | 100 to 600 MB a second, inside 10 times that | `local`: a tenth; an hour a slot |
+| a worker | 0-4 GPUs, 1-10 vCPUs, 2-32 GB, 5-10 GB of storage | |
+| a server | as a worker, without GPUs | |
+| a machine | 18 times the mean worker, all alike | |
+| arrivals | weights 1/3 in even slots, 2/3 in odd ones | |
+| utility | value 1 to 100, due 1 to 15 | |
+| its steepness | of 10, 55, 35 % of the jobs: 0, 0.01 to 1, 4 to 6 | |
+
 Note:
-    `ranges` is over-full: about a quarter of its jobs can finish at all. Use `balanced` for claims.
+    `ranges` is over-full: about a quarter of its jobs can finish at all, so a range or the length
+    of a slot must be recalled wrongly. Use `balanced` for claims.
 """
 
 from typing import NamedTuple
@@ -50,6 +69,9 @@ class Workload(NamedTuple):
 
 def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
     """Makes large jobs: 50 to 200 epochs of 20 000 to 500 000 samples.
+
+    The preset that is nearest to the paper's own generator, as far as that is known: see the table
+    at the head of this file.
 
     Args:
         seed: Any integer.

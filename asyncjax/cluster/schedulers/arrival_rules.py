@@ -14,6 +14,7 @@ from jax import Array
 
 from asyncjax.cluster.episode import Episode, JobRow
 from asyncjax.cluster.machines_and_jobs import Schedule
+from asyncjax.cluster.outcomes import ROUNDING
 from asyncjax.cluster.resource_prices import price
 from asyncjax.cluster.solver.slot_search import cheapest_by_slot
 from asyncjax.cluster.utility import job_utility
@@ -70,6 +71,36 @@ def payoffs(cost: Array, job: JobRow) -> tuple[Array, Array]:
     slots = jnp.arange(len(cost))
     worth = job_utility(job.utility, slots - job.arrival)
     return jnp.where(slots >= job.arrival, worth - best[:, -1], -jnp.inf), choice
+
+
+def until_done(workers: Array, servers: Array, job: JobRow) -> tuple[Array, Array]:
+    """Takes away the units after the slot in which a job has really trained all its samples.
+
+    Whole units train more than the parts they were counted for, and more inside one machine than
+    across, so a job may be done before the last slot that a search gave it. `workers`, `servers`
+    int[T, H]; returns the same. Rounding errors never make it take what is still needed.
+
+    Example:
+        One worker trains all in 1.5 slots, so three slots are one too many:
+
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import cluster
+        >>> episode = cluster.schedulers.prepare(*cluster.workloads.tiny(0), n_slots=4)
+        >>> job = episode.jobs._replace(pace=jnp.array([1.0, 0.5, 0.5]))
+        >>> units = jnp.array([[1, 0], [1, 0], [1, 0], [0, 0]])
+        >>> until_done(units, units, job)[0].sum(-1).tolist()
+        [1, 1, 0, 0]
+    """
+    dtype = job.pace.dtype
+    total, helpers = workers.sum(-1).astype(dtype), servers.sum(-1).astype(dtype)
+    inside = ((workers + servers) > 0).sum(-1) <= 1
+    compute, across, within = job.pace
+    exchange = total / jnp.maximum(helpers, 1) * jnp.where(inside, within, across)
+    share = jnp.where((total > 0) & (helpers > 0), total / (compute + exchange), 0)
+    errors = (len(total) + 8) * float(jnp.finfo(dtype).eps)  # of the sum, relative, at the most
+    before = jnp.cumsum(jnp.concatenate([jnp.zeros(1, dtype), share[:-1]]))
+    needed = (before < (1 - ROUNDING) * (1 + errors))[:, None]
+    return jnp.where(needed, workers, 0), jnp.where(needed, servers, 0)
 
 
 def schedule_of(allocation: Allocation) -> Schedule:

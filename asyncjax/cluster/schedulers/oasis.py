@@ -1,7 +1,8 @@
 """OASiS: prices as in PD-ORS, but servers and workers stand on different machines.
 
-Servers only on the machines `h < H // 2`, workers only on the others, so every job runs at the rate
-across machines. For W workers the machines are filled in order of their price with whole units.
+Servers only on the first `floor(split H)` machines, workers only on the others, so every job runs
+at the rate across machines. For W workers the machines are filled in order of their price with
+whole units.
 After Bao, Peng, Wu and Li, "Online job scheduling in distributed machine learning clusters"
 (INFOCOM 2018); a reconstruction of our own.
 """
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from asyncjax.checks import real
 from asyncjax.cluster.episode import Episode, JobRow, prepare
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
 from asyncjax.cluster.schedulers.arrival_rules import (
@@ -20,6 +22,7 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     payoffs,
     play_arrivals,
     schedule_of,
+    until_done,
 )
 from asyncjax.cluster.solver.knapsack import take_cheapest
 from asyncjax.cluster.solver.pieces import room_slack, units_that_fit
@@ -34,6 +37,7 @@ def oasis(
     parts: int = 20,
     low: float | None = None,
     high: Data | None = None,
+    split: float = 0.5,
 ) -> Schedule:
     """Schedules jobs as they arrive by prices, with servers and workers on different machines.
 
@@ -43,6 +47,7 @@ def oasis(
         jobs: The jobs.
         machines: The machines; with one alone nothing can run.
         n_slots, parts, low, high: As in `pd_ors`.
+        split: Share of the machines that hold servers, in [0, 1]; the others hold workers.
 
     Returns:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
@@ -54,7 +59,9 @@ def oasis(
 
     Note:
         As `pd_ors` it chooses the workers of each slot by utility and prices, and ignores what jobs
-        ask for (`jobs.asked`) by design.
+        ask for (`jobs.asked`) by design. How many machines there are of either kind is a given of
+        its model, not a choice of the rule; that half of them hold servers is ours. Jobs need far
+        fewer servers than workers where one serves several, so a smaller `split` earns more there.
 
     Example:
         >>> from asyncjax import cluster
@@ -67,14 +74,18 @@ def oasis(
         Bao et al., INFOCOM 2018, arXiv 1801.00936.
     """
     episode = prepare(jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high)
-    found = schedule_of(oasis_program(episode, n_slots))
+    hosts = np.int32(real("split", split, least=0, most=1) * len(episode.capacity) + 1e-9)
+    found = schedule_of(oasis_program(episode, n_slots, hosts))
     return found._replace(payoff=np.zeros_like(found.payoff))
 
 
-def oasis_episode(episode: Episode, *, n_slots: int) -> Allocation:
+def oasis_episode(
+    episode: Episode, *, n_slots: int, hosts: Array | np.int32 | None = None
+) -> Allocation:
     """Plays OASiS; pure, for `jit` with `n_slots` static and for `vmap`.
 
-    Returns allocations with a leading axis N.
+    `hosts` is how many machines hold servers, the first; None for half of them. Returns allocations
+    with a leading axis N.
 
     Example:
         >>> from asyncjax import cluster
@@ -82,31 +93,34 @@ def oasis_episode(episode: Episode, *, n_slots: int) -> Allocation:
         >>> oasis_episode(episode, n_slots=4).admitted.sum()
         Array(1, dtype=int32)
     """
-    return play_arrivals(_decide, episode, n_slots)
+    hosting = len(episode.capacity) // 2 if hosts is None else hosts
+    return play_arrivals(partial(_decide, hosts=hosting), episode, n_slots)
 
 
 @partial(jax.jit, static_argnames=("n_slots",))
-def oasis_program(episode: Episode, n_slots: int) -> Allocation:
+def oasis_program(episode: Episode, n_slots: int, hosts: Array | np.int32) -> Allocation:
     """Plays OASiS as `oasis_episode`, compiled once for all data of one shape."""
-    return oasis_episode(episode, n_slots=n_slots)
+    return oasis_episode(episode, n_slots=n_slots, hosts=hosts)
 
 
-def _decide(prices: Array, room: Array, job: JobRow) -> Allocation:
+def _decide(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | int) -> Allocation:
     """Admits a job at its best end slot, if that pays."""
     n_slots, n_machines, _ = room.shape
-    halves = jnp.arange(n_machines) < n_machines // 2
+    holds_servers = jnp.arange(n_machines) < hosts
     workers, servers = (jnp.asarray(x) for x in job.crew[:2])
-    cost, some = _cheapest(prices, room, job.worker, ~halves, workers)
-    cost_of_servers, few = _cheapest(prices, room, job.server, halves, servers)
+    cost, some = _cheapest(prices, room, job.worker, ~holds_servers, workers)
+    cost_of_servers, few = _cheapest(prices, room, job.server, holds_servers, servers)
     slots = jnp.arange(n_slots)
     runs = (workers <= job.batch) & (slots >= job.arrival)[:, None]
     gains, choice = payoffs(jnp.where(runs, cost + cost_of_servers, jnp.inf), job)
     end = jnp.argmax(gains)
     amounts = jnp.where(gains[end] > 0, walk_back(choice, end), 0)
     used, column = (amounts > 0)[:, None], jnp.maximum(amounts - 1, 0)
+    units = (jnp.where(used, own[slots, column], 0).astype(jnp.int32) for own in (some, few))
+    needed, helpers = until_done(*units, job)
     return Allocation(
-        workers=jnp.where(used, some[slots, column], 0).astype(jnp.int32),
-        servers=jnp.where(used, few[slots, column], 0).astype(jnp.int32),
+        workers=needed,
+        servers=helpers,
         admitted=gains[end] > 0,
         payoff=jnp.maximum(gains[end], 0),
         overflow=jnp.zeros((), bool),

@@ -14,7 +14,9 @@ Note:
     Deviations from the paper: the search runs on the costs of the relaxed problem, and only the
     slots that are chosen are rounded, by default deterministically (`rounding`); the relaxed
     problem is over the hulls of whole points (`pieces`); three best end slots are tried; prices
-    start at 1e-24 at least.
+    start at 1e-24 at least. The paper lets a job complete in the last slot in which it has workers.
+    Whole units may be done before the last slot of the search; units after that are never taken,
+    so that its payoff, the prices that later jobs see and their room are those of what is needed.
 """
 
 from functools import partial
@@ -34,6 +36,7 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     payoffs,
     play_arrivals,
     schedule_of,
+    until_done,
 )
 from asyncjax.cluster.solver.rounding import Fractions, RoundedSlot, round_randomly, round_slot
 from asyncjax.cluster.solver.slot_search import walk_back
@@ -56,6 +59,14 @@ class PdOrsSettings(NamedTuple):
     inside: bool = True  # whether a job may stand on one machine at the rate inside it
     across: bool = True  # whether it may spread over machines
     draws: int = 0  # random roundings to try; 0 for the deterministic one
+    choices: int = 1  # K, numbers of servers to choose among
+
+
+class _Taken(NamedTuple):
+    """What the search takes of its table."""
+
+    used: Array  # bool[T], whether anything is trained in a slot
+    column: Array  # int32[T], the column of its amount and number of servers
 
 
 class _Plan(NamedTuple):
@@ -81,6 +92,7 @@ def pd_ors(
     draws: int = 0,
     scale: float = 1.0,
     key: Array | None = None,
+    servers: Data = (1.0,),
 ) -> Schedule:
     """Schedules jobs one by one, as they arrive, by prices that rise with the load.
 
@@ -100,6 +112,9 @@ def pd_ors(
         draws: Random roundings to try in a slot, at most 10 000; 0 for the deterministic rounding.
         scale: Gain G on the fractions before a random rounding, positive.
         key: Random key, needed if `draws` is positive.
+        servers: Numbers of servers to choose among, float[K], as factors of at least 1 on those
+            that a job names: the cheapest is taken for each amount in each slot. The paper has the
+            job's own alone.
 
     Returns:
         The schedule, NumPy arrays; valid by `check`.
@@ -113,8 +128,9 @@ def pd_ors(
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
         from all jobs. In single precision demands are told apart down to 1e-4 of a unit; finer
-        fractions need `jax.enable_x64`. The workers of each slot follow from utility and prices;
-        what jobs ask for (`jobs.asked`) is ignored by design.
+        fractions need `jax.enable_x64`. With more `servers` a job exchanges faster and needs fewer
+        workers; the bounds of prices stay those of its own number. The workers of each slot follow
+        from utility and prices; what jobs ask for (`jobs.asked`) is ignored by design.
 
     Example:
         >>> from asyncjax import cluster
@@ -133,10 +149,12 @@ def pd_ors(
     if key is not None:
         one_key("key", key)
     scale = real("scale", scale, above=0)
-    episode = prepare(jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high)
+    episode = prepare(
+        jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high, servers=servers
+    )
     settings = pd_ors_settings(
         jobs, machines, n_slots=n_slots, hull=hull, inside=inside, across=across, draws=draws
-    )
+    )._replace(choices=episode.jobs.crew.workers_across.shape[1] // parts)
     found = pd_ors_program(episode, settings, key, scale)
     if np.asarray(found.overflow).any():
         settings = settings._replace(pieces=settings.hull_points)
@@ -248,7 +266,9 @@ def _decide(
         inside=settings.inside,
         across=settings.across,
     )
-    gains, choice = payoffs(table.cost, job)
+    by_servers = table.cost.reshape(settings.n_slots, settings.choices, -1)
+    gains, choice = payoffs(by_servers.min(1), job)
+    cheapest = by_servers.argmin(1)  # [T, Q], which number of servers; the first on ties
     promise, ends = jax.lax.top_k(gains, min(_CANDIDATES, settings.n_slots))
 
     def goes_on(state: tuple[Array, _Plan]) -> Array:
@@ -260,7 +280,10 @@ def _decide(
         tried, _ = state
         own = None if key is None else jax.random.fold_in(key, tried)
         amounts = walk_back(choice, ends[tried])
-        plan = _whole_units(amounts, table, prices, room, job, settings, own, scale)
+        part = jnp.maximum(amounts - 1, 0)
+        column = cheapest[jnp.arange(settings.n_slots), part] * cheapest.shape[1] + part
+        taken = _Taken(amounts > 0, column)
+        plan = _whole_units(taken, table, prices, room, job, settings, own, scale)
         return tried + 1, plan
 
     shape = room.shape[:2]
@@ -278,7 +301,7 @@ def _decide(
 
 
 def _whole_units(
-    amounts: Array,
+    taken: _Taken,
     table: SlotTable,
     prices: Array,
     room: Array,
@@ -288,8 +311,7 @@ def _whole_units(
     scale: Array | float,
 ) -> _Plan:
     """Rounds the chosen amounts of all slots and counts what they cost and bring."""
-    slots, column = jnp.arange(settings.n_slots), jnp.maximum(amounts - 1, 0)
-    used = amounts > 0
+    slots, (used, column) = jnp.arange(settings.n_slots), taken
     together = used & table.on_one[slots, column]
     spread = used & ~together
     wanted = jnp.where(spread, job.crew.workers_across[column], 0)
@@ -315,7 +337,9 @@ def _whole_units(
     here &= together[:, None]
     workers = jnp.where(here, job.crew.workers_inside[column][:, None], found.workers)
     servers = jnp.where(here, job.crew.servers_inside[column][:, None], found.servers)
+    workers, servers = until_done(workers, servers, job)
     paid = (prices * job.worker).sum(-1) * workers + (prices * job.server).sum(-1) * servers
-    last = jnp.where(used, slots, -1).max()
+    last = jnp.where((workers + servers).any(-1), slots, -1).max()
     payoff = job_utility(job.utility, last - job.arrival) - paid.sum()
-    return _Plan(workers, servers, payoff, found.feasible.all() & (payoff > 0))
+    placed = (found.feasible | (slots > last)).all()
+    return _Plan(workers, servers, payoff, placed & (payoff > 0))

@@ -19,7 +19,7 @@ import numpy as np
 from asyncjax.checks import instance, shown, whole, within
 from asyncjax.cluster.checked_jobs import host_floats
 from asyncjax.cluster.episode import Episode, prepare
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines
+from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines
 from asyncjax.cluster.outcomes import total_utility
 from asyncjax.cluster.schedulers.arrival_rules import Allocation, schedule_of
 from asyncjax.cluster.schedulers.pd_ors import (
@@ -57,6 +57,7 @@ def choose_floor(
     hull: bool = True,
     inside: bool = True,
     together: int | None = None,
+    servers: Data = (1.0,),
 ) -> FloorChoice:
     """Replays past workloads under many price floors and chooses the best.
 
@@ -68,6 +69,7 @@ def choose_floor(
         lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
         parts, hull, inside: As in `pd_ors`.
         together: Episodes in one `vmap`; None for at most 64.
+        servers: As in `pd_ors`.
 
     Returns:
         The floor for `pd_ors(low=...)`, and what each floor earned.
@@ -92,7 +94,7 @@ def choose_floor(
             )
     if not past:
         raise ValueError("past must hold at least one workload, got none")
-    episodes = [prepare(jobs, machines, n_slots=n_slots, parts=parts) for jobs, machines in past]
+    episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
     shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)) for one in episodes}
     if len(shapes) > 1:
         raise ValueError(f"past must hold workloads of one shape, got {len(shapes)} shapes")
@@ -108,6 +110,8 @@ def choose_floor(
         )
     every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
     settings = max(every, key=lambda one: one.hull_points)  # serves all
+    columns = episodes[0].jobs.crew.workers_across.shape[1]
+    settings = settings._replace(choices=columns // parts)
     grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
     width = min(_TOGETHER, len(grid)) if together is None else whole("together", together)
     found = _study(grid, settings, width)

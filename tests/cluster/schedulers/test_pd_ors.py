@@ -9,6 +9,7 @@ import pytest
 
 from asyncjax import cluster
 from asyncjax.cluster.schedulers import pd_ors, prepare, price_floors
+from asyncjax.cluster.schedulers.arrival_rules import until_done
 from asyncjax.cluster.schedulers.pd_ors import pd_ors_settings
 from asyncjax.cluster.utility import job_utility
 from tests.oracles import cluster as oracle
@@ -60,6 +61,114 @@ def test_admitted_jobs_complete_as_promised():
                 schedule.payoff[job], worth - float((prices * one).sum()), rtol=1e-3, atol=1e-4
             )
             load += one
+
+
+EARLY = (10, 17, 22, 23, 27, 30, 32, 36)  # seeds in which a job is done before its last slot
+
+
+@pytest.mark.parametrize("seed", EARLY)
+def test_nothing_is_kept_after_the_real_end(seed):
+    jobs, machines = cluster.workloads.tiny(seed)
+    schedule = tiny(jobs, machines)
+    bounds = cluster.price_bounds(jobs, machines, n_slots=4)
+    load = np.zeros((4, 2, 2))
+    for job in np.flatnonzero(schedule.admitted):
+        workers, servers = schedule.workers[job], schedule.servers[job]
+        end = oracle.real_end(jobs, job, workers, servers)
+        assert end >= 0
+        assert not (workers + servers)[end + 1 :].any()
+        # It pays for what it keeps, and is worth what its real end is worth.
+        prices = cluster.price(load, machines.capacity, max(bounds.low, 1e-24), bounds.high)
+        use = workers[..., None] * jobs.worker[job] + servers[..., None] * jobs.server[job]
+        worth = oracle.utility(jobs, job, end - jobs.arrival[job])
+        paid = float((np.asarray(prices) * use).sum())
+        np.testing.assert_allclose(schedule.payoff[job], worth - paid, rtol=1e-4, atol=1e-4)
+        load = load + use  # what the next one meets
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_units_are_taken_away_as_soon_as_all_is_trained_and_never_before(double):
+    jobs, _ = cluster.workloads.tiny(3)
+    generator = np.random.default_rng(0)
+    cut = jax.jit(until_done)
+    with jax.enable_x64(double):
+        rows = prepare(jobs, cluster.workloads.tiny(3).machines, n_slots=4).jobs
+        shorter = 0
+        for turn in range(200):
+            job = turn % 4
+            own = jax.tree.map(lambda leaf, job=job: jnp.asarray(leaf[job]), rows)
+            units = generator.integers(0, 4, (2, 6, 2)) * generator.integers(0, 2, (2, 6, 1))
+            kept = [np.asarray(one) for one in cut(*units.astype(np.int32), own)]
+            end = oracle.real_end(jobs, job, *units)
+            last = 5 if end < 0 else end
+            np.testing.assert_array_equal(kept[0], units[0] * (np.arange(6) <= last)[:, None])
+            np.testing.assert_array_equal(kept[1], units[1] * (np.arange(6) <= last)[:, None])
+            shorter += units[:, last + 1 :].any()
+    assert shorter > 20
+
+
+def test_a_sum_that_rounding_leaves_open_is_not_cut():
+    jobs, machines = cluster.workloads.tiny(3)
+    own = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf[0]), prepare(jobs, machines, n_slots=4).jobs
+    )._replace(pace=jnp.array([3.0, 0.0, 0.0]))  # three thirds are one, but for a rounding error
+    one = jnp.array([[1, 0]] * 4, jnp.int32)
+    assert until_done(one, one, own)[0].sum() >= 3
+    much = own._replace(pace=jnp.array([3.0 - 1e-4, 0.0, 0.0]))
+    assert until_done(one, one, much)[0].sum() == 3
+
+
+def test_one_other_number_of_servers_is_a_job_that_names_it():
+    for seed in (2, 5):
+        jobs, machines = cluster.workloads.tiny(seed)
+        for factor in (1.5, 2.0):
+            bounds = {"low": 1e-6, "high": 60.0}
+            told = jobs._replace(workers_per_server=jobs.workers_per_server / factor)
+            expected = tiny(told, machines, **bounds)
+            found = tiny(jobs, machines, **bounds, servers=[factor])
+            assert found.admitted.any()
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_more_servers_to_choose_among_follow_the_definition(float64):
+    admitted, more = 0, 0
+    for seed in (4, 9, 12):  # here the choice matters
+        jobs, machines = cluster.workloads.tiny(seed)
+        schedule = tiny(jobs, machines, servers=(1, 2), low=0.3, high=30.0)
+        assert cluster.check(schedule, jobs, machines) == []
+        load = np.zeros((4, 2, 2))
+        for job in range(4):
+            prices = np.asarray(cluster.price(load, machines.capacity, 0.3, 30.0))
+            room = machines.capacity - load
+            relaxed = oracle.payoffs_with_servers(jobs, job, prices, room, 8, (1, 2))
+            fewer = oracle.payoffs_with_servers(jobs, job, prices, room, 8, (1,))
+            more += max(relaxed) > max(fewer) + 1e-9 * abs(max(fewer))
+            workers, servers = schedule.workers[job], schedule.servers[job]
+            if schedule.admitted[job]:
+                best = max(relaxed)
+                assert oracle.real_end(jobs, job, workers, servers) >= 0
+                assert schedule.payoff[job] > 0
+                assert schedule.payoff[job] >= sorted(relaxed)[-3] - 0.2 * abs(best)
+                admitted += 1
+            else:
+                assert max(relaxed) <= 1e-9
+            load = load + workers[..., None] * jobs.worker[job]
+            load = load + servers[..., None] * jobs.server[job]
+    assert admitted >= 5
+    assert more >= 2
+
+
+def test_the_twin_with_one_number_of_servers_is_the_older_twin():
+    jobs, machines = cluster.workloads.tiny(1)
+    prices = np.random.default_rng(0).uniform(0.1, 2.0, (4, 2, 2))
+    room = np.broadcast_to(machines.capacity, (4, 2, 2))
+    crews = cluster.crew(jobs, parts=4)
+    for job in range(4):
+        np.testing.assert_allclose(
+            oracle.payoffs_with_servers(jobs, job, prices, room, 4, (1,)),
+            oracle.relaxed_payoffs(jobs, job, prices, room, crews, jobs.batch[job]),
+        )
 
 
 def test_no_decision_depends_on_later_jobs():

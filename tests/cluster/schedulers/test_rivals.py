@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
+from tests.oracles import cluster as oracle
 
 TINY = {  # total utility of seeds 0 to 5
     "oasis": [0, 0, 12.153090, 69.911544, 36.074461, 42.311491],
@@ -150,6 +151,38 @@ def test_servers_and_workers_of_oasis_stand_apart():
     assert not schedule.servers[..., 1:].any()
     alone = cluster.Machines(machines.capacity[:1])
     assert not cluster.oasis(jobs, alone, n_slots=4, parts=8).admitted.any()
+
+
+@pytest.mark.slow
+def test_oasis_keeps_nothing_after_the_real_end():
+    for seed in (12, 13, 17):  # a job is done before the last slot that the search gave it
+        jobs, machines = cluster.workloads.tiny(seed)
+        schedule = cluster.oasis(jobs, machines, n_slots=4, parts=8)
+        assert schedule.admitted.any()
+        for job in np.flatnonzero(schedule.admitted):
+            units = schedule.workers[job], schedule.servers[job]
+            end = oracle.real_end(jobs, job, *units)
+            assert end >= 0
+            assert not (units[0] + units[1])[end + 1 :].any()
+
+
+@pytest.mark.slow
+def test_the_split_says_which_machines_of_oasis_hold_servers():
+    jobs, machines = cluster.workloads.balanced(0, n_jobs=12, n_slots=6, n_machines=10)
+    play = partial(cluster.oasis, jobs, machines, n_slots=6)
+    half = play()
+    np.testing.assert_array_equal(half.workers, play(split=0.5).workers)
+    for split, hosts in ((0.1, 1), (0.3, 3), (0.79, 7)):
+        schedule = play(split=split)
+        assert cluster.check(schedule, jobs, machines) == []
+        assert schedule.workers.any()
+        assert not schedule.workers[..., :hosts].any()
+        assert not schedule.servers[..., hosts:].any()
+        assert schedule.servers[..., :hosts].any()
+    for split in (0.0, 0.05, 1.0):  # no machine for one of the two
+        assert not play(split=split).admitted.any()
+    with pytest.raises(ValueError, match=r"split must be in \[0, 1\], got 1\.2"):
+        play(split=1.2)
 
 
 def test_resizing_none_keeps_all_allocations():
