@@ -226,6 +226,31 @@ def test_many_ways_to_write_a_log(tmp_path, text, durations):
     assert log.source == str(path)
 
 
+COLUMNS = {  # header of a table with a column a worker; their names, and seconds of a unit
+    "in brackets": ("a (ms),b (ms)", ("a", "b"), (0.001, 0.001)),
+    "in square brackets": ("gpu 10 [s],gpu 2 [s]", ("gpu 2", "gpu 10"), (1.0, 1.0)),
+    "at the end of all": ("step,a_ms,bMs", ("a", "b"), (0.001, 0.001)),
+    "in words": ("a in min,b in s", ("a", "b"), (60.0, 1.0)),
+    "in one, which holds for all": ("a (ms),b", ("a", "b"), (0.001, 0.001)),
+    "different, of one worker": ("a (ms),a (s)", ("a (ms)", "a (s)"), (0.001, 1.0)),
+    "a name that ends like one": ("rack_g,rack_h", ("rack_g", "rack_h"), None),
+    "other brackets": ("a (old),b (new)", ("a (old)", "b (new)"), None),
+}
+
+
+@pytest.mark.parametrize(("header", "workers", "scales"), COLUMNS.values(), ids=COLUMNS)
+def test_columns_of_workers_are_named_without_their_unit(tmp_path, header, workers, scales):
+    path = tmp_path / "log.csv"
+    rows = ["3,5", "7,2"] if header.count(",") == 1 else ["0,3,5", "1,7,2"]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    log = traces.read_log(path)
+    assert log.workers == workers
+    assert log.unit == ("time units" if scales is None else "seconds")
+    in_file = [[3, 7], [5, 2]] if "gpu" not in header else [[5, 2], [3, 7]]
+    for row, numbers, scale in zip(log.durations, in_file, scales or (1.0, 1.0), strict=True):
+        np.testing.assert_allclose(row, np.multiply(numbers, scale), rtol=1e-15)
+
+
 REPAIRED = {  # text, durations, words of a note
     "resumed": (
         "worker,step,s\na,1,1\na,2,2\na,3,3\na,4,4\na,3,5\na,4,6\n",

@@ -1,13 +1,19 @@
 """Tables with a column a worker: a row holds a job of each."""
 
+import re
+
 import numpy as np
 
 from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.headers import read_heading
+from asyncjax.traces.logbook.headers import UNITS
 from asyncjax.traces.logbook.jobs import Jobs, Reading, sifted, taken
 from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logbook.long import finished, sorted_names
-from asyncjax.traces.logbook.values import Column, Fields
+from asyncjax.traces.logbook.values import Fields
+
+_UNIT = "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True)))
+_IN_BRACKETS = re.compile(rf"(.*\S)\s*[(\[]\s*(?:in\s+)?(?i:({_UNIT}))\s*[)\]]\s*")
+_AT_END = re.compile(rf"(.*?[^\W_])(?:[\W_]+(?:in[\W_]+)?|(?<=[a-z0-9])(?=[A-Z]))(?i:({_UNIT}))")
 
 
 def log_of_columns(reading: Reading, counter: int | None, unit: float | None) -> Log:
@@ -24,11 +30,18 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
     table = reading.table
     names = table.names or [str(place) for place in range(len(table.columns))]
     places = [place for place, name in enumerate(names) if name and place != counter]
-    own = sorted_names([names[place] for place in places])
+    named, units = workers_of([names[place] for place in places])
+    own = sorted_names(named)
     reading = reading._replace(names=own)
-    columns = {place: _column(names[place], table.columns[place], unit) for place in places}
+    columns = {
+        place: values.durations_of(
+            Fields(names[place], table.columns[place], said if unit is None else unit)
+        )
+        for place, said in zip(places, units, strict=True)
+    }
     said = [column.seconds for column in columns.values() if column.seconds is not None]
-    ordered = sorted(places, key=lambda place: own.index(names[place]))
+    worker_at = {place: own.index(name) for place, name in zip(places, named, strict=True)}
+    ordered = sorted(places, key=worker_at.__getitem__)
     parts = []
     for number, place in enumerate(ordered):
         scale = columns[place].seconds or (said[0] if said else 1.0)
@@ -48,10 +61,26 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
     return finished(reading, jobs, "seconds" if said else "time units")
 
 
-def _column(name: str, texts: list[str], unit: float | None) -> Column:
-    """The numbers of a column, in the unit that the caller or its name says."""
-    seconds = read_heading(name).seconds if unit is None else unit
-    return values.durations_of(Fields(name, texts, seconds))
+def workers_of(names: list[str]) -> tuple[list[str], list[float | None]]:
+    """Workers that columns are named after, and the seconds that a unit of each column is.
+
+    A unit in brackets is one. Another at the end of a name is one if all names end so: of "rack_a"
+    to "rack_h" none is in hours. Names that would then be the same stay as they are.
+
+    Example:
+        >>> workers_of(["a (ms)", "b (ms)"]), workers_of(["gpu0_s", "gpu1_s"])
+        ((['a', 'b'], [0.001, 0.001]), (['gpu0', 'gpu1'], [1.0, 1.0]))
+        >>> workers_of(["rack_g", "rack_h"])
+        (['rack_g', 'rack_h'], [None, None])
+    """
+    found = [_IN_BRACKETS.fullmatch(name) for name in names]
+    if not any(found):
+        found = [_AT_END.fullmatch(name) for name in names]
+        if not all(found):
+            return names, [None] * len(names)
+    bare = [name if match is None else match[1] for name, match in zip(names, found, strict=True)]
+    units = [None if match is None else UNITS[match[2].lower()] for match in found]
+    return (bare if len(set(bare)) == len(bare) else names), units
 
 
 def _cells(reading: Reading, place: int, worker: int, numbers: np.ndarray) -> Jobs:
