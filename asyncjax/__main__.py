@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in COMMANDS:
-        return import_module(COMMANDS[name][0]).main(rest)
+        return import_module(COMMANDS[name][0]).main(rest, program=f"asyncjax {name}")
     if name in ("-h", "--help", "help"):
         print(HELP)
         return 0

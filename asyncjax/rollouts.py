@@ -42,6 +42,7 @@ RULES: dict[str, Callable[[float, int], Rule]] = {
     "discard": lambda eta, batch: discard(int(eta)),
     "ready-first": lambda eta, batch: ready_first(),
 }
+PROGRAM = "python -m asyncjax.rollouts"
 _NAMES = ("output_length", "length", "lengths", "tokens", "output_tokens", "response_length")
 
 
@@ -191,9 +192,9 @@ def in_words(name: str, found: dict[str, tuple[RolloutTrace | str, RolloutSummar
     return " ".join(said)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m asyncjax.rollouts", description="What an admission rule of rollouts costs."
+        prog=program, description="What an admission rule of rollouts costs."
     )
     parser.add_argument("--lengths", required=True, help="file of sample lengths, tokens")
     parser.add_argument("--column", help="heading of the column that holds them")
@@ -219,9 +220,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
-    settings = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Runs the command; returns its exit status.
+
+    Args:
+        arguments: What stands after the command; None: as it was typed.
+        program: How the command was called, for its help.
+    """
+    settings = _parser(program).parse_args(arguments)
     try:
         lengths = read_lengths(settings.lengths, settings.column)
         if settings.report:

@@ -15,6 +15,7 @@ from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
 
 PAGE = "whatif.html"
+PROGRAM = "python -m asyncjax.whatif"
 _DEMOS = tuple(
     name for name in clocks.RECORDINGS if name.startswith(("job_", "llm_")) and "spread" not in name
 )
@@ -26,16 +27,16 @@ FILE is a table of how long their jobs (training steps) took: a row a job with t
 a column a worker, or what `live.to_csv` writes. Names of columns, units in them, separators and the
 order of rows are found out by themselves. The answer is printed, and written as a page."""
 _EXAMPLES = """examples:
-  python -m asyncjax.whatif durations.csv              a minute: %(page)s in this folder
-  python -m asyncjax.whatif durations.csv --quick      seconds: without training small problems
-  python -m asyncjax.whatif --demo llm_sequences       32 workers of a real LLM training job"""
+  %(program)s durations.csv              a minute: %(page)s in this folder
+  %(program)s durations.csv --quick      seconds: without training small problems
+  %(program)s --demo llm_sequences       32 workers of a real LLM training job"""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m asyncjax.whatif",
+        prog=program,
         description=_ABOUT,
-        epilog=_EXAMPLES % {"page": PAGE},
+        epilog=_EXAMPLES % {"page": PAGE, "program": program},
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the table of durations")
@@ -60,11 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status, 2 for what cannot be read or written."""
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Runs the command; returns its exit status, 2 for what cannot be read or written.
+
+    Args:
+        arguments: What stands after the command; None: as it was typed.
+        program: How the command was called, for its help and its page.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
-    settings = parser.parse_args(given)
+    settings = _parser(program).parse_args(given)
     if (settings.file is None) == (settings.demo is None):
         words = "give the FILE of a table or --demo NAME, one of them; --help says more"
         print(f"asyncjax.whatif: {words}", file=sys.stderr)
@@ -79,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 log,
                 quick=settings.quick,
                 progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-                command=shlex.join(["python", "-m", "asyncjax.whatif", *given]),
+                command=f"{program} {shlex.join(given)}",
             )
         found.save(page)
         if figures is not None:
@@ -154,4 +159,4 @@ def _bar() -> Callable[[str, float], None]:
     return tell
 
 
-__all__ = ["PAGE", "demo", "main"]
+__all__ = ["PAGE", "PROGRAM", "demo", "main"]

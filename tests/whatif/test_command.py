@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from asyncjax import storage
+from asyncjax.__main__ import main as door
 from asyncjax.whatif.command import main
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,22 @@ def test_it_runs_as_a_command_and_helps(folder):
     assert told.returncode == 0
     for word in ("FILE", "--demo", "--quick", "--json", "examples:", "llm_sequences"):
         assert word in told.stdout
+
+
+@pytest.mark.parametrize("name", ["whatif", "rollouts"])
+def test_help_names_the_command_as_it_was_called(name, capsys):
+    with pytest.raises(SystemExit):
+        door([name, "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: asyncjax {name} ")
+    assert "python -m" not in said
+
+
+def test_the_page_says_how_it_was_called(folder, capsys):
+    assert door(["whatif", "--demo", "llm_slow_worker", "--quick"]) == 0
+    assert "<pre>asyncjax whatif --demo llm_slow_worker --quick</pre>" in (
+        folder / "whatif.html"
+    ).read_text(encoding="utf-8")
 
 
 @pytest.mark.optimised
