@@ -61,7 +61,14 @@ figcaption, .note { max-width: 44rem; margin-top: .5rem; }
     linear-gradient(to right, var(--cut), transparent) left / 1rem 100%,
     linear-gradient(to left, var(--cut), transparent) right / 1rem 100%;
   background-repeat: no-repeat; background-attachment: local, local, scroll, scroll; }
-figure .scroll { margin: 0; padding-bottom: 2px; }
+figure .scroll { margin: 0; padding-bottom: 2px; background: none; display: flex; }
+figure picture { position: relative; flex: 1 0 auto; max-width: none; padding-right: 1rem;
+  width: 100%; min-width: min-content; }
+figure .scroll::after, figure picture::after { content: ""; width: 1rem; z-index: 1; }
+figure .scroll::after { position: sticky; right: 0; flex: none; margin-left: -1rem;
+  background: linear-gradient(to left, var(--cut), transparent); pointer-events: none; }
+figure picture::after { position: absolute; inset: 0 0 0 auto; z-index: 2;
+  background: var(--paper); }
 .scroll::-webkit-scrollbar { height: 9px; }
 .scroll::-webkit-scrollbar-thumb { background: var(--soft); border-radius: 5px; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
@@ -82,6 +89,7 @@ tbody tr:hover, tbody tr:hover td:first-child { background: var(--shade); }
   nav { display: none; }
   figure img { filter: none; min-width: 0; }
   .scroll { overflow: visible; background: none; }
+  figure .scroll::after { display: none; }
   figure, table, tr { break-inside: avoid; }
   h2 { break-after: avoid; }
 }
