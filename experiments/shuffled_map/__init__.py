@@ -1,0 +1,1 @@
+"""Shuffled against pure dispatch over unevenness and horizon."""

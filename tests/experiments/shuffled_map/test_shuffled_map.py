@@ -1,0 +1,193 @@
+"""Shuffled against pure dispatch: what the map measures, its verdicts, and that it resumes."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import simulation, storage
+from experiments.common import numbers
+from experiments.common.comparison import paired
+from experiments.common.protocol import SET_A, TUNING, instances
+from experiments.shuffled_map import job, report, runs
+from experiments.shuffled_map.runs import Settings
+
+pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """Two horizons, before and after the two cross."""
+    return Settings(
+        output=tmp_path_factory.mktemp("map"),
+        data=("breast cancer",),
+        unevenness=(8.0,),
+        horizons=(20.0, 500.0),
+        instances=3,
+        tuning_instances=2,
+        rounds=(2, 2),
+        steps=(2.0**-5, 4.0),
+        rows=60,
+        records=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def part(settings):
+    return job.run(settings)
+
+
+@pytest.mark.slow
+def test_slow_workers_alone_hold_one_class(settings):
+    for instance in instances(0, SET_A, 4):
+        for data in ("breast cancer", "digits"):
+            one = runs.drawn(settings, data, instance)
+            fast, slow = np.split(one.signs, 2)
+            assert set(fast) | set(slow) == {-1.0, 1.0}
+            assert len(set(fast)) == len(set(slow)) == 1
+        means = np.asarray(runs.workers(settings, instance, 8.0).mean)
+        assert np.all(np.diff(means) >= 0)
+        assert (means[0], means[-1]) == pytest.approx((1.0, 8.0))
+
+
+@pytest.mark.slow
+def test_the_objective_is_that_of_the_problem_and_its_lowest_value_is_low(settings):
+    [instance] = instances(0, TUNING, 1)
+    one = runs.drawn(settings, "breast cancer", instance)
+    problem = one.problem(settings.n_workers)
+    objective = problem.objective
+    assert objective is not None
+    assert runs.value(one.features, one.signs, one.start) == pytest.approx(
+        float(objective(problem.params)), rel=1e-5
+    )
+    down = problem.params
+    for _ in range(300):
+        down = down - 0.3 * jax.grad(objective)(down)
+    low = float(objective(down))
+    assert one.lowest - 1e-6 <= low < one.lowest + 0.02
+
+
+def test_a_gap_is_the_mean_over_the_last_tenth_of_the_time(settings):
+    """Between records the model stays; before the first it is the start."""
+    ones = np.ones((2, 3), np.float32)
+    own = runs.Drawn(ones, np.ones(2, np.float32), np.zeros(3, np.float32), 0.0)
+    time, way = np.array([4.0, 9.5, 20.0]), np.array([[1.0] * 3, [2.0] * 3, [3.0] * 3])
+    early = replace(settings, horizons=(2.0, 10.0, 30.0))
+    values = runs.value(ones, np.ones(2), np.array([[0.0] * 3, *way]))
+    found = runs.read_off(early, own, way, time)
+    # of the moments 9.1, 9.2, ..., 10 the first four come before the record at 9.5
+    known = [values[0], 0.4 * values[1] + 0.6 * values[2], values[3]]
+    np.testing.assert_allclose(found, known)
+    assert runs.read_off(early, own, np.full((3, 3), np.nan), time)[-1] == np.inf
+
+
+@pytest.mark.slow
+def test_a_run_among_many_is_the_run_alone(settings):
+    field = runs.field_of(settings, "breast cancer")
+    number = field.numbers(SET_A)[1]
+    instance = field.instances[number]
+    gaps = runs.gaps_of(settings, field, "shuffled", 8.0)
+    found = gaps([(0, 0.1), (number, 0.5)])[1]
+    clock = runs.workers(settings, instance, 8.0)
+    trace = runs.METHODS["shuffled"](clock, 2000, jax.random.key(instance.noise()))
+    problem = field.drawn[number].problem(settings.n_workers)
+    own = replace(problem, metrics_of=(("model", runs.raveled),))
+    records = simulation.replay(own, trace, optax.sgd(0.5), record_every=1).records
+    way = np.asarray(records.metrics["model"]) - field.drawn[number].start
+    alone = runs.read_off(settings, field.drawn[number], way, np.asarray(records.time))
+    np.testing.assert_allclose(found, alone, rtol=0.05)  # records of one are finer
+
+
+@pytest.mark.slow
+def test_pure_is_ahead_early_and_shuffled_late(part, settings):
+    """The verdict itself, and that it flips where the two are exchanged."""
+    cells = part.numbers["cells"]
+    apart = report.differences(settings, cells)
+    for letter in "AB":
+        assert apart[letter, "breast cancer", "8", 20.0].mean > 0
+        assert apart[letter, "breast cancer", "8", 500.0].mean < -0.3
+        time = report.crossings(settings, cells)[letter, "breast cancer", "8"]
+        assert 20.0 < time < 500.0
+    [[data, by_unevenness]] = cells.items()
+    turned = {
+        data: {
+            u: {"pure": own["shuffled"], "shuffled": own["pure"]}
+            for u, own in by_unevenness.items()
+        }
+    }
+    late = f"{report.CLAIM}, time 500"
+    assert report.verdicts(settings, cells, "A")[late] == "holds"
+    assert report.verdicts(settings, turned, "A")[late] == "does not hold"
+
+
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
+    def never(*_):
+        raise AssertionError("a cell was run again")
+
+    monkeypatch.setattr(runs, "field_of", never)
+    again = job.run(settings)
+    assert again.numbers == part.numbers
+    with pytest.raises(AssertionError, match="run again"):
+        job.run(replace(settings, rows=80))
+    path, caption = part.figures[0]
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "cross" in caption
+
+
+def made_up(pure, shuffled):
+    """Cells of one data set and unevenness 4: gaps at two horizons, an instance each."""
+    own = {
+        name: {"gaps": {"A": gaps, "B": gaps}}
+        for name, gaps in (("pure", pure), ("shuffled", shuffled))
+    }
+    return {"made up": {"4": own}}
+
+
+LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("pure", "shuffled", "said", "when"),
+    [
+        ([HIGH, HIGH], [LOW, LOW], "holds", 0.0),
+        ([LOW, HIGH], [HIGH, LOW], "in part", 31.6),
+        ([LOW, LOW], [HIGH, HIGH], "does not hold", np.inf),
+        ([LOW, LOW], [LEVEL, LEVEL], "not told apart", None),
+    ],
+)
+def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
+    """The claim of row 5: it flips with the numbers, and so does the crossing line."""
+    settings, found = Settings(horizons=(10.0, 100.0), instances=4), made_up(pure, shuffled)
+    assert report.verdicts(settings, found, "A")[report.CLAIM] == said
+    if when is not None:
+        [ahead] = set(report.crossings(settings, found).values())
+        assert ahead == pytest.approx(when, rel=0.01)
+
+
+def test_a_winner_is_named_only_if_told_apart():
+    assert report.winner(paired([1.0, 1.1, 1.2], [2.0, 2.2, 2.1])) == "shuffled"
+    assert report.winner(paired([2.0, 2.2, 2.1], [1.0, 1.1, 1.2])) == "pure"
+    assert report.winner(paired([1.0, 3.0, 2.0], [2.0, 2.0, 1.9])) == report.OPEN
+
+
+def test_the_committed_verdicts_follow_from_the_committed_cells():
+    """Row 5 of docs/claims.md: both sets of instances say the same of the claim."""
+    kept = numbers.load(report.NAME)
+    own = kept["settings"]
+    settings = Settings(horizons=tuple(own["horizons"]), instances=own["instances"])
+    found = {letter: report.verdicts(settings, kept["cells"], letter) for letter in runs.SETS}
+    assert found == kept["verdicts"]
+    assert found["A"][report.CLAIM] == found["B"][report.CLAIM]
+    for by_unevenness in kept["cells"].values():
+        for cells in by_unevenness.values():
+            assert not any(any(cell["at_edge"]) for cell in cells.values())
+
+
+def test_cells_of_other_settings_are_not_taken(settings, tmp_path):
+    path = tmp_path / "cell.json"
+    storage.save_json(path, {"settings": runs.identity(settings), "cell": {"steps": [1.0]}})
+    assert runs._kept(settings, path) == {"steps": [1.0]}
+    assert runs._kept(replace(settings, seed=1), path) is None
