@@ -1,6 +1,6 @@
-"""Facts of epochs over eight devices, printed as JSON."""
+"""Facts of epochs over eight devices."""
 
-import sys
+from functools import cache
 
 import jax
 import numpy as np
@@ -13,9 +13,7 @@ from tests.simulation.mesh.eight import (
     collectives,
     compiled,
     network,
-    print_facts,
     resumed,
-    scratch,
 )
 
 MESH = Mesh(np.array(jax.devices()), ("devices",))
@@ -63,32 +61,38 @@ def on_other_devices(folder):
     def run(**own):
         return simulation.run_epochs(problem, order, optax.sgd(0.1), n_epochs=3, n_workers=M, **own)
 
-    went_on, gone, again = resumed(run, scratch(folder), MESH, None)
+    went_on, gone, again = resumed(run, folder / "run.npz", MESH, None)
     return [went_on, gone, apart(run(), again)]
 
 
-if __name__ == "__main__":
-    of_network = network(M, 128, (8,))
-    size = sum(leaf.size for leaf in jax.tree.leaves(of_network.params))
-    print_facts(
-        {
-            "coordinated": compare(logistic(M, N, D), orders.coordinated(M, N, D), M),
-            "in blocks": compare(logistic(M, N, D), orders.coordinated(M, N, D, block=M), M),
-            "several units": compare(
-                logistic(M, N, D), orders.coordinated(M, N, D), M, units_per_step=4
-            ),
-            "prefixes": compare(
-                logistic(M, N, D), orders.coordinated(M, N, D), M, prefix_norms=True
-            ),
-            "uneven": compare(logistic(6, 14, 13), orders.coordinated(6, 14, 13), 6),
-            "no gradients": compare(logistic(M, N, D), orders.reshuffled(N, n_workers=M), M),
-            "a network": compare(of_network, orders.coordinated(M, 4, size), M, units_per_step=2),
-            "projected": compare(
-                of_network,
-                orders.coordinated_by_projection(M, 4, of_network.params),
-                M,
-                units_per_step=2,
-            ),
-            "resumed": on_other_devices(sys.argv[1]),
-        }
-    )
+@cache
+def of_network():
+    return network(M, 128, (8,))
+
+
+def balanced(**options):
+    """Of the order that balances signs, on one problem."""
+    return compare(logistic(M, N, D), orders.coordinated(M, N, D), M, **options)
+
+
+def of_a_network(folder):
+    size = sum(leaf.size for leaf in jax.tree.leaves(of_network().params))
+    return compare(of_network(), orders.coordinated(M, 4, size), M, units_per_step=2)
+
+
+def projected(folder):
+    order = orders.coordinated_by_projection(M, 4, of_network().params)
+    return compare(of_network(), order, M, units_per_step=2)
+
+
+FACTS = {
+    "coordinated": lambda folder: balanced(),
+    "in blocks": lambda folder: compare(logistic(M, N, D), orders.coordinated(M, N, D, block=M), M),
+    "several units": lambda folder: balanced(units_per_step=4),
+    "prefixes": lambda folder: balanced(prefix_norms=True),
+    "uneven": lambda folder: compare(logistic(6, 14, 13), orders.coordinated(6, 14, 13), 6),
+    "no gradients": lambda folder: compare(logistic(M, N, D), orders.reshuffled(N, n_workers=M), M),
+    "a network": of_a_network,
+    "projected": projected,
+    "resumed": on_other_devices,
+}

@@ -1,6 +1,7 @@
-"""Facts of replays over eight devices, printed as JSON; `double` runs them in double precision."""
+"""Facts of replays over eight devices."""
 
-import sys
+from contextlib import suppress
+from functools import cache
 from unittest import mock
 
 import jax
@@ -13,14 +14,13 @@ from asyncjax.simulation.loops import loop
 from asyncjax.simulation.plans.memory import memory
 from asyncjax.simulation.plans.program import sizes_of
 from tests.simulation.mesh.eight import (
+    Stop,
     apart,
     collectives,
     compiled,
     largest,
     network,
-    print_facts,
     resumed,
-    scratch,
     told,
     trace_of,
 )
@@ -57,16 +57,21 @@ KINDS = {
 }
 
 
-def differences():
-    facts, problem = {}, network(N, 96, (32,))
-    for kind, options in KINDS.items():
-        planned = simulation.plan(trace_of(N, 40, **options), width=6)
-        rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
-        one = simulation.replay(problem, planned, rule)
-        for way, own in ways().items():
-            run = simulation.replay(problem, planned, rule, **own)
-            facts[f"{kind}, {way}"] = apart(one, run)
-    return facts
+@cache
+def on_one_device(kind, double):
+    """The problem, the plan and the rule of a kind, and its run; in the precision of now."""
+    assert jax.config.jax_enable_x64 == double
+    planned = simulation.plan(trace_of(N, 40, **KINDS[kind]), width=6)
+    rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))
+    given = (network(N, 96, (32,)), planned, rule)
+    return given, simulation.replay(*given)
+
+
+def difference(kind, way, double):
+    """How far a run that is split is from that of one device."""
+    with jax.enable_x64(double):
+        given, one = on_one_device(kind, double)
+        return apart(one, simulation.replay(*given, **ways()[way]))
 
 
 def lanes():
@@ -94,14 +99,13 @@ def buffers():
     texts, begun, begin = [], [], loop._begin
 
     def noting(*args):
-        state = begin(*args)
-        begun.append(jax.tree.map(share, state._asdict()))
-        return state
+        begun.append(jax.tree.map(share, begin(*args)._asdict()))
+        raise Stop
 
     own = ways()["whole models"]
     with compiled(texts):
         simulation.replay(problem, planned, optax.adam(0.1), **own)
-    with mock.patch.object(loop, "_begin", noting):
+    with mock.patch.object(loop, "_begin", noting), suppress(Stop):
         simulation.replay(problem, planned, optax.adam(0.1), progress=lambda now: None, **own)
     of_a_model = [begun[0][name] for name in ("params", "versions", "directions", "recorded")]
     return {
@@ -129,7 +133,7 @@ def on_other_devices(folder):
         (None, "whole models"),
         ("whole models", "split models"),
     ):
-        went_on, gone, run = resumed(replay, scratch(folder), first, second)
+        went_on, gone, run = resumed(replay, folder / "run.npz", first, second)
         facts[f"{first} to {second}"] = [went_on, gone, apart(whole, run)]
     return facts
 
@@ -179,19 +183,16 @@ def refused():
     }
 
 
-if __name__ == "__main__":
-    if "double" in sys.argv:
-        jax.config.update("jax_enable_x64", True)
-        print_facts({"differences": differences()})
-    else:
-        print_facts(
-            {
-                "differences": differences(),
-                "lanes": lanes(),
-                "buffers": buffers(),
-                "resumed": on_other_devices(sys.argv[1]),
-                "limited": limited(),
-                "refused": refused(),
-                "traced": traced(),
-            }
-        )
+FACTS = {
+    "lanes": lambda folder: lanes(),
+    "buffers": lambda folder: buffers(),
+    "resumed": on_other_devices,
+    "limited": lambda folder: limited(),
+    "refused": lambda folder: refused(),
+    "traced": lambda folder: traced(),
+} | {
+    f"{kind}, {way}, {bits} bits": lambda folder, given=(kind, way, bits == 64): difference(*given)
+    for kind in KINDS
+    for way in ("lanes", "whole models", "split models")
+    for bits in (32, 64)
+}

@@ -1,6 +1,4 @@
-"""Facts of sweeps over eight devices, printed as JSON."""
-
-import sys
+"""Facts of sweeps over eight devices."""
 
 import jax
 import numpy as np
@@ -14,10 +12,8 @@ from tests.simulation.mesh.eight import (
     compiled,
     network,
     outcome,
-    print_facts,
     resumed,
     same_bits,
-    scratch,
     told,
     trace_of,
 )
@@ -109,7 +105,7 @@ def on_other_devices(folder):
     whole, four = sweep(), Mesh(np.array(jax.devices()[:4]), ("devices",))
     ways = {"8 to 1": (MESH, None), "1 to 8": (None, MESH), "8 to 4": (MESH, four)}
     for name, (first, second) in ways.items():
-        went_on, gone, run = resumed(sweep, scratch(folder), first, second)
+        went_on, gone, run = resumed(sweep, folder / "run.npz", first, second)
         facts[name] = [went_on, gone, same_bits(whole, run)]
     return facts
 
@@ -128,14 +124,11 @@ def limited():
     return [told_of_one, *runs]
 
 
-if __name__ == "__main__":
-    print_facts(
-        {
-            "equal bits": equal_bits(),
-            "network": of_a_network(),
-            "uneven": uneven(),
-            "placed": already_placed(),
-            "resumed": on_other_devices(sys.argv[1]),
-            "limited": limited(),
-        }
-    )
+FACTS = {
+    "equal bits": lambda folder: equal_bits(),
+    "network": lambda folder: of_a_network(),
+    "uneven": lambda folder: uneven(),
+    "placed": lambda folder: already_placed(),
+    "resumed": on_other_devices,
+    "limited": lambda folder: limited(),
+}

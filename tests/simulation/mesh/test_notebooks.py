@@ -1,5 +1,6 @@
 """Notebooks run unchanged where jax sees eight devices, as on a Colab TPU."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tests.simulation.mesh.conftest import eight_devices
 def test_it_runs_with_eight_devices(name):
     done = subprocess.run(
         [sys.executable, "-c", RUNNER, str(HERE / f"{name}.ipynb")],
-        env=eight_devices() | {"MPLBACKEND": "Agg", "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, **eight_devices(), "MPLBACKEND": "Agg", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
         timeout=600,
