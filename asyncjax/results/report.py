@@ -126,23 +126,26 @@ class Illustration:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: a heading, its text, then its figures, then its tables.
+    """A part of a report: a heading, its answer, its text, then its figures, then its tables.
 
     Attributes:
         title: The heading.
         text: Paragraphs, with a blank line between them.
         figures: Illustrations, below the text.
         tables: Tables (`results.Table`), below the figures.
+        verdict: The answer in words, in larger letters right below the heading; empty: none.
     """
 
     title: str
     text: str
     figures: Sequence[Illustration] = ()
     tables: Sequence[Table] = ()
+    verdict: str = ""
 
     def __post_init__(self) -> None:
         text("title", self.title)
         text("text", self.text)
+        text("verdict", self.verdict)
         several("figures", self.figures, Illustration, "illustrations (report.Illustration)")
         several("tables", self.tables, Table, "tables (results.Table)")
 
@@ -182,7 +185,7 @@ def render(title: str, summary: str, sections: Sequence[Section], *, verdict: st
     """
     head = html.escape(text("title", title))
     text("summary", summary)
-    answer = html.escape(" ".join(text("verdict", verdict).split()))
+    text("verdict", verdict)
     several("sections", sections, Section, "sections (report.Section)")
     contents = "\n".join(
         f'<li><a href="#section-{index}">{html.escape(section.title)}</a></li>'
@@ -199,7 +202,7 @@ def render(title: str, summary: str, sections: Sequence[Section], *, verdict: st
         "</head>",
         "<body>",
         f"<header><h1>{head}</h1>",
-        f'<p class="verdict">{answer}</p>' if answer else "",
+        _verdict(verdict),
         _paragraphs(summary),
         "</header>",
         *([f'<nav aria-label="Contents"><ol>\n{contents}\n</ol></nav>'] if sections else []),
@@ -302,12 +305,19 @@ def _section(index: int, section: Section) -> str:
     parts = [
         f'<section id="section-{index}">',
         f"<h2>{html.escape(section.title)}</h2>",
+        _verdict(section.verdict),
         _paragraphs(section.text),
         *(_figure(illustration) for illustration in section.figures),
         *(_table(table) for table in section.tables),
         "</section>",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _verdict(words: str) -> str:
+    """An answer as HTML; nothing where there is none."""
+    answer = html.escape(" ".join(words.split()))
+    return f'<p class="verdict">{answer}</p>' if answer else ""
 
 
 def _table(table: Table) -> str:

@@ -1,6 +1,8 @@
 """Parts of an experiment: what each measured, how it is written, how several are run."""
 
 import importlib
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +28,8 @@ class Part:
         figures: Paths of PNG files and their captions.
         tables: Tables, first the one that answers the question.
         numbers: Everything in the tables and more, as plain values for JSON.
+        verdict: The answer in words, made of the numbers; empty: none.
+        papers: Whose claims and methods these are, a reference each.
     """
 
     name: str
@@ -33,6 +37,8 @@ class Part:
     figures: tuple[tuple[Path, str], ...]
     tables: tuple[results.Table, ...]
     numbers: dict[str, Any]
+    verdict: str = ""
+    papers: tuple[str, ...] = ()
 
 
 def save(path: Path, figure: Any) -> bytes:
@@ -49,6 +55,8 @@ def written(
     drawings: Iterable[Drawing],
     tables: Iterable[results.Table],
     numbers: dict[str, Any],
+    verdict: str = "",
+    papers: Iterable[str] = (),
 ) -> Part:
     """Writes a part's figures, `NAME_END.png` each (`NAME.png` for an empty end), and `NAME.json`.
 
@@ -59,6 +67,8 @@ def written(
         drawings: Figures.
         tables: Tables.
         numbers: Plain values.
+        verdict: The answer in words.
+        papers: References.
     """
     output.mkdir(parents=True, exist_ok=True)
     figures = []
@@ -67,11 +77,11 @@ def written(
         save(path, figure)
         figures.append((path, caption))
     storage.save_json(output / f"{name}.json", numbers)
-    return Part(name, title, tuple(figures), tuple(tables), numbers)
+    return Part(name, title, tuple(figures), tuple(tables), numbers, verdict, tuple(papers))
 
 
 def run_alone(run: Callable[[Any], Part], settings: type, description: str | None) -> None:
-    """Runs one part from the command line; prints its tables and where its pictures are.
+    """Runs one part from the command line; prints its answer and its tables, writes `NAME.html`.
 
     Args:
         run: `settings -> Part`.
@@ -84,10 +94,13 @@ def run_alone(run: Callable[[Any], Part], settings: type, description: str | Non
     chosen = tyro.cli(settings, description=description)
     chosen.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
     part = run(chosen)
+    if part.verdict:
+        print(f"{part.verdict}\n")
     for table in part.tables:
         print(f"{results.as_text(table)}\n")
     for path, caption in part.figures:
         print(f"{path}  {caption}")
+    print(f"report  {write_page(chosen.output / f'{part.name}.html', part)}")
     print(f"done in {time.perf_counter() - began:.0f} s")
 
 
@@ -162,6 +175,8 @@ class Collection:
                 continue
             for table in part.tables:
                 print(f"\n{results.as_text(table)}")
+            if part.verdict:
+                print(f"\n{part.verdict}")
             print(
                 f"\n[{len(done) + 1}/{len(options)}] {name}: done after"
                 f" {time.perf_counter() - began:.0f} s\n",
@@ -170,9 +185,10 @@ class Collection:
             done[name] = part
         made = [done[name] for name in settings.parts if name in done]
         path = settings.output / "report.html"
-        report.write(
-            path, report.render(self.title, self.summary, [section(part) for part in made])
-        )
+        answers = [f"- {part.title} {part.verdict}" for part in made if part.verdict]
+        summary = "\n\n".join([self.summary, *filter(None, ["\n".join(answers)])])
+        sections = [*map(section, made), provenance(made)]
+        report.write(path, report.render(self.title, summary, sections))
         print(f"report  {path}")
         return made
 
@@ -238,5 +254,33 @@ def _run_elsewhere(
 
 def section(part: Part) -> report.Section:
     """A part in a report."""
-    figures = tuple(report.Illustration(path.read_bytes(), text) for path, text in part.figures)
-    return report.Section(part.title, "", figures=figures, tables=part.tables)
+    return report.Section(part.title, "", illustrations(part), part.tables, part.verdict)
+
+
+def illustrations(part: Part) -> tuple[report.Illustration, ...]:
+    """The figures of a part, read."""
+    return tuple(report.Illustration(path.read_bytes(), text) for path, text in part.figures)
+
+
+def provenance(parts: Iterable[Part]) -> report.Section:
+    """How a report was made: command, versions, and the papers of its parts."""
+    papers = dict.fromkeys(paper for part in parts for paper in part.papers)
+    return report.provenance(command(), list(papers))
+
+
+def command() -> str:
+    """How this process was begun, as it is typed.
+
+    Example:
+        >>> command().startswith("python")
+        True
+    """
+    return shlex.join(["python", *sys.orig_argv[1:]])
+
+
+def write_page(path: Path, part: Part) -> Path:
+    """Writes the report of one part: its answer on top, its figures and tables, how it was made."""
+    shown = report.Section("Figures and tables", "", illustrations(part), part.tables)
+    sections = [shown, provenance([part])]
+    report.write(path, report.render(part.title, "", sections, verdict=part.verdict))
+    return path

@@ -120,7 +120,24 @@ def part(settings: Settings, found: Found, texts: Mapping[str, str]) -> Part:
         figures(settings, found),
         tables,
         numbers(settings, found, texts),
+        in_words(settings, found),
     )
+
+
+def in_words(settings: Settings, found: Found) -> str:
+    """How often each claim holds, over tasks and laws that delay."""
+    said = []
+    for claim in CLAIMS:
+        if {claim[1], claim[2]} <= set(settings.methods):
+            answers = [
+                verdict(claim, methods, law)
+                for methods in found.values()
+                for law in _laws(methods)
+                if law != PLAIN
+            ]
+            yes, no = answers.count("yes"), answers.count("no")
+            said.append(f"{claim[0]}: so in {yes}, the opposite in {no} of {len(answers)} cases")
+    return "; ".join(said) + "." if said else ""
 
 
 def _columns(first: str, laws: Sequence[str]) -> tuple[results.Column, ...]:

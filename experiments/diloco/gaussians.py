@@ -39,7 +39,19 @@ def run(settings: Settings) -> Part:
         (picture,),
         (table(settings, found),),
         numbers(settings, found),
+        in_words(found),
+        ("Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",),
     )
+
+
+def in_words(found: dict[Way, Curve]) -> str:
+    """The last losses of both servers, with momentum and without."""
+    last = {way.name: float(np.median(curve.loss[:, -1])) for way, curve in found.items()}
+    said = []
+    for kind in ("Nesterov", "SGD"):
+        late, waits = last[f"asynchronous, {kind}"], last[f"synchronous, {kind}"]
+        said.append(f"with {kind} {late:.3g} (asynchronous) and {waits:.3g} (synchronous)")
+    return f"Median loss after equal local steps: {', '.join(said)}."
 
 
 def measured(settings: Settings, way: Way, folder: Any) -> Curve:

@@ -22,6 +22,10 @@ from experiments.diloco.language_tuning import Tuned
 Row = dict[str, Any]  # one run, as `language_runs.train` returns it
 HIGHEST = 3.4  # nats a character, of the figures
 POINTS = 80  # of a curve
+PAPERS = (
+    "Douillard et al. 2023, DiLoCo, 2311.08105",
+    "Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,33 @@ def part(settings: Settings, found: Found) -> Part:
         ("costs", over_costs(settings, found), "Loss against time, tokens and bytes sent."),
     )
     title = "Does asynchronous DiLoCo train faster than synchronous DiLoCo?"
-    return written(settings.output, name, title, drawings, tables, numbers(settings, found))
+    words = in_words(settings, found)
+    return written(
+        settings.output, name, title, drawings, tables, numbers(settings, found), words, PAPERS
+    )
+
+
+def in_words(settings: Settings, found: Found) -> str:
+    """How many asynchronous runs end lower than the synchronous one, and the soonest of them."""
+    below = above = 0
+    soonest = (0.0, "")
+    others = [pair for pair in found.runs if pair[1] != SYNCHRONOUS]
+    for scene, arm in others:
+        pairs = list(found.pairs(scene, arm))
+        lower = [own["final"] < other["final"] for own, other in pairs]
+        below, above = below + all(lower), above + (not any(lower))
+        horizon = horizon_of(settings, scene)
+        sooner = float(np.median([speed_up(horizon, own, other) for own, other in pairs]))
+        soonest = max(soonest, (sooner, f"{arm}, {scene.name}"))
+    if not others:
+        return ""
+    said = (
+        f"Of {len(others)} arms and scenes {below} end lower than the synchronous server on every"
+        f" seed, {above} on none."
+    )
+    if soonest[0] > 0:
+        said += f" The soonest reaches its last loss {soonest[0]:.2f} times as fast ({soonest[1]})."
+    return said
 
 
 def _other_size(found: Found) -> list[Scene]:

@@ -43,7 +43,24 @@ def part(settings: Settings, found: Found) -> Part:
             enough_table(settings, found),
         ),
         numbers(settings, found),
+        in_words(settings, found),
     )
+
+
+def in_words(settings: Settings, found: Found) -> str:
+    """The fastest rule for each law of lengths, and what it costs."""
+    said = []
+    for law, own in found.items():
+        runs = {rule: own[key_of(rule, settings.shown)] for rule in settings.rules}
+        speeds = {rule: median(each, lambda run: run.speed) for rule, each in runs.items()}
+        best = max(speeds, key=speeds.__getitem__)
+        words = f"{law}: {best} is fastest"
+        if "synchronous" in speeds:
+            words += f", {speeds[best] / speeds['synchronous']:.2f} times the steps of synchronous"
+        late = median(runs[best], lambda run: run.age_late)
+        wasted = _percent(median(runs[best], lambda run: run.wasted))
+        said.append(f"{words}, at ages to {late:.0f} (99 %) and {wasted} thrown away")
+    return f"At eta {settings.shown:g}, by lengths. {'; '.join(said)}." if said else ""
 
 
 def spread(runs: Sequence[Figures], what: What) -> results.Spread:

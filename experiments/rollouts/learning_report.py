@@ -35,6 +35,25 @@ def part(settings: Settings, found: Found) -> Part:
         (figure(settings, found),),
         tables,
         numbers(settings, found),
+        in_words(found),
+    )
+
+
+def in_words(found: Found) -> str:
+    """Which rules and corrections end ahead of the base, and which behind."""
+    base = about(found[BASE], 1.0).tolist()
+    ends = {
+        f"{rule} with {correction}": told_apart(about(own, 1.0).tolist(), base)
+        for (rule, correction), own in found.items()
+        if (rule, correction) != BASE
+    }
+    said = []
+    for which in ("ahead", "behind"):
+        names = [name for name, end in ends.items() if end == which]
+        said.append(f"{len(names)} end {which}{': ' if names else ''}{', '.join(names)}")
+    return (
+        f"Of {len(ends)} others against {BASE[0]} with {BASE[1]}, on every seed: {said[0]};"
+        f" {said[1]}; the rest are not told apart."
     )
 
 
