@@ -8,6 +8,7 @@ or the column of a CSV file that `--column` names; nothing of JAX need be known.
 
 import argparse
 import csv
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -225,9 +226,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 
     Args:
         arguments: What stands after the command; None: as it was typed.
-        program: How the command was called, for its help.
+        program: How the command was called, for its help and its report.
     """
-    settings = _parser(program).parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    settings = _parser(program).parse_args(given)
     try:
         lengths = read_lengths(settings.lengths, settings.column)
         if settings.report:
@@ -242,7 +244,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     words, table = in_words(settings.rule, found), table_of(found)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
-        write_report(settings, lengths, found, (words, table))
+        made_by = f"{program} {shlex.join(given)}"
+        write_report(settings, lengths, found, (words, table, made_by))
         print(f"\nreport: {settings.report}")
     return 0 if found[settings.rule][1] is not None else 1
 
@@ -251,10 +254,18 @@ def write_report(
     settings: argparse.Namespace,
     lengths: np.ndarray,
     found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]],
-    told: tuple[str, results.Table],
+    told: tuple[str, results.Table, str],
 ) -> None:
-    """Writes the report: the answer, the table, ages, and the first moments of the rule."""
-    words, table = told
+    """Writes the report: the answer, the table, ages, the first moments of the rule, the command.
+
+    Args:
+        settings: As they were read.
+        lengths: float64[L].
+        found: What `compare` found.
+        told: The answer in words, the table, the command.
+    """
+    words, table, made_by = told
+    missing = ""
     given = ", ".join(f"{name} {value}" for name, value in vars(settings).items() if value != "")
     figures = []
     try:
@@ -277,7 +288,7 @@ def write_report(
                 ),
             ]
     except ImportError:
-        words += "\n\nFor pictures install asyncjax[plots]."
+        missing = "For pictures install asyncjax[plots]."
     sections = [
         report.Section("All rules on these lengths", _HOW_TO_READ, figures, (table,)),
         report.Section(
@@ -286,8 +297,10 @@ def write_report(
             f" {np.median(lengths):.4g}, longest {lengths.max():.4g}. Settings: {given}.\n\n"
             + _LIMITS,
         ),
+        report.provenance(made_by),
     ]
-    report.write(settings.report, report.render("Rollouts: " + settings.rule, words, sections))
+    title = "Rollouts: " + settings.rule
+    report.write(settings.report, report.render(title, missing, sections, verdict=words))
 
 
 _HOW_TO_READ = """Every rule faces the same samples, slots and trainer. Age: versions of the trainer
