@@ -172,9 +172,21 @@ def tables(settings: Settings, found: Found) -> tuple[results.Table, ...]:
     return (
         _verdict_table(settings, found),
         _ratio_table(settings, found),
-        _crossing_table(settings, found),
+        crossing_table(settings, found),
         _step_table(settings, found),
     )
+
+
+def kept() -> tuple[Settings, Found]:
+    """The committed cells, in the order of their unevenness, and the settings that they need."""
+    numbers = committed.load(NAME)
+    own = numbers["settings"]
+    settings = Settings(horizons=tuple(own["horizons"]), instances=own["instances"])
+    cells = {
+        data: dict(sorted(by.items(), key=lambda item: float(item[0])))
+        for data, by in numbers["cells"].items()
+    }
+    return settings, cells
 
 
 def _verdict_table(settings: Settings, found: Found) -> results.Table:
@@ -236,7 +248,8 @@ def _ratio(own: Difference) -> str:
     return f"{mean} ({low} to {high})" + ("" if own.told_apart else " *")
 
 
-def _crossing_table(settings: Settings, found: Found) -> results.Table:
+def crossing_table(settings: Settings, found: Found) -> results.Table:
+    """The crossing line; experiments/README.md has it."""
     ahead = crossings(settings, found)
     names = [(data, letter) for data in found for letter in SETS]
     rows = [

@@ -1,13 +1,14 @@
 """Shuffled against pure dispatch: what the map measures, its verdicts, and that it resumes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
 import optax
 import pytest
 
-from asyncjax import simulation, storage
+from asyncjax import results, simulation, storage
 from experiments.common import numbers
 from experiments.common.comparison import paired
 from experiments.common.protocol import SET_A, TUNING, instances
@@ -175,15 +176,22 @@ def test_a_winner_is_named_only_if_told_apart():
 
 def test_the_committed_verdicts_follow_from_the_committed_cells():
     """Row 5 of docs/claims.md: both sets of instances say the same of the claim."""
-    kept = numbers.load(report.NAME)
-    own = kept["settings"]
-    settings = Settings(horizons=tuple(own["horizons"]), instances=own["instances"])
-    found = {letter: report.verdicts(settings, kept["cells"], letter) for letter in runs.SETS}
-    assert found == kept["verdicts"]
+    settings, cells = report.kept()
+    found = {letter: report.verdicts(settings, cells, letter) for letter in runs.SETS}
+    said = numbers.load(report.NAME)["verdicts"]
+    assert found == said
     assert found["A"][report.CLAIM] == found["B"][report.CLAIM]
-    for by_unevenness in kept["cells"].values():
-        for cells in by_unevenness.values():
-            assert not any(any(cell["at_edge"]) for cell in cells.values())
+    for by_unevenness in cells.values():
+        for own in by_unevenness.values():
+            assert not any(any(cell["at_edge"]) for cell in own.values())
+
+
+def test_the_crossing_line_in_the_readme_is_that_of_the_committed_cells():
+    text = (Path(report.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = results.as_markdown(report.crossing_table(*report.kept())).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 5
+    assert "\n".join(rows) in text
 
 
 def test_cells_of_other_settings_are_not_taken(settings, tmp_path):
