@@ -1,0 +1,1 @@
+"""Bias removal and learned orders together: `python -m experiments.joint`."""

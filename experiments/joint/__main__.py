@@ -1,0 +1,23 @@
+"""Bias removal and learned orders together, in two parts.
+
+    joint_scenes  four scenes, eleven arms, every single part switched off
+    joint_map     where the pair is faster than the best of its parts, and a rule of thumb
+
+All: `python -m experiments.joint`; one: `python -m experiments.joint.scenes`, `...joint.phases`.
+What was found is told in `experiments/README.md`.
+"""
+
+from experiments.common.parts import Collection
+from experiments.joint import phases, scenes
+
+COLLECTION = Collection(
+    "joint",
+    "Bias removal and learned orders together",
+    "Whoever steps on every arrival hears fast workers too often; steps in proportion to a worker's"
+    " time take that bias away. What is then left is the noise of single rows, which an order"
+    " learned from gradients lowers. All arms are tuned alike on instances that are not reported.",
+    (scenes, phases),
+)
+
+if __name__ == "__main__":
+    COLLECTION.main(__doc__)
