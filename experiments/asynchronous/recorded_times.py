@@ -15,14 +15,13 @@ chosen by the final training loss on some seeds and reported on others.
 from experiments.asynchronous import recorded_times_report
 from experiments.asynchronous.recorded_times_runs import (
     Settings,
-    as_compared,
     columns,
     methods,
     run_method,
 )
+from experiments.common import on_grid
 from experiments.common.methods import curvature
 from experiments.common.parts import Part, run_alone
-from experiments.compare import runs
 
 
 def run(settings: Settings) -> Part:
@@ -32,11 +31,17 @@ def run(settings: Settings) -> Part:
         ValueError: A recording is not known.
     """
     every = columns(settings)
-    found: dict[str, list[runs.Outcome]] = {workers.name: [] for workers in every}
+    found: dict[str, list[on_grid.Outcome]] = {workers.name: [] for workers in every}
     smoothness: dict[int, float] = {}
     for n in dict.fromkeys(workers.n_workers for workers in every):
         group = [workers for workers in every if workers.n_workers == n]
-        problem = runs.digits_problem(as_compared(settings, n, settings.horizon))
+        problem = on_grid.digits_problem(
+            n,
+            batch=settings.batch,
+            hidden=settings.hidden,
+            concentration=settings.concentration,
+            seed=settings.seed,
+        )
         smoothness[n] = curvature(problem)
         for method in methods(n, smoothness[n]):
             if settings.methods and method.name not in settings.methods:
@@ -46,8 +51,7 @@ def run(settings: Settings) -> Part:
                 found[workers.name].append(one)
             seconds = sum(one.seconds for one in outcomes)
             print(f"{n} workers: {method.name:<24} {seconds:5.1f} s", flush=True)
-    compared = {w.name: as_compared(settings, w.n_workers, w.horizon) for w in every}
-    return recorded_times_report.part(settings, compared, found, every, smoothness)
+    return recorded_times_report.part(settings, found, every, smoothness)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Tables, figures and numbers of the experiment on recorded times."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from experiments.asynchronous.recorded_times_runs import Settings, Workers
+from experiments.common import on_grid
+from experiments.common.on_grid import Outcome
 from experiments.common.parts import Drawing, Part, written
 from experiments.common.recordings import spread_of_jobs
-from experiments.compare import report
-from experiments.compare.runs import Outcome
-from experiments.compare.runs import Settings as Compared
 
 Found = Mapping[str, Sequence[Outcome]]  # by the column of workers
 
@@ -32,7 +31,6 @@ CURVES = (  # the rules whose curves are drawn; all are in the tables
 
 def part(
     settings: Settings,
-    compared: Mapping[str, Compared],
     found: Found,
     every: Sequence[Workers],
     smoothness: Mapping[int, float],
@@ -41,7 +39,6 @@ def part(
 
     Args:
         settings: What was run.
-        compared: The same as settings of the main job, by column of workers.
         found: Outcomes by column of workers.
         every: The columns of workers.
         smoothness: L that Koloskova's rule was given, by number of workers.
@@ -49,13 +46,14 @@ def part(
     Returns:
         The part; its figures lie in `settings.output`.
     """
-    made = {name: table(compared[name], name, outcomes) for name, outcomes in found.items()}
+    horizons = {workers.name: workers.horizon for workers in every}
+    made = {name: table(settings, name, horizons[name], own) for name, own in found.items()}
     named = (*settings.even, *settings.uneven)
     return written(
         settings.output,
         "recorded_times",
         "Which rule of the family is fastest on the recorded times of real workers?",
-        figures(settings, compared, found),
+        figures(settings, horizons, found),
         (summary(settings, found), *made.values(), spread_of_jobs(named)),
         numbers(settings, made, found, every, smoothness),
     )
@@ -89,26 +87,21 @@ def summary(settings: Settings, found: Found) -> results.Table:
     )
 
 
-def table(compared: Compared, column: str, outcomes: Sequence[Outcome]) -> results.Table:
-    """The main job's table, with a star at a step that lies at the end of the grid."""
-    made = report.table(compared, outcomes)
-    rows = [
-        (row[0], f"{row[1]:.3g}{'*' if outcome.at_edge else ''}", *row[2:])
-        for row, outcome in zip(made.rows, outcomes, strict=True)
-    ]
+def table(
+    settings: Settings, column: str, horizon: float, outcomes: Sequence[Outcome]
+) -> results.Table:
+    """One row a rule, with a star at a step that lies at the end of the grid."""
     caption = (
-        f"Workers: {column}. Median (quartiles) over {compared.seeds} seeds after"
-        f" {compared.horizon:g} units of simulated time. 'Thrown away' is the share of delivered"
+        f"Workers: {column}. Median (quartiles) over {settings.seeds} seeds after"
+        f" {horizon:g} units of simulated time. 'Thrown away' is the share of delivered"
         " or cancelled gradients that never entered a step. Times are read off at the records, a"
         " few units apart. A star: the best step lies at the end of the grid. Delays are those of"
         " gradients on arrival; with a table the step uses older ones as well."
     )
-    return replace(made, rows=tuple(rows), caption=caption)
+    return on_grid.table(outcomes, target=settings.target, horizon=horizon, caption=caption)
 
 
-def figures(
-    settings: Settings, compared: Mapping[str, Compared], found: Found
-) -> Iterator[Drawing]:
+def figures(settings: Settings, horizons: Mapping[str, float], found: Found) -> Iterator[Drawing]:
     """Bars of the time to the target, curves of some rules, and the choice of the step."""
     percent = f"{100 * settings.target:g} % test accuracy"
     for place, (column, outcomes) in enumerate(found.items()):
@@ -116,9 +109,8 @@ def figures(
         label = f"simulated time to {percent} (workers: {column})"
         figure = plots.bars(names, [to_target(settings, one) for one in outcomes], x_label=label)
         yield (f"to_target_{place}", figure, f"Workers: {column}. Median and quartiles over seeds.")
-        series = [
-            curve(one, compared[column].horizon) for one in outcomes if one.method.name in CURVES
-        ]
+        horizon = horizons[column]
+        series = [curve(one, horizon) for one in outcomes if one.method.name in CURVES]
         if series:
             label = f"simulated time (workers: {column})"
             figure = plots.curves(series, x_label=label, y_label="training loss", log_y=True)
@@ -151,7 +143,7 @@ def numbers(
         columns[column] = [
             {
                 **{
-                    label: report.plain_value(value)
+                    label: on_grid.plain_value(value)
                     for label, value in zip(labels, row, strict=True)
                 },
                 "text": outcome.method.text,

@@ -20,8 +20,8 @@ from experiments.common.methods import (
     rounds_of,
     server_with,
 )
+from experiments.common.on_grid import Outcome
 from experiments.common.recordings import EVEN, UNEVEN, of_workers, read_recordings
-from experiments.compare import runs
 
 LOCAL_STEPS = 4
 
@@ -187,7 +187,7 @@ def columns(settings: Settings) -> list[Workers]:
 
 def run_method(
     settings: Settings, method: Method, problem: problems.Problem, several: Sequence[Workers]
-) -> list[runs.Outcome]:
+) -> list[Outcome]:
     """Tunes and runs one method: one compiled call over all columns, seeds and step sizes.
 
     Raises:
@@ -230,7 +230,7 @@ def outcome(
     records: results.Records,
     made: Sequence[traces.EventTrace],
     seconds: float,
-) -> runs.Outcome:
+) -> Outcome:
     """Chooses the step on the tuning seeds and reads off the others, as the main job does."""
     reported = slice(settings.tuning_seeds, None)
     when, loss = np.broadcast_to(records.time, records.loss.shape), np.asarray(records.loss)
@@ -242,7 +242,7 @@ def outcome(
     best = results.best_on_grid(final.T)
     within = when[reported, best] <= workers.horizon
     accuracy = np.asarray(records.metrics["test_accuracy"])[reported, best]
-    return runs.Outcome(
+    return Outcome(
         method=method,
         step_size=settings.step_sizes[best],
         at_edge=results.at_grid_edge(best, len(settings.step_sizes)),
@@ -255,22 +255,4 @@ def outcome(
         trace=made[settings.tuning_seeds],
         summaries=tuple(traces.summarize(trace) for trace in made[reported]),
         seconds=seconds,
-    )
-
-
-def as_compared(settings: Settings, n_workers: int, horizon: float) -> runs.Settings:
-    """The main job's settings with the values of this part, to reuse its problem and table."""
-    return runs.Settings(
-        output=settings.output,
-        n_workers=n_workers,
-        horizon=horizon,
-        seeds=settings.seeds,
-        tuning_seeds=settings.tuning_seeds,
-        batch=settings.batch,
-        hidden=settings.hidden,
-        concentration=settings.concentration,
-        target=settings.target,
-        records=settings.records,
-        seed=settings.seed,
-        step_sizes=settings.step_sizes,
     )

@@ -2,14 +2,17 @@
 
 A small network learns handwritten digits on simulated workers of very different speed, each with
 its own skewed share of the data. Nine ways of training get the same simulated time, the same
-workers (the duration of job j of worker i is the same for all), and the same grid of step sizes:
-the best step is chosen by the final training loss on some seeds and reported on others. Run it with
-`make run` or `python -m experiments.compare`.
+workers (the duration of job j of worker i is the same for all), and as many trials of their step
+size: the step that is first at the target on some instances is reported on others. An instance has
+shards, workers and a first model of its own. Run it with `make run` or
+`python -m experiments.compare`; `--set B` reports a second, disjoint set of instances.
 """
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +20,46 @@ import jax
 import numpy as np
 
 from asyncjax import results, storage
+from experiments.common import tuning
 from experiments.common.methods import METHODS, Method
-from experiments.compare import report
-from experiments.compare.runs import Outcome, Settings, digits_problem, run_method, workers
+from experiments.common.on_grid import plain_value
+from experiments.compare import claims, report, tables
+from experiments.compare.runs import Bench, Outcome, Settings, tuned_alike
 
 
 def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> list[Outcome]:
     """Runs all methods, prints progress, writes the report and the numbers."""
     began = time.perf_counter()
     settings.output.mkdir(parents=True, exist_ok=True)
-    problem, clock = digits_problem(settings), workers(settings)
-    n_runs = len(settings.step_sizes) * (settings.seeds + settings.tuning_seeds)
     print(
-        f"{len(methods)} ways of training, {settings.n_workers} workers, {n_runs} runs each"
-        f" ({len(settings.step_sizes)} step sizes x {settings.seeds + settings.tuning_seeds} seeds)"
+        f"{len(methods)} ways of training, {settings.n_workers} workers,"
+        f" {settings.instances} instances of set {settings.set}; step sizes tuned on"
+        f" {settings.tuning_instances} others",
+        flush=True,
     )
+    bench = Bench(settings)
+    found = tuned_alike(bench, methods, partial(print, flush=True))
     outcomes = []
-    for place, method in enumerate(methods, start=1):
-        print(f"[{place}/{len(methods)}] {method.name:<17}", end=" ", flush=True)
-        outcome = run_method(settings, method, problem, clock)
-        outcomes.append(outcome)
-        print(
-            f"{outcome.trace.n_updates:>5} updates, step {outcome.step_size:<8.4g}"
-            f" {outcome.seconds:5.1f} s",
-            flush=True,
-        )
-    table = report.table(settings, outcomes)
-    save_numbers(settings, outcomes, table)
-    written = report.write(settings, outcomes, table, problem, clock)
+    with ThreadPoolExecutor(settings.threads) as pool:
+        runs = pool.map(lambda method: bench.run(method, found[method.name]), methods)
+        for place, outcome in enumerate(runs, start=1):
+            outcomes.append(outcome)
+            print(
+                f"[{place}/{len(methods)}] {outcome.method.name:<17}"
+                f" {outcome.trace.n_updates:>5} updates, step {outcome.step_size:<8.4g}"
+                f" {outcome.seconds:5.1f} s",
+                flush=True,
+            )
+    numbers = claims.measured(settings, outcomes)
+    if settings.commit:
+        claims.commit(settings, numbers, report.command(settings).replace(" --set B", ""))
+    agreement = _agreement(settings, numbers)
+    table = tables.table(settings, outcomes)
+    save_numbers(settings, outcomes, table, numbers)
+    written = report.write(settings, outcomes, table, agreement)
     print(f"\n{results.as_text(table)}\n")
+    print(f"{results.as_text(tuning.table({o.method.name: o.tuned for o in outcomes}))}\n")
+    print(f"{tables.verdict(settings, outcomes)}\n{agreement}".strip())
     print(
         f"report  {written}\nnumbers {settings.output / 'numbers.json'},"
         f" {settings.output / 'curves.npz'}"
@@ -54,8 +68,23 @@ def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> list[Out
     return outcomes
 
 
-def save_numbers(settings: Settings, outcomes: Sequence[Outcome], table: results.Table) -> None:
-    """Writes the table and the settings as JSON, all curves as npz."""
+def _agreement(settings: Settings, numbers: claims.Measured) -> str:
+    """This run beside the committed numbers of the other set, where they are of one setting."""
+    sets = {**claims.committed(), settings.set: numbers}
+    alike = all(
+        one["settings"] == numbers["settings"] and set(one["methods"]) == set(numbers["methods"])
+        for one in sets.values()
+    )
+    return claims.agreement(sets) if alike and settings.instances > 1 else ""
+
+
+def save_numbers(
+    settings: Settings,
+    outcomes: Sequence[Outcome],
+    table: results.Table,
+    measured: claims.Measured,
+) -> None:
+    """Writes the table, the settings and what the claims rest on as JSON, all curves as npz."""
     columns = [column.label for column in table.columns]
     numbers = {
         "settings": {
@@ -65,11 +94,18 @@ def save_numbers(settings: Settings, outcomes: Sequence[Outcome], table: results
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
         "device": jax.devices()[0].device_kind,
         "table": [
-            {column: report.plain_value(value) for column, value in zip(columns, row, strict=True)}
+            {column: plain_value(value) for column, value in zip(columns, row, strict=True)}
             for row in table.rows
         ],
-        "step_sizes_tried": list(settings.step_sizes),
-        "tuning": {outcome.method.name: outcome.tuning for outcome in outcomes},
+        "measured": measured,
+        "verdicts": claims.verdicts(measured) if settings.instances > 1 else {},
+        "tuning": {
+            one.method.name: [
+                {"step": trial.settings["step"], "score": trial.score, "round": trial.round}
+                for trial in one.tuned.trials
+            ]
+            for one in outcomes
+        },
     }
     storage.save_json(settings.output / "numbers.json", numbers)
     curves: dict[str, Any] = {}

@@ -1,130 +1,376 @@
-"""Nine methods on digits: what the main job measures."""
+"""Nine methods on digits: what the main job measures.
 
+An instance draws how labels are divided over the workers, how slow each worker is, and the first
+model; its noise is the times from job to job and the rows of each. All runs of a method go through
+one compiled program, twenty at a time: instances stand side by side, and a step size multiplies the
+weights of a trace. (Every rule here is homogeneous in its step size: c times the step is c times
+each weight.)
+"""
+
+import math
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from asyncjax import clocks, problems, results, simulation, traces
-from experiments.common.judging import judge, raveled
+from experiments.common import protocol, tuning
+from experiments.common.judging import raveled
 from experiments.common.methods import Method
+from experiments.common.on_grid import last_within
+from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
+from experiments.common.side_by_side import moved, side_by_side
+
+ROLES = {"A": SET_A, "B": SET_B}
+SLOTS = 48  # versions kept, at least: so that runs of a method share a compilation
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults take about a minute and a quarter of CPU time."""
+    """What is run; the defaults take about two minutes of CPU time, on two threads."""
 
     output: Path = Path("output/compare")  # where report, figures and numbers go
+    set: Literal["A", "B"] = "A"  # which instances are reported
+    instances: int = 20  # reported
+    tuning_instances: int = 5  # only to choose the step size
+    trials: int = 4  # step sizes that every method tries in a round of tuning
+    rounds: tuple[int, int] = (3, 6)  # least and most; further ones where a best step is at an edge
+    steps: tuple[float, float] = (2.0**-6, 2.0)  # ends of the grid, which has 2 * trials values
     n_workers: int = 32
     slowest: float = 4.0  # mean time of the slowest worker; the fastest has 1
     horizon: float = 300.0  # simulated time that every method gets
-    seeds: int = 5  # reported
-    tuning_seeds: int = 2  # only to choose the step size
     batch: int = 8  # rows of a gradient
     hidden: int = 32  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
-    target: float = 0.90  # test accuracy whose time and cost are reported
-    records: int = 40  # points of a curve
+    target: float = 0.90  # test accuracy whose time and cost are reported, and tuned for
+    levels: tuple[float, ...] = (0.8, 0.9, 0.93)  # further ones whose times are told
+    records: int = 60  # points of a curve
     seed: int = 0
-    step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-6, 2))
-    )
+    threads: int = 2  # methods that are run at once
+    commit: bool = False  # also write this set's numbers where committed ones are
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method did; arrays are NumPy, S seeds and R records."""
+    """What one method did; arrays are NumPy, I instances and R records."""
 
     method: Method
-    step_size: float
-    at_edge: bool  # the best step lies at the end of the grid
-    tuning: np.ndarray  # float[G], final loss by step size, median over the tuning seeds
-    time: np.ndarray  # float64[S, R]
-    computed: np.ndarray  # int64[S, R], gradients computed so far, also those never used
-    version: np.ndarray  # int32[S, R]
-    loss: np.ndarray  # float[S, R], NaN after the horizon
-    accuracy: np.ndarray  # float[S, R], NaN after the horizon
-    trace: traces.EventTrace  # of the first reported seed
-    summaries: tuple[traces.Summary, ...]  # of the reported seeds
+    tuned: tuning.Tuned
+    time: np.ndarray  # float64[I, R]
+    computed: np.ndarray  # int64[I, R], gradients computed so far, also those never used
+    version: np.ndarray  # int32[I, R]
+    loss: np.ndarray  # float[I, R], NaN after the horizon
+    accuracy: np.ndarray  # float[I, R], NaN after the horizon
+    trace: traces.EventTrace  # of the first reported instance
+    summaries: tuple[traces.Summary, ...]  # of the reported instances
     seconds: float
 
+    @property
+    def step_size(self) -> float:
+        """The step that was chosen."""
+        return self.tuned.best.settings["step"]
 
-def workers(settings: Settings) -> clocks.Clock:
-    """Gamma-distributed times; mean times rise geometrically from 1 to `slowest`."""
-    means = np.geomspace(1.0, settings.slowest, settings.n_workers)
-    return clocks.gamma(4.0, means)
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Instances, ready to be run.
+
+    Attributes:
+        instances: Their seeds.
+        parts: The problem of each.
+        joined: All of them side by side.
+        clocks: The workers of each.
+    """
+
+    instances: tuple[Instance, ...]
+    parts: tuple[problems.Problem, ...]
+    joined: problems.Problem
+    clocks: tuple[clocks.Clock, ...]
 
 
-def digits_problem(settings: Settings) -> problems.Problem:
-    """Scikit-learn's digits; every worker sees few of the classes, whatever its speed."""
+def workers(settings: Settings, instance: Instance) -> clocks.Clock:
+    """Gamma-distributed times, the fastest worker first.
+
+    Logarithms of the means are uniform between those of 1 and `slowest`, which are both there.
+    """
+    drawn = np.random.default_rng(instance.clock).uniform(size=max(settings.n_workers - 2, 0))
+    powers = np.sort(np.concatenate([[0.0], drawn, [1.0]]))[: settings.n_workers]
+    return clocks.gamma(4.0, settings.slowest**powers)
+
+
+@lru_cache
+def _digits() -> tuple[jax.Array, np.ndarray, tuple[Any, Any]]:
     data = problems.digits()
+    test = (jnp.asarray(data.test_features), data.test_labels)
+    return jnp.asarray(data.train_features), np.asarray(data.train_labels), test
+
+
+def digits_problem(settings: Settings, instance: Instance) -> problems.Problem:
+    """Scikit-learn's digits; every worker sees few of the classes, whatever its speed."""
+    features, labels, test = _digits()
     shards = problems.dirichlet(
-        data.train_labels,
+        labels,
         settings.n_workers,
         concentration=settings.concentration,
-        key=jax.random.key(settings.seed + 1),
+        key=jax.random.key(instance.data),
         minimum=settings.batch,
     )
     return problems.classification(
         problems.MLP(hidden=(settings.hidden,), classes=10),
-        data.train_features,
-        data.train_labels,
+        features,
+        labels,
         n_workers=settings.n_workers,
         shards=shards,
         batch=problems.uniform(settings.batch),
-        test=(data.test_features, data.test_labels),
-        key=jax.random.key(settings.seed + 2),
+        test=test,
+        key=jax.random.key(instance.model),
     )
 
 
-def run_method(
-    settings: Settings, method: Method, problem: problems.Problem, clock: clocks.Clock
-) -> Outcome:
-    """Tunes and runs one method: one compiled call over all seeds and step sizes."""
-    began = time.perf_counter()
-    keys = jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + settings.seeds)
-    made = traces.lasting(lambda n: [method.trace(clock, n, key) for key in keys], settings.horizon)
-    single = all(trace.n_arrivals == trace.n_updates for trace in made)
-    most = round(settings.n_workers * settings.horizon)  # gradients, were all workers the fastest
+def field_of(settings: Settings, role: str, count: int) -> Field:
+    """The first instances of a role."""
+    drawn = protocol.instances(settings.seed, role, count)
+    parts = tuple(digits_problem(settings, one) for one in drawn)
+    speeds = tuple(workers(settings, one) for one in drawn)
+    return Field(drawn, parts, side_by_side(parts), speeds)
+
+
+def traces_of(settings: Settings, method: Method, field: Field) -> list[traces.EventTrace]:
+    """One trace an instance, all lasting to the horizon, with a multiple of the records' updates.
+
+    The duration of job j of worker i is the same for all methods.
+    """
+    pairs = [
+        (clock, jax.random.key(instance.noise(0)))
+        for clock, instance in zip(field.clocks, field.instances, strict=True)
+    ]
+    return traces.lasting(
+        lambda n: [method.trace(clock, n, key) for clock, key in pairs],
+        settings.horizon,
+        multiple_of=settings.records,
+    )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Runs at their records: models float[K, R, d] and the columns of the records, [K, R]."""
+
+    models: np.ndarray
+    time: np.ndarray
+    computed: np.ndarray
+    version: np.ndarray
+
+
+def ran(
+    settings: Settings,
+    method: Method,
+    field: Field,
+    made: Sequence[traces.EventTrace],
+    runs: Sequence[tuple[int, float]],
+) -> Ran:
+    """Runs a method on pairs of an instance's number and a step size: one compiled call."""
+    single = made[0].n_arrivals == made[0].n_updates
+    gradients = settings.n_workers * settings.horizon  # were all workers the fastest
+    most = 2 ** math.ceil(math.log2(gradients))
+
+    def roomy(own: Any) -> Any:
+        return replace(own, waves=max(own.waves, most), slots=max(own.slots, SLOTS), copies=4)
+
+    def at(number: int, step: float) -> traces.EventTrace:
+        trace = moved(made[number], number, settings.n_workers)
+        return trace._replace(weight=trace.weight * np.float32(step))
+
     records = simulation.sweep(
-        replace(problem, objective_of=None, metrics_of=(("model", raveled),)),
-        made,
+        replace(field.joined, metrics_of=(("model", raveled),)),
+        [at(*run) for run in runs],
         method.optimizer,
-        settings.step_sizes,
-        keys=keys,
-        record_every=max(1, made[0].n_updates // settings.records),
+        [1.0],
+        keys=jnp.stack([jax.random.key(field.instances[number].noise(1)) for number, _ in runs]),
+        record_every=made[0].n_updates // settings.records,
         width=1 if single else None,
-        sizes=lambda own: replace(own, waves=max(own.waves, most)),  # methods share compilations
+        sizes=roomy,
     ).records
-    models = np.asarray(records.metrics["model"])  # [seeds, G, R, d]
-    within = np.asarray(records.time)[:, 0] <= settings.horizon  # [seeds, R]
-    last = within.sum(axis=1) - 1
-    final = np.array(
-        [
-            judge(problem, "test_accuracy", models[seed, :, last[seed]])[0]
-            for seed in range(settings.tuning_seeds)
-        ]
-    )
-    if not np.isfinite(final).any():
-        raise ValueError(f"{method.name} diverged at every step size tried: {settings.step_sizes}")
-    best = results.best_on_grid(final.T)
-    reported = slice(settings.tuning_seeds, None)
-    curves = models[reported, best]  # [S, R, d]
-    judged = judge(problem, "test_accuracy", curves.reshape(-1, curves.shape[-1]))
-    loss, accuracy = np.where(within[reported], judged.reshape(2, *curves.shape[:2]), np.nan)
-    return Outcome(
-        method=method,
-        step_size=settings.step_sizes[best],
-        at_edge=results.at_grid_edge(best, len(settings.step_sizes)),
-        tuning=np.asarray(results.median_and_spread(final.T).median),
-        time=np.asarray(records.time)[reported, 0],
-        computed=np.asarray(records.computed)[reported, 0],
-        version=np.asarray(records.version)[reported, 0],
-        loss=loss,
-        accuracy=accuracy,
-        trace=made[settings.tuning_seeds],
-        summaries=tuple(traces.summarize(trace) for trace in made[settings.tuning_seeds :]),
-        seconds=time.perf_counter() - began,
-    )
+    starts = [ravel_pytree(field.parts[number].params)[0] for number, _ in runs]
+    models = np.asarray(records.metrics["model"])[:, 0] + np.stack(starts)[:, None]
+    columns = (np.asarray(getattr(records, n))[:, 0] for n in ("time", "computed", "version"))
+    return Ran(models, *columns)
+
+
+@jax.jit
+def _accuracies(problem: problems.Problem, models: jax.Array) -> jax.Array:
+    restored = ravel_pytree(problem.params)[1]
+    metric = dict(problem.metrics_of)["test_accuracy"]
+    return jax.vmap(lambda model: metric(problem.data, restored(model)))(models)
+
+
+@jax.jit
+def _losses(problem: problems.Problem, models: jax.Array) -> jax.Array:
+    restored, objective = ravel_pytree(problem.params)[1], problem.objective
+    assert objective is not None
+    return jax.lax.map(lambda model: objective(restored(model)), models)
+
+
+def judged(
+    settings: Settings, field: Field, numbers: Sequence[int], runs: Ran
+) -> tuple[np.ndarray, np.ndarray]:
+    """Training loss and test accuracy of runs on instances of these numbers, float[K, R] each.
+
+    NaN where the model is not finite or a record is after the horizon.
+    """
+    pairs = [(field.parts[n], jnp.asarray(m)) for n, m in zip(numbers, runs.models, strict=True)]
+    # A loss is over the rows as one's own workers hold them; the accuracy is one for all.
+    loss = np.array([_losses(_slim(part), models) for part, models in pairs])
+    accuracy = np.array([_accuracies(_slim(pairs[0][0]), models) for _, models in pairs])
+    there = (runs.time <= settings.horizon) & np.isfinite(runs.models).all(-1)
+    return np.where(there, loss, np.nan), np.where(there, accuracy, np.nan)
+
+
+def _slim(problem: problems.Problem) -> problems.Problem:
+    """The problem without its shards, whose shapes differ and which no judge reads."""
+    data = problem.data
+    return replace(problem, data=data._replace(rows=data.rows[:, :1], size=data.size[:1]))
+
+
+def times_to_target(target: float, axis: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
+    """Where an accuracy is first read off, float64[K], infinity where never."""
+    return results.time_to_target(axis, accuracy, target=target, above=True)
+
+
+def score(settings: Settings, ran_at: np.ndarray, accuracy: np.ndarray) -> float:
+    """What is tuned and what is shown: the mean logarithm of the time to the target, cut.
+
+    Where no step reaches the target, the last accuracy decides: a hundredth of what is missing is
+    added. Infinity where every run diverged.
+    """
+    times = times_to_target(settings.target, ran_at, accuracy)
+    last = last_within(settings.horizon, ran_at, accuracy)
+    if not np.isfinite(last).any() and not np.isfinite(times).any():
+        return math.inf
+    missing = 1.0 - np.nan_to_num(last).mean()
+    return float(np.log(protocol.restricted(times, settings.horizon)).mean() + 0.01 * missing)
+
+
+class Bench:
+    """Tuning and reported instances, on which methods are tuned and run.
+
+    What was computed once is kept: further rounds of tuning begin where the last one ended.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Draws the instances."""
+        self.settings = settings
+        self.tuning = field_of(settings, TUNING, settings.tuning_instances)
+        self.reported = field_of(settings, ROLES[settings.set], settings.instances)
+        self.seconds: dict[str, float] = {}
+        self._made: dict[str, list[traces.EventTrace]] = {}
+        self._scores: dict[tuple[str, float], float] = {}
+
+    def gradients(self) -> int:
+        """Gradients that a trial may compute: those of workers who never wait."""
+        rates = [np.sum(1.0 / np.asarray(clock.mean)) for clock in self.tuning.clocks]
+        return round(self.settings.horizon * float(np.sum(rates)))
+
+    def tune(self, method: Method, rounds: int) -> tuning.Tuned:
+        """The method after so many rounds of tuning."""
+        settings, began = self.settings, time.perf_counter()
+        space = {"step": tuning.log_range(*settings.steps, 2 * settings.trials)}
+
+        def evaluate(_: str, trials: Sequence[tuning.Settings], gradients: int) -> list[float]:
+            del gradients  # every trial has the same simulated time
+            return self._evaluated(method, [trial["step"] for trial in trials])
+
+        spaces = {method.name: space}
+        found = tuning.tune(
+            spaces,
+            evaluate,
+            trials=settings.trials,
+            gradients=self.gradients(),
+            seed=settings.seed,
+            rounds=(rounds, rounds),
+        )
+        self._count(method, began)
+        return found[method.name]
+
+    def _evaluated(self, method: Method, steps: Sequence[float]) -> list[float]:
+        settings, field, count = self.settings, self.tuning, self.settings.tuning_instances
+        if not all((method.name, step) in self._scores for step in steps):
+            if method.name not in self._made:
+                self._made[method.name] = traces_of(settings, method, field)
+            runs = [(number, step) for step in steps for number in range(count)]
+            done = ran(settings, method, field, self._made[method.name], runs)
+            _, accuracy = judged(settings, field, [number for number, _ in runs], done)
+            for place, step in enumerate(steps):
+                own = slice(place * count, (place + 1) * count)
+                found = score(settings, done.time[own], accuracy[own])
+                self._scores[method.name, step] = found
+        return [self._scores[method.name, step] for step in steps]
+
+    def run(self, method: Method, tuned: tuning.Tuned) -> Outcome:
+        """Runs a tuned method on the reported instances.
+
+        Raises:
+            ValueError: It diverged at every step.
+        """
+        settings, field, began = self.settings, self.reported, time.perf_counter()
+        step = tuned.best.settings["step"]
+        if not math.isfinite(tuned.best.score):
+            tried = sorted(trial.settings["step"] for trial in tuned.trials)
+            raise ValueError(f"{method.name} diverged at every step size tried: {tried}")
+        made = traces_of(settings, method, field)
+        numbers = range(settings.instances)
+        per_call = settings.trials * settings.tuning_instances  # as when tuning: the same program
+        calls = [numbers[at : at + per_call] for at in range(0, len(numbers), per_call)]
+        parts = [ran(settings, method, field, made, [(n, step) for n in call]) for call in calls]
+        done = Ran(*(np.concatenate(each) for each in zip(*map(_columns, parts), strict=True)))
+        loss, accuracy = judged(settings, field, numbers, done)
+        return Outcome(
+            method=method,
+            tuned=tuned,
+            time=done.time,
+            computed=done.computed,
+            version=done.version,
+            loss=loss,
+            accuracy=accuracy,
+            trace=made[0],
+            summaries=tuple(traces.summarize(trace) for trace in made),
+            seconds=self._count(method, began),
+        )
+
+    def _count(self, method: Method, began: float) -> float:
+        spent = self.seconds.get(method.name, 0.0) + time.perf_counter() - began
+        self.seconds[method.name] = spent
+        return spent
+
+
+def _columns(one: Ran) -> tuple[np.ndarray, ...]:
+    return one.models, one.time, one.computed, one.version
+
+
+def tuned_alike(
+    bench: Bench, methods: Sequence[Method], told: Callable[[str], None] = print
+) -> dict[str, tuning.Tuned]:
+    """Tunes all methods, as `tuning.tune` over all of them would, several at once.
+
+    A method's draws do not depend on the others; only when to stop does: all get another round as
+    long as the best step of any is at an edge.
+    """
+    least, most = bench.settings.rounds
+    found: dict[str, tuning.Tuned] = {}
+    with ThreadPoolExecutor(bench.settings.threads) as pool:
+        for rounds in range(least, most + 1):
+            tuned = pool.map(lambda method, n=rounds: bench.tune(method, n), methods)
+            for method, own in zip(methods, tuned, strict=True):
+                found[method.name] = own
+                step = own.best.settings["step"]
+                told(f"tuned {method.name:<17} {len(own.trials)} trials, step {step:.4g}")
+            if not any(own.edges for own in found.values()):
+                break
+    return found

@@ -17,6 +17,7 @@ NAME = "shuffled_map"
 TITLE = "Where does shuffled dispatch get further than pure in the same time?"
 CLAIM = "shuffled dispatch is further than pure in the same time"
 OPEN = "not told apart"
+PAPERS = ("Islamov, Safaryan, Alistarh, 2024, AsGrad (arXiv 2310.20452)",)
 Found = Mapping[str, Mapping[str, Mapping[str, Any]]]  # data, unevenness, method
 Key = tuple[str, str, str, float]  # set, data, unevenness, horizon
 
@@ -104,8 +105,29 @@ def part(settings: Settings, found: Found) -> Part:
     if settings.commit:
         committed.save(NAME, measured, command=f"python -m experiments.{NAME} --commit")
     return written(
-        settings.output, NAME, TITLE, figures(settings, found), tables(settings, found), measured
+        settings.output,
+        NAME,
+        TITLE,
+        figures(settings, found),
+        tables(settings, found),
+        measured,
+        answer(settings, found),
+        PAPERS,
     )
+
+
+def answer(settings: Settings, found: Found) -> str:
+    """The verdict of both sets in words, what the cells say, and when the two cross."""
+    said = [verdicts(settings, found, letter)[CLAIM] for letter in SETS]
+    both = " and ".join(dict.fromkeys(said))
+    times = [t for (_, _, u), t in crossings(settings, found).items() if float(u) > 1]
+    seen = sorted(time for time in times if 0 < time < math.inf)
+    where = (
+        f" They cross between time {seen[0]:.3g} and {seen[-1]:.3g} where workers are uneven."
+        if seen
+        else ""
+    )
+    return f"That {CLAIM}: {both}. {told(settings, found)}{where}"
 
 
 def figures(settings: Settings, found: Found) -> Iterator[Drawing]:

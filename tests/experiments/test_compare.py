@@ -1,49 +1,62 @@
 """The main job on a small size: it runs, writes what it says, and its figures are consistent."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import jax
 import numpy as np
 import pytest
 
-from asyncjax import storage
+from asyncjax import clocks, simulation, storage
+from experiments.common import tuning
 from experiments.common.methods import METHODS
-from experiments.compare.job import Settings, compare
-from experiments.compare.report import heard, ranked
+from experiments.common.protocol import SET_A, SET_B, TUNING
+from experiments.compare import claims, runs
+from experiments.compare.job import compare
+from experiments.compare.runs import Settings
+from experiments.compare.tables import heard, ranked
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
+NAMES = ("fastest half", "shuffled async", "Adaptive 1")
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    settings = Settings(
+def small(tmp_path_factory):
+    return Settings(
         output=tmp_path_factory.mktemp("compare"),
+        instances=3,
+        tuning_instances=2,
+        trials=2,
+        rounds=(2, 2),
+        steps=(0.05, 0.4),
         n_workers=8,
         horizon=20.0,
-        seeds=2,
-        tuning_seeds=1,
         batch=4,
         hidden=4,
         target=0.2,
-        records=6,
-        step_sizes=(0.05, 0.2),
+        levels=(0.1, 0.2),
+        records=10,
     )
-    chosen = [m for m in METHODS if m.name in ("fastest half", "shuffled async", "Adaptive 1")]
-    return settings, compare(settings, chosen)
+
+
+@pytest.fixture(scope="module")
+def outcome(small):
+    return small, compare(small, [m for m in METHODS if m.name in NAMES])
 
 
 def test_outcomes_cover_the_horizon(outcome):
     settings, outcomes = outcome
     for one in outcomes:
         assert one.time.shape == one.loss.shape == one.accuracy.shape
-        assert one.time.shape[0] == settings.seeds
+        assert one.time.shape[0] == settings.instances
         assert np.all(one.time[:, -1] >= settings.horizon)
         within = one.time <= settings.horizon
         assert np.all(np.isfinite(one.loss[within]))
         assert np.all(np.isnan(one.loss[~within]))
-        assert one.step_size in settings.step_sizes
-        assert one.tuning.shape == (2,)
+        assert len(one.tuned.trials) == 4
+        assert one.step_size in [trial.settings["step"] for trial in one.tuned.trials]
     half = outcomes[0]
     assert np.all(half.computed >= 2 * half.version * 4)  # 8 start, 4 are used
 
@@ -88,15 +101,130 @@ def test_the_report_shows_who_is_heard(outcome):
     assert "Who is heard" in text
 
 
-def test_a_grid_on_which_all_diverge_is_reported(tmp_path):
+def test_what_is_committed_is_what_was_measured(outcome):
+    settings, outcomes = outcome
+    measured = storage.load_json(settings.output / "numbers.json")["measured"]
+    for one in outcomes:
+        own = measured["methods"][one.method.name]
+        assert [len(own[name]) for name in ("time", "gradients", "final_loss")] == [3] * 3
+        first = np.array(own["time"])
+        reached = [np.nanmax(np.append(a[t <= x], 0)) for a, t, x in zip(
+            one.accuracy, one.time, first, strict=True)]  # fmt: skip
+        assert all(np.isinf(first) | (np.array(reached) >= settings.target))
+        assert own["trials"] == 4
+
+
+def test_instances_differ_in_everything_and_sets_share_none(small):
+    tuning_field, one, other = (runs.field_of(small, role, 2) for role in (TUNING, SET_A, SET_B))
+    every = [tuning_field, one, other]
+    parts = [part for field in every for part in field.parts]
+    for read in (
+        lambda part: np.asarray(part.data.weight),
+        lambda part: np.asarray(part.params["Dense_0"]["kernel"]),
+    ):
+        kept = [read(part).tobytes() for part in parts]
+        assert len(set(kept)) == 6
+    means = [np.asarray(clock.mean) for field in every for clock in field.clocks]
+    assert len({mean.tobytes() for mean in means}) == 6
+    for mean in means:
+        assert (mean[0], mean[-1]) == pytest.approx((1.0, small.slowest))
+        assert np.all(np.diff(mean) >= 0)
+
+
+@pytest.mark.parametrize("name", [method.name for method in METHODS])
+def test_a_step_size_may_be_a_factor_of_the_weights(name, small, float64):
+    """What lets one program run all steps: every rule here is homogeneous in its step."""
+    method = next(method for method in METHODS if method.name == name)
+    field = runs.field_of(replace(small, n_workers=4), TUNING, 1)
+    clock, problem = runs.workers(replace(small, n_workers=4), field.instances[0]), field.parts[0]
+    trace = method.trace(clock, 12, jax.random.key(0))
+    heavier = trace._replace(weight=trace.weight * np.float32(0.25))
+    ends = [
+        simulation.replay(problem, own, method.optimizer(step)).params["Dense_0"]["kernel"]
+        for own, step in ((trace, 0.25), (heavier, 1.0))
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-6)
+    assert np.abs(np.asarray(ends[0]) - problem.params["Dense_0"]["kernel"]).max() > 1e-4
+
+
+def test_methods_tuned_by_themselves_are_tuned_as_all_together(small, monkeypatch):
+    """Rounds go on for all as long as one best step is at an edge."""
+    best = {"fastest half": 0.1, "shuffled async": 3.0, "Adaptive 1": 0.2}
+    monkeypatch.setattr(
+        runs.Bench,
+        "_evaluated",
+        lambda bench, method, steps: [abs(np.log(s / best[method.name])) for s in steps],
+    )
+    settings = replace(small, rounds=(2, 6))
+    bench = runs.Bench(settings)
+    methods = [m for m in METHODS if m.name in NAMES]
+    found = runs.tuned_alike(bench, methods, lambda line: None)
+    space = {"step": tuning.log_range(*settings.steps, 2 * settings.trials)}
+    together = tuning.tune(
+        {name: space for name in NAMES},
+        lambda name, trials, _: [abs(np.log(one["step"] / best[name])) for one in trials],
+        trials=settings.trials,
+        gradients=bench.gradients(),
+        rounds=settings.rounds,
+    )
+    assert {name: own.trials for name, own in found.items()} == {
+        name: own.trials for name, own in together.items()
+    }
+    assert len({len(own.trials) for own in found.values()}) == 1
+    assert not any(own.edges for own in found.values())
+
+
+def test_a_score_is_of_the_time_that_is_shown():
+    settings = Settings(horizon=10.0, target=0.5)
+    times, late = np.array([[1.0, 2.0, 8.0]] * 2), np.array([[0.1, 0.6, 0.9], [0.1, 0.2, 0.3]])
+    missing = 1 - (0.9 + 0.3) / 2
+    known = (np.log(2.0) + np.log(10.0)) / 2 + 0.01 * missing
+    assert runs.score(settings, times, late) == pytest.approx(known)
+    assert runs.score(settings, times, np.full((2, 3), np.nan)) == np.inf
+
+
+def test_a_verdict_flips_with_the_numbers(outcome):
+    """The claims read the times: where those of two methods are exchanged, so is the verdict."""
+    found = claims.measured(*outcome)
+    pure, waiting = (
+        {"time": times, "gradients": times, "final_loss": [0.1, 0.2, 0.3]}
+        for times in ([10.0, 12.0, 9.0], [30.0, 31.0, 29.0])
+    )
+    claim = "pure async is at the target before synchronous rounds"
+    for own, other, said in ((pure, waiting, "holds"), (waiting, pure, "does not hold")):
+        methods = {"pure async": own, "synchronous": other}
+        assert claims.verdicts({**found, "methods": methods})[claim] == said
+
+
+def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small, monkeypatch):
+    """The verdict of row 6 of docs/claims.md itself, on few instances; even workers flip it."""
+    claim = "pure async is at the target before synchronous rounds"
+    settings = replace(small, instances=4, batch=8, hidden=8, horizon=40.0, target=0.5, trials=3)
+    pair = [method for method in METHODS if method.name in ("synchronous", "pure async")]
+    said = {}
+    for slowest in (16.0, 1.0):
+        means = np.geomspace(1.0, slowest, settings.n_workers)
+        monkeypatch.setattr(runs, "workers", lambda *_, own=means: clocks.constant(own))
+        bench = runs.Bench(settings)
+        tuned = runs.tuned_alike(bench, pair, lambda line: None)
+        outcomes = [bench.run(method, tuned[method.name]) for method in pair]
+        said[slowest] = claims.verdicts(claims.measured(settings, outcomes))[claim]
+    assert said[16.0] == "holds"
+    assert said[1.0] != "holds"
+
+
+def test_a_step_at_which_all_diverge_is_reported(tmp_path):
     settings = Settings(
         output=tmp_path,
         n_workers=4,
         horizon=10.0,
-        seeds=1,
-        tuning_seeds=1,
+        instances=1,
+        tuning_instances=1,
+        trials=1,
+        rounds=(1, 1),
         hidden=4,
-        step_sizes=(float("1e30"),),
+        steps=(1e30, 1e31),
+        records=5,
     )
     with pytest.raises(ValueError, match="pure async diverged at every step size"):
         compare(settings, [m for m in METHODS if m.name == "pure async"])
