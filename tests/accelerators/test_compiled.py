@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compiled import DEVICES, PROGRAMS, missing
+from benchmarks.compiled import DEVICES, missing
+from tests.accelerators.programs import CASES
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 1500  # seconds that all programs of a device may take together
-MODELS = ("MLP", "one block")
-EVERY = [(kind, model, name) for kind in DEVICES for model in MODELS for name in PROGRAMS]
+EVERY = [(kind, model, name) for kind in DEVICES for model in CASES for name in CASES[model]]
 STATED = [each for each in EVERY if each[2].startswith(("waves", "events", "sweep"))]
 # Of the activations of 48 lanes, padded to 128 columns, more lie there at once than one has: up to
 # twice what is stated.
@@ -28,10 +28,8 @@ def compiled(kind):
     """One row a program; for a TPU the compiler asks for no network."""
     quick = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
     surroundings = {name: value for name, value in os.environ.items() if name not in quick}
-    command = ["-m", "benchmarks.compiled", "--json", "--workers", "8", "--devices", kind]
-    command += ["--models", *MODELS]
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-m", "tests.accelerators.programs", kind],
         cwd=ROOT,
         env=surroundings | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -88,7 +86,7 @@ def test_its_memory_is_what_is_stated(found, which):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(DEVICES))
-@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("model", ["MLP", "one block"])
 def test_a_late_gradient_moves_few_times_the_bytes_of_a_new_one(found, kind, model):
     plain = found(kind, model, "synchronous")["bytes"]
     assert found(kind, model, "events")["bytes"] < 2 * plain
