@@ -31,7 +31,15 @@ from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import plan_alike, several
-from asyncjax.simulation.plans.program import Sizes, assemble, check_sizes, sizes_of, stack, treated
+from asyncjax.simulation.plans.program import (
+    Sizes,
+    assemble,
+    check_sizes,
+    levelled,
+    sizes_of,
+    stack,
+    treated,
+)
 from asyncjax.simulation.plans.treatment import Aggregate, View
 from asyncjax.simulation.replay import check_workers, costs_of, records_of, without_scratch
 from asyncjax.traces import EventTrace
@@ -59,18 +67,22 @@ def sweep(
 
     Args:
         problem: What is optimised.
-        traces: One trace for all seeds, or one a seed (with equally many updates).
+        traces: One trace for all seeds, or one a seed. They may differ in their number of updates,
+            as those made with `until=` do. Every run is then what its own trace gives alone, to
+            rounding; but it takes as long as the longest of them, so traces of which one is several
+            times longer than another are better swept apart, each length in a call of its own.
+            Gradients must serve in several updates in all of them or in none.
         optimizer: Makes an optimizer from a step size (a traced scalar), such as `optax.sgd`.
         step_sizes: float[G], at least 0 and finite.
         keys: Typed keys [S], one a seed.
-        record_every: As in `replay`.
+        record_every: As in `replay`; None leaves it to the number of updates of each trace.
         width: As in `replay`.
         memory_limit: Bytes for all runs together, as in `replay`, None again for what is free; on
             each device of a mesh, for the runs that it has.
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.
             The same run, on longer arrays. None: as they are.
-        progress: As in `replay`; of the replay that has made the fewest updates.
+        progress: As in `replay`; of the replay that has made the smallest share of its updates.
         checkpoint: As in `replay`. It may be resumed on another number of devices.
         mesh: Devices, however they are arranged, over which the runs are split: the D devices as a
             by b, so that a device has the fewest runs, and among equals with the largest a; seeds
@@ -90,16 +102,20 @@ def sweep(
 
     Returns:
         A run whose params, states, losses and metrics have leading axes [S, G]; the other
-        columns of the records have shape [R] for one trace and [S, 1, R] for several. With a mesh
-        they stay where they were made; if it has devices of several processes, each process gets
-        all of them, in NumPy.
+        columns of the records have shape [R] for one trace and [S, 1, R] for several. R is the
+        largest number of records of a trace; a run with fewer repeats its own last one to the end,
+        time and version included, so curves against time, times to a target and last losses need
+        no care, while a mean over seeds at one place r would mix versions. How many are its own:
+        `(np.diff(records.version, prepend=-1) > 0).sum(-1)`. With a mesh they stay where they were
+        made; if it has devices of several processes, each process gets all of them, in NumPy.
 
     Raises:
         TypeError: `optimizer` is an optimizer instead of what makes one, `mesh` is no mesh, or
             another argument is of the wrong kind.
         ValueError: `step_sizes` is empty, not one-dimensional, or holds what is negative or
             not finite; there is no key; the number of traces is neither one nor that of the keys;
-            `sizes` returns some that do not hold the traces; or as in `replay`.
+            gradients serve in several updates in some traces only; `sizes` returns some that do not
+            hold the traces; or as in `replay`.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:
@@ -111,6 +127,14 @@ def sweep(
         >>> run = simulation.sweep(problem, trace, optax.sgd, [0.1, 0.2, 0.4], keys=keys)
         >>> run.records.loss.shape
         (2, 3, 21)
+
+        Traces of equal time, each with as many updates as it makes until then:
+
+        >>> clock = clocks.exponential([1.0, 2.0, 3.0])
+        >>> until = [traces.asynchronous(clock, until=10.0, key=key) for key in keys]
+        >>> run = simulation.sweep(problem, until, optax.sgd, [0.1], keys=keys, record_every=5)
+        >>> [trace.n_updates for trace in until], run.records.version[:, 0].tolist()
+        ([15, 23], [[5, 10, 15, 15, 15], [5, 10, 15, 20, 23]])
 
         Sizes that hold slower and faster workers alike, so that the second sweep compiles nothing:
 
@@ -150,7 +174,11 @@ def sweep(
     )
     replayed = run(loop, problem, progress, checkpoint)
     params, opt_state, measured, _, kept, workers = unpadded(replayed, len(keys), len(steps))
-    rows = [records_of(each, measured) for each in plans]
+    start = measured.finite.shape[-1] - common.records
+    rows = [
+        records_of(each, measured._replace(finite=measured.finite[..., : start + len(each.records)]))
+        for each in plans
+    ]
     return Run(
         params,
         opt_state,
@@ -162,8 +190,10 @@ def sweep(
 
 
 def _joined(rows: list[Records], measured: Measured) -> Records:
+    """One table of all; a trace with fewer records than another repeats its last one."""
+
     def host(name: str) -> np.ndarray:
-        return np.stack([getattr(row, name) for row in rows])[:, None, :]
+        return np.stack(levelled([getattr(row, name) for row in rows]))[:, None, :]
 
     return Records(
         **{name: host(name) for name in ("version", "time", "delay", "used", "computed")},

@@ -42,11 +42,12 @@ class GridInputs(NamedTuple):
 def grid_loop(
     plans: Sequence[ReplayPlan], kind: "ByGrid", given: GridInputs, mesh: Mesh | None = None
 ) -> Loop:
-    """The sweep over some plans of equally many updates, on one device or over a mesh."""
+    """The sweep over some plans, on one device or over a mesh."""
 
     def progress(wave: int, _: Any) -> Progress:
         at = [(int(np.searchsorted(plan.waves.update_wave, wave)), plan) for plan in plans]
-        updates, plan = min(at, key=lambda one: one[0])
+        # Among those that are equally far, at the end all of them, the longest.
+        updates, plan = min(at, key=lambda one: (one[0] / one[1].n_updates, -one[1].n_updates))
         return progress_at(plan, updates)
 
     placed = None if mesh is None else _placed(kind, given, mesh)

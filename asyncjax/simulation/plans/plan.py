@@ -141,9 +141,9 @@ def plan_alike(
     """Plans several traces with one width, so that their replays can be stacked and vmapped.
 
     Args:
-        traces: Valid traces with the same number of updates.
+        traces: Valid traces; one may make more updates than another.
         width: As in `plan`; None: the smallest default of them.
-        record_every: As in `plan`.
+        record_every: As in `plan`, which None leaves to the number of updates of each trace.
         worker_order: As in `plan`.
 
     Returns:
@@ -151,38 +151,34 @@ def plan_alike(
 
     Raises:
         TypeError: As in `plan`.
-        ValueError: As in `plan`, or the traces differ in their number of updates.
+        ValueError: As in `plan`, or gradients serve in several updates in some of the traces only.
 
     Example:
         >>> import jax
         >>> from asyncjax import clocks, traces
         >>> clock = clocks.exponential([1.0, 2.0, 4.0])
-        >>> made = [traces.asynchronous(clock, n_updates=50, key=jax.random.key(s)) for s in (0, 1)]
+        >>> made = [traces.asynchronous(clock, until=50.0, key=jax.random.key(s)) for s in (0, 1)]
         >>> one, other = plan_alike(made)
-        >>> one.width == other.width
-        True
+        >>> one.width == other.width, one.n_updates == other.n_updates
+        (True, False)
     """
     width = None if width is None else whole("width", width)
     record_every = None if record_every is None else whole("record_every", record_every)
     counts = [validate(trace).n_updates for trace in several("traces", traces)]
     if min(counts) < 1:
         raise ValueError("trace makes no update: steps is False throughout")
-    if min(counts) != max(counts):
-        raise ValueError(f"traces must make equally many updates, got {counts}")
     if len({trace.reuse is None for trace in traces}) > 1:
         raise ValueError(
             "traces must be of one kind: some use gradients in several steps, some do not"
         )
-    n_updates = counts[0]
     picked = all_gradients if flag("worker_order", worker_order) else used_gradients
     gradients = [picked(trace) for trace in traces]
     width = width or min(map(default_width, gradients))
-    records = recorded_versions(n_updates, record_every)
-    per_update = min(len(own.arrival) for own in gradients) / n_updates
-    lookahead = min(n_updates, 1 + int(np.ceil(_LOOKAHEAD * width / per_update)))
+    per_update = min(len(own.arrival) / n for own, n in zip(gradients, counts, strict=True))
+    lookahead = min(max(counts), 1 + int(np.ceil(_LOOKAHEAD * width / per_update)))
     plans = [
-        _with_slots(trace, own, pack(own, width, lookahead), records)
-        for trace, own in zip(traces, gradients, strict=True)
+        _with_slots(trace, own, pack(own, width, lookahead), recorded_versions(n, record_every))
+        for trace, own, n in zip(traces, gradients, counts, strict=True)
     ]
     return [replace(each, start=record_every is None) for each in plans]
 

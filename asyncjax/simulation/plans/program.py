@@ -99,6 +99,8 @@ class Program:
     # int32[T], the record that each update makes, R: none; None without views
     update_record: Array | None
     entering: Entering | None  # [T, B], the gradients of each update; None where they are summed
+    # int32[R], the recorded model that each record is of; None: each is of its own
+    record_row: Array | None
     sizes: Sizes = field(metadata={"static": True})
 
 
@@ -120,7 +122,7 @@ def sizes_of(plans: Sequence[ReplayPlan]) -> Sizes:
         slots=most([plan.n_slots for plan in plans]),
         directions=plans[0].waves.lookahead if runs == 0 else most(rows),
         copies=most([int(count) for count in copies]),
-        records=len(plans[0].records),
+        records=max(len(plan.records) for plan in plans),
         group=group if group == 1 else ceil_to_grid(group),
         single=all(_largest_sum(plan) == 1 for plan in plans),
         runs=runs,
@@ -204,6 +206,7 @@ def assemble(plan: ReplayPlan, sizes: Sizes) -> Program:
         lane_runs=lane_runs,
         state_row=state_row,
         **_by_update(plan, sizes, turn),
+        record_row=None,
         sizes=sizes,
     )
 
@@ -216,6 +219,7 @@ def _by_update(plan: ReplayPlan, sizes: Sizes, turn: tuple[np.ndarray, np.ndarra
         number = _scatter(shape, turn, np.arange(plan.n_updates), 0)
     if sizes.views:
         record = record_of(plan)[1:]
+        record = np.where(record < len(plan.records), record, np.int32(sizes.records))
     if sizes.entering:
         entering = entering_of(plan, sizes.entering, sizes.directions, sizes.slots)
     return {"update_number": number, "update_record": record, "entering": entering}
@@ -285,11 +289,12 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
     Every array has a leading axis over plans, but for the bounds of the loops.
 
     The bounds, `n_waves`, `turns` and `copies`, are the largest of the plans, so that under vmap a
-    loop stays one loop; what is padding for a plan is masked. `stacked_axes` gives the axes for
-    vmap.
+    loop stays one loop; what is padding for a plan is masked. Columns by update or record are
+    padded by their last entry: no update that is made reads those, and a plan with fewer records
+    than another repeats its last one. `stacked_axes` gives the axes for vmap.
 
     Args:
-        plans: Plans of one width and with equally many updates, as `plan_alike` makes them.
+        plans: Plans of one width, as `plan_alike` makes them.
         sizes: Sizes that hold every one of them; None: those of `sizes_of`.
 
     Returns:
@@ -297,9 +302,12 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
     """
     sizes = sizes_of(plans) if sizes is None else sizes
     programs = [assemble(plan, sizes) for plan in plans]
-    joined = jax.tree.map(lambda *leaves: np.stack(leaves), *programs)
+    joined = jax.tree.map(lambda *leaves: np.stack(levelled(leaves)), *programs)
+    counts, rows = np.array([len(plan.records) for plan in plans]), np.arange(sizes.records)
+    is_padded = counts.min() < sizes.records
     return replace(
         joined,
+        record_row=np.minimum(rows, counts[:, None] - 1).astype(np.int32) if is_padded else None,
         n_waves=joined.n_waves.max(),
         turns=joined.turns.max(axis=0),
         copies=joined.copies.max(axis=0),
@@ -309,6 +317,20 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
 def stacked_axes(program: Program) -> Program:
     """The `in_axes` of a stacked program: 0 everywhere, None for the bounds."""
     return replace(jax.tree.map(lambda _: 0, program), n_waves=None, turns=None, copies=None)
+
+
+def levelled(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The arrays, all as long as the longest: the others repeat their last entry.
+
+    Example:
+        >>> [array.tolist() for array in levelled([np.array([1, 2]), np.array([1, 2, 3])])]
+        [[1, 2, 2], [1, 2, 3]]
+    """
+    lengths = {len(array) if np.ndim(array) else 0 for array in arrays}
+    if len(lengths) == 1:
+        return arrays
+    places = np.arange(max(lengths))
+    return [array[np.minimum(places, len(array) - 1)] for array in arrays]
 
 
 def _scatter(

@@ -85,6 +85,22 @@ def uneven():
     return facts
 
 
+def unequal():
+    """Traces of several lengths."""
+    problem, (sizes, keys), facts = quadratic(), grid(8, 8), {}
+    several = [trace_of(N, updates, updates) for updates in (60, 7, 30, 41, 60, 12, 25, 33)]
+
+    def sweep(**options):
+        return simulation.sweep(problem, several, optax.sgd, sizes, keys=keys, **options)
+
+    facts["equal bits"] = same_bits(sweep(), sweep(mesh=MESH))
+    few = several[:3], optax.sgd, sizes[:5]
+    one = simulation.sweep(problem, *few, keys=keys[:3])
+    over = simulation.sweep(problem, *few, keys=keys[:3], mesh=MESH)
+    facts["3x5"] = apart(one, over)
+    return facts
+
+
 def already_placed():
     problem, (sizes, keys) = quadratic(), grid(8, 8)
     placed = jax.device_put(keys, NamedSharding(MESH, PartitionSpec("devices")))
@@ -128,6 +144,7 @@ FACTS = {
     "equal bits": lambda folder: equal_bits(),
     "network": lambda folder: of_a_network(),
     "uneven": lambda folder: uneven(),
+    "unequal": lambda folder: unequal(),
     "placed": lambda folder: already_placed(),
     "resumed": on_other_devices,
     "limited": lambda folder: limited(),

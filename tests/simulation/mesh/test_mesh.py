@@ -41,6 +41,11 @@ class TestSweep:
             assert shape == [int(length) for length in name.split()[0].split("x")]
             assert apart <= 1e-6, name
 
+    def test_traces_of_unequal_length(self, fact_of):
+        facts = fact_of("sweeps", "unequal")
+        assert facts["equal bits"]
+        assert facts["3x5"] <= 1e-6
+
     def test_arguments_may_lie_on_devices_already(self, fact_of):
         assert fact_of("sweeps", "placed") == {"equal": True, "devices": 8}
 

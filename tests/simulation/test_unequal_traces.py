@@ -1,0 +1,281 @@
+"""A sweep over traces of unequal length: every run is what its own trace gives alone."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import clocks, problems, results, simulation, steps, traces
+from tests.oracles import events
+from tests.simulation.shared import N, columns, quadratic, trace_of
+
+pytestmark = pytest.mark.usefixtures("float64")
+RATES = (0.02, 0.05)
+LENGTHS = (9, 34, 20)
+COLUMNS = ("version", "time", "delay", "used", "computed", "loss", "finite")
+
+
+def roomy(own):
+    """Sizes that hold every trace of the draws, so that they share a compilation."""
+    return replace(
+        own,
+        waves=320,
+        updates=5,
+        slots=10,
+        directions=20,
+        copies=3,
+        records=own.records,
+        group=40,
+        single=False,
+        runs=0 if own.runs == 0 else 20,
+    )
+
+
+def unequal(rule, lengths=LENGTHS, first=0):
+    return [trace_of(rule, seed=first + s, n_updates=n) for s, n in enumerate(lengths)]
+
+
+def keys_of(count):
+    return jax.random.split(jax.random.key(3), count)
+
+
+def check_padding(run, s, count):
+    """What follows the records of a run repeats its last one."""
+    records = run.records
+    for name in COLUMNS:
+        column = np.asarray(getattr(records, name))[s]
+        repeated = np.broadcast_to(column[..., count - 1 : count], column[..., count:].shape)
+        np.testing.assert_array_equal(column[..., count:], repeated)
+    for metric in jax.tree.leaves(records.metrics):
+        own = np.asarray(metric)[s]
+        last = np.broadcast_to(own[:, count - 1 : count], own[:, count:].shape)
+        np.testing.assert_array_equal(own[:, count:], last)
+
+
+def check_equals(run, alone, s, g, tolerance=1e-12):
+    """The run of seed s and step g is `alone`, in all that it holds."""
+    count = len(alone.records.version)
+    for name in COLUMNS:
+        column = np.asarray(getattr(run.records, name))[s]
+        own = column[min(g, len(column) - 1), :count]
+        np.testing.assert_allclose(own, getattr(alone.records, name), rtol=0, atol=tolerance)
+    check_padding(run, s, count)
+    for name in ("params", "opt_state", "arrival_state", "worker_states"):
+        mine, its = (jax.tree.leaves(getattr(each, name)) for each in (run, alone))
+        for swept, single in zip(mine, its, strict=True):
+            np.testing.assert_allclose(swept[s, g], single, rtol=0, atol=tolerance)
+    assert run.source.costs[s]._replace(live_versions=0) == alone.costs._replace(live_versions=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["pure", "shuffled", "wait for 2", "fresher than 4", "ringleader"])
+def test_random_lengths_equal_the_plain_loop(rule):
+    """Twelve draws of two lengths from 1 to 60 beside one of 60, against a loop in NumPy."""
+    problem, gradient = quadratic()
+    assert problem.objective is not None
+    draws = np.random.default_rng(0)
+    for draw in range(12):
+        made = unequal(rule, [*map(int, draws.integers(1, 61, 2)), 60], first=3 * draw)
+        run = simulation.sweep(
+            problem, made, optax.sgd, RATES, keys=keys_of(3), record_every=20, width=2, sizes=roomy
+        )
+        assert run.records.loss.shape == (3, 2, 3)
+        for s, trace in enumerate(made):
+            versions = np.append(np.arange(20, trace.n_updates, 20), trace.n_updates)
+            np.testing.assert_array_equal(run.records.version[s, 0, : len(versions)], versions)
+            check_padding(run, s, len(versions))
+            for g, rate in enumerate(RATES):
+                rows = events.train(
+                    np.ones(3), columns(trace), gradient, lambda d, k, _, rate=rate: -rate * d
+                )
+                np.testing.assert_allclose(run.params[s, g], rows[-1], rtol=0, atol=1e-12)
+                losses = [problem.objective(rows[version]) for version in versions]
+                np.testing.assert_allclose(
+                    run.records.loss[s, g, : len(versions)], losses, rtol=0, atol=1e-12
+                )
+
+
+def noisy():
+    def gradient(params, worker, job, key):
+        noise = 0.1 * jax.random.normal(key, params.shape)
+        return jnp.sum(params**2), params * (1.0 + 0.1 * worker) - 1.0 + noise
+
+    return problems.from_gradient(jnp.ones(3), gradient, n_workers=N)
+
+
+class Diary(NamedTuple):
+    updates: jax.Array
+    key: jax.Array  # a key that every update splits
+    heard: jax.Array  # sum over updates of (worker + 1)(job + 1)
+
+
+def diary():
+    """Counts updates, splits a key at each, and adds up whom it heard."""
+
+    def init(params):
+        return Diary(jnp.int32(0), jax.random.key_data(jax.random.key(1)), jnp.int32(0))
+
+    def update(updates, state, params=None, **extras):
+        key = jax.random.split(jax.random.wrap_key_data(state.key))[0]
+        heard = state.heard + (extras["worker"] + 1) * (extras["job"] + 1)
+        return updates, Diary(state.updates + 1, jax.random.key_data(key), heard)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def middle(rows, present, extras):
+    count = jnp.maximum(jnp.sum(present), 1)
+    return jax.tree.map(lambda leaf: leaf.sum(0) / count.astype(leaf.dtype), rows)
+
+
+def maker(step):
+    return optax.chain(diary(), steps.scale_by_staleness("inverse"), optax.adam(step))
+
+
+WAYS: dict[str, Any] = {
+    "plain": {},
+    "views": {"view": lambda params, state: 1.1 * params},
+    "arrivals": {"arrival": optax.chain(optax.trace(0.5), steps.compensate_delay(0.1))},
+    "aggregated": {"arrival": optax.trace(0.5), "aggregate": middle},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rule", ["pure", "per worker"])
+def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, way):
+    """States, key uses, extras, records, costs; without an objective the loss is of the jobs."""
+    problem, made, keys = noisy(), unequal(rule), keys_of(3)
+    options = {"record_every": 8, **WAYS[way]}
+    run = simulation.sweep(problem, made, maker, RATES, keys=keys, **options)
+    for s, trace in enumerate(made):
+        rule_of = maker(RATES[1])
+        alone = simulation.replay(problem, trace, rule_of, key=keys[s], waves=False, **options)
+        check_equals(run, alone, s, 1)
+
+
+@pytest.mark.slow
+def test_what_the_workers_keep_is_theirs_alone():
+    inner = noisy()
+    problem = problems.local_steps(inner, n_steps=2, optimizer=optax.adam(0.1), keep_state=True)
+    made, keys = unequal("fresher than 4"), keys_of(3)
+    run = simulation.sweep(problem, made, optax.sgd, [0.5, 1.0], keys=keys, record_every=8)
+    for s, trace in enumerate(made):
+        alone = simulation.replay(
+            problem, trace, optax.sgd(1.0), key=keys[s], waves=False, record_every=8
+        )
+        check_equals(run, alone, s, 1)
+
+
+@pytest.mark.slow
+def test_the_default_records_are_those_of_each_trace_alone():
+    problem, made, keys = noisy(), unequal("pure", (30, 450)), keys_of(2)
+    run = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys)
+    for s, trace in enumerate(made):
+        alone = simulation.replay(problem, trace, optax.sgd(RATES[0]), key=keys[s], waves=False)
+        check_equals(run, alone, s, 0)
+
+
+def swept(made, problem, **options):
+    keys = jnp.stack([jax.random.key(trace.n_updates) for trace in made])
+    return simulation.sweep(
+        problem, made, optax.adam, RATES, keys=keys, record_every=8, width=2, **options
+    )
+
+
+@pytest.mark.slow
+def test_what_is_beside_a_trace_changes_no_bit():
+    """Bit for bit, where the sizes are the same: in another place, beside other traces."""
+    problem = noisy()
+    short, long, middling, other = unequal("wait for 2", (9, 34, 20, 34))
+    wide = {"sizes": lambda own: replace(own, waves=100, slots=10, updates=5, group=5, copies=3)}
+    first = swept([short, long, middling], problem, **wide)
+    for traces_of, places in (
+        ([long, middling, short], (2, 0, 1)),
+        ([short, other, middling], (0, None, 2)),
+    ):
+        again = swept(traces_of, problem, **wide)
+        for s, place in enumerate(places):
+            if place is not None:
+                for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
+                    np.testing.assert_array_equal(a[s], b[place])
+
+
+@pytest.mark.slow
+def test_progress_is_that_of_the_replay_that_is_least_far_and_ends_with_the_longest():
+    told = []
+    whole = swept(made := unequal("pure"), problem := noisy())
+    pieces = swept(made, problem, progress=told.append)
+    shares = [one.updates / one.n_updates for one in told]
+    assert shares == sorted(shares)
+    assert (told[-1].updates, told[-1].n_updates) == (34, 34)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(pieces), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+class KilledError(Exception):
+    """Stops a run."""
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    made, problem, path = unequal("pure"), noisy(), tmp_path / "run.npz"
+    whole = swept(made, problem, checkpoint=path)
+
+    def kill(progress):
+        if progress.updates / progress.n_updates > 0.3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        swept(made, problem, checkpoint=path, progress=kill)
+    assert path.exists()
+    resumed = swept(made, problem, checkpoint=path)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_traces_of_equal_time_are_compared_as_they_are():
+    """Times to a target of the padded records are those of each trace's own records."""
+    problem, _ = quadratic()
+    clock = clocks.exponential(np.sqrt(1.0 + np.arange(N)))
+    keys = keys_of(3)
+    made = [traces.asynchronous(clock, until=12.0, key=key) for key in keys]
+    assert len({trace.n_updates for trace in made}) > 1
+    run = simulation.sweep(problem, made, optax.sgd, RATES, keys=keys, record_every=4)
+    times, losses = run.records.time, run.records.loss
+    target = float(np.median(losses[:, :, -1]))
+    reached = results.time_to_target(times, losses, target, interpolate=True)
+    grid = np.linspace(3.0, 10.0, 5)
+    for s, trace in enumerate(made):
+        own = simulation.sweep(
+            problem, trace, optax.sgd, RATES, keys=keys[s : s + 1], record_every=4
+        ).records
+        count = len(own.version)
+        assert int((np.diff(run.records.version[s, 0], prepend=-1) > 0).sum()) == count
+        alone = results.time_to_target(own.time, own.loss[0], target, interpolate=True)
+        np.testing.assert_allclose(reached[s], alone, rtol=1e-9)
+        read = results.resample(times[s], losses[s], grid)
+        np.testing.assert_allclose(read, results.resample(own.time, own.loss[0], grid), rtol=1e-9)
+
+
+def test_plans_of_unequal_traces_have_one_width_and_records_of_their_own():
+    made = unequal("pure", (9, 250))
+    plans = simulation.plan_alike(made)
+    assert plans[0].width == plans[1].width
+    for planned, trace in zip(plans, made, strict=True):
+        alone = simulation.plan(trace)
+        np.testing.assert_array_equal(planned.records, alone.records)
+        np.testing.assert_array_equal(planned.oldest, alone.oldest)
+
+
+def test_gradients_that_serve_in_several_updates_stay_among_themselves():
+    problem, _ = quadratic()
+    made = [trace_of("pure", n_updates=9), trace_of("ringleader", n_updates=20)]
+    with pytest.raises(ValueError, match="traces must be of one kind"):
+        simulation.sweep(problem, made, optax.sgd, RATES, keys=keys_of(2))
