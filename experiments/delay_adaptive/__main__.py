@@ -1,16 +1,17 @@
-"""Delay-adaptive step sizes, measured in four parts.
+"""Delay-adaptive step sizes, measured in five parts.
 
     piag            aggregated gradients: adaptive steps against steps safe for the worst delay
     block_descent   the same for writes of single blocks into shared memory
     sawtooth        why steps that only look at the delay are not safe
     network_steps   beyond the paper: behind momentum and adam, on a small convolutional network
+    transfer        for those who cannot tune: steps of one pattern of delays on another
 
 All: `python -m experiments.delay_adaptive`; one: `python -m experiments.delay_adaptive.piag`.
 What was found is told in `experiments/README.md`.
 """
 
 from experiments.common.parts import Collection
-from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth
+from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth, transfer
 
 COLLECTION = Collection(
     "delay_adaptive",
@@ -19,7 +20,7 @@ COLLECTION = Collection(
     " delays that happen and the steps taken meanwhile; no bound on the delays has to be known."
     " What is claimed is safety without tuning, and to be ahead of steps that are safe for the"
     " worst delay; not to beat a step tuned by hand. The tables show both.",
-    (piag, block_descent, sawtooth, network_steps),
+    (piag, block_descent, sawtooth, network_steps, transfer),
 )
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ longest delay: "sun", h / (L-hat (longest + 1/2)), and "Davis", h / (L-hat + 2 L
 sqrt(m)), which counts on random blocks (formula recalled, see `steps.davis`).
 
 Laws of delays: eight even workers; one of them ten times slower; and the even ones with a delay of
-100 in one write of 64.
+100 in one write of 64. Steps are chosen on instances that are not reported.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ import numpy as np
 
 from asyncjax import steps, traces
 from experiments.common.parts import Part, run_alone
+from experiments.common.protocol import SET_A, TUNING, instances
 from experiments.delay_adaptive import step_rules_report
-from experiments.delay_adaptive.piag import available, clock_of
+from experiments.delay_adaptive.piag import available, clock_of, keys_of
 from experiments.delay_adaptive.regularized import N_BLOCKS, SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import Outcome, Rule, Task, run_task
 
@@ -40,12 +41,14 @@ class Settings:
     n_workers: int = 8
     n_updates: int = 9000
     n_updates_large: int = 6000
-    seeds: int = 2
+    seeds: int = 2  # runs that are reported, on rows of their own
+    tuning_seeds: int = 2  # runs on other rows, only to choose steps
     records: int = 600
     ratio: float = 1e-2  # gap, as a share of the first, that tuning aims at
-    # steps tried, in units of gamma'
+    # first steps tried, in units of gamma'
     multiples: tuple[float, ...] = (0.0625, 0.25, 1.0, 4.0, 16.0, 64.0)
     multiples_large: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
+    rounds: tuple[int, int] = (1, 3)  # of tuning
 
 
 def trace_of(law: str, n_workers: int, n_updates: int, key: jax.Array) -> traces.EventTrace:
@@ -87,30 +90,37 @@ def task_of(chosen: Regularized, law: str, n_workers: int, n_updates: int, keys:
 
 
 def outcomes(settings: Settings) -> list[Outcome]:
-    """Runs all tasks."""
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
+    """Runs all tasks, steps chosen on instances of their own."""
     plans = [
-        (name, law, keys, settings.n_updates, settings.multiples, settings.records)
+        (name, law, settings.seeds, settings.tuning_seeds, settings.n_updates, settings.multiples)
         for name in settings.data
         for law in settings.laws
     ]
     plans += [
-        (
-            name,
-            settings.laws[0],
-            keys[:1],
-            settings.n_updates_large,
-            settings.multiples_large,
-            settings.records // 2,
-        )
+        (name, settings.laws[0], 1, 1, settings.n_updates_large, settings.multiples_large)
         for name in available(settings.large)
     ]
     found = []
-    for name, law, own, n_updates, multiples, records in plans:
-        task = task_of(regularized(name), law, settings.n_workers, n_updates, own)
+    for name, law, reported, tuned_on, n_updates, multiples in plans:
+        tasks = []
+        for role, count in ((SET_A, reported), (TUNING, tuned_on)):
+            drawn = instances(settings.seed, role, count)
+            keys = keys_of(drawn)
+            chosen = regularized(name, drawn[0].data)
+            tasks.append((task_of(chosen, law, settings.n_workers, n_updates, keys), keys))
+        (task, own), (other, others) = tasks
         found.append(
-            run_task(task, multiples=multiples, ratio=settings.ratio, keys=own, records=records)
+            run_task(
+                task,
+                other,
+                multiples=multiples,
+                rounds=settings.rounds,
+                ratio=settings.ratio,
+                keys=(own, others),
+                records=settings.records // (1 if name in settings.data else 2),
+            )
         )
+        print(f"  {name}, {law}: done", flush=True)
     return found
 
 

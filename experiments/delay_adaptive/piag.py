@@ -11,9 +11,13 @@ never move back or as drawn; a constant delay of 20; and outages, in which one w
 otherwise undelayed run is silent for 100 of every 1000 updates. All but the first two, which come
 from simulated workers, are sequences of delays of the whole gradient; as drawn from 0..20 they jump
 up, which a table's age cannot do.
+
+Steps are chosen on instances that are not reported: other rows, other workers' times.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -21,6 +25,7 @@ import numpy as np
 
 from asyncjax import clocks, results, simulation, steps, traces
 from experiments.common.parts import Part, run_alone
+from experiments.common.protocol import SET_A, TUNING, Instance, instances
 from experiments.delay_adaptive import step_rules_report
 from experiments.delay_adaptive.regularized import SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
@@ -51,12 +56,14 @@ class Settings:
     n_updates: int = 8000
     n_updates_large: int = 8000
     n_rounds: int = 2000  # of the synchronous server
-    seeds: int = 3
+    seeds: int = 3  # runs that are reported, on rows of their own
+    tuning_seeds: int = 2  # runs on other rows, only to choose steps
     records: int = 800
     ratio: float = 1e-2  # gap, as a share of the first, that tuning aims at
-    # steps tried, in units of gamma'
+    # first steps tried, in units of gamma'
     multiples: tuple[float, ...] = tuple(2.0**power for power in range(-4, 7))
     multiples_large: tuple[float, ...] = (0.0625, 0.25, 1.0, 4.0, 16.0)
+    rounds: tuple[int, int] = (1, 3)  # of tuning
 
 
 def clock_of(law: str, n_workers: int) -> clocks.Clock:
@@ -98,10 +105,10 @@ def worker_task(chosen: Regularized, law: str, n_updates: int, keys: jax.Array) 
     return _task(chosen, law, chosen.shards, made, ages, optimizer)
 
 
-def sequence_task(chosen: Regularized, law: str, n_updates: int, seeds: int) -> Task:
+def sequence_task(chosen: Regularized, law: str, n_updates: int, drawn: Sequence[Instance]) -> Task:
     """The task of a sequence of delays: every row of the table has the same stamp."""
-    count = seeds if law.startswith("uniform") else 1
-    ages = tuple(sequence(law, n_updates, seed) for seed in range(count))
+    count = len(drawn) if law.startswith("uniform") else 1
+    ages = tuple(sequence(law, n_updates, one.noise()) for one in drawn[:count])
     made = tuple(traces.from_delays(age) for age in ages)
 
     def optimizer(rule: Rule) -> Rule:
@@ -140,66 +147,83 @@ def available(names: tuple[str, ...]) -> list[str]:
     return found
 
 
+def keys_of(drawn: Sequence[Instance]) -> jax.Array:
+    """Typed keys [S], of the times and the jobs of instances."""
+    return jax.numpy.stack([jax.random.key(one.noise()) for one in drawn])
+
+
 def outcomes(settings: Settings) -> list[Outcome]:
-    """Runs all tasks."""
-    keys = jax.random.split(jax.random.key(settings.seed), settings.seeds)
+    """Runs all tasks, steps chosen on instances of their own."""
+    plans = [
+        (name, law, settings.seeds, settings.tuning_seeds, settings.n_updates, settings.multiples)
+        for name in settings.data
+        for law in settings.laws
+    ]
+    plans += [
+        (name, law, 1, 1, settings.n_updates_large, settings.multiples_large)
+        for name in available(settings.large)
+        for law in settings.laws
+        if law in WORKERS
+    ]
     found = []
-    for name in settings.data:
-        chosen = regularized(name)
-        for law in settings.laws:
+    for name, law, reported, tuned_on, n_updates, multiples in plans:
+        tasks = []
+        for role, count in ((SET_A, reported), (TUNING, tuned_on)):
+            drawn = instances(settings.seed, role, count)
+            chosen, keys = regularized(name, drawn[0].data), keys_of(drawn)
             if law in WORKERS:
-                task = worker_task(chosen, law, settings.n_updates, keys)
+                task = worker_task(chosen, law, n_updates, keys)
             else:
-                task = sequence_task(chosen, law, settings.n_updates, settings.seeds)
-            found.append(
-                run_task(
-                    task,
-                    multiples=settings.multiples,
-                    ratio=settings.ratio,
-                    keys=keys[: len(task.traces)],
-                    records=settings.records,
-                )
+                task = sequence_task(chosen, law, n_updates, drawn)
+            tasks.append((task, keys[: len(task.traces)]))
+        (task, own), (other, others) = tasks
+        found.append(
+            run_task(
+                task,
+                other,
+                multiples=multiples,
+                rounds=settings.rounds,
+                ratio=settings.ratio,
+                keys=(own, others),
+                records=settings.records // (1 if name in settings.data else 2),
             )
-    for name in available(settings.large):
-        chosen = regularized(name)
-        for law in [law for law in settings.laws if law in WORKERS]:
-            task = worker_task(chosen, law, settings.n_updates_large, keys[:1])
-            found.append(
-                run_task(
-                    task,
-                    multiples=settings.multiples_large,
-                    ratio=settings.ratio,
-                    keys=keys[:1],
-                    records=settings.records // 2,
-                )
-            )
+        )
+        print(f"  {name}, {law}: done", flush=True)
     return found
 
 
 def synchronous(settings: Settings, name: str, law: str) -> dict[str, Curve]:
     """Proximal gradient in rounds that wait for all, at its theory step h / L and tuned."""
-    chosen = regularized(name)
-    clock = clock_of(law, chosen.shards.n_workers or 1)
-    key = jax.random.split(jax.random.key(settings.seed), 1)[0]
-    trace = traces.synchronous(clock, k=clock.n_workers, n_updates=settings.n_rounds, key=key)
-    step_size = SAFETY / chosen.smoothness.objective
-    task = Task(
-        data=name,
-        law=law,
-        problem=chosen.shards,
-        traces=(trace,),
-        ages=(np.zeros(settings.n_rounds, int),),
-        optimizer=lambda rule: steps.descent(rule, prox=steps.l1(chosen.l1)),
-        step_size=step_size,
-        fixed={"h / L": np.array([step_size])},
-        start=chosen.start,
-        optimum=chosen.optimum,
-    )
+    tasks = []
+    for role in (SET_A, TUNING):
+        drawn = instances(settings.seed, role, 1)
+        chosen, keys = regularized(name, drawn[0].data), keys_of(drawn)
+        clock = clock_of(law, chosen.shards.n_workers or 1)
+        trace = traces.synchronous(
+            clock, k=clock.n_workers, n_updates=settings.n_rounds, key=keys[0]
+        )
+        step_size = SAFETY / chosen.smoothness.objective
+        task = Task(
+            data=name,
+            law=law,
+            problem=chosen.shards,
+            traces=(trace,),
+            ages=(np.zeros(settings.n_rounds, int),),
+            optimizer=partial(steps.descent, prox=steps.l1(chosen.l1)),
+            step_size=step_size,
+            fixed={"h / L": np.array([step_size])},
+            start=chosen.start,
+            optimum=chosen.optimum,
+        )
+        tasks.append((task, keys))
+    (task, own), (other, others) = tasks
     found = run_task(
         task,
+        other,
         multiples=settings.multiples,
+        rounds=settings.rounds,
         ratio=settings.ratio,
-        keys=key[None],
+        keys=(own, others),
         records=settings.n_rounds // 4,
     )
     return {"theory": found.theory["h / L"], "tuned": found.tuned[CONSTANT]}

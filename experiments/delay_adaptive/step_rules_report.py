@@ -156,8 +156,8 @@ def _tuned_table(outcomes: Sequence[Outcome]) -> results.Table:
         columns,
         tuple(rows),
         "The same with every rule at the best step of one grid, the same for all (in brackets, in"
-        " units of gamma'). Tuned on the runs that are shown: there is no noise but that of the"
-        " delays. 'edge': the best step is the first or last of the grid.",
+        " units of gamma'), chosen on other rows and other runs of the workers; where a best step"
+        " was at an end, the grid grew for all. 'edge': it is at an end still.",
     )
 
 
@@ -300,7 +300,7 @@ def _ahead(ahead: results.Spread, bound: bool) -> str:
 def _with_multiple(reached: float, curve: Curve) -> str:
     edge = ", edge" if curve.at_edge else ""
     when = format_number(reached) if np.isfinite(reached) else "not reached"
-    return f"{when} ({curve.multiple:g}{edge})"
+    return f"{when} ({curve.multiple:.3g}{edge})"
 
 
 def _share(value: float) -> str:

@@ -1,14 +1,14 @@
 """Step-size rules on one problem and one law of delays.
 
-All steps of a grid, all seeds, in one compiled call a rule.
-
 A task says what is optimised, by which algorithm (aggregated gradients or block descent) and with
-which delays. Every rule is run at its theory step and at all steps of one grid, the same for all:
-powers of two times gamma' = h / L. All runs of a task share one compilation.
+which delays. Every rule is run at its theory step and at the best of a grid of powers of two times
+gamma' = h / L, the same for all, which is found on another task of the same kind: other rows, other
+workers. Where a best step is at the end of the grid, the grid grows and all rules get more trials.
+All runs of a call share one compilation.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems, results, simulation, steps, traces
+from asyncjax import problems, simulation, steps, traces
+from experiments.common import tuning
 
 Rule = optax.GradientTransformationExtraArgs
 MAX_DELAY = 512
@@ -29,6 +30,7 @@ RELATIVE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
 }
 CONSTANT = "constant"
 ADAPTIVE = tuple(name for name in RELATIVE if name != CONSTANT)
+_FINE, _LOWEST, _CODES = 4096, 20, 40 * 4096  # of a step: codes an octave, octaves down, codes
 
 
 def rule_of(name: str, step_size: Any) -> Rule:
@@ -38,30 +40,6 @@ def rule_of(name: str, step_size: Any) -> Rule:
 
 # Made once, so that a prediction compiles once.
 _PREDICTED = {name: rule_of(name, 1.0) for name in ("Adaptive 1", "Adaptive 2")}
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """Rules with their steps by a number, so that one compiled sweep runs them all.
-
-    Attributes:
-        rule: Names, N of them.
-        step_size: One each.
-    """
-
-    rule: tuple[str, ...]
-    step_size: tuple[float, ...]
-
-    def __call__(self, number: Any) -> Rule:
-        """The rule of a number, which may be traced."""
-        place = jnp.round(number).astype(jnp.int32)
-        names = list(RELATIVE)
-        which = jnp.array([names.index(name) for name in self.rule], jnp.int32)[place]
-
-        def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
-            return jnp.stack([step(room, delay) for step in RELATIVE.values()])[which]
-
-        return steps.scale_by_window(relative, jnp.array(self.step_size)[place], MAX_DELAY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,59 +108,101 @@ class Outcome:
 
 def run_task(
     task: Task,
+    tuned_on: Task,
     *,
     multiples: tuple[float, ...],
+    rounds: tuple[int, int],
     ratio: float,
-    keys: jax.Array,
+    keys: tuple[jax.Array, jax.Array],
     records: int,
 ) -> Outcome:
     """Runs all rules of a task.
 
     Args:
         task: What is run.
-        multiples: Steps of the grid in units of gamma', the theory step of the adaptive rules;
-            holds 1.
+        tuned_on: The same on other rows and with other delays.
+        multiples: First steps of the grid in units of gamma', the theory step of the adaptive
+            rules.
+        rounds: Of tuning, the least and the most; each has as many trials a rule.
         ratio: Gap that tuning aims at, as a share of the first.
-        keys: Typed keys [S].
+        keys: Typed keys [S] of the task, and those of the one that is tuned on.
         records: Points of a curve.
 
     Returns:
-        Curves at the theory step and at the step of the grid that reaches the gap first (median
-        over the seeds), and the sums of the steps that the traces alone predict.
+        Curves at the theory step and at the step of the grid that reaches the gap first on the
+        other task (mean logarithm of the updates), and the sums of the steps that the traces alone
+        predict.
     """
-    grid = np.array(multiples)
-    fixed = [(name, step) for name, own in task.fixed.items() for step in own]
-    chosen = [(name, step) for name in RELATIVE for step in task.step_size * grid]
-    chosen += [(CONSTANT, step) for _, step in fixed]
-    curves = _curves(task, chosen, keys, records)
-    theory, tuned = {}, {}
-    for place, name in enumerate(RELATIVE):
-        own = curves[place * len(grid) : (place + 1) * len(grid)]
-        tuned[name] = _best(own, ratio)
-        if name != CONSTANT:
-            theory[name] = own[list(multiples).index(1.0)]
+    own, others = keys
+    optimizers = _Optimizers(tuned_on)
+
+    def evaluate(rule: str, settings: Sequence[tuning.Settings], _: int) -> list[float]:
+        chosen = [(rule, one["multiple"] * tuned_on.step_size) for one in settings]
+        return [_score(curve, ratio) for curve in _curves(optimizers, chosen, others, records)]
+
+    found = tuning.tune(
+        {rule: {"multiple": tuning.Knob(multiples)} for rule in RELATIVE},
+        evaluate,
+        trials=len(multiples),
+        gradients=sum(trace.n_updates for trace in tuned_on.traces),
+        rounds=rounds,
+    )
+    chosen = [(rule, task.step_size) for rule in ADAPTIVE]
+    chosen += [(rule, found[rule].best.settings["multiple"] * task.step_size) for rule in RELATIVE]
+    chosen += [(CONSTANT, step) for steps_of in task.fixed.values() for step in steps_of]
+    curves = _curves(_Optimizers(task), chosen, own, records)
+    theory = dict(zip(ADAPTIVE, curves, strict=False))
+    tuned = {
+        rule: replace(curve, at_edge=bool(found[rule].edges))
+        for rule, curve in zip(RELATIVE, curves[len(ADAPTIVE) :], strict=False)
+    }
     # Each fixed rule has a step of its own for each seed.
-    of_seed = curves[len(RELATIVE) * len(grid) :]
+    of_seed = curves[len(ADAPTIVE) + len(RELATIVE) :]
     for place, name in enumerate(task.fixed):
-        own = of_seed[place * len(keys) : (place + 1) * len(keys)]
-        gap = np.stack([curve.gap[seed] for seed, curve in enumerate(own)])
+        fixed = of_seed[place * len(own) : (place + 1) * len(own)]
+        gap = np.stack([curve.gap[seed] for seed, curve in enumerate(fixed)])
         step = float(np.median(task.fixed[name]) / task.step_size)
-        theory[name] = Curve(own[0].update, own[0].time, gap, step)
+        theory[name] = Curve(fixed[0].update, fixed[0].time, gap, step)
     return Outcome(task, theory, tuned, _predicted(task))
 
 
+@dataclass(frozen=True, eq=False)
+class _Optimizers:
+    """Optimizers of a task by a number, rule and step in one, so that calls share a compilation."""
+
+    task: Task
+
+    def number(self, rule: str, step: float) -> float:
+        """The number of a rule and a step, which is rounded to 1/4096 of an octave."""
+        code = round(_FINE * (np.log2(step / self.task.step_size) + _LOWEST))
+        assert 0 <= code < _CODES, f"a step of {step}"
+        return float(list(RELATIVE).index(rule) * _CODES + code)
+
+    def __call__(self, number: Any) -> optax.GradientTransformation:
+        """The optimizer of a number, which may be traced."""
+        whole = jnp.round(number).astype(jnp.int32)
+        octaves = (whole % _CODES).astype(jnp.float32) / _FINE - _LOWEST
+
+        def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
+            factors = [rule(room, delay) for rule in RELATIVE.values()]
+            return jnp.stack(factors)[whole // _CODES]
+
+        step = self.task.step_size * jnp.exp2(octaves)
+        return self.task.optimizer(steps.scale_by_window(relative, step, MAX_DELAY))
+
+
 def _curves(
-    task: Task, chosen: list[tuple[str, float]], keys: jax.Array, records: int
+    optimizers: _Optimizers, chosen: Sequence[tuple[str, float]], keys: jax.Array, records: int
 ) -> list[Curve]:
     """Curves of rules with their steps, all in one compiled call."""
+    task = optimizers.task
     longest = max(int(age.max()) for age in task.ages)
     assert longest <= MAX_DELAY, f"delays reach {longest}"
-    rules = Numbered(tuple(name for name, _ in chosen), tuple(float(step) for _, step in chosen))
     run = simulation.sweep(
         task.problem,
         list(task.traces),
-        lambda number: task.optimizer(rules(number)),
-        np.arange(len(chosen)),
+        optimizers,
+        np.array([optimizers.number(*one) for one in chosen]),
         keys=keys,
         record_every=max(1, task.traces[0].n_updates // records),
     )
@@ -200,17 +220,15 @@ def _curves(
     ]
 
 
-def _best(curves: list[Curve], ratio: float) -> Curve:
-    """The curve that comes to stay within the gap first.
+def _score(curve: Curve, ratio: float) -> float:
+    """What tuning lowers: the mean logarithm of the updates from which the gap stays within ratio.
 
-    Where none does, the one that gets lowest.
+    A run that never does counts as the horizon, and more the more of the gap is left.
     """
-    scores = np.array([np.median(curve.reached(ratio)) for curve in curves])
-    lowest = np.array([np.median(curve.gap.min(axis=1)) for curve in curves])
-    place = int(np.argmin(scores)) if np.isfinite(scores).any() else int(np.argmin(lowest))
-    edge = results.at_grid_edge(place, len(curves))
-    chosen = curves[place]
-    return Curve(chosen.update, chosen.time, chosen.gap, chosen.multiple, edge)
+    reached, horizon = curve.reached(ratio), float(curve.update[-1])
+    left = curve.gap[:, -1] / curve.gap[:, 0]
+    there = np.log(np.maximum(np.where(np.isfinite(reached), reached, 1.0), 1.0))
+    return float(np.mean(np.where(np.isfinite(reached), there, np.log(horizon) + 1.0 + left)))
 
 
 def _predicted(task: Task) -> dict[str, np.ndarray]:

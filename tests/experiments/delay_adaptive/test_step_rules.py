@@ -20,7 +20,9 @@ def aggregated():
         laws=tuple(law for law in piag.WORKERS + piag.SEQUENCES if law != "outages"),
         n_updates=6000,
         seeds=1,
+        tuning_seeds=1,
         multiples=(0.125, 1.0),
+        rounds=(1, 1),
     )
     return {outcome.task.law: outcome for outcome in piag.outcomes(settings)}
 
@@ -66,6 +68,18 @@ def test_tuning_looks_at_the_same_multiples_for_all(aggregated):
         )
 
 
+@pytest.mark.parametrize("part", [piag, block_descent])
+def test_steps_are_chosen_on_other_rows_and_other_times(part, monkeypatch):
+    seen = []
+    monkeypatch.setattr(part, "run_task", lambda task, other, **_: seen.append((task, other)))
+    part.outcomes(part.Settings(data=("breast cancer",), large=(), n_updates=300))
+    for task, other in seen:
+        assert (task.data, task.law) == (other.data, other.law)
+        assert abs(task.optimum - other.optimum) > 1e-6
+        if "constant" not in task.law and task.law != "outages":  # these draw nothing
+            assert not any(np.array_equal(a, b) for a in task.ages for b in other.ages)
+
+
 def test_a_tuned_constant_is_no_slower_with_even_workers(aggregated):
     tuned = aggregated["even workers"].tuned
     constant, adaptive = (
@@ -82,7 +96,9 @@ def blocks():
         laws=("even workers", "1 write in 64 late by 100"),
         n_updates=6600,
         seeds=1,
-        multiples=(1.0,),
+        tuning_seeds=1,
+        multiples=(0.5, 1.0),
+        rounds=(1, 1),
         records=330,
     )
     return {outcome.task.law: outcome for outcome in block_descent.outcomes(settings)}

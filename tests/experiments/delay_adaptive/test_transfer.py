@@ -1,0 +1,196 @@
+"""Steps carried over: verdicts see their flip, runs are the algorithms, numbers are those shown."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import experiments
+from asyncjax import results, simulation, steps
+from experiments.common import numbers
+from experiments.common.comparison import FAILS, HOLDS, OPEN
+from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
+from experiments.delay_adaptive import transfer, transfer_report, transfer_runs, transfer_tasks
+from experiments.delay_adaptive.transfer_report import CARRIED, FASTER, FEWER, UNTUNED
+from experiments.delay_adaptive.transfer_runs import Case, Outcome, Settings, runs_of
+from experiments.delay_adaptive.transfer_tasks import CONSTANT, RULES, SAFE
+
+SMALL = Settings(
+    aggregated=("lasso",),
+    blocks=(),
+    plain=(),
+    laws=("even", "straggler"),
+    scenes=("a worker stalls",),
+    instances=3,
+    tuning_instances=1,
+    n_updates=200,
+    record_every=10,
+)
+PAGE = Path(experiments.__file__).parent / "README.md"
+
+
+def outcome_of(settings: Settings, updates: np.ndarray) -> Outcome:
+    """An outcome with given updates float[I, L, S, R] to the target."""
+    laws = len(settings.runs_on)
+    every = np.repeat(updates[..., None], len(settings.levels), axis=-1)
+    return Outcome(
+        "PIAG",
+        "made",
+        np.ones((laws, len(RULES))),
+        every,
+        every / 8,
+        np.isinf(updates),
+        np.full(updates.shape[:2], settings.n_updates / 8),
+        np.full(updates.shape[:2], 20),
+        {},
+    )
+
+
+def made(*, fragile: str, slow: str) -> Outcome:
+    """Two sets of instances on which one rule fails when carried, and one is always slow."""
+    settings = SMALL
+    shape = (2 * settings.instances, len(settings.runs_on), len(settings.laws) + 2, len(RULES))
+    updates = np.full(shape, 40.0)
+    updates += np.arange(shape[0])[:, None, None, None]
+    place = {rule: number for number, rule in enumerate(RULES)}
+    updates[..., place[slow]] *= 1.9
+    own = updates[:, :, transfer_runs.OWN].copy()
+    updates[:, 0, 1, place[fragile]] = np.inf
+    updates[:, 1, 0, place[fragile]] *= 2.1
+    updates[:, :, transfer_runs.OWN] = own
+    return outcome_of(settings, updates)
+
+
+def verdict(outcome: Outcome, rule: str, claim: str) -> set[str]:
+    found = transfer_report.numbers(SMALL, [outcome])
+    return {found["verdicts"][which][f"PIAG: {rule} {claim}"] for which in (SET_A, SET_B)}
+
+
+def test_the_verdict_on_failures_flips_with_who_fails():
+    adaptive = "Adaptive 1"
+    assert verdict(made(fragile=CONSTANT, slow=adaptive), adaptive, FEWER) == {HOLDS}
+    assert verdict(made(fragile=adaptive, slow="hinge"), adaptive, FEWER) == {FAILS}
+    assert verdict(made(fragile="hinge", slow="hinge"), adaptive, FEWER) == {OPEN}
+
+
+def test_the_verdict_on_speed_flips_with_who_is_slow():
+    adaptive = "Adaptive 1"
+    assert verdict(made(fragile="hinge", slow=adaptive), adaptive, FASTER) == {FAILS}
+    assert verdict(made(fragile="hinge", slow=CONSTANT), adaptive, FASTER) == {HOLDS}
+
+
+def test_sets_that_disagree_are_named():
+    both = made(fragile=CONSTANT, slow="hinge")
+    other = made(fragile="Adaptive 1", slow="hinge")
+    count = SMALL.instances
+    mixed = replace(
+        both,
+        updates=np.concatenate([both.updates[:count], other.updates[count:]]),
+        diverged=np.concatenate([both.diverged[:count], other.diverged[count:]]),
+    )
+    found = transfer_report.numbers(SMALL, [mixed])
+    assert found["disagreements"][f"PIAG: Adaptive 1 {FEWER}"] == (HOLDS, FAILS)
+
+
+def test_shares_and_ratios_are_what_they_say():
+    row = transfer_report.numbers(SMALL, [made(fragile=CONSTANT, slow="hinge")])["scenes"][CARRIED]
+    own = row["PIAG"][SET_A][CONSTANT]
+    assert (own["diverged"], own["failed"]) == (0.5, 1.0)
+    # 200 updates, the horizon, over 40, and 2.1, on the three instances of 40, 41 and 42 updates
+    assert own["worst"] == pytest.approx(5.0)
+    assert own["median"] == pytest.approx((2.1 + 200 / 42) / 2)
+    assert row["PIAG"][SET_A]["hinge"]["to tuned constant"] == pytest.approx(1.9)
+    assert row["PIAG"][SET_A]["Adaptive 1"]["failed"] == 0.0
+
+
+def test_pairs_whose_own_step_never_arrives_say_nothing():
+    outcome = made(fragile="hinge", slow="hinge")
+    updates = outcome.updates[..., -1].copy()
+    updates[:, 0, transfer_runs.OWN, list(RULES).index("hinge")] = np.inf
+    row = transfer_report.numbers(SMALL, [outcome_of(SMALL, updates)])["scenes"][CARRIED]
+    own = row["PIAG"][SET_A]["hinge"]
+    # left is the pair of the straggler, with 2.1 times the updates
+    assert (own["own missed"], own["failed"], own["worst"]) == (0.5, 1.0, pytest.approx(2.1))
+
+
+def test_a_curve_that_leaves_again_has_not_arrived():
+    share = np.array([[0.6, 0.2, 0.1], [0.2, 0.1, 2.0], [0.9, np.nan, np.nan], [0.9, 0.9, 0.8]])
+    found = runs_of(share, np.array([1.0, 2.0, 3.0]), 5, (0.5, 0.8))
+    np.testing.assert_array_equal(
+        found.updates, [[10, 10], [np.inf, np.inf], [np.inf, np.inf], [np.inf, np.inf]]
+    )
+    assert found.diverged.tolist() == [False, True, True, False]
+    assert found.times[0].tolist() == [2.0, 2.0]
+
+
+def test_tuning_never_takes_a_step_that_diverges():
+    share = np.array([[0.9, 0.3], [0.01, 5.0], [0.9, 0.01]])
+    scores = transfer_runs.score(runs_of(share, np.arange(2.0), 5, (0.95,)), 10)
+    assert scores[2] < scores[0] < scores[1] == np.inf
+
+
+@pytest.mark.parametrize("law", ["even, then a straggler", "a worker stalls"])
+def test_delays_change_at_their_time(law):
+    instance = Instance(0, SET_A, 0)
+    trace = transfer_tasks.trace_of("SGD", law, instance, 400)
+    late = int(np.searchsorted(trace.time, transfer_tasks.CHANGE + 4))
+    assert trace.delay[:late].max() < 20 < trace.delay[late:].max()
+
+
+def test_a_change_to_even_workers_ends_the_long_delays():
+    trace = transfer_tasks.trace_of("SGD", "straggler, then even", Instance(0, SET_A, 0), 800)
+    assert trace.delay[:300].max() > 30
+    assert trace.delay[400:].max() < 20
+
+
+def test_unknown_laws_and_scenes_without_their_law_are_refused():
+    with pytest.raises(ValueError, match="laws must be among even"):
+        transfer.run(replace(SMALL, laws=("odd",)))
+    with pytest.raises(ValueError, match="laws must be among straggler"):
+        transfer.run(replace(SMALL, laws=("straggler",)))
+
+
+@pytest.mark.slow
+def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
+    """One call of many rules against PIAG alone; at gamma' only the constant diverges."""
+    case = Case(SMALL, "PIAG", "lasso")
+    theory = case.made[1].theory
+    runs, longest, _ = case.run(1, "straggler", [(rule, theory) for rule in RULES])
+    diverged = dict(zip(RULES, runs.diverged, strict=True))
+    assert diverged[CONSTANT]
+    assert not any(diverged[rule] for rule in (SAFE, "Adaptive 1", "Adaptive 2"))
+    one, instance = case.made[1], case.instances[1]
+    trace = transfer_tasks.trace_of("PIAG", "straggler", instance, SMALL.n_updates)
+    key = jax.random.key(instance.noise(1))
+    rule = steps.piag(
+        theory,
+        transfer_tasks.N_WORKERS,
+        initial=simulation.first_gradients(one.problem, key=key),
+        prox=steps.l1(transfer_tasks.L1["lasso"]),
+        max_delay=transfer_tasks.MAX_DELAY,
+    )
+    alone = simulation.replay(one.problem, trace, rule, key=key, record_every=SMALL.n_updates)
+    left = (float(alone.records.loss[-1]) - one.optimum) / (one.start - one.optimum)
+    assert runs.left[list(RULES).index("Adaptive 1")] == pytest.approx(left, rel=5e-3)
+    assert longest == int(transfer_tasks.ages_of("PIAG", trace).max())
+
+
+@pytest.mark.slow
+def test_all_rules_have_as_many_trials_on_instances_of_their_own():
+    case = Case(SMALL, "SGD", "lasso")
+    found = transfer_runs.tuned(case, "even")
+    assert len({len(own.trials) for own in found.values()}) == 1
+    assert {one.role for one in case.instances[: SMALL.tuning_instances]} == {TUNING}
+    assert TUNING not in {one.role for one in case.instances[SMALL.tuning_instances :]}
+
+
+def test_the_page_shows_the_committed_numbers():
+    found = numbers.load(transfer.NUMBERS)
+    page = PAGE.read_text()
+    made = ("carried_table", "short_scenes", "verdict_table")
+    for table in (getattr(transfer_report, name)(found) for name in made):
+        lines = [line for line in results.as_markdown(table).splitlines() if line.startswith("|")]
+        assert "\n".join(lines) in page
+    assert set(found["scenes"]) >= {CARRIED, UNTUNED}
