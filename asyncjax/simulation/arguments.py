@@ -1,7 +1,12 @@
 """How the verbs read what they share, before anything is planned or compiled."""
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -15,6 +20,8 @@ from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.treatment import Arriving, Treatment
 from asyncjax.traces import EventTrace
+
+_KNOWN = ("optax", "asyncjax")  # packages whose functions depend on nothing that changes
 
 
 def check_run(
@@ -210,3 +217,85 @@ def trace_of(trace: Any) -> EventTrace:
     if isinstance(trace, ReplayPlan):
         return trace.trace
     return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
+
+
+def first_equal(value: Any) -> Any:
+    """The first transformation, or function, equal to this one by value; mostly itself.
+
+    Two calls of `optax.sgd(0.1)` make two closures, and what is compiled is kept by identity. Two
+    functions are equal if they are of optax or of this package, of one code, and what they close
+    over is equal: numbers of one type and to the bit, text, classes, tuples and such functions.
+    Whatever else is in there (a function or an array of the caller's, a traced value) is only equal
+    to itself, since nobody can say what it depends on.
+
+    Example:
+        >>> one = first_equal(optax.adam(0.1))
+        >>> first_equal(optax.adam(0.1)) is one, first_equal(optax.adam(0.2)) is one
+        (True, False)
+        >>> first_equal(optax.sgd(lambda step: 0.1)) is first_equal(optax.sgd(lambda step: 0.1))
+        False
+    """
+    try:
+        return _first(_Valued(_value_of(value, False), value))
+    except _UnknownError:
+        return value
+
+
+class _UnknownError(Exception):
+    """A value that is only equal to itself."""
+
+
+@dataclass(frozen=True)
+class _Valued:
+    """Something that is compared by its value; it keeps alive what the value names by place."""
+
+    value: Hashable
+    thing: Any = field(compare=False)
+
+
+@lru_cache(maxsize=128)
+def _first(valued: _Valued) -> Any:
+    return valued.thing
+
+
+def _value_of(thing: Any, own: bool, depth: int = 0) -> Hashable:
+    """What tells a thing from others; `own`: a function of this package closes over it."""
+    inner = partial(_value_of, own=own, depth=depth + 1)
+    kind = type(thing)
+    if depth > 50:  # it may hold itself
+        raise _UnknownError
+    if thing is None or kind in (bool, int, str, bytes):
+        return kind, thing
+    if kind is float:
+        return kind, struct.pack("d", thing)
+    if isinstance(thing, np.generic | np.dtype):
+        return kind, thing.tobytes() if isinstance(thing, np.generic) else thing.str
+    if isinstance(thing, type):
+        return type, id(thing)
+    if isinstance(thing, tuple):
+        return kind, tuple(map(inner, thing))
+    if own and kind is list:
+        return kind, tuple(map(inner, thing))
+    if own and kind is dict:
+        return kind, tuple((name, inner(value)) for name, value in thing.items())
+    if own and kind is inspect.Parameter:
+        return kind, str(thing)
+    if kind is partial:
+        return kind, inner(thing.func), inner(thing.args), inner(tuple(thing.keywords.items()))
+    if kind is FunctionType:
+        return _function_of(thing, depth)
+    raise _UnknownError
+
+
+def _function_of(function: FunctionType, depth: int) -> Hashable:
+    """What tells a function from others."""
+    room = str(function.__globals__.get("__name__")).partition(".")[0]
+    if room not in _KNOWN or set(function.__dict__) - {"__signature__"}:
+        raise _UnknownError
+    try:
+        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+    except ValueError as empty:
+        raise _UnknownError from empty
+    held = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()), cells)
+    names = id(function.__globals__)
+    return FunctionType, id(function.__code__), names, _value_of(held, room == "asyncjax", depth)

@@ -22,17 +22,19 @@ from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     check_optimizer,
     check_run,
+    first_equal,
     forms,
     key_of,
     plan_of,
     treatment_of,
 )
-from asyncjax.simulation.loops.events import ByEvent, event_loop, inputs_of
+from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured, Replayed
 from asyncjax.simulation.loops.shards import Shards, shards_of
 from asyncjax.simulation.loops.waves import wave_loop
+from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.program import Sizes, sizes_of, treated
@@ -95,8 +97,8 @@ def replay(
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None:
             `jax.random.key(0)`.
         waves: False: one event at a time, the same result. True: in waves; but where neither a plan
-            nor a width is given, a model of 8192 parameters or more on a CPU still goes one event
-            at a time, which is measured to be faster.
+            nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
+            still goes one event at a time, which is measured to be faster.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
             anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
@@ -166,6 +168,7 @@ def replay(
     """
     check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
     check_optimizer("optimizer", optimizer)
+    optimizer, view, arrival, aggregate = map(first_equal, (optimizer, view, arrival, aggregate))
     is_plan, waves, key = isinstance(trace, ReplayPlan), flag("waves", waves), key_of(key)
     planned = _planned(problem, trace, order, mesh, width=width, record_every=record_every)
     check_workers(problem, planned.trace)
@@ -193,8 +196,11 @@ def replay(
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
     _check_memory(problem, sizes, shards, one_by_one, memory_limit, (key, opt_state))
     if one_by_one:
-        given = inputs_of(planned, sizes, key, opt_state)
-        loop = event_loop(planned, ByEvent(optimizer, sizes, learner, treatment=treatment), given)
+        has_objective = problem.objective_of is not None
+        own = event_sizes(sizes, problem, exact=memory_limit is not None)
+        given = inputs_of(planned, own, key, opt_state, has_objective=has_objective)
+        kind = ByEvent(optimizer, own, learner, treatment=treatment)
+        loop = event_loop(planned, kind, given)
     else:
         loop = wave_loop(planned, sizes, optimizer, key, opt_state, shards, treatment)
     return run_of(planned, run(loop, problem, progress, checkpoint))
@@ -251,10 +257,13 @@ def _planned(
 def _one_by_one(problem: Problem) -> bool:
     """Whether batching over models loses.
 
-    XLA's batched products are slow on a CPU for all but small models.
+    XLA's batched products are slow on a CPU for all but small models, its batched convolutions for
+    all.
     """
+    if jax.default_backend() != "cpu":
+        return False
     size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
-    return jax.default_backend() == "cpu" and size >= _LARGE
+    return size >= _LARGE or convolves(problem)
 
 
 def check_workers(problem: Problem, trace: EventTrace) -> None:

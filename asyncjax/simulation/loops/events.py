@@ -6,10 +6,11 @@
 (where workers keep a state, for each arrival: it moves that of i_e, also if it is thrown away)
 
 The same slots as in the loop over waves, but no batching: each gradient is computed when it
-arrives. Where gradients serve in several updates, D has several rows (see `blends`).
+arrives. Where gradients serve in several updates, D has several rows (see `blends`). How many
+events there are is no part of what is compiled, so replays of unlike traces share it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -28,14 +29,20 @@ from asyncjax.simulation.loops.server import (
     server_step,
 )
 from asyncjax.simulation.plans.blends import Runs, blend, empty_runs, place_rows
+from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.entering import Entering, entering_of, places
 from asyncjax.simulation.plans.extras import Extras, extras_of, job_key
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_of
 from asyncjax.simulation.plans.program import Sizes
+from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, read, repeat, when, write
 from asyncjax.simulation.plans.treatment import UNTREATED, Arriving, Treatment, weighted
 from asyncjax.simulation.visits.learned_visits import LearnedVisits, VisitState
 from asyncjax.steps import block_labels
+
+_BEHIND = ("record_events", "record_weights")
+_LENGTH, _GROWTH = 4096, 4  # events in the shortest columns, and how much more in the next ones
+_SLOTS, _SPARE = [20 * _GROWTH**power for power in range(16)], 2**24  # counts; bytes
 
 
 class Events(NamedTuple):
@@ -134,19 +141,72 @@ class EventInputs(NamedTuple):
     key: jax.Array
     opt_state: Any = None  # the optimizer's first; None: its own
     entering: Entering | None = None  # of gradients that are treated one by one
+    count: Any = None  # int32, events that there are, the others are padding; None: all
 
 
-def inputs_of(plan: ReplayPlan, sizes: Sizes, key: jax.Array, opt_state: Any) -> EventInputs:
-    """What a replay of a plan is given."""
+def inputs_of(
+    plan: ReplayPlan, sizes: Sizes, key: jax.Array, opt_state: Any, *, has_objective: bool = False
+) -> EventInputs:
+    """What a replay of a plan is given; with an objective no job's loss is asked for."""
     entering = None
     if sizes.entering:
         entering = entering_of(plan, sizes.entering, sizes.directions, sizes.slots)
-    return EventInputs(events_of(plan, treated=bool(sizes.entering)), key, opt_state, entering)
+    events = events_of(plan, treated=bool(sizes.entering))
+    if has_objective:
+        behind = {name: getattr(events, name)[:, :1] for name in _BEHIND}
+        events = events._replace(**behind)
+    count = np.int32(len(events.worker))
+    return EventInputs(padded(events), key, opt_state, entering, count)
+
+
+def padded(events: Events) -> Events:
+    """The columns with padding at their ends, so that most traces have one of few lengths.
+
+    Example:
+        >>> rows = np.zeros(5000, np.int32)
+        >>> len(padded(Events(*[rows] * 7, Extras(*[rows] * 4), *[rows] * 3)).worker)
+        16384
+    """
+    count, length = len(events.worker), _LENGTH
+    while length < count:
+        length *= _GROWTH
+
+    def longer(column: np.ndarray) -> np.ndarray:
+        rest = np.zeros((length - count, *column.shape[1:]), column.dtype)
+        return np.concatenate([column, rest])
+
+    whole = {name: getattr(events, name) for name in (*_BEHIND, "buffer")}
+    columns = events._replace(**dict.fromkeys(whole))
+    return jax.tree.map(longer, columns)._replace(**whole)
+
+
+def event_sizes(sizes: Sizes, problem: Problem, *, exact: bool) -> Sizes:
+    """The sizes without those of waves, which say nothing of a loop over events.
+
+    Not `exact`, for a small model: slots more than are needed, and if its gradient convolves, the
+    most general form of an update, which then costs next to nothing. So replays of unlike traces
+    share a compilation.
+
+    Example:
+        >>> from asyncjax import problems
+        >>> problem = problems.quadratic([[1.0], [3.0]], [[1.0], [1.0]])
+        >>> own = Sizes(10, 4, 1, 3, 8, 1, 5, 2, False, 0, False)
+        >>> [event_sizes(own, problem, exact=exact).slots for exact in (False, True)]
+        [20, 3]
+    """
+    directions, slots = sizes.directions if sizes.entering else 0, sizes.slots
+    single, leaves = sizes.single, jax.tree.leaves(problem.params)
+    common = next(count for count in _SLOTS if count >= slots)
+    model = sum(np.size(leaf) * jnp.result_type(leaf).itemsize for leaf in leaves)
+    if not exact and common * model <= _SPARE:
+        slots, single = common, single and not convolves(problem)
+    of_waves = {"waves": 0, "width": 0, "updates": 0, "copies": 0, "group": 0}
+    return replace(sizes, directions=directions, slots=slots, single=single, **of_waves)
 
 
 def event_loop(plan: ReplayPlan, kind: "ByEvent", given: EventInputs) -> Loop:
     """The replay of a plan, one event at a time."""
-    makes = np.cumsum(given.events.steps)
+    makes = np.cumsum(given.events.steps[: given.count])
 
     def progress(event: int, _: EventState) -> Progress:
         return progress_at(plan, int(makes[event - 1]))
@@ -190,20 +250,15 @@ class ByEvent:
     ) -> EventState:
         """Replays events."""
         columns = given.events._replace(record_events=None, record_weights=None, buffer=None)
-
-        def event(state: EventState, own: Events) -> tuple[EventState, jax.Array]:
-            return self._event(problem, given, state, own)
+        if last is None:
+            last = len(columns.worker) if given.count is None else given.count
 
         def numbered(number: jax.Array, state: EventState) -> EventState:
-            own = jax.tree.map(lambda column: jnp.asarray(column)[number], columns)
-            moved, loss = event(state, own)
-            return moved._replace(losses=moved.losses.at[number].set(loss))
+            own = jax.tree.map(lambda column: read(column, number), columns)
+            moved, loss = self._event(problem, given, state, own)
+            return moved._replace(losses=write(moved.losses, number, loss))
 
-        if last is not None:
-            return jax.lax.fori_loop(first, last, numbered, state)
-        # The losses are stacked by the scan: a row written in every turn is slower.
-        state, losses = jax.lax.scan(event, state._replace(losses=None), columns)
-        return state._replace(losses=losses)
+        return jax.lax.fori_loop(first, last, numbered, state)
 
     def _event(
         self, problem: Problem, given: EventInputs, state: EventState, e: Events
@@ -214,15 +269,18 @@ class ByEvent:
         direction, runs, visits, unit = state.direction, state.runs, state.visits, e.job
         model = _model(state.versions, e.read_slot, state.params)
         own_key = job_key(key, e.worker, e.job)
+        gradient = problem.gradient
+        if convolves(problem):
+            gradient = quick(gradient, random=False)
         if workers is not None:
             kept = read(workers, e.worker)
-            loss, grads, kept = problem.gradient(model, e.worker, unit, own_key, kept)
+            loss, grads, kept = gradient(model, e.worker, unit, own_key, kept)
             workers = write(workers, e.worker, kept)
         elif learner is None or visits is None:
-            loss, grads = problem.gradient(model, e.worker, unit, own_key)
+            loss, grads = gradient(model, e.worker, unit, own_key)
         else:
             visits, unit, visit = learner.take(visits, e.worker, e.job)
-            loss, grads = problem.gradient(model, e.worker, unit, own_key)
+            loss, grads = gradient(model, e.worker, unit, own_key)
             visits = learner.learn(visits, e.worker, visit, grads)
         treated = self._treated(given, state, e, Arriving(grads, model, loss, e.place, None, key))
         grads, arrival_state = treated

@@ -195,11 +195,16 @@ def several(name: str, value: Any) -> list[EventTrace]:
 def recorded_versions(n_updates: int, record_every: int | None) -> np.ndarray:
     """The versions after updates that are recorded, every so many and the last, int64[R].
 
+    Where nothing is said, as many for nearly all numbers of updates, so that records of unlike runs
+    are alike.
+
     Example:
-        >>> recorded_versions(60, None).tolist()[:3], recorded_versions(5, 2).tolist()
-        ([3, 6, 9], [2, 4, 5])
+        >>> recorded_versions(60, None).tolist()[:4], recorded_versions(5, 2).tolist()
+        ([3, 5, 8, 10], [2, 4, 5])
     """
-    every = -(-n_updates // RECORDS) if record_every is None else record_every
+    if record_every is None:
+        return np.unique(-(-np.arange(1, RECORDS + 1) * n_updates // RECORDS))
+    every = record_every
     return np.unique(np.append(np.arange(every, n_updates + 1, every), n_updates))
 
 

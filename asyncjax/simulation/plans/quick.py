@@ -7,7 +7,8 @@ does a batch of products in one call of its fast library only where the left fac
 summed axis last; otherwise it calls Eigen once for every model, which for small matrices costs more
 than the arithmetic. So the left factor is copied into that form first. The numbers that are
 multiplied and added are the same, the order of a sum may differ in the last place. Random bits, bit
-for bit the same, come from `random_bits`. Other devices get everything as it was written.
+for bit the same, come from `random_bits`, and convolutions turn their axes (`convolutions`). Other
+devices get everything as it was written.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,17 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from asyncjax.simulation.plans import random_bits
+from asyncjax.simulation.plans.convolutions import convolution, is_turned
 
 _RANDOM = ("random_bits", "random_fold_in", "random_split")
 _SMALL = 2**16  # multiplications of one product
 
 
-def quick(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, its small batched products and its random bits in their fastest form.
+def quick(function: Callable[..., Any], *, random: bool = True) -> Callable[..., Any]:
+    """The same function, its small batched products and convolutions in their fastest form.
+
+    And its random bits, unless `random` is False: the form that draws them fastest takes longer to
+    compile.
 
     Example:
         >>> def gram(rows):
@@ -37,13 +42,13 @@ def quick(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def called(*arguments: Any) -> Any:
         traced, form = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        outputs = _evaluated(traced, jax.tree.leaves(arguments))
+        outputs = _evaluated(traced, jax.tree.leaves(arguments), random)
         return jax.tree.unflatten(jax.tree.structure(form), outputs)
 
     return called
 
 
-def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
+def _evaluated(traced: ClosedJaxpr, arguments: list[Any], random: bool) -> list[Any]:
     """The outputs of a traced function."""
     program, values = traced.jaxpr, {}
     values.update(zip(program.constvars, map(_of_now, traced.consts), strict=True))
@@ -57,8 +62,8 @@ def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
         inputs = [value(atom) for atom in equation.invars]
         name, params = equation.primitive.name, equation.params
         if name in ("jit", "pjit"):
-            outputs = _evaluated(params["jaxpr"], inputs)
-        elif name in _RANDOM and random_bits.is_known(inputs[0]):
+            outputs = _evaluated(params["jaxpr"], inputs, random)
+        elif random and name in _RANDOM and random_bits.is_known(inputs[0]):
             outputs = [_drawn(equation, inputs)]
         elif _is_slow(equation):
             # Where all that is done with the product is to turn it, the other factor goes left.
@@ -66,6 +71,8 @@ def _evaluated(traced: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
             outputs = [_product(left, right, params)]
         elif name == "transpose" and equation.invars[0] in turned:
             outputs = inputs
+        elif is_turned(equation):
+            outputs = [convolution(inputs[0], inputs[1], params)]
         else:
             bound = equation.primitive.get_bind_params(params)
             functions, params = bound if isinstance(bound, tuple) else ((), bound)  # jax < 0.10
