@@ -200,8 +200,9 @@ def ran(
     ).records
     starts = [ravel_pytree(field.parts[number].params)[0] for number, _ in runs]
     models = np.asarray(records.metrics["model"])[:, 0] + np.stack(starts)[:, None]
-    columns = (np.asarray(getattr(records, n))[:, 0] for n in ("time", "computed", "version"))
-    return Ran(models, *columns)
+    count = len(runs)  # one run alone has columns without its axis
+    columns = (getattr(records, name) for name in ("time", "computed", "version"))
+    return Ran(models, *(np.asarray(column).reshape(count, -1) for column in columns))
 
 
 @jax.jit

@@ -199,7 +199,10 @@ def test_a_verdict_flips_with_the_numbers(outcome):
 def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small, monkeypatch):
     """The verdict of row 6 of docs/claims.md itself, on few instances; even workers flip it."""
     claim = "pure async is at the target before synchronous rounds"
-    settings = replace(small, instances=4, batch=8, hidden=8, horizon=40.0, target=0.5, trials=3)
+    settings = replace(
+        small, instances=4, batch=8, hidden=8, horizon=80.0, target=0.35, concentration=1.0,
+        trials=3, steps=(0.05, 1.6), records=20,
+    )  # fmt: skip
     pair = [method for method in METHODS if method.name in ("synchronous", "pure async")]
     said = {}
     for slowest in (16.0, 1.0):

@@ -46,7 +46,7 @@ def settings(tmp_path):
         n_workers=2,
         horizon=20.0,
         instances=5,
-        levels=(0.5, 0.9),
+        levels=(0.8, 0.9),
         tuning_instances=2,
     )
 
