@@ -1,6 +1,7 @@
-"""Who gets the machines? Online scheduling of training jobs, measured in three parts.
+"""Who gets the machines? Online scheduling of training jobs, measured in four parts.
 
     cluster_rivals   PD-ORS beside seven rivals, against machines, jobs and load; locality
+    cluster_optimum  PD-ORS beside the exact optimum of tiny workloads, and its worst case, told
     cluster_floors   the price of an idle machine: chosen on past workloads, reported on others
     cluster_traces   a week of recorded jobs, and a job trained on the clock of its schedule
 
@@ -8,7 +9,7 @@ All: `python -m experiments.cluster`; one: `python -m experiments.cluster.rivals
 What was found is told in `experiments/README.md`.
 """
 
-from experiments.cluster import floors, recorded, rivals
+from experiments.cluster import floors, optimum, recorded, rivals
 from experiments.common.parts import Collection
 
 COLLECTION = Collection(
@@ -19,7 +20,7 @@ COLLECTION = Collection(
     " Here their method, as far as it could be reconstructed, is compared with seven rivals,"
     " reconstructed too, under one model and one check. Workloads are made up, or recorded where"
     " said.",
-    (rivals, floors, recorded),
+    (rivals, optimum, floors, recorded),
 )
 
 if __name__ == "__main__":

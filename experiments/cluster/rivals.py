@@ -1,97 +1,157 @@
 """Who earns most from a crowded cluster.
 
-PD-ORS beside seven rivals, against machines, jobs and load.
+PD-ORS beside seven rivals, with scarce machines, with plenty, and on the preset nearest to the
+paper's generator; tuned alike; and against machines, jobs and load.
 
-Workloads are made from integer seeds (`cluster.workloads`), the same for all schedulers, so
-differences are paired by seed. Everything counts real progress. Besides: what standing on one
-machine is worth, and what the number of parts, the relaxation and the kind of rounding do to total
-utility.
+Workloads are made from the protocol's instances, the same for all schedulers, so differences are
+paired. Two disjoint sets are played; verdicts are made for each by a stated rule (`verdicts`).
+Everything counts real progress. Besides: what standing on one machine is worth, how OASiS depends
+on its split of the machines, and what the number of parts, the relaxation and the kind of rounding
+do to total utility.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 
 from asyncjax import cluster
-from experiments.cluster import rivals_report
+from experiments.cluster import rivals_report, tuned
 from experiments.cluster.rivals_runs import (
     PD_ORS,
-    Outcomes,
+    ROLES,
+    Played,
     Point,
     Settings,
     Workload,
-    compared,
-    outcomes,
-    paired,
-    values,
+    plain,
+    points,
     workload,
 )
+from experiments.common import numbers, protocol
 from experiments.common.parts import Part, run_alone, written
+
+NAME = "cluster_rivals"
 
 
 def run(settings: Settings) -> Part:
-    """Plays all episodes, writes figures and numbers.
+    """Plays all episodes, or reads the committed numbers; writes tables, figures and numbers.
 
     Raises:
-        ValueError: A name is not that of a scheduler, or PD-ORS is not among them.
+        ValueError: A name is not that of a scheduler or a set, or PD-ORS is not among them.
         RuntimeError: A schedule breaks a rule.
+        FileNotFoundError: Committed numbers are asked for, and there are none.
     """
+    _check(settings)
+    if settings.committed:
+        found = numbers.load(NAME)
+    else:
+        found = numbers.rounded(measured(settings))
+        if settings.commit:
+            numbers.save(NAME, found, command="python -m experiments.cluster.rivals --commit")
+    return written(
+        settings.output,
+        NAME,
+        "Who earns most from a crowded cluster?",
+        rivals_report.figures(found["sweeps"], *_example(settings), n_slots=settings.n_slots),
+        rivals_report.tables(found),
+        {**found, "verdicts": rivals_report.verdicts_of(found)},
+    )
+
+
+def measured(settings: Settings) -> dict[str, Any]:
+    """All numbers, as values for JSON; lists are over instances."""
+    played, scarce = Played(settings), points(settings)["scarce"]
+    first = instances(settings, settings.sets[0])
+    chosen = tuned.kept(tuned.tuned(played, scarce)) if settings.trials else {}
+    sets = {name: _of_set(played, instances(settings, name), chosen) for name in settings.sets}
+    return {
+        "settings": {
+            name: getattr(settings, name)
+            for name in (
+                "seed",
+                "instances",
+                "few",
+                "n_jobs",
+                "n_slots",
+                "n_machines",
+                "plenty",
+                "ranges",
+            )
+        },
+        "sets": sets,
+        "tuning": chosen,
+        "sweeps": _sweeps(played, first[: settings.few]),
+        "knobs": _knobs(played, scarce, first),
+    }
+
+
+def instances(settings: Settings, name: str) -> tuple[protocol.Instance, ...]:
+    """The instances of a set."""
+    return protocol.instances(settings.seed, ROLES[name], settings.instances)
+
+
+def _check(settings: Settings) -> None:
+    """Refuses names that are not known."""
     unknown = [name for name in settings.schedulers if name not in cluster.SCHEDULERS]
     if unknown:
         known = ", ".join(cluster.SCHEDULERS)
         raise ValueError(f"schedulers must be among {known}, got {unknown[0]!r}")
     if PD_ORS not in settings.schedulers:
         raise ValueError(f"schedulers must have {PD_ORS!r}, got {settings.schedulers}")
-    middle = Point(settings.n_jobs, settings.n_machines)
-    sweeps = {
-        "machines": {h: Point(settings.n_jobs, h) for h in settings.machines},
-        "jobs": {n: Point(n, settings.n_machines) for n in settings.jobs},
-        "load": {f: Point(settings.n_jobs, settings.n_machines, f) for f in settings.loads},
-    }
-    points = dict.fromkeys([middle, *(p for sweep in sweeps.values() for p in sweep.values())])
-    measured = {point: compared(settings, point) for point in points}
-    by_axis = {
-        axis: {at: measured[point] for at, point in sweep.items()} for axis, sweep in sweeps.items()
-    }
-    locality = _locality(settings, middle, measured[middle])
-    knobs = _knobs(settings, middle, measured[middle][PD_ORS])
-    numbers = _numbers(by_axis, measured[middle], locality, knobs)
-    return written(
-        settings.output,
-        "cluster_rivals",
-        "Who earns most from a crowded cluster?",
-        rivals_report.figures(by_axis, *_example(settings, middle), n_slots=settings.n_slots),
-        rivals_report.tables(measured[middle], by_axis, locality, knobs),
-        numbers,
-    )
+    wrong = [name for name in settings.sets if name not in ROLES]
+    if wrong or not settings.sets:
+        raise ValueError(f"sets must be among {', '.join(ROLES)}, got {settings.sets}")
 
 
-def _locality(settings: Settings, middle: Point, known: Outcomes) -> dict[str, Outcomes]:
-    """With and without the case of one machine, where links are slow and where they are not."""
-    rules = {
-        "with": cluster.pd_ors,
-        "without": partial(cluster.pd_ors, inside=False),
-        "oasis": cluster.oasis,
-        "drf": cluster.drf,
-        "marginal_goodput": cluster.marginal_goodput,
-    }
+def _of_set(
+    played: Played, some: Sequence[protocol.Instance], chosen: dict[str, Any]
+) -> dict[str, Any]:
+    """What claims are judged by, on the instances of one set."""
+    settings, at = played.settings, points(played.settings)
     local = Point(settings.n_jobs, settings.local_machines, preset="local")
-    known = {**known, "with": known[PD_ORS]}
+    apart = partial(cluster.pd_ors, inside=False)
+    rules = {
+        "with": (PD_ORS, cluster.pd_ors),
+        "without": ("pd_ors apart", apart),
+        "oasis": ("oasis", cluster.oasis),
+        "drf": ("drf", cluster.drf),
+        "marginal_goodput": ("marginal_goodput", cluster.marginal_goodput),
+    }
     return {
-        "local": {kind: outcomes(settings, local, rule) for kind, rule in rules.items()},
-        "balanced": {
-            kind: known[kind] if kind in known else outcomes(settings, middle, rule)
-            for kind, rule in rules.items()
+        "points": {name: played.compared(point, some) for name, point in at.items()},
+        "local": {
+            kind: plain(played(local, name, rule, some)) for kind, (name, rule) in rules.items()
         },
+        "scarce_apart": plain(played(at["scarce"], "pd_ors apart", apart, some)),
+        "splits": tuned.over_splits(played, at["scarce"], some),
+        "tuned": tuned.reported(played, at["scarce"], chosen, some),
+    }
+
+
+def _sweeps(played: Played, some: Sequence[protocol.Instance]) -> dict[str, Any]:
+    """All schedulers against machines, jobs and load: lists, a value of the axis each."""
+    settings = played.settings
+    axes = {
+        "machines": [(h, Point(settings.n_jobs, h)) for h in settings.machines],
+        "jobs": [(n, Point(n, settings.n_machines)) for n in settings.jobs],
+        "load": [(f, Point(settings.n_jobs, settings.n_machines, f)) for f in settings.loads],
+    }
+    return {
+        axis: {
+            "at": [at for at, _ in pairs],
+            "found": [played.compared(point, some) for _, point in pairs],
+        }
+        for axis, pairs in axes.items()
     }
 
 
 def _knobs(
-    settings: Settings, point: Point, default: list[cluster.Outcome]
-) -> dict[str, tuple[float, float, float]]:
-    """Mean utility, its difference from the default and the difference's standard error."""
+    played: Played, point: Point, some: Sequence[protocol.Instance]
+) -> dict[str, dict[str, Any]]:
+    """Numbers of PD-ORS in several settings."""
+    settings = played.settings
     rules = {
         **{f"{parts} parts": partial(cluster.pd_ors, parts=parts) for parts in settings.parts},
         "linear programme, no hull": partial(cluster.pd_ors, hull=False),
@@ -101,59 +161,16 @@ def _knobs(
         at_random = partial(cluster.pd_ors, draws=settings.draws, key=key)
         rules[f"random rounding, {settings.draws} draws"] = at_random
         rules["no hull, random rounding"] = partial(at_random, hull=False)
-    base = values(default)
-    found = {"default: 20 parts, hull, deterministic": (float(base.mean()), 0.0, 0.0)}
-    for name, rule in rules.items():
-        own = values(outcomes(settings, point, rule))
-        found[name] = (float(own.mean()), *paired(own, base))
-    return found
+    default = plain(played(point, PD_ORS, cluster.pd_ors, some))
+    found = {name: plain(played(point, name, rule, some)) for name, rule in rules.items()}
+    return {rivals_report.DEFAULT: default, **found}
 
 
-def _example(settings: Settings, point: Point) -> tuple[cluster.Schedule, Workload]:
-    """The schedule that PD-ORS makes for the first seed."""
-    made = workload(settings, point, settings.seed)
+def _example(settings: Settings) -> tuple[cluster.Schedule, Workload]:
+    """The schedule that PD-ORS makes for the first instance."""
+    first = instances(settings, settings.sets[0])[0]
+    made = workload(settings, points(settings)["scarce"], first)
     return cluster.pd_ors(*made, n_slots=settings.n_slots), made
-
-
-def _numbers(
-    by_axis: Mapping[str, Mapping[Any, Outcomes]],
-    middle: Outcomes,
-    locality: Mapping[str, Outcomes],
-    knobs: Mapping[str, tuple[float, float, float]],
-) -> dict[str, Any]:
-    """Everything in the tables, as plain values; lists are over seeds."""
-
-    def plain(found: Outcomes) -> dict[str, Any]:
-        return {
-            name: {
-                field: values(own, field).tolist()
-                for field in (
-                    "utility",
-                    "completed",
-                    "median_slots",
-                    "median_slots_of_all",
-                    "wasted",
-                )
-            }
-            for name, own in found.items()
-        }
-
-    return {
-        "middle": plain(middle),
-        "sweeps": {
-            axis: {f"{at:g}": plain(found) for at, found in sweep.items()}
-            for axis, sweep in by_axis.items()
-        },
-        "locality": {name: plain(found) for name, found in locality.items()},
-        "knobs": {
-            name: dict(zip(("utility", "difference", "standard_error"), own, strict=True))
-            for name, own in knobs.items()
-        },
-        "ratios": {
-            name: float(values(middle[PD_ORS]).mean() / max(values(own).mean(), 1e-12))
-            for name, own in middle.items()
-        },
-    }
 
 
 def main() -> None:

@@ -1,18 +1,21 @@
-"""Tables and figures of `cluster_rivals`."""
+"""Tables and figures of `cluster_rivals`, from its numbers alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from asyncjax import cluster, results
 from asyncjax.results import plots
+from experiments.cluster import tuned, verdicts
+from experiments.cluster.rivals_runs import PD_ORS, difference
 from experiments.common.parts import Drawing
 
-Outcomes = Mapping[str, Sequence[cluster.Outcome]]
+Found = Mapping[str, Any]  # numbers, as values for JSON
 
 LABELS = {
     "pd_ors": "PD-ORS",
+    tuned.CHOOSING: "PD-ORS choosing servers",
     "oasis": "OASiS",
     "drf": "DRF",
     "dorm": "Dorm",
@@ -22,147 +25,224 @@ LABELS = {
     "marginal_time": "marginal time",
 }
 AXES = {"machines": "machines", "jobs": "jobs", "load": "samples of a job, factor"}
+POINTS = {
+    "scarce": "machines scarce",
+    "plenty": "machines plenty",
+    "ranges": "preset `ranges`",
+}
 RESOURCES = ("GPU", "vCPU", "memory", "storage")
+DEFAULT = "default (20 parts, hulls, deterministic)"
 
 
-def tables(
-    middle: Outcomes,
-    by_axis: Mapping[str, Mapping[Any, Outcomes]],
-    locality: Mapping[str, Outcomes],
-    knobs: Mapping[str, tuple[float, float, float]],
-) -> tuple[results.Table, ...]:
-    """All tables of the part.
-
-    Args:
-        middle: Outcomes by scheduler at the reference point.
-        by_axis: The same for every value of every axis.
-        locality: Outcomes by rule, for each preset.
-        knobs: Mean utility, difference from the default and its standard error, by setting.
-    """
-    sweeps = tuple(_sweep_table(axis, sweep) for axis, sweep in by_axis.items())
-    return (_middle_table(middle), *sweeps, _locality_table(locality), _knobs_table(knobs))
+def tables(found: Found) -> tuple[results.Table, ...]:
+    """All tables of the part, first the verdicts."""
+    sets = found["sets"]
+    one = next(iter(sets.values()))
+    made = [_verdict_table(sets)]
+    made += [_point_table(name, sets) for name in one["points"]]
+    if found["tuning"]:
+        made += [_tuned_table(sets), tuned.trials_table(found["tuning"], LABELS)]
+    made += [_split_table(sets)]
+    made += [_sweep_table(axis, sweep) for axis, sweep in found["sweeps"].items()]
+    return (*made, _locality_table(sets), _knobs_table(found["knobs"]))
 
 
-def mean(found: Sequence[cluster.Outcome], field: str = "utility") -> float:
-    """Mean over seeds of a field of the outcomes, of the seeds that have one."""
-    own = np.array([getattr(one, field) for one in found], float)
-    return float(np.nanmean(own)) if np.isfinite(own).any() else float("nan")
+def verdicts_of(found: Found) -> dict[str, dict[str, str]]:
+    """The verdict of every claim, by set."""
+    return {name: verdicts.verdicts(own) for name, own in found["sets"].items()}
 
 
-def error(found: Sequence[cluster.Outcome]) -> float:
+def mean(own: Found) -> float:
+    """Mean utility over instances."""
+    return float(np.mean(own["utility"]))
+
+
+def error(own: Found) -> float:
     """Standard error of the mean utility."""
-    own = np.array([one.utility for one in found])
-    return float(own.std(ddof=1) / np.sqrt(own.size)) if own.size > 1 else 0.0
+    values = np.asarray(own["utility"], float)
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
 
 
-def _middle_table(middle: Outcomes) -> results.Table:
-    """Everything at the reference point."""
-    ours = np.array([one.utility for one in middle["pd_ors"]])
+def ratio_text(rival: Found, ours: Found) -> str:
+    """Ours over the rival's utility, paired, with the interval of 95 %."""
+    if len(ours["utility"]) < 2:
+        return "-"
+    middle, low, high = verdicts.ratio(verdicts.behind(rival["utility"], ours["utility"]))
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _won(rival: Found, ours: Found) -> str:
+    """On how many instances ours is larger."""
+    won = np.asarray(ours["utility"]) > np.asarray(rival["utility"])
+    return f"{int(won.sum())} of {won.size}"
+
+
+def _verdict_table(sets: Found) -> results.Table:
+    """What the numbers of each set say of every claim."""
+    by_set = {name: verdicts.conditions(own) for name, own in sets.items()}
+    first = next(iter(by_set.values()))
     rows = []
-    for name, found in middle.items():
-        own = np.array([one.utility for one in found])
-        rows.append(
-            (
-                LABELS[name],
-                own.mean(),
-                error(found),
-                float(ours.mean() / own.mean()) if own.mean() > 0 else float("inf"),
-                None if name == "pd_ors" else f"{int((ours > own).sum())} of {own.size}",
-                mean(found, "completed"),
-                mean(found, "median_slots"),
-                mean(found, "median_slots_of_all"),
-                mean(found, "wasted"),
-            )
-        )
-    heads = (
-        "total utility",
-        "standard error",
-        "PD-ORS over it",
-        "seeds won by PD-ORS",
-        "jobs finished",
-        "slots to finish, finished jobs",
-        "slots, unfinished set to T",
-        "share of unit-slots wasted",
-    )
+    for claim in first:
+        held = [
+            f"{sum(one.verdict == verdicts.HOLDS for one in own[claim])} of {len(own[claim])}"
+            for own in by_set.values()
+        ]
+        said = [verdicts.verdict(own[claim]) for own in by_set.values()]
+        rows.append((claim, *(x for pair in zip(said, held, strict=True) for x in pair)))
+    columns = [results.Column("claim", right=False)]
+    for name in by_set:
+        columns += [
+            results.Column(f"set {name}", right=False),
+            results.Column(f"conditions that hold, {name}"),
+        ]
     return results.Table(
-        (results.Column("scheduler", right=False), *(results.Column(head) for head in heads)),
+        tuple(columns),
         tuple(rows),
-        "Means over seeds at the reference point; slots are means of medians over jobs. The"
-        " median of the finished jobs favours rules that finish only short jobs; the next column"
-        " does not. Wasted unit-slots come after a job's completion or belong to jobs that never"
-        " complete.",
+        "A condition holds where the whole interval of the paired difference says so; the"
+        " conditions of a claim share its doubt of 5 %.",
     )
 
 
-def _sweep_table(axis: str, sweep: Mapping[Any, Outcomes]) -> results.Table:
+def _point_table(point: str, sets: Found) -> results.Table:
+    """Everything at one point, for all sets."""
+    first = next(iter(sets.values()))["points"][point]
+    rows = []
+    for name, own in first.items():
+        row: list[Any] = [LABELS[name]]
+        for one in sets.values():
+            theirs, ours = one["points"][point][name], one["points"][point][PD_ORS]
+            row += [f"{mean(theirs):.0f} ({error(theirs):.0f})"]
+            row += ["1", ""] if name == PD_ORS else [ratio_text(theirs, ours), _won(theirs, ours)]
+        last = (own[field] for field in ("completed", "median_slots", "median_slots_of_all"))
+        rows.append((*row, *last, own["wasted"]))
+    columns = [results.Column("scheduler", right=False)]
+    for name in sets:
+        columns += [
+            results.Column(f"utility (standard error), {name}"),
+            results.Column(f"PD-ORS over it, {name}"),
+            results.Column(f"instances won by PD-ORS, {name}"),
+        ]
+    heads = ("jobs finished", "slots to finish, finished jobs", "slots, unfinished set to T")
+    columns += [results.Column(head) for head in (*heads, "share of unit-slots wasted")]
+    return results.Table(
+        tuple(columns),
+        tuple(rows),
+        f"{POINTS[point].capitalize()}: mean total utility over the instances of each set, and the"
+        " geometric mean of paired ratios with its interval of 95 %. The last four columns are of"
+        " the first set; slots are means of medians over jobs. The median of the finished jobs"
+        " favours rules that finish only short jobs; the next column does not. Wasted unit-slots"
+        " come after a job's completion or belong to jobs that never complete.",
+    )
+
+
+def _tuned_table(sets: Found) -> results.Table:
+    """Tuned schedulers beside those that have nothing to tune."""
+    first = next(iter(sets.values()))
+    without = [name for name in ("marginal_goodput", "drf") if name in first["points"]["scarce"]]
+    rows = []
+    for name in (*first["tuned"], *without):
+        row: list[Any] = [LABELS[name] + (", no knob" if name in without else "")]
+        for one in sets.values():
+            theirs = (one["points"]["scarce"] if name in without else one["tuned"])[name]
+            ours, choosing = one["tuned"][PD_ORS], one["tuned"][tuned.CHOOSING]
+            row += [f"{mean(theirs):.0f} ({error(theirs):.0f})"]
+            row += ["1" if name == PD_ORS else ratio_text(theirs, ours)]
+            row += ["1" if name == tuned.CHOOSING else ratio_text(theirs, choosing)]
+        rows.append(tuple(row))
+    columns = [results.Column("scheduler, tuned", right=False)]
+    for name in sets:
+        columns += [
+            results.Column(f"utility (standard error), {name}"),
+            results.Column(f"PD-ORS over it, {name}"),
+            results.Column(f"PD-ORS choosing servers over it, {name}"),
+        ]
+    return results.Table(tuple(columns), tuple(rows), "Tuned alike, at the scarce point.")
+
+
+def _split_table(sets: Found) -> results.Table:
+    """OASiS by the share of the machines that holds servers."""
+    rows = []
+    for name, one in sets.items():
+        ours = one["points"]["scarce"][PD_ORS]
+        for split, own in one["splits"].items():
+            theirs = {"utility": own}
+            rows.append((name, split.replace("_", "."), mean(theirs), ratio_text(theirs, ours)))
+    return results.Table(
+        (
+            results.Column("set", right=False),
+            results.Column("share of machines with servers"),
+            results.Column("utility of OASiS"),
+            results.Column("PD-ORS over it"),
+        ),
+        tuple(rows),
+        "OASiS over the split of the machines between servers and workers, machines scarce.",
+    )
+
+
+def _sweep_table(axis: str, sweep: Found) -> results.Table:
     """Utility and jobs finished along one axis."""
-    names = list(next(iter(sweep.values())))
     rows = [
         (
             LABELS[name],
-            *(f"{mean(at[name]):.0f} ({mean(at[name], 'completed'):.1f})" for at in sweep.values()),
+            *(f"{mean(at[name]):.0f} ({at[name]['completed']:.1f})" for at in sweep["found"]),
         )
-        for name in names
+        for name in sweep["found"][0]
     ]
     return results.Table(
         (
             results.Column("scheduler", right=False),
-            *(results.Column(f"{axis} {at:g}") for at in sweep),
+            *(results.Column(f"{axis} {at:g}") for at in sweep["at"]),
         ),
         tuple(rows),
-        f"Mean total utility against {axis}; in brackets the jobs finished.",
+        f"Mean total utility against {axis}, few instances; in brackets the jobs finished.",
     )
 
 
-def _locality_table(locality: Mapping[str, Outcomes]) -> results.Table:
+def _locality_table(sets: Found) -> results.Table:
     """What standing on one machine is worth."""
     rows = []
-    for preset, found in locality.items():
-        ours, apart = (
-            np.array([one.utility for one in found[kind]]) for kind in ("with", "without")
-        )
-        gap = ours - apart
-        rows.append(
-            (
-                preset,
-                ours.mean(),
-                apart.mean(),
-                float(ours.mean() / apart.mean()) if apart.mean() > 0 else float("inf"),
-                gap.mean(),
-                gap.std(ddof=1) / np.sqrt(gap.size) if gap.size > 1 else float("nan"),
-                *(mean(found[name]) for name in ("oasis", "drf", "marginal_goodput")),
+    for name, one in sets.items():
+        scarce = one["points"]["scarce"]
+        for preset, own in (
+            ("local", one["local"]),
+            ("balanced", {**scarce, "with": scarce[PD_ORS], "without": one["scarce_apart"]}),
+        ):
+            rivals = ("oasis", "drf", "marginal_goodput")
+            rows.append(
+                (
+                    preset,
+                    name,
+                    mean(own["with"]),
+                    mean(own["without"]),
+                    ratio_text(own["without"], own["with"]),
+                    *(mean(own[rival]) if rival in own else None for rival in rivals),
+                )
             )
-        )
-    heads = (
-        "PD-ORS",
-        "without one machine",
-        "ratio",
-        "difference",
-        "standard error",
-        "OASiS",
-        "DRF",
-        "marginal goodput",
-    )
+    heads = ("PD-ORS", "without one machine", "ratio", "OASiS", "DRF", "marginal goodput")
     return results.Table(
-        (results.Column("preset", right=False), *(results.Column(head) for head in heads)),
+        (
+            results.Column("preset", right=False),
+            results.Column("set", right=False),
+            *(results.Column(head) for head in heads),
+        ),
         tuple(rows),
         "Total utility with and without the case in which a job stands on one machine. In"
         " `local`, links between machines are a tenth as fast and batches small.",
     )
 
 
-def _knobs_table(knobs: Mapping[str, tuple[float, float, float]]) -> results.Table:
+def _knobs_table(knobs: Found) -> results.Table:
     """Settings of PD-ORS that hardly matter, with errors that say so."""
 
-    def verdict(difference: float, spread: float) -> str | None:
+    def told(apart: float, spread: float) -> str | None:
         if not spread > 0:
             return None
-        return "no effect" if abs(difference) < 2 * spread else "an effect"
+        return "no effect" if abs(apart) < 2 * spread else "an effect"
 
-    rows = [
-        (name, utility, difference, spread, verdict(difference, spread))
-        for name, (utility, difference, spread) in knobs.items()
-    ]
+    rows = []
+    for name, own in knobs.items():
+        apart, spread = difference(own["utility"], knobs[DEFAULT]["utility"])
+        rows.append((name, mean(own), apart, spread, told(apart, spread)))
     return results.Table(
         (
             results.Column("PD-ORS with", right=False),
@@ -172,12 +252,12 @@ def _knobs_table(knobs: Mapping[str, tuple[float, float, float]]) -> results.Tab
             results.Column("beyond two standard errors?", right=False),
         ),
         tuple(rows),
-        "Settings at the reference point, paired by seed with the default.",
+        "Settings at the scarce point, paired with the default, first set.",
     )
 
 
 def figures(
-    by_axis: Mapping[str, Mapping[Any, Outcomes]],
+    sweeps: Found,
     schedule: cluster.Schedule,
     workload: tuple[cluster.Jobs, cluster.Machines],
     *,
@@ -186,7 +266,7 @@ def figures(
     """Utility along all axes, and one schedule: jobs, use of the machines, prices."""
     jobs, machines = workload
     styles = plots.assign_styles(LABELS.values())
-    panels = [plots.Panel(AXES[axis], _lines(sweep)) for axis, sweep in by_axis.items()]
+    panels = [plots.Panel(AXES[axis], _lines(sweep)) for axis, sweep in sweeps.items()]
     bounds = cluster.price_bounds(jobs, machines, n_slots=n_slots)
     used = cluster.resources_used(schedule, jobs)
     prices = cluster.price(used, machines.capacity, max(bounds.low, 1e-24), bounds.high)
@@ -203,7 +283,7 @@ def figures(
                 schedule.workers,
                 arrival=jobs.arrival,
                 completion=cluster.completion(schedule, jobs),
-                title="PD-ORS, first seed",
+                title="PD-ORS, first instance",
             ),
             "Jobs over slots, coloured by workers; triangles are arrivals, orange bars"
             " completions.",
@@ -213,7 +293,7 @@ def figures(
             plots.utilisation_chart(
                 cluster.utilisation(schedule, jobs, machines),
                 names=RESOURCES[: used.shape[-1]],
-                title="PD-ORS, first seed",
+                title="PD-ORS, first instance",
             ),
             "Use of the machines in the same run.",
         ),
@@ -231,12 +311,12 @@ def figures(
     )
 
 
-def _lines(sweep: Mapping[Any, Outcomes]) -> list[results.Series]:
+def _lines(sweep: Found) -> list[results.Series]:
     """A line for each scheduler, with a band of one standard error."""
-    x = np.array([float(at) for at in sweep])
+    x = np.array([float(at) for at in sweep["at"]])
     lines = []
-    for name in next(iter(sweep.values())):
-        middle = np.array([mean(at[name]) for at in sweep.values()])
-        half = np.array([error(at[name]) for at in sweep.values()])
+    for name in sweep["found"][0]:
+        middle = np.array([mean(at[name]) for at in sweep["found"]])
+        half = np.array([error(at[name]) for at in sweep["found"]])
         lines.append(results.Series(LABELS[name], x, middle, middle - half, middle + half))
     return lines

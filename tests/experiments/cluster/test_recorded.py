@@ -95,4 +95,5 @@ def test_missing_data_are_named(tmp_path):
 def test_unknown_schedulers(settings):
     with pytest.raises(ValueError, match="schedulers must be among"):
         recorded.run(replace(settings, schedulers=("SRTF",)))
-    assert list(COLLECTION.parts) == ["cluster_rivals", "cluster_floors", "cluster_traces"]
+    names = ["cluster_rivals", "cluster_optimum", "cluster_floors", "cluster_traces"]
+    assert list(COLLECTION.parts) == names
