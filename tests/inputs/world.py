@@ -1,5 +1,7 @@
 """What the lines of this folder may name: the rooms, arrays, and one small thing of each kind."""
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,8 @@ ROOMS = {
 def world() -> dict[str, Any]:
     """The names and their values."""
     clock = clocks.constant([1.0, 2.0, 3.0])
+    folder = Path(tempfile.mkdtemp(prefix="asyncjax-inputs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {
         **ROOMS,
         "checks": checks,
@@ -63,5 +67,5 @@ def world() -> dict[str, Any]:
         "trace": traces.asynchronous(clock, n_updates=6),
         "problem": problems.quadratic(np.ones((3, 2)), np.ones((3, 2))),
         "optimizer": optax.sgd(0.1),
-        "folder": Path(tempfile.mkdtemp(prefix="asyncjax-inputs-")),
+        "folder": folder,
     }
