@@ -184,6 +184,13 @@ def adaptive_2(n_workers: int) -> Callable[[Any], optax.GradientTransformation]:
     return lambda step_size: optax.chain(steps.scale_by_adaptive_2(step_size), optax.scale(-1.0))
 
 
+def rescaled(n_workers: int) -> Callable[[Any], optax.GradientTransformation]:
+    """The step times a worker's measured time over the mean, so that all are heard alike."""
+    return lambda step_size: optax.chain(
+        steps.scale_by_measured_time(n_workers), optax.sgd(step_size)
+    )
+
+
 def coordinated(counts: Sequence[int], dim: int) -> orders.Order:
     """One balance for all workers (CD-GraB)."""
     return orders.coordinated(len(counts), counts, dim)
@@ -210,12 +217,18 @@ class Choice:
     step: Callable[[int], Callable[[Any], optax.GradientTransformation]] = concurrency
     order: Callable[[Sequence[int], int], orders.Order] | None = coordinated  # None: drawn rows
     awaited: int | None = 1  # gradients in a step; None: `planned_k`
+    table: bool = False  # whether each step is along the mean of every worker's last gradient
 
 
 PLAIN = Choice("all plain", dispatch=to_deliverer, step=constant, order=None)
+# All together but for what harms in pairs: shuffled dispatch with steps that look at delays, and
+# one balance for workers that are out of step.
+FITTING = Choice("fitting set", dispatch=to_deliverer, step=rescaled, order=independent)
+TABLE = replace(PLAIN, name="all plain, a table", table=True)
 
 CHOICES = (
     Choice("full set"),
+    FITTING,
     Choice("dispatch: pure", dispatch=to_deliverer),
     Choice("dispatch: shuffled as published", dispatch=shuffled),
     Choice("steps: constant", step=constant),
@@ -227,8 +240,11 @@ CHOICES = (
     Choice("schedule: marginal goodput", scheduler="goodput"),
     Choice("waits for 4", awaited=4),
     Choice("synchronous, planned k", dispatch=None, awaited=None),
+    replace(FITTING, name="fitting set, schedule: DRF", scheduler="DRF"),
     PLAIN,
+    TABLE,
     replace(PLAIN, name="all plain, schedule: DRF", scheduler="DRF"),
+    replace(TABLE, name="all plain, a table, schedule: DRF", scheduler="DRF"),
     replace(PLAIN, name="all plain, schedule: marginal goodput", scheduler="goodput"),
 )
 
@@ -272,7 +288,10 @@ def trace_of(
     if choice.dispatch is None:
         return _until_stalled(lambda: traces.synchronous(site.clock, k=k, n_updates=count, key=key))
     rule = choice.dispatch(site, seed)
-    collect = traces.immediately() if k == 1 else traces.buffered(k)
+    if choice.table:
+        collect = traces.table()
+    else:
+        collect = traces.immediately() if k == 1 else traces.buffered(k)
     return _arrivals(site, rule, count, key, collect)
 
 

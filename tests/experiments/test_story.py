@@ -13,7 +13,9 @@ from asyncjax import cluster, storage, traces
 from experiments.story import job, runs
 from experiments.story.choices import (
     CHOICES,
+    FITTING,
     PLAIN,
+    TABLE,
     crew_shuffled,
     planned_k,
     shuffled,
@@ -100,6 +102,33 @@ def test_dispatch_over_the_crew_does_not_wait_for_those_who_left():
         )
     first = made[crew_shuffled].worker[made[crew_shuffled].time < 2]
     assert np.bincount(first, minlength=6).min() > 0.7 * np.bincount(first).max()  # asked equally
+
+
+def test_a_table_keeps_the_gradients_of_those_who_left():
+    site = by_hand([5, 5, 2, 2], 4.0)
+    trace = trace_of(TABLE, site, 0)
+    last = int(np.asarray(trace.steps).sum()) - 1
+    rows = trace.reuse
+    serving = (np.asarray(rows.first) <= last) & (np.asarray(rows.last) >= last)
+    workers = np.asarray(trace.worker)[np.asarray(rows.arrival)[serving]]
+    assert sorted(workers) == [0, 1, 2, 3, 4]  # three of them left two slots before
+    assert np.asarray(rows.weight)[serving].tolist() == pytest.approx([0.2] * 5)
+    assert updates_within(trace, site.budget) > 0.9 * updates_within(
+        trace_of(PLAIN, site, 0), site.budget
+    )
+
+
+def test_the_fitting_set_leaves_out_the_pairs_that_harm():
+    site = by_hand(CREWS, 4.0)
+    trace = trace_of(FITTING, site, 0)
+    np.testing.assert_array_equal(trace.worker, trace_of(PLAIN, site, 0).worker)
+    step = FITTING.step(2)(0.5)
+    state, moved = step.init(np.float32(0)), []
+    for worker, time in ((0, 1.0), (0, 2.0), (0, 3.0), (1, 3.0)):
+        update, state = step.update(np.float32(1), state, worker=worker, time=time)
+        moved.append(float(update))
+    assert moved[-1] == pytest.approx(-0.75)  # three times slower: 3 / 2 of the step
+    assert FITTING.order([3, 2], 4).arriving is not None
 
 
 def test_the_planned_k_uses_about_the_most_gradients():
