@@ -42,6 +42,7 @@ def keep(output: Path) -> None:
         for cell in kept["map"]["cells"]:
             for own in cell["arms"].values():
                 own.pop("last", None)
+                own["tuned"] = {name: own["tuned"][name] for name in ("trials", "step", "at_edge")}
     numbers.save("joint", followed(numbers.rounded(kept, DIGITS)), digits=DIGITS)
 
 

@@ -100,10 +100,13 @@ def sentence(rule: Rule | None, gains: Mapping[Cell, Gain]) -> str:
         return "In no cell are both together told to be faster than the best of the others"
     inside = [gain.difference.mean for cell, gain in gains.items() if rule.holds(cell)]
     outside = [gain.difference.mean for cell, gain in gains.items() if not rule.holds(cell)]
+    bounds = [f"the slow half is at least {rule.unevenness:g} times slower"]
+    if rule.skew > min(cell.skew for cell in gains):
+        bounds.append(f"at least {rule.skew:.0%} of the rows are dealt by label")
+    if rule.rows < max(cell.rows for cell in gains):
+        bounds.append(f"a gradient has at most {rule.rows} row{'s' if rule.rows > 1 else ''}")
     told = (
-        f"Take both together where the slow half is at least {rule.unevenness:g} times slower, at"
-        f" least {rule.skew:.0%} of the rows are dealt by label, and a gradient has at most"
-        f" {rule.rows} row{'s' if rule.rows > 1 else ''}: there they need"
+        f"Take both together where {' and '.join(bounds)}: there they need"
         f" {math.exp(np.mean(inside)):.2f} of the time of the best other arm"
     )
     if outside:
@@ -231,7 +234,7 @@ def map_figure(gains: Mapping[Cell, Gain]) -> Any:
                     )
                     axes.text(x, y - 0.25, brief(gain.best), ha="center", fontsize=6, color=colour)
             if min(logs.shape) > 1 and logs.min() < 0 < logs.max():
-                axes.contour(logs, levels=[0.0], colors="black", linewidths=1.5)
+                axes.contour(logs, levels=[0.0], colors="black", linewidths=1.2, alpha=0.5)
             axes.set_xticks(range(len(uneven)), [f"{value:g}" for value in uneven])
             axes.set_yticks(range(len(skews)), [f"{value:.0%}" for value in skews])
             axes.set_title(f"{count} row{'s' if count > 1 else ''} a unit")

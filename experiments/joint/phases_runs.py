@@ -41,7 +41,7 @@ class Settings:
     rows: tuple[int, ...] = (1, 4, 16)  # of a unit: the noise of a gradient falls with its root
     horizon: float = 600.0
     level: float = 0.99
-    tuning: int = 2  # instances
+    tuning: int = 5  # instances
     instances: int = 10
     trials: int = 4  # of an arm in a round
     rounds: tuple[int, int] = (2, 4)

@@ -210,7 +210,7 @@ def times_figure(kept: Kept) -> Any:
                     low, high = np.exp(interval(logs))
                     colour = COLOURS[place]
                     axes.plot([low, high], [row, row], color=colour, lw=1.6, alpha=0.6)
-                    label = f"{float(level):.0%} of the way" if not row else None
+                    label = f"{float(level):.0%}" if not row else None
                     mark = MARKS[place]
                     axes.plot(np.exp(logs.mean()), row, mark, color=colour, ms=5, label=label)
             axes.axvline(own["asked"]["scene"]["horizon"], color=MUTED, lw=0.8, zorder=0)
@@ -225,8 +225,8 @@ def times_figure(kept: Kept) -> Any:
             axes.set_ylim(len(arms) - 0.4, -1.7)
             axes.tick_params(axis="y", length=0)
             axes.set_title(name)
-            axes.set_xlabel("time to the target (line: horizon)")
-            axes.legend(fontsize=7, loc="upper left", ncols=3, handletextpad=0.2)
+            axes.set_xlabel("time to shares of the way (line: horizon)")
+            axes.legend(fontsize=8, loc="upper left", ncols=3, handletextpad=0, columnspacing=1)
             add_grid(axes, "x")
         for axes in grid.flat[len(kept) :]:
             axes.axis("off")
