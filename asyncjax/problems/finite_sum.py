@@ -9,7 +9,7 @@ of the penalty P.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -32,6 +32,8 @@ class Samples(NamedTuple):
     weight: jax.Array  # float[rows], sum over the holders i of 1 / (n size_i); sums to 1
     test_features: jax.Array | None = None  # [test rows, ...], like features
     test_targets: jax.Array | None = None  # [test rows, ...], like targets
+    judged: jax.Array | None = None  # int32[k], rows that the objective looks at; None: all
+    judged_weight: jax.Array | None = None  # float[k], how much each counts there; sums to 1
 
 
 class Loss(Protocol):
@@ -107,7 +109,11 @@ class Objective:
         def losses(features: jax.Array, targets: jax.Array) -> jax.Array:
             return self.loss.of_rows(params, features, targets)
 
-        total = weighted_sum(losses, data.features, data.targets, data.weight, self.chunk)
+        features, targets, weight = data.features, data.targets, data.weight
+        if data.judged is not None and data.judged_weight is not None:
+            features, targets = features[data.judged], targets[data.judged]
+            weight = data.judged_weight
+        total = weighted_sum(losses, features, targets, weight, self.chunk)
         total += self.loss.penalty(params)
         if self.l1:
             total += self.l1 * sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params))
@@ -184,6 +190,31 @@ def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
     for rows, size in zip(shards.rows, shards.size, strict=True):
         np.add.at(weight, rows[:size], 1.0 / (len(shards.size) * size))
     return weight
+
+
+def judged_rows(judge: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `judge` of the rows that count, int32[k], spread evenly, and their weights, float[k].
+
+    Example:
+        >>> rows, weight = judged_rows(2, np.array([0.25, 0.25, 0.0, 0.25, 0.25]))
+        >>> rows.tolist(), weight.tolist()
+        ([0, 3], [0.5, 0.5])
+    """
+    held, count = np.flatnonzero(weight), whole("judge", judge)
+    if count > len(held):
+        raise ValueError(f"judge must be at most {len(held)}, the rows of workers, got {count}")
+    rows = held[np.arange(count) * len(held) // count]
+    return rows.astype(np.int32), weight[rows] / weight[rows].sum()
+
+
+def judged_on(problem: Problem, judge: Any) -> Problem:
+    """Returns the problem with an objective that looks at `judge` of its rows; None: at all."""
+    if judge is None:
+        return problem
+    data: Samples = problem.data
+    rows, weight = judged_rows(judge, np.asarray(data.weight, np.float64))
+    weight = jnp.asarray(weight, data.weight.dtype)
+    return replace(problem, data=data._replace(judged=jnp.asarray(rows), judged_weight=weight))
 
 
 def square_penalty(params: PyTree, l2: float) -> jax.Array | float:

@@ -78,7 +78,10 @@ def replay(
 
     Pure in (problem, trace, optimizer, key), so it may be vmapped over step sizes, keys and initial
     models; the trace stays concrete. A second call with the same problem, optimizer and sizes
-    compiles nothing.
+    compiles nothing, and optimizers of optax or `steps` that are made anew of equal numbers are the
+    same. Another number in them compiles anew, as in a loop over `optax.sgd(s)`; for that `sweep`
+    takes many step sizes at once, and `optax.inject_hyperparams` keeps the number in the state,
+    which `opt_state` sets. One event at a time, traces of unlike length share a compilation.
 
     Args:
         problem: What is optimised.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import one_key, real
-from asyncjax.problems.finite_sum import Loss, finite_sum
+from asyncjax.problems.finite_sum import Loss, finite_sum, judged_on
 from asyncjax.problems.held_out import CHUNK, held_out_pair, judged_by
 from asyncjax.problems.networks.modules import check_module, initial
 from asyncjax.problems.problem import Problem
@@ -48,6 +48,7 @@ def network_problem(
     *,
     key: jax.Array,
     l2: float,
+    judge: int | None = None,
     **sharing: Any,
 ) -> Problem:
     """Returns the training of a network on (inputs, targets); `sharing` is for `finite_sum`."""
@@ -58,6 +59,7 @@ def network_problem(
     task.check("", answer, inputs, targets)
     chunk = task.chunk(answer)
     problem = finite_sum(params, inputs, targets, loss, chunk=chunk, **sharing)
+    problem = judged_on(problem, judge)
     if test is None:
         return problem
     rows = task.read("test ", *held_out_pair(test, task.names))

@@ -19,7 +19,7 @@ import numpy as np
 
 from asyncjax.checks import function_of, instance, whole
 from asyncjax.problems.batches import Batch, Whole, WithoutReplacement, check_batch
-from asyncjax.problems.finite_sum import row_weights
+from asyncjax.problems.finite_sum import judged_rows, row_weights
 from asyncjax.problems.held_out import CHUNK
 from asyncjax.problems.problem import Problem, PyTree, floating_leaves
 from asyncjax.problems.shards import Shards, check_shards, contiguous
@@ -303,12 +303,8 @@ def _like(test: PyTree, arrays: PyTree) -> PyTree:
 def _judged(judge: int | None, shards: Shards, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows that judge a model, int32[k], and their weights, float[k]."""
     weight = row_weights(shards, n_rows)
-    held = np.flatnonzero(weight)
-    count = min(len(held), _EXAMPLES) if judge is None else whole("judge", judge)
-    if count > len(held):
-        raise ValueError(f"judge must be at most {len(held)}, the rows of workers, got {count}")
-    rows = held[np.arange(count) * len(held) // count]
-    return rows.astype(np.int32), weight[rows] / weight[rows].sum()
+    most = min(np.count_nonzero(weight), _EXAMPLES)
+    return judged_rows(most if judge is None else judge, weight)
 
 
 def _shape_of(
