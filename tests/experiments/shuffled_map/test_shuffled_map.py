@@ -23,15 +23,15 @@ def settings(tmp_path_factory):
     """Two horizons, before and after the two cross."""
     return Settings(
         output=tmp_path_factory.mktemp("map"),
-        data=("breast cancer",),
-        unevenness=(8.0,),
-        horizons=(20.0, 500.0),
+        data=("digits",),
+        unevenness=(2.0,),
+        horizons=(40.0, 1080.0),
         instances=3,
         tuning_instances=2,
+        trials=3,
         rounds=(2, 2),
-        steps=(2.0**-5, 4.0),
-        rows=60,
-        records=100,
+        steps=(2.0**-7, 0.25),
+        records=270,
     )
 
 
@@ -86,19 +86,20 @@ def test_a_gap_is_the_mean_over_the_last_tenth_of_the_time(settings):
 
 @pytest.mark.slow
 def test_a_run_among_many_is_the_run_alone(settings):
+    """All updates are recorded, so that both are read off at the same moments."""
+    settings = replace(settings, horizons=(10.0, 40.0), records=400)
     field = runs.field_of(settings, "breast cancer")
     number = field.numbers(SET_A)[1]
     instance = field.instances[number]
-    gaps = runs.gaps_of(settings, field, "shuffled", 8.0)
-    found = gaps([(0, 0.1), (number, 0.5)])[1]
+    found = runs.gaps_of(settings, field, "shuffled", 8.0)([(0, 0.1), (number, 0.5)])[1]
     clock = runs.workers(settings, instance, 8.0)
-    trace = runs.METHODS["shuffled"](clock, 2000, jax.random.key(instance.noise()))
+    trace = runs.METHODS["shuffled"](clock, 400, jax.random.key(instance.noise()))
     problem = field.drawn[number].problem(settings.n_workers)
     own = replace(problem, metrics_of=(("model", runs.raveled),))
     records = simulation.replay(own, trace, optax.sgd(0.5), record_every=1).records
     way = np.asarray(records.metrics["model"]) - field.drawn[number].start
     alone = runs.read_off(settings, field.drawn[number], way, np.asarray(records.time))
-    np.testing.assert_allclose(found, alone, rtol=0.05)  # records of one are finer
+    np.testing.assert_allclose(found, alone, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -107,10 +108,10 @@ def test_pure_is_ahead_early_and_shuffled_late(part, settings):
     cells = part.numbers["cells"]
     apart = report.differences(settings, cells)
     for letter in "AB":
-        assert apart[letter, "breast cancer", "8", 20.0].mean > 0
-        assert apart[letter, "breast cancer", "8", 500.0].mean < -0.3
-        time = report.crossings(settings, cells)[letter, "breast cancer", "8"]
-        assert 20.0 < time < 500.0
+        assert apart[letter, "digits", "2", 40.0].mean > 0
+        assert apart[letter, "digits", "2", 1080.0].mean < -0.3
+        time = report.crossings(settings, cells)[letter, "digits", "2"]
+        assert 40.0 < time < 1080.0
     [[data, by_unevenness]] = cells.items()
     turned = {
         data: {
@@ -118,7 +119,7 @@ def test_pure_is_ahead_early_and_shuffled_late(part, settings):
             for u, own in by_unevenness.items()
         }
     }
-    late = f"{report.CLAIM}, time 500"
+    late = f"{report.CLAIM}, time 1080"
     assert report.verdicts(settings, cells, "A")[late] == "holds"
     assert report.verdicts(settings, turned, "A")[late] == "does not hold"
 
