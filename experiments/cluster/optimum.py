@@ -17,7 +17,7 @@ import numpy as np
 from asyncjax import cluster, results
 from asyncjax.results import plots
 from experiments.cluster.exact import best_utility
-from experiments.cluster.rivals_report import LABELS
+from experiments.cluster.rivals_report import LABELS, ordered
 from experiments.cluster.rivals_runs import ROLES
 from experiments.cluster.tuned import CHOOSING, SERVERS
 from experiments.common import numbers, protocol
@@ -41,7 +41,7 @@ class Settings:
     output: Path = Path("output/cluster_optimum")
     seed: int = 0  # of the instances, below 256
     sets: tuple[str, ...] = ("A", "B")
-    instances: int = 40  # of each set
+    instances: int = 200  # of each set
     told: int = 17  # seed of the workload whose story is told
     floors: tuple[float, ...] = (1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     commit: bool = False  # write experiments/numbers/cluster_optimum.json
@@ -199,7 +199,7 @@ def _ratio_table(found: Mapping[str, Any]) -> results.Table:
     """Ratios to the optimum of every rule, and of PD-ORS at every floor."""
     rows = []
     for name, own in found["sets"].items():
-        every = {LABELS[rule]: ratios for rule, ratios in own["ratio"].items()}
+        every = {LABELS[n]: ratios for n, ratios in ordered(own["ratio"], LABELS).items()}
         pairs = zip(found["floors"], own["floors"], strict=True)
         every |= {f"PD-ORS, floor {low:g}": ratios for low, ratios in pairs}
         for rule, ratios in every.items():
@@ -262,7 +262,7 @@ def _jobs_table(told: Mapping[str, Any]) -> results.Table:
 
 def _story_table(told: Mapping[str, Any]) -> results.Table:
     """What becomes of that case as the floor rises."""
-    searches = told["searches"]
+    searches = dict(sorted(told["searches"].items(), key=lambda pair: int(pair[0])))
     rows = []
     for index, low in enumerate(told["floors"]):
         row: list[Any] = [f"{low:.2g}"]
@@ -295,7 +295,7 @@ def _figure(found: Mapping[str, Any]) -> Drawing:
         label = f"set {name}, mean"
         lines.append(results.Series(label, lows, middle, middle - half, middle + half))
     told = found["story"]
-    for parts, search in told["searches"].items():
+    for parts, search in sorted(told["searches"].items(), key=lambda pair: int(pair[0])):
         own = np.asarray(search["ratio"], float)[1:]
         name = f"tiny({told['seed']}), {parts} parts"
         lines.append(results.Series(name, lows, own, own, own))

@@ -39,12 +39,22 @@ def tables(found: Found) -> tuple[results.Table, ...]:
     sets = found["sets"]
     one = next(iter(sets.values()))
     made = [_verdict_table(sets)]
-    made += [_point_table(name, sets) for name in one["points"]]
+    made += [_point_table(name, sets) for name in ordered(one["points"], POINTS)]
     if found["tuning"]:
-        made += [_tuned_table(sets), tuned.trials_table(found["tuning"], LABELS)]
+        made += [_tuned_table(sets), tuned.trials_table(ordered(found["tuning"], LABELS), LABELS)]
     made += [_split_table(sets)]
-    made += [_sweep_table(axis, sweep) for axis, sweep in found["sweeps"].items()]
+    made += [_sweep_table(axis, sweep) for axis, sweep in ordered(found["sweeps"], AXES).items()]
     return (*made, _locality_table(sets), _knobs_table(found["knobs"]))
+
+
+def ordered(found: Found, order: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries in the order of another mapping: files have their keys sorted.
+
+    Example:
+        >>> list(ordered({"drf": 1, "pd_ors": 2}, LABELS))
+        ['pd_ors', 'drf']
+    """
+    return {name: found[name] for name in order if name in found}
 
 
 def verdicts_of(found: Found) -> dict[str, dict[str, str]]:
@@ -107,7 +117,7 @@ def _point_table(point: str, sets: Found) -> results.Table:
     """Everything at one point, for all sets."""
     first = next(iter(sets.values()))["points"][point]
     rows = []
-    for name, own in first.items():
+    for name, own in ordered(first, LABELS).items():
         row: list[Any] = [LABELS[name]]
         for one in sets.values():
             theirs, ours = one["points"][point][name], one["points"][point][PD_ORS]
@@ -140,7 +150,7 @@ def _tuned_table(sets: Found) -> results.Table:
     first = next(iter(sets.values()))
     without = [name for name in ("marginal_goodput", "drf") if name in first["points"]["scarce"]]
     rows = []
-    for name in (*first["tuned"], *without):
+    for name in (*ordered(first["tuned"], LABELS), *without):
         row: list[Any] = [LABELS[name] + (", no knob" if name in without else "")]
         for one in sets.values():
             theirs = (one["points"]["scarce"] if name in without else one["tuned"])[name]
@@ -164,7 +174,7 @@ def _split_table(sets: Found) -> results.Table:
     rows = []
     for name, one in sets.items():
         ours = one["points"]["scarce"][PD_ORS]
-        for split, own in one["splits"].items():
+        for split, own in sorted(one["splits"].items()):
             theirs = {"utility": own}
             rows.append((name, split.replace("_", "."), mean(theirs), ratio_text(theirs, ours)))
     return results.Table(
@@ -186,7 +196,7 @@ def _sweep_table(axis: str, sweep: Found) -> results.Table:
             LABELS[name],
             *(f"{mean(at[name]):.0f} ({at[name]['completed']:.1f})" for at in sweep["found"]),
         )
-        for name in sweep["found"][0]
+        for name in ordered(sweep["found"][0], LABELS)
     ]
     return results.Table(
         (
@@ -240,7 +250,8 @@ def _knobs_table(knobs: Found) -> results.Table:
         return "no effect" if abs(apart) < 2 * spread else "an effect"
 
     rows = []
-    for name, own in knobs.items():
+    for name in (DEFAULT, *sorted(set(knobs) - {DEFAULT})):
+        own = knobs[name]
         apart, spread = difference(own["utility"], knobs[DEFAULT]["utility"])
         rows.append((name, mean(own), apart, spread, told(apart, spread)))
     return results.Table(
@@ -266,7 +277,9 @@ def figures(
     """Utility along all axes, and one schedule: jobs, use of the machines, prices."""
     jobs, machines = workload
     styles = plots.assign_styles(LABELS.values())
-    panels = [plots.Panel(AXES[axis], _lines(sweep)) for axis, sweep in sweeps.items()]
+    panels = [
+        plots.Panel(AXES[axis], _lines(sweep)) for axis, sweep in ordered(sweeps, AXES).items()
+    ]
     bounds = cluster.price_bounds(jobs, machines, n_slots=n_slots)
     used = cluster.resources_used(schedule, jobs)
     prices = cluster.price(used, machines.capacity, max(bounds.low, 1e-24), bounds.high)
@@ -315,7 +328,7 @@ def _lines(sweep: Found) -> list[results.Series]:
     """A line for each scheduler, with a band of one standard error."""
     x = np.array([float(at) for at in sweep["at"]])
     lines = []
-    for name in sweep["found"][0]:
+    for name in ordered(sweep["found"][0], LABELS):
         middle = np.array([mean(at[name]) for at in sweep["found"]])
         half = np.array([error(at[name]) for at in sweep["found"]])
         lines.append(results.Series(LABELS[name], x, middle, middle - half, middle + half))

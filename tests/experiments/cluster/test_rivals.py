@@ -32,7 +32,7 @@ def settings(tmp_path_factory):
     return Settings(
         output=tmp_path_factory.mktemp("cluster_rivals"),
         instances=2,
-        few=1,
+        few=2,
         tuning_instances=1,
         trials=2,
         **SMALL,
@@ -40,7 +40,7 @@ def settings(tmp_path_factory):
         ranges=(8, 6, 4),
         machines=(4,),
         jobs=(8,),
-        loads=(0.25, 1.0),
+        loads=(0.05, 1.0),
         schedulers=("pd_ors", "drf", "fifo", "marginal_goodput"),
         local_machines=4,
         parts=(),
@@ -93,12 +93,12 @@ def test_every_tuned_rule_has_as_many_trials_as_the_others(part):
 
 def test_less_work_earns_more(part, settings):
     sweep = part.numbers["sweeps"]["load"]
-    light, full = (sweep["found"][sweep["at"].index(at)]["drf"] for at in (0.25, 1))
+    light, full = (sweep["found"][sweep["at"].index(at)]["drf"] for at in (0.05, 1))
     assert np.mean(light["utility"]) > np.mean(full["utility"])
     one = protocol.instances(0, protocol.SET_A, 1)[0]
-    few = workload(settings, Point(8, 4, 0.25), one)[0].samples
+    few = workload(settings, Point(8, 4, 0.05), one)[0].samples
     whole = workload(settings, Point(8, 4), one)[0].samples
-    np.testing.assert_array_equal(few, np.floor(0.25 * whole))
+    np.testing.assert_array_equal(few, np.floor(0.05 * whole))
 
 
 def test_a_stopped_run_goes_on(part, settings, monkeypatch):
@@ -107,8 +107,8 @@ def test_a_stopped_run_goes_on(part, settings, monkeypatch):
 
     monkeypatch.setattr(Played, "_play", never)
     again = rivals.run(settings)
-    kept = {name: part.numbers[name] for name in ("sets", "tuning", "sweeps", "knobs")}
-    assert {name: again.numbers[name] for name in kept} == kept
+    for name in ("sets", "tuning", "sweeps", "knobs"):
+        np.testing.assert_equal(again.numbers[name], part.numbers[name])
     saved = storage.load_json(settings.output / "played.json")
     storage.save_json(settings.output / "played.json", {**saved, "made_by": "another library"})
     assert Played(settings).known == {}
