@@ -159,7 +159,8 @@ def test_methods_tuned_by_themselves_are_tuned_as_all_together(small, monkeypatc
     bench = runs.Bench(settings)
     methods = [m for m in METHODS if m.name in NAMES]
     found = runs.tuned_alike(bench, methods, lambda line: None)
-    space = {"step": tuning.log_range(*settings.steps, 2 * settings.trials)}
+    low, high = settings.steps
+    space = {"step": tuning.log_range(low, high, 2 * settings.trials)}
     together = tuning.tune(
         {name: space for name in NAMES},
         lambda name, trials, _: [abs(np.log(one["step"] / best[name])) for one in trials],
