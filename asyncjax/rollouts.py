@@ -6,6 +6,8 @@ prints a table of the rule beside the others and writes a report. Lengths are on
 or the column of a CSV file that `--column` names; nothing of JAX need be known.
 """
 
+from __future__ import annotations
+
 import argparse
 import csv
 import shlex

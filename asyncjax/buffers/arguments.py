@@ -4,6 +4,8 @@ A concrete value that is wrong is refused. Of a traced one only shape and dtype 
 are checked; what becomes of its value is said by the function that takes it.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -6,6 +6,8 @@ The table behind proximal incremental aggregated gradient, SAG and other increme
 mean is taken afresh: in a running sum, the rounding error of one large old row would stay for good.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

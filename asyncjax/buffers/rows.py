@@ -3,6 +3,8 @@
 rows[i] <- tree                 i outside the range, negative ones included: no write
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

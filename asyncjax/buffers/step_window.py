@@ -6,6 +6,8 @@ The sum is taken afresh over a masked ring. The difference of two running sums w
 of small steps after long runs, and with them every guarantee that is built on the window.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

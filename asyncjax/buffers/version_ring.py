@@ -7,6 +7,8 @@ is known only when it happens. Every version of the last `capacity` is kept; whe
 known beforehand, `version_slots` needs far fewer rows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -7,6 +7,8 @@ reused as soon as its version is dead. The plan decides the numbers; this buffer
 rows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

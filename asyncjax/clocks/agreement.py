@@ -3,6 +3,8 @@
 One-worker clocks stand for any number of workers, each with its own stream.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from asyncjax.checks import instance

@@ -7,6 +7,8 @@ A job under way in an outage pauses and goes on afterwards; one that is under wa
 leaves never returns. Both are powers of the universal computation model (Tyurin, 2024).
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

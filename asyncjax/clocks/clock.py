@@ -9,6 +9,8 @@ A clock may also lose jobs (their compute time is inf) and change the power of i
 time. Draws do not know when a job starts, so they are made at power 1; `timeline` does the rest.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -70,7 +72,7 @@ class Power:
         1
     """
 
-    lengths: "tuple[Clock, ...]"  # C clocks with n workers
+    lengths: tuple[Clock, ...]  # C clocks with n workers
     rates: Parameter  # float[n, K], work a time unit
     repeats: bool = field(default=True, metadata={"static": True})
 
@@ -84,7 +86,7 @@ class Power:
         """Whether the length of a piece is drawn."""
         return any(length.is_random for length in self.lengths)
 
-    def broadcast(self, n_workers: int) -> "Power":
+    def broadcast(self, n_workers: int) -> Power:
         """Gives every one of `n_workers` workers the law of a one-worker power.
 
         Args:
@@ -125,8 +127,8 @@ class Clock:
 
     parameters: dict[str, Parameter]  # leaves float[n, ...]
     law: Law = field(metadata={"static": True})
-    download: "Clock | None" = None  # a clock with the same n
-    upload: "Clock | None" = None  # a clock with the same n
+    download: Clock | None = None  # a clock with the same n
+    upload: Clock | None = None  # a clock with the same n
     loss: Parameter | None = None  # float[n], probabilities in [0, 1)
     powers: tuple[Power, ...] = ()  # with the same n
 
@@ -280,7 +282,7 @@ class Clock:
         place = _int32(worker), _int32(first)
         return _one_times(_at_power_1(self), key, *place, _as_array(load), count)
 
-    def broadcast(self, n_workers: int) -> "Clock":
+    def broadcast(self, n_workers: int) -> Clock:
         """Gives every one of `n_workers` workers the law of a one-worker clock.
 
         The workers are independent: each has its own stream.

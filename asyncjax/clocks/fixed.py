@@ -7,6 +7,8 @@ Constant unequal speeds are the setting of AsGrad's experiments (Islamov, Safary
 2024); recorded times replay what real workers did, job by job.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

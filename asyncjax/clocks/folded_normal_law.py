@@ -7,6 +7,8 @@
 = 0, shift = scale = s` is s + |N(0, s)|: a speed s, and noise that only delays.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -14,6 +14,8 @@ Note:
     Draws of `E` end at `-log(eps / 2)`: 16.6 in single precision, 36.7 in double.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -1,5 +1,7 @@
 """Laws: how one duration is distributed, as a bundle of pure functions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

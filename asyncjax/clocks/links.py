@@ -6,6 +6,8 @@ The three parts are independent; the compute times are those of the clock withou
 same key. The separation follows Egger, Kas Hanna and Bitar (2023).
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from asyncjax.clocks.agreement import agreed

@@ -6,6 +6,8 @@ independently for every job, from a stream of its own: the jobs that return take
 they would take without losses.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -10,6 +10,8 @@ stays (`to_slow <= 1 - to_fast`) or flips. So the state at job j follows from th
 at or before j (or from job 0) and the number of jobs since.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -6,6 +6,8 @@ Those data are under CC BY 4.0 and not part of this library. The times there are
 1000, so only their ratios mean something.
 """
 
+from __future__ import annotations
+
 import csv
 import math
 import warnings

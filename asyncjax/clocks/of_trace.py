@@ -9,6 +9,8 @@ long as they are. A job that was stopped, lost, or was still open at the end is 
 than what was seen of it, and nothing more: such jobs are left out.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,6 +5,8 @@ kept as NumPy float64, so that a simulation on the host loses nothing; jax narro
 enters compiled code without double precision. JAX arrays are passed on, traced ones unchecked.
 """
 
+from __future__ import annotations
+
 from types import ModuleType
 from typing import Any
 

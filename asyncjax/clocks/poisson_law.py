@@ -6,6 +6,8 @@ A duration is positive, so the zeros become `least`. Poisson(s) is a delay patte
 code of AsGrad (Islamov, Safaryan and Alistarh, 2024).
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -10,6 +10,8 @@ one clock multiply. The model is that of Tyurin, "Tight time complexities in par
 optimization with arbitrary computation dynamics" (2024), arXiv 2408.04929.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

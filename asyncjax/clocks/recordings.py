@@ -11,6 +11,8 @@
 Each says where it is from, under which licence, and what was changed (NOTICE has the same).
 """
 
+from __future__ import annotations
+
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple

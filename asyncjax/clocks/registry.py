@@ -3,6 +3,8 @@
 Contract tests go through it; a new law adds its line here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -10,6 +10,8 @@ blocks of any size and offset agree, a longer run begins like a shorter one, and
 losses or powers to a clock leaves its compute times as they were.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import Array

@@ -11,6 +11,8 @@ two bisections. Times and work are cumulated from piece to piece: if all lengths
 are multiples of one power of two and rates are powers of two, every answer is exact.
 """
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator

@@ -6,6 +6,8 @@ must last the same wherever its block begins and ends. And a time at its limit i
 as the law gave it.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 from weakref import WeakSet

@@ -6,6 +6,8 @@
 and Alistarh, 2024).
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

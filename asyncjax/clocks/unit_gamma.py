@@ -9,6 +9,8 @@ draw does not depend on the draws beside it. Unlike `jax.random.gamma`, which on
 draw after another, all draws attempt at once.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

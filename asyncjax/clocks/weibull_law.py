@@ -6,6 +6,8 @@ Shape 1 is exponential; below 1 a job that has lasted long will last longer stil
 the mean, is what the clock keeps, so that a draw needs no gamma function.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

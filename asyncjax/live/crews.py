@@ -4,6 +4,8 @@ There is one mailbox and one thread of decisions. Whatever happens at a worker b
 the job's serial; an answer counts only if the server still waits for that serial, so exactly once.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import queue
@@ -67,7 +69,7 @@ class Crew(Protocol):
         """A worker's next job starts now; told of all jobs, before they are sent, in order."""
         ...
 
-    def send(self, job: "Job", model: jobs.Leaves) -> None:
+    def send(self, job: Job, model: jobs.Leaves) -> None:
         """Starts a job, or, where a run goes on, starts it again."""
         ...
 
@@ -187,7 +189,7 @@ class EngineCrew:
         call = (self.run, self.shared[1], job.worker, job.number, kept)
         self._call(job.worker, job.serial, jobs.compute, *call)
 
-    def _post(self, worker: int, serial: int, future: "Future[Any]") -> None:
+    def _post(self, worker: int, serial: int, future: Future[Any]) -> None:
         self.mailbox.put((self.now(), worker, serial, future))
 
     def next(self, until: float) -> Event | None:
@@ -259,7 +261,7 @@ class VirtualCrew:
 
     def __init__(
         self,
-        engine: "VirtualEngine",
+        engine: VirtualEngine,
         source: Any,
         key: jax.Array,
         keeping: jobs.Keeping = jobs.NOTHING,
@@ -338,7 +340,7 @@ class VirtualEngine(NamedTuple):
         """Workers of the clock."""
         return self.clock.n_workers
 
-    def __enter__(self) -> "VirtualEngine":
+    def __enter__(self) -> VirtualEngine:
         """The engine itself."""
         return self
 

@@ -5,6 +5,8 @@ which errors a lost worker is known. It retries nothing: a job that is lost is t
 up, and its rule decides who gets the next. A worker that is lost is opened anew, so many times.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib.util
 import os
@@ -65,7 +67,7 @@ class Engine:
         if worker in self.opened:
             end(self.opened.pop(worker))
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> Engine:
         """The engine itself."""
         return self
 

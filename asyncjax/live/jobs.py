@@ -9,6 +9,8 @@ after it: the server says with each job after which one it starts, so a job whos
 late, or that the server gave up, has not moved the state.
 """
 
+from __future__ import annotations
+
 import inspect
 import time
 from collections.abc import Callable, Iterator

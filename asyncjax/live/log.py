@@ -7,6 +7,8 @@ optimizer's state. What the rules answered is logged as a checksum, so that a fi
 known even where their names are the same.
 """
 
+from __future__ import annotations
+
 import os
 import time
 import zlib

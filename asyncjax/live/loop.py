@@ -10,6 +10,8 @@ One thread decides; workers compute. What a run did is its trace, and when gradi
 how fast lies beside it (`Timing`).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -3,6 +3,8 @@
 From it: how long the server takes (`service_of`), and a table for everybody (`to_csv`).
 """
 
+from __future__ import annotations
+
 import csv
 import io
 from os import PathLike

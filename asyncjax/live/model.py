@@ -8,6 +8,8 @@ What is sent is a view of the model, made by a third piece, or the model itself;
 treated as they arrive, or aggregated, two more do that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -40,7 +42,7 @@ class Held(NamedTuple):
 
     read_version: int
     gradient: Leaves
-    told: "Told"
+    told: Told
     has_served: bool = False
 
 

@@ -5,6 +5,8 @@ machine's alone: it listens on loopback, asks for a token that only this process
 know, keeps its files in a folder that goes with it, and ends with the engine.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import math
@@ -60,7 +62,7 @@ class ActorExecutor(Executor):
         self.actor, self.lost, self.is_open = actor, lost, True
         self.running: set[Future[Any]] = set()
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls a function at the actor; references to stored objects are resolved there."""
         if not self.is_open:
             raise RuntimeError("cannot schedule new futures after shutdown")
@@ -74,7 +76,7 @@ class ActorExecutor(Executor):
         theirs.add_done_callback(partial(self._hand_on, answer))
         return answer
 
-    def _hand_on(self, answer: "Future[Any]", theirs: "Future[Any]") -> None:
+    def _hand_on(self, answer: Future[Any], theirs: Future[Any]) -> None:
         """What Ray answers; an error of the function as it was raised, with its traceback."""
         self.running.discard(answer)
         error = theirs.exception()

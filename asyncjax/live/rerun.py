@@ -8,6 +8,8 @@
 `simulation.replay` fuses these into one program, whose rounding may differ; nothing is fused here.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -3,6 +3,8 @@
 The loop is in `loop`, the workers are in `crews` and `engines`.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable

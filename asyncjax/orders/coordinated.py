@@ -9,6 +9,8 @@ al. 2023, arXiv 2302.00845). It is `pair_balanced` on one stream in which the wo
 alternate. Examples never move between workers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from asyncjax.checks import whole

@@ -8,6 +8,8 @@
 rule run with three vectors instead of all gradients.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

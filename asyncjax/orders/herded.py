@@ -6,6 +6,8 @@
 all n vectors in memory.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -6,6 +6,8 @@ The comparison that shows what coordination is worth (Cooper et al. 2023, arXiv 
 order is good by itself, their sum is not.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from asyncjax.orders.order import Order

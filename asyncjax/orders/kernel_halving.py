@@ -9,6 +9,8 @@
 differences seen in the epoch; r and tau begin at 0 in each.
 """
 
+from __future__ import annotations
+
 import math
 from functools import partial
 from typing import NamedTuple

@@ -8,6 +8,8 @@
 Four pure functions. An order may look at the gradients of an epoch and choose the next one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -13,6 +13,8 @@ is that of every worker in CD-GraB (Cooper et al. 2023, arXiv 2302.00845). A vec
 gradients cancels, so that nothing stale is needed, and the first epoch balances already.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial

@@ -7,6 +7,8 @@ brings gradients of any size there. Where |<r, z>| > c b^2 the chance is no prob
 has failed. Here it then takes the better sign for certain, and counts the failure.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import NamedTuple
 

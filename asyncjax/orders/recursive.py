@@ -8,6 +8,8 @@ sequence with short signed sums, and is ordered by the same rule; the reversal m
 rule of `reorder`.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -3,6 +3,8 @@
 REGISTRY[name]()  ->  Order
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax.numpy as jnp

@@ -12,6 +12,8 @@ Papailiopoulos 2021 (arXiv 2102.09718): an example visited early in one epoch is
 next, and part of what the order does to the parameters cancels.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

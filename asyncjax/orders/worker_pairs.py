@@ -12,6 +12,8 @@ sequence in which workers in step would deliver them, this is the order in step 
 arXiv 2302.00845).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

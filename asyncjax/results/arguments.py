@@ -1,5 +1,7 @@
 """How the room reads what is no single number: arrays, texts, names, lists of things."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 

@@ -8,6 +8,8 @@ medians over seeds count it so.
 Everything here is plain NumPy on the host, in float64.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,6 +10,8 @@ narrower, its narrow form is shown if it has one, and else it scrolls sideways, 
 a scroll bar and a shadow at the cut edge say so.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import html
@@ -18,7 +20,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from asyncjax.checks import shown
 from asyncjax.results.arguments import several, text
@@ -111,10 +113,10 @@ class Illustration:
         TypeError: If a figure is neither of matplotlib nor the bytes of a PNG, or a text is none.
     """
 
-    figure: Union["Figure", bytes]  # of matplotlib, or the bytes of a PNG file
+    figure: Figure | bytes  # of matplotlib, or the bytes of a PNG file
     caption: str
     alt: str = ""  # for those who cannot see the picture; the caption where empty
-    narrow: Union["Figure", bytes, None] = None  # the same for a narrow page
+    narrow: Figure | bytes | None = None  # the same for a narrow page
 
     def __post_init__(self) -> None:
         _check_picture("figure", self.figure)
@@ -366,7 +368,7 @@ def _figure(illustration: Illustration) -> str:
     return f"<figure>\n{inner}\n<figcaption>{caption}</figcaption>\n</figure>"
 
 
-def _png(picture: Union["Figure", bytes]) -> bytes:
+def _png(picture: Figure | bytes) -> bytes:
     """The bytes of a picture."""
     return picture if isinstance(picture, bytes) else png_bytes(picture)
 

@@ -5,6 +5,8 @@ For seeds `s` recorded at their own points, all are read off on one grid `x_g` a
 seeds that happen to last longest would be biased.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,6 +4,8 @@ A column says how its cells are written; the three renderings differ only in lay
 escape. Numbers are written with a fixed count of significant digits and thousands separators.
 """
 
+from __future__ import annotations
+
 import html
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ Sra, Yu, Li and Smola 2015 (arXiv 1508.05003): a late gradient gets the step of 
 For stochastic convex problems, where the steps must diminish anyway.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

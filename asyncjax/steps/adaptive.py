@@ -14,6 +14,8 @@ The history holds relative steps gamma_k / gamma'_k, so that gamma' may vary fro
 the principle then holds for the largest gamma' used.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

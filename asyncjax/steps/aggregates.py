@@ -12,6 +12,8 @@ Ramchandran, Bartlett 2018; the buckets are those of buffered asynchronous SGD, 
 rows a tree of [B, ...], of which those that are not present count for nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -6,6 +6,8 @@ The aggregation of proximal incremental aggregated gradient (Wu et al. 2022, arX
 an optax transformation over `buffers.gradient_table`.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -9,6 +9,8 @@ then did is what it does for the nearest value in range, except that a row that 
 written.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any

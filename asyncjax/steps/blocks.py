@@ -8,6 +8,8 @@ the gradient before the inner optimizer and out of its result after it, since mo
 proximal operator would move the other blocks too.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -6,6 +6,8 @@ so the mean of a step's c is h_bar + mean of (g_i - h_i): cached update calibrat
 Wang et al. 2024. What a buffer holds comes from the fast; h_bar speaks for all.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

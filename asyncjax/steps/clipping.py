@@ -6,6 +6,8 @@ A fresh gradient may be as long as usual, a stale one moves the parameters littl
 is. The norm is that of the whole tree, as in `optax.clip_by_global_norm`.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import optax

@@ -13,6 +13,8 @@ what is measured is the momentum that was asked for: the loop of YellowFin (Zhan
 2019, arXiv 1706.03471), for a given momentum and step size.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -10,6 +10,8 @@ Error feedback for a delay of one is not among them: the sources at hand give fo
 contradict each other, and none could be derived, or checked against a program of its authors.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -17,6 +17,8 @@ makes such a rule safe for all sequences of delays: see `scale_by_adaptive_1` fo
 the steps taken meanwhile.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -10,6 +10,8 @@ of it in a row go far too far. So m ages once in N arrivals, as if these had com
 step is taken once, in shares: c at each of the N - 1 arrivals to come, the rest at once.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -7,6 +7,8 @@ leaf as in a pipeline, or with a delay drawn anew for every update. A rule behin
 `read_params` gets the parameters at which the late gradient was taken, which wait beside it.
 """
 
+from __future__ import annotations
+
 import inspect
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """Delays as the rules read them: one of a whole update, or one of every leaf."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

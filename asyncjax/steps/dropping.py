@@ -7,6 +7,8 @@ The rules of Ringmaster asynchronous SGD (arXiv 2501.16168) and of Picky SGD, as
 or as a wrapper that leaves the inner optimizer as if the gradient had never come.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple

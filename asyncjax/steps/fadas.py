@@ -7,6 +7,8 @@ Wang, Wang, Lu and Chen 2024 (ICML, arXiv 2407.18365): AMSGrad without bias corr
 mean of the buffered pseudo-gradients of several workers; the delay is the largest of the buffer.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

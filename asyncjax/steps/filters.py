@@ -7,6 +7,8 @@ Zeno++ (Xie, Koyejo, Gupta 2020) asks whether a step along the arrival would low
 server can compute itself.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

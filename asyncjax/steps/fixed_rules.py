@@ -7,6 +7,8 @@
 They need to know the longest delay beforehand; taking it from a finished run flatters them.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

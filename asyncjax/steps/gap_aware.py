@@ -8,6 +8,8 @@ updates came in between but how far they went, in units of the usual step c. Whe
 steps went the same way the divisor is 1 + delay; where they cancelled it is 1.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -13,6 +13,8 @@ server says where training is going. Of a late pseudo-gradient D that points awa
 against it is shortened; one that lies across it is turned towards it and keeps its length.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -13,6 +13,8 @@ second their frequency filter: of any 2 f + 1 that pass one after the other at m
 f adversaries.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -6,6 +6,8 @@ Asynchronous federated optimization (FedAsync: Xie, Koyejo and Gupta 2019, arXiv
 no rescaled gradient: what the server did meanwhile is mixed away too.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

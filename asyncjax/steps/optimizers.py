@@ -9,6 +9,8 @@ aggregated gradient (Wu, Magnússon, Feyzmahdavian and Johansson 2022, arXiv 220
 or `worst_case`, what they are compared with.
 """
 
+from __future__ import annotations
+
 import optax
 from jax.typing import ArrayLike
 

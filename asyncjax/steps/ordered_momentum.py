@@ -13,6 +13,8 @@ gradient that is a buckets late gets the share that it would have by now: so u a
 those of heavy-ball SGD that takes a bucket a step, with what has arrived of each.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -7,6 +7,8 @@ the sum of the steps, rates are O(1/S) for smooth problems, and for aggregated g
 of two sums predicts the ratio of the updates needed.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

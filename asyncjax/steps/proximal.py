@@ -6,6 +6,8 @@ The backward half of proximal gradient methods. It needs the step size after the
 so it is a wrapper; a chain has no other order to offer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

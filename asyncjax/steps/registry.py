@@ -5,6 +5,8 @@
 One line adds a rule: how to make a small example of it, and what makes an optimizer of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

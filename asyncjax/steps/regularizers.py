@@ -12,6 +12,8 @@ follow steps on blocks of whole leaves; `l1`, `l2`, `elastic_net` and `box` may 
 block.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,8 @@
 Step sizes are kept in float32 or wider whatever the parameters are; only the product is cast back.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

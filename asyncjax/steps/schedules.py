@@ -8,6 +8,8 @@ then takes gamma_k of Adaptive 1 and 2 (Wu et al. 2022, arXiv 2202.08550) or of 
 this room.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

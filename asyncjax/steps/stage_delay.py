@@ -6,6 +6,8 @@ PipeMare (Yang, Zhang, Li, Ré, Aberger and De Sa 2019, arXiv 1910.05124): early
 with delay tau takes steps tau times shorter; over K updates the factor grows to 1.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

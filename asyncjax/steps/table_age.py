@@ -7,6 +7,8 @@ the gradient that has just arrived. A chain cannot change an extra for the trans
 it, so this is a wrapper.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -12,6 +12,8 @@ concrete one out of range is refused, a traced one is counted in the field `inva
 state, which a rule need only declare.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from functools import wraps
@@ -182,6 +184,9 @@ def scaled_by(step: Callable[..., jax.Array]) -> optax.GradientTransformationExt
 def _state_class(update: Callable[..., Any]) -> type | None:
     """The class of state that an update says it takes; None if it does not say."""
     said = [one.annotation for one in _parameters(update) if one.name == "state"]
+    if said and isinstance(said[0], str):  # not yet looked up
+        known = getattr(inspect.unwrap(update), "__globals__", {})
+        said = [known.get(said[0])]
     is_class = said and isinstance(said[0], type) and said[0] not in (Any, inspect.Parameter.empty)
     return said[0] if is_class else None
 

@@ -11,6 +11,8 @@ the delay to come is SpecTrain's weight prediction (Chen et al. 2018). The other
 will have carried it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -7,6 +7,8 @@ same total step a unit of time, and a small constant step solves min (1/n) sum_i
 speed-weighted problem. Rescaled ASGD (2026, arXiv 2605.13434), as its abstract describes it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,6 +4,8 @@ A check says with an AssertionError what is broken in the transformation. What i
 call of the check itself is a TypeError or a ValueError that names the argument.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,6 +5,8 @@ with the other workers, inside `jax.jit` and `jax.vmap`. `clock.mean`, `clock.va
 `clock.least` say what is then found.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -4,6 +4,8 @@ Run it on a clock with a law of your own: what passes gives the same workers to 
 every loop, and its stated moments can be relied on by plans and bounds.
 """
 
+from __future__ import annotations
+
 import jax
 
 from asyncjax.checks import whole

@@ -4,6 +4,8 @@ An order is four pure functions of a state, a pytree of jax arrays. All that it 
 state, all its randomness in the key that `init` gets.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -4,6 +4,8 @@ Run it on an order of your own: what passes goes through `jit`, `scan` and `vmap
 be saved at any step.
 """
 
+from __future__ import annotations
+
 import jax
 
 from asyncjax.checks import whole

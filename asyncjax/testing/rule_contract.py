@@ -5,6 +5,8 @@ its `start` opens. It knows nothing of what comes later, and what it says of its
 `listed`, ...) is what it does.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -3,6 +3,8 @@
 Every run is of a few workers and updates, on the host; no model is trained.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple

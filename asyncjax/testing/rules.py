@@ -4,6 +4,8 @@ Run it on a dispatch or a collection rule of your own: what passes can make trac
 and stand in front of real workers.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

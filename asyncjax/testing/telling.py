@@ -4,6 +4,8 @@ A method that raises an error of its own has not kept the contract either; its e
 of the AssertionError, so that the traceback leads to the line that raised it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

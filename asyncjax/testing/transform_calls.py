@@ -4,6 +4,8 @@ Extras it does not know are ignored, extras it needs are missed by name, its sta
 shape or dtype, one compilation serves all calls, and updates keep their dtypes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 from collections.abc import Sequence

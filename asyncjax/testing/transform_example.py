@@ -3,6 +3,8 @@
 loss(x) = ||x - 1||^2 / 2,     gradients of the checks: cos(1), cos(2), ...
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType

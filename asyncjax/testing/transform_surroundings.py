@@ -4,6 +4,8 @@ The updates are the same in a Python loop, in `jax.lax.scan`, under `jax.vmap`, 
 `inject_hyperparams`, `masked`, `chain` and `MultiSteps`; and an optimizer converges.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -4,6 +4,8 @@ Run it on a transformation of your own: what passes can be used in any loop, und
 vmap, and inside optax's wrappers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,6 +5,8 @@ look again if nothing else happens. At that moment it may step with the gradient
 Arrivals of the same instant come first.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import inf
 from typing import NamedTuple

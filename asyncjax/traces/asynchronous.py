@@ -13,6 +13,8 @@ duration, in float64, unless the clock has powers: then the job is done when the
 start adds up to its compute time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

@@ -13,6 +13,8 @@ With v the server version and r the version read, d = v - r:
                     once all are heard often enough
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Set
 from functools import partial
 from typing import Any

@@ -7,6 +7,8 @@ Buffered asynchronous SGD (BASGD; Yang and Li, 2021) steps along a robust aggreg
 the buckets. Here a trace says who is in a step, and `steps.bucketed` makes the direction of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Set
 from typing import Any
 

@@ -4,6 +4,8 @@ What a heap does one by one. Some jobs that are done soon are kept sorted; of th
 the ones that are done as soon are merged with them (`fresh`), the others wait unsorted (`far`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

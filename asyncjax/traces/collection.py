@@ -10,6 +10,8 @@ The rules are in `averages` (each gradient serves once), `timed` (the same, and 
 steps by the clock) and `tables` (it serves until it is replaced).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import IntEnum

@@ -14,6 +14,8 @@ with c_i the number of jobs that worker i has delivered, it may start only if c_
 bound (stale synchronous parallel; Ho et al., 2013).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat

@@ -1,5 +1,7 @@
 """The next durations of any workers, in whole arrays; every worker counts its own jobs."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.host import DurationBlocks

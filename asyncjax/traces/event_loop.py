@@ -5,6 +5,8 @@ jobs whose time is up, by worker index; then the alarm of a rule that steps by t
 thousand events without an update the loop asks its `Patience` whether one may still come.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf

@@ -14,6 +14,8 @@ The direction of a step is the sum of `weight * gradient` over the used arrivals
 before it; rules that keep a table, where a gradient serves in several steps, say so in `reuse`.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -10,6 +10,8 @@ which depends on no order of computing: all jobs that are done before a moment a
 one job of every worker in a turn.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.durations import NextDurations

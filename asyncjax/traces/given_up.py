@@ -7,6 +7,8 @@ given up is that of the last arrival before: where a rule's workers keep their m
 the job that was given up.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

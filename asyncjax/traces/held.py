@@ -8,6 +8,8 @@ Nobody else begins anything, so of the open jobs, in the order of their finish t
 next for certain that are done before any of the jobs that begin in the meantime (as in `listed`).
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.calendar import Calendar, certain

@@ -6,6 +6,8 @@ a few, it grows by what the shortest trace lacks, a little more, and at most eig
     T <- ceil(T min(8, 1.03 max_i horizon_i / time_i)) + 1      until time_i >= horizon_i for all i
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 

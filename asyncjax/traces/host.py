@@ -6,6 +6,8 @@ turns a clock into one function per worker that says when its next job is done, 
 drawn in blocks.
 """
 
+from __future__ import annotations
+
 import contextlib
 from array import array
 from collections import deque

@@ -9,6 +9,8 @@ and the job that the worker still does when the trace ends starts no earlier tha
 ends.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs

@@ -9,6 +9,8 @@ and worker i does a_i of the round's b jobs. Whoever is little known is thought 
 tried. Maranjyan, Saad, Richtárik and Orabona 2025 (arXiv 2502.00775).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import e, log, sqrt
 

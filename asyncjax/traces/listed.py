@@ -11,6 +11,8 @@ jobs handed out at c_0, ..., c_{j-1} finish after c_j. With n workers these are 
 arrivals, for each of which everything above is a vector operation.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.calendar import Calendar, certain

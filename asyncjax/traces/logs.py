@@ -14,6 +14,8 @@ A job cannot begin before its worker is free, nor before the model is there that
 begins at one of the two where workers are answered as they deliver, or at updates.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

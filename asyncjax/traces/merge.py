@@ -10,6 +10,8 @@ both vectorised: millions of arrivals a second. Nothing here is kept a worker bu
 that a million workers are as welcome as ten.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable
 

@@ -4,6 +4,8 @@ Rules of this library are trusted; those of a person are wrapped, so that what a
 former does not rise.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any

@@ -13,6 +13,8 @@ after this is slow, and never called stuck; where it cannot be known (a rule of 
 not say what it needs, powers), it is called stuck after so many events.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Set
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """How far the making of a trace is, told on the host a few times a second."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import NamedTuple

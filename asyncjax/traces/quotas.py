@@ -7,6 +7,8 @@ Adaptive task allocation (ATA; Maranjyan, Saad, Richtárik and Orabona 2025, arX
 for the quotas with which a round ends soonest, and learns them while it runs (`learned`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 

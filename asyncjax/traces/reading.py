@@ -5,6 +5,8 @@ worker, how its columns are called, in which unit and order, is found out and no
 read is refused in one sentence that names the line.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from typing import Any

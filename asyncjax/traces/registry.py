@@ -4,6 +4,8 @@ An entry makes a trace, `REGISTRY[name](clock, n_updates=..., key=...)`, on a cl
 workers. A new dispatch rule, collection rule or gate adds its line here.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from math import isqrt
 

@@ -11,6 +11,8 @@ else is a vector operation:
 A round costs O(n + b) in NumPy; the event loop would restart n jobs one by one.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.collection import Arrivals, Collection, settled

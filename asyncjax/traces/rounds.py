@@ -8,6 +8,8 @@ awaited,
 What a loop leaves behind of such a run is a `Rounds`; the trace is made from it.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -8,6 +8,8 @@ O(log n): only the workers named in the reaction are looked at, and those that a
 the slowest worker has delivered.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush

@@ -7,6 +7,8 @@ are those that `reuse` of these arrivals lets serve last. A rule that `serves` s
 costs less than asking again for all arrivals.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces.collection import Arrivals, Collection, Entries, Verdict, settled

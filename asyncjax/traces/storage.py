@@ -1,5 +1,7 @@
 """Traces on disk: one npz file, bitwise, without pickle."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 

@@ -11,6 +11,8 @@ A rule that steps at every b-th arrival is a formula, a(e) = floor((e + 1) / b);
 one arrival at a time, in order, with no heap and no queue in between.
 """
 
+from __future__ import annotations
+
 from array import array
 from typing import NamedTuple, Protocol
 

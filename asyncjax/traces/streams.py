@@ -6,6 +6,8 @@ list, or are handed out to those who wait for a step, as many are found at once 
 less than some thousand workers these are few, and a heap is as fast.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -1,5 +1,7 @@
 """What a trace says in figures: delays, use of workers, throughput."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -10,6 +10,8 @@ duration(i, r),
 k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from itertools import count
 

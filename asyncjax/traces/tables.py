@@ -12,6 +12,8 @@ steps with which weight, and a replay sums accordingly. The delay of a step is t
 gradient in the table.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Set
 from functools import partial

@@ -10,6 +10,8 @@ and both at once when c = most, everybody has been heard. x <- x - mean of the c
 are answered with the step (`holds_back`) or at once; whoever is late is heard in a later step.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Set
 from math import inf

@@ -1,5 +1,7 @@
 """Columns of a trace as they are checked: arrays of one kind and one length, on the host."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

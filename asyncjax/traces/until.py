@@ -6,6 +6,8 @@ traces that grow, at most eightfold at once, until one goes beyond T:
     N <- ceil(N min(8, 1.03 T / time)) + 1      until time > T;      N(T) = #{updates at most at T}
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Checks that a trace could have happened: kinds, lengths, order, causality, versions, weights."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.checks import shown

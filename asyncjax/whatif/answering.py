@@ -1,5 +1,7 @@
 """`answer`: from a log to what it means, for notebooks; the command is a shell around it."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from pathlib import Path

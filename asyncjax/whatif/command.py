@@ -1,5 +1,7 @@
 """`python -m asyncjax.whatif`: the answer for a file, as text, as a page, as JSON."""
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import sys

@@ -5,6 +5,8 @@ is looked at costs one pass over the array on the host, or on its device where i
 never a part of a compiled program.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -7,6 +7,8 @@ gives +1. A tie, <r, z> exactly 0, gives +1. The greedy rule of Lu, Guo, De Sa 2
 2205.10733).
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import jax

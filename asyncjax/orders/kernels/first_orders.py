@@ -5,6 +5,8 @@
 Workers with fewer examples than others have -1 behind their own last example.
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import jax

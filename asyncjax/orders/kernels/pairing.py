@@ -6,6 +6,8 @@ A batch may begin or end in the middle of a pair, and some of its rows may be pa
 of a step that waits for its partner is kept from one batch to the next.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -6,6 +6,8 @@ Small prefix sums mean that every part of an epoch looks like the whole; random 
 the square root of n times the size of a vector.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -7,6 +7,8 @@ small, those of the new order are small too, max |new| <= (max |old| + max |sign
 vectors.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

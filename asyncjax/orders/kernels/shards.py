@@ -9,6 +9,8 @@ each shard, which is what lets one sum balance all of them: were the idle steps 
 epoch, coordinated workers would order no better than independent ones.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

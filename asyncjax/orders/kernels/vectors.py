@@ -4,6 +4,8 @@ Shapes and types are looked at on the host, and values where they are not traced
 NaN or infinite would decide all signs that follow it in its epoch.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -3,6 +3,8 @@
 Trees, shapes and types are always looked at, values where they are known, as in the whole room.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -7,6 +7,8 @@ Where every parameter is such a W or such a b, inputs x and the gradients of the
 that `dense_rows` needs. Which axis counts examples is read off a second trace with fewer of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -9,6 +9,8 @@ another, then the running sum is brought up to date: the signs are those of the 
 the block.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

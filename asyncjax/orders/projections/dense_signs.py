@@ -12,6 +12,8 @@ of the gradients themselves. Memory O(P + B (widths + pairs in a block)) for P p
 examples.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -12,6 +12,8 @@ Jacobian times r gives those of a whole batch; its transpose times 1/B is the me
 times c it is the change of the running sum. Memory O(P) for P parameters, whatever the batch.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import EllipsisType
 from typing import Any, NamedTuple

@@ -10,6 +10,8 @@ common r; what travels is one more all-reduce (the change of r), m numbers and p
 Memory O(P).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -4,6 +4,8 @@ A bar is a median over seeds, its whisker the quartiles. A method whose median n
 target has no bar and says so; a whisker with an arrow head goes on to infinity.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -38,7 +40,7 @@ def bars(
     title: str = "",
     log_x: bool = False,
     styles: Mapping[str, LineStyle] | None = None,
-) -> "Figure":
+) -> Figure:
     """Horizontal bars with whiskers, the first name on top, each with its median written in.
 
     Args:
@@ -111,7 +113,7 @@ def _limits(spreads: Sequence[Spread], log_x: bool) -> tuple[float, float]:
 
 
 def _draw(
-    axes: "Axes",
+    axes: Axes,
     row: int,
     spread: Spread,
     colour: str,

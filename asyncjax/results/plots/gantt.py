@@ -6,6 +6,8 @@ hatched, work still running at the end is pale. Ticks in the row above the worke
 of the server.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -81,7 +83,7 @@ class Trace(Protocol):
 
 def timeline(
     trace: Trace, *, until: float, title: str = "", unit: str = "unit of the trace"
-) -> "Figure":
+) -> Figure:
     """A chart of the jobs of every worker from time 0 to `until`.
 
     Args:
@@ -131,7 +133,7 @@ def timeline(
 
 def rollout_timeline(
     trace: Any, *, until: float, title: str = "", unit: str = "unit of the trace"
-) -> "Figure":
+) -> Figure:
     """A chart of slots that make samples, with the trainer's steps in the row above them.
 
     A bar runs from the start of a sample to its end and is coloured by its age at training. Samples
@@ -201,9 +203,9 @@ def rollout_timeline(
 
 
 def _key(
-    figure: "Figure",
-    axes: "Axes",
-    scale: "ScalarMappable",
+    figure: Figure,
+    axes: Axes,
+    scale: ScalarMappable,
     values: np.ndarray,
     names: tuple[str, str],
 ) -> list[Any]:
@@ -263,7 +265,7 @@ def _check_trace(trace: Any) -> int:
     return int(np.max(trace.worker)) + 1
 
 
-def _draw_used(axes: "Axes", trace: Trace, until: float) -> tuple["ScalarMappable", np.ndarray]:
+def _draw_used(axes: Axes, trace: Trace, until: float) -> tuple[ScalarMappable, np.ndarray]:
     """Bars of gradients that were used, coloured by delay; the colours, and the delays drawn."""
     start = np.asarray(trace.start, dtype=np.float64)
     shown = np.asarray(trace.used, dtype=bool) & (start < until)
@@ -274,7 +276,7 @@ def _draw_used(axes: "Axes", trace: Trace, until: float) -> tuple["ScalarMappabl
     return scale, delay
 
 
-def _colours(delay: np.ndarray) -> "ScalarMappable":
+def _colours(delay: np.ndarray) -> ScalarMappable:
     """Colours of delays."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
@@ -308,7 +310,7 @@ def _grey_jobs(trace: Trace, until: float) -> dict[str, tuple[np.ndarray, np.nda
 
 
 def _draw_grey(
-    axes: "Axes",
+    axes: Axes,
     name: str,
     worker: np.ndarray,
     start: np.ndarray,
@@ -324,7 +326,7 @@ def _draw_grey(
 
 
 def _add_bars(
-    axes: "Axes", worker: np.ndarray, start: np.ndarray, end: np.ndarray, until: float, **look: Any
+    axes: Axes, worker: np.ndarray, start: np.ndarray, end: np.ndarray, until: float, **look: Any
 ) -> None:
     """Rectangles in the rows of their workers."""
     from matplotlib.collections import PolyCollection
@@ -338,7 +340,7 @@ def _add_bars(
     axes.add_collection(PolyCollection(list(shapes), **look))
 
 
-def _draw_updates(axes: "Axes", trace: Trace, until: float) -> None:
+def _draw_updates(axes: Axes, trace: Trace, until: float) -> None:
     """A tick for every update of the server, in a row above the workers."""
     time = np.asarray(trace.time, np.float64)
     updates = time[np.asarray(trace.steps, dtype=bool) & (time <= until)]
@@ -346,7 +348,7 @@ def _draw_updates(axes: "Axes", trace: Trace, until: float) -> None:
 
 
 def _dress(
-    axes: "Axes",
+    axes: Axes,
     n_workers: int,
     until: float,
     unit: str,

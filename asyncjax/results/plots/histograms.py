@@ -5,6 +5,8 @@ workers have heavy tails (a mean of 30 and a maximum of 2000), so by default the
 at 1, 2, 4, 8, ... (a bar for 0, then one for each doubling).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,7 @@ def staleness_histogram(
     doubling: bool = True,
     columns: int = 3,
     styles: Mapping[str, LineStyle] | None = None,
-) -> "Figure":
+) -> Figure:
     """Histograms of delays, one a method, with mean and largest delay written in.
 
     Args:
@@ -101,7 +103,7 @@ def _edges(largest: int, doubling: bool) -> np.ndarray:
     return np.arange(0, largest + width + 1, width)
 
 
-def _draw(axes: "Axes", values: np.ndarray, edges: np.ndarray, doubling: bool, colour: str) -> None:
+def _draw(axes: Axes, values: np.ndarray, edges: np.ndarray, doubling: bool, colour: str) -> None:
     """One histogram with its note."""
     counts = np.histogram(values, bins=edges)[0]
     # The last bin of a histogram is closed on the right; no delay reaches its upper edge.

@@ -5,6 +5,8 @@ diverged, a stretch that some seed does not cover) or larger than 1e100 leave a 
 logarithmic axis so do points at or below zero.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,7 +68,7 @@ def curves(
     y_range: tuple[float, float] | None = None,
     target: float | None = None,
     styles: Mapping[str, LineStyle] | None = None,
-) -> "Figure":
+) -> Figure:
     """One plot of curves with shaded bands, the legend below.
 
     Args:
@@ -119,7 +121,7 @@ def panels(
     target: float | None = None,
     columns: int | None = None,
     styles: Mapping[str, LineStyle] | None = None,
-) -> "Figure":
+) -> Figure:
     """Several plots of curves side by side with one vertical axis, the legend below.
 
     Args:
@@ -202,7 +204,7 @@ def _names(parts: Sequence[Panel]) -> list[str]:
 
 
 def _draw(
-    axes: "Axes",
+    axes: Axes,
     panel: Panel,
     styles: Mapping[str, LineStyle],
     log_y: bool,
@@ -237,7 +239,7 @@ def _draw(
     add_grid(axes)
 
 
-def _label_target(axes: "Axes", target: float | None) -> None:
+def _label_target(axes: Axes, target: float | None) -> None:
     """The word at the right end of the target's line, outside the plot."""
     if target is None:
         return

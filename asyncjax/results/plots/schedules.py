@@ -7,6 +7,8 @@
 Plain arrays come in, as `cluster` makes them; nothing is computed from jobs here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +47,7 @@ def schedule_chart(
     completion: ArrayLike,
     names: Sequence[str] = (),
     title: str = "",
-) -> "Figure":
+) -> Figure:
     """A row for each job: when it arrives, runs and completes, coloured by its workers.
 
     A schedule may give a job workers in slots after the one in which it completes, where whole
@@ -125,14 +127,14 @@ def schedule_chart(
     return figure
 
 
-def _completions(axes: "Axes", ends: np.ndarray) -> None:
+def _completions(axes: Axes, ends: np.ndarray) -> None:
     """A bar at the end of the slot in which each job completes, int[N], -1 for never."""
     done = np.flatnonzero(ends >= 0)
     looks = {"color": _END, "lw": 2.5, "clip_on": False}
     axes.vlines(ends[done] + 1, done - 0.45, done + 0.45, **looks)
 
 
-def _crew_bar(figure: "Figure", axes: "Axes", colours: Any, largest: int) -> None:
+def _crew_bar(figure: Figure, axes: Axes, colours: Any, largest: int) -> None:
     """The colour bar of workers, labelled at whole ones: there is no half a worker."""
     ticks = whole_ticks(min(1, largest - 1), largest)
     bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30, ticks=ticks)
@@ -141,7 +143,7 @@ def _crew_bar(figure: "Figure", axes: "Axes", colours: Any, largest: int) -> Non
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
 
-def _hatch(axes: "Axes", shown: np.ndarray) -> None:
+def _hatch(axes: Axes, shown: np.ndarray) -> None:
     """Hatches over the cells of a chart of slots, bool[N, T]."""
     from matplotlib.collections import PolyCollection
 
@@ -170,7 +172,7 @@ def _marks(some_end: bool, some_do_not: bool, some_go_on: bool) -> list[Any]:
     return marks
 
 
-def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: str = "") -> "Figure":
+def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: str = "") -> Figure:
     """Which share of each resource is in use, slot by slot.
 
     Args:
@@ -230,7 +232,7 @@ def utilisation_chart(shares: ArrayLike, *, names: Sequence[str] = (), title: st
 
 def price_map(
     prices: ArrayLike, *, unit: str = "price", lowest: float | None = None, title: str = ""
-) -> "Figure":
+) -> Figure:
     """Prices on every machine in every slot, on a logarithmic scale.
 
     Args:
@@ -296,7 +298,7 @@ def price_map(
     return figure
 
 
-def _cells(axes: "Axes", values: np.ndarray, largest: int) -> Any:
+def _cells(axes: Axes, values: np.ndarray, largest: int) -> Any:
     """A coloured cell for each job and slot; NaN stays white."""
     from matplotlib.colors import PowerNorm
 
@@ -308,7 +310,7 @@ def _cells(axes: "Axes", values: np.ndarray, largest: int) -> Any:
     )
 
 
-def _job_names(axes: "Axes", ends: np.ndarray, names: Sequence[str]) -> None:
+def _job_names(axes: Axes, ends: np.ndarray, names: Sequence[str]) -> None:
     """Names of the jobs, those of unfinished ones in grey italics."""
     n_jobs = len(ends)
     shown = list(range(0, n_jobs, max(1, -(-n_jobs // 60))))

@@ -5,6 +5,8 @@ have no score; they are crosses in a strip at the top. The setting a comparison 
 marker.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -42,7 +44,7 @@ def step_size_sensitivity(
     smaller_is_better: bool = True,
     chosen: Mapping[str, int] | None = None,
     styles: Mapping[str, LineStyle] | None = None,
-) -> "Figure":
+) -> Figure:
     """Score against step size for every method, the chosen step size marked.
 
     Args:
@@ -119,11 +121,11 @@ def _failed(table: np.ndarray) -> np.ndarray:
 
 
 def _axes(
-    figure: "Figure",
+    figure: Figure,
     sizes: np.ndarray,
     failed: Mapping[str, np.ndarray],
     looks: Mapping[str, LineStyle],
-) -> tuple["Axes", "Axes"]:
+) -> tuple[Axes, Axes]:
     """The axes of the scores and the topmost axes: a strip of crosses where anything diverged."""
     if not failed:
         axes = figure.subplots()
@@ -182,7 +184,7 @@ def _marked(
 
 
 def _draw(
-    axes: "Axes",
+    axes: Axes,
     name: str,
     sizes: np.ndarray,
     table: np.ndarray,

@@ -7,6 +7,8 @@ are those of Okabe and Ito. Each comes with a dash pattern, five in turn, so tha
 in print. Figures are made without pyplot: nothing global is left behind, and no display is needed.
 """
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -215,7 +217,7 @@ def drawable(values: np.ndarray, log: bool) -> np.ndarray:
     return fits & (values >= 1 / LARGEST) if log else fits
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure with a canvas that draws to memory; call it inside `drawing`.
 
     Example:
@@ -302,7 +304,7 @@ def whole_ticks(low: int, high: int) -> list[int]:
     return sorted({low, high, *(place for place in between if low < place < high)})
 
 
-def add_legend_below(figure: "Figure", handles: Sequence[Any], names: Sequence[str]) -> None:
+def add_legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
     """A legend of as few rows as fit the figure's width, which grows for a name wider than it.
 
     Example:
@@ -325,7 +327,7 @@ def add_legend_below(figure: "Figure", handles: Sequence[Any], names: Sequence[s
     figure.set_size_inches(max(width, figure.get_figwidth()), figure.get_figheight() + 0.22 * rows)
 
 
-def add_grid(axes: "Axes", which: str = "both") -> None:
+def add_grid(axes: Axes, which: str = "both") -> None:
     """Thin lines behind the data at the major ticks.
 
     Example:
@@ -336,7 +338,7 @@ def add_grid(axes: "Axes", which: str = "both") -> None:
     axes.grid(True, axis=which, color=GRID, linewidth=0.7)  # pyright: ignore[reportArgumentType]
 
 
-def png_bytes(figure: "Figure", dpi: int = 150) -> bytes:
+def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
     r"""A figure as PNG, with no date or program name inside.
 
     Args:

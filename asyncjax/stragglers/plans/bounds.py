@@ -10,6 +10,8 @@ Three floors `A` are here, each a function `(bound, k, load)`: this one; one tha
 are drawn without replacement; one for quadratics, which is close where the first is loose.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Callable

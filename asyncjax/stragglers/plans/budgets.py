@@ -11,6 +11,8 @@ optimal at every error, so one is followed down to some error and the other from
 keeps the cap exactly. Times of the options are computed once.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

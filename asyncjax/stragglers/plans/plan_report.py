@@ -9,6 +9,8 @@ sets the plan of (k, load) beside the plan of k alone, the best fixed pair, grad
 synchronous method, all at the same target.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

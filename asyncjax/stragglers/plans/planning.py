@@ -15,6 +15,8 @@ and each switch is where a hull edge meets the axis `p = 0`:
 A bound-greedy (k, load) plan, after Egger, Kas Hanna and Bitar (2023); exact, no heuristic.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Callable
@@ -112,7 +114,7 @@ class Menu(NamedTuple):
     completion: np.ndarray  # float64[M], time units
     floor: np.ndarray  # float64[M]
 
-    def at(self, index: Any) -> "Menu":
+    def at(self, index: Any) -> Menu:
         """Some of the options: int64[S], bool[M] or a slice."""
         return Menu(*(column[index] for column in self))
 

@@ -9,6 +9,8 @@ all shards' gradients is exact whichever s workers are late, at s + 1 times the 
 give the closest combination in least squares. After Tandon, Lei, Dimakis and Karampatziakis (2017).
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from dataclasses import replace

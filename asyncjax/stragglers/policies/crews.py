@@ -8,6 +8,8 @@ A combinatorial bandit with lower confidence bounds, after Egger, Bitar, Wachter
 (2022).
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, NamedTuple
 

@@ -8,6 +8,8 @@ last workers makes the batch certain and shortens the time. After Ferdinand et a
 al. (2023) and Chen et al. (2016).
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Limits of policies: numbers that are checked where they are known, and may be traced."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

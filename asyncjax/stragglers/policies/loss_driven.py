@@ -11,6 +11,8 @@ shrinks as `1 / k`, and the lower the loss the more the noise matters. After Dut
 (2020).
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp

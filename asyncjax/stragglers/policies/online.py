@@ -10,6 +10,8 @@ one number are tabulated once. Some updates ask another load than the best, sinc
 computation can only be told apart at two loads. After Egger, Kas Hanna and Bitar (2023).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple

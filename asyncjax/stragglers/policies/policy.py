@@ -9,6 +9,8 @@ fastest-k policies after Egger, Kas Hanna and Bitar (2023) choose `(k, load)`; t
 also stop workers at a deadline, leave workers out, or decode coded gradients.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -3,6 +3,8 @@
 REGISTRY[name](n_workers, shard_size)  ->  Policy
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 

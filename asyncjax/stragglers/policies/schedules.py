@@ -9,6 +9,8 @@ Hanna and Bitar (2023), and `timed` keeps to the times of the same plan; where u
 as expected, both do the same.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

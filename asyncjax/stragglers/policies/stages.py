@@ -7,6 +7,8 @@ when); `update - since` is how many updates this stage has made. Stages that are
 (`schedules.py`) need no place.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

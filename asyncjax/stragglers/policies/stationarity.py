@@ -12,6 +12,8 @@ Hanna et al. (2020) uses the sign test; Pesme, Dieuleveut and Flammarion (2020) 
 badly, and propose the distance.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp

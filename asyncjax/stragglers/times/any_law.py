@@ -11,6 +11,8 @@ stand for the law: the mean of the k-th smallest time over the rounds is unbiase
 error of `sd(T_(k)) / sqrt(J)`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -11,6 +11,8 @@ The last, `T = C + load * X` of Egger, Kas Hanna and Bitar (2023), is symmetric 
 one load: which is which shows only in how the times change with the load.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -10,6 +10,8 @@ Gradient coding, as of Tandon et al. (2017), gives every worker its share `s + 1
 that any n - s answers give the full gradient: its time is `E T_(n-s)` at load `(s + 1) b`.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, NamedTuple
 

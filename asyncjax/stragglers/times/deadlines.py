@@ -8,6 +8,8 @@ The rule of anytime minibatches (Ferdinand et al., 2020). With C and S independe
     P(T > t) = integral_0^m f_S(y) P(C > t - y) dy + P(S > m) P(C > t - m)
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

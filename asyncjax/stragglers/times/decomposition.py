@@ -11,6 +11,8 @@
 | pareto | smallest time | Lomax, `P(U > x) = (1 + x)^-tail` |
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

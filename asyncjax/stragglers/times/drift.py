@@ -9,6 +9,8 @@ it near the last estimate. At one load the two means cannot be told apart: while
 one, both move by the same factor.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

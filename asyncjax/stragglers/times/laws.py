@@ -17,6 +17,8 @@ keep their relative accuracy:
     P(T <= t) =            integral_0^t f_A(y) P(B <= t - y) dy
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

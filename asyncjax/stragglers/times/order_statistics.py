@@ -13,6 +13,8 @@ of the probabilities of counts and summed over counts afterwards, which is far c
 other way round.
 """
 
+from __future__ import annotations
+
 import math
 from functools import cache, partial
 

@@ -8,6 +8,8 @@ since both tails of most laws are smooth there; the first one, from 0, in `t`. N
 carry no derivatives: an integral over a fixed range is differentiated under the integral sign.
 """
 
+from __future__ import annotations
+
 import math
 from functools import cache
 from statistics import NormalDist

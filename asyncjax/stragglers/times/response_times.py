@@ -11,6 +11,8 @@ for the time `X = shift + Y` of one unit of load:
     shift      S = load * shift + Y          only the smallest time grows
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any

@@ -1,5 +1,7 @@
 """Shapes: counts, loads and limits that are numbers or arrays, and must fit each other."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

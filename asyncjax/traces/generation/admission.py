@@ -31,6 +31,8 @@ What docstrings below say of other frameworks was read in their public code (com
 to be recalled.
 """
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,6 +8,8 @@ While weights arrive the generators may stand still for a moment (`pause`), so t
 slower than the world's: a sample's end is kept in the generators' own time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf, nan
@@ -42,7 +44,7 @@ class Asked(NamedTuple):
     the members of the steps that made that version.
     """
 
-    of: "Callable[[int, Loop], float]"
+    of: Callable[[int, Loop], float]
 
 
 class Loop:

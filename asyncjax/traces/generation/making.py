@@ -1,5 +1,7 @@
 """`rollouts`: the trace of generators that feed a trainer."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax

@@ -5,6 +5,8 @@ A sample is data made by an old policy; the gradient that is taken of it is fres
 sample may have been made by several versions, and it may wait between its end and its step.
 """
 
+from __future__ import annotations
+
 from enum import IntEnum
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """What a trace of rollouts amounts to: steps, idleness, ages, waste, and whose samples count."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Columns by their role: which tells how long jobs took, in which unit, and what orders rows."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -5,6 +5,8 @@ milliseconds. A role takes the first of its names that is there, so that "arrive
 "done" and "worker" before "gpu".
 """
 
+from __future__ import annotations
+
 import re
 from typing import NamedTuple
 

@@ -4,6 +4,8 @@ What is repaired is told in a note: rows out of order, rows that are there twice
 clocks that start again after a run was resumed, ends that touch the next start by rounding.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple

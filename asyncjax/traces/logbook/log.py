@@ -4,6 +4,8 @@ A log holds what was measured and no rule: who waited for whom is not in it. Wha
 it was read is in its notes, in words.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

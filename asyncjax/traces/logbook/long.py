@@ -6,6 +6,8 @@ duration                   in the order of a time or a step, or of the file
 end alone, or start alone  a job is what lies between two rows of a worker, pauses included
 """
 
+from __future__ import annotations
+
 import re
 
 import numpy as np

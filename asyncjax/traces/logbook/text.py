@@ -4,6 +4,8 @@ The delimiter is found (comma, semicolon, tab, bar, or blanks), empty lines and 
 with `#` are passed over, and a file may be packed by gzip.
 """
 
+from __future__ import annotations
+
 import csv
 import gzip
 import io

@@ -4,6 +4,8 @@ A number may have a decimal comma or a unit of its own ("12.5 ms"), a duration m
 hours, minutes and seconds ("0:01:12.5"), a point in time as a date ("2026-03-01T12:00:00Z").
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable

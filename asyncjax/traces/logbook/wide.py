@@ -1,5 +1,7 @@
 """Tables with a column a worker: a row holds a job of each."""
 
+from __future__ import annotations
+
 import re
 
 import numpy as np

@@ -8,6 +8,8 @@ a rule's rate of gradients to that of synchronous rounds on the same drawn log,
     low, high = estimate exp(-+ 2 sd(log r))
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

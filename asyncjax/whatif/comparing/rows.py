@@ -8,6 +8,8 @@ Blocks keep what belongs together: neighbours in time, and workers that are slow
 1989, the jackknife and the bootstrap for general stationary observations).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import jax

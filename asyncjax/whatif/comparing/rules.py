@@ -4,6 +4,8 @@ Counts are shares of the number of workers n, so that a table for four workers a
 read alike; what comes out twice (half of two workers is one) is there once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -11,6 +11,8 @@ and with w_i the weight that worker i's gradients have in all updates, p_i = w_i
     heard_i = n p_i,      misplaced = 1/2 sum_i |p_i - 1/n|
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

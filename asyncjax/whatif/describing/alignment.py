@@ -4,6 +4,8 @@ Columns are steps where the log counts them, stretches of time where starts are 
 number of the job otherwise.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

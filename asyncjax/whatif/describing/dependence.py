@@ -1,5 +1,7 @@
 """What durations remember: of the job before, and of the other workers at the same moment."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

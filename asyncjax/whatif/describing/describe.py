@@ -1,5 +1,7 @@
 """The workers of a log, described: who is slow, when, and by which law."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

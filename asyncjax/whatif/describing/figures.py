@@ -1,5 +1,7 @@
 """What each worker takes: mean, median, spread and quantiles of its durations."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -13,6 +13,8 @@ The best is that with the smallest BIC of those that p does not reject, or else 
 smallest distance.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -11,6 +11,8 @@
 Every fit goes along the last axis of an array, so that many samples are fitted at once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

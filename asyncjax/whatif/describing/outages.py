@@ -9,6 +9,8 @@ is a stall if it took three times the median, and
 which, were the upper half of durations exponential, one log in a hundred would have.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

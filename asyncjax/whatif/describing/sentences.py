@@ -1,5 +1,7 @@
 """The description of a log in words."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces import Log

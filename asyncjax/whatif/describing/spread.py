@@ -16,6 +16,8 @@ any other's mean if none differs, so
 Whether one worker is slow for good is a t test on its blocks, with Holm's correction for n of them.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

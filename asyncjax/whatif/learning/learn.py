@@ -14,6 +14,8 @@ reported on other seeds. With t_s the times of two rules on seed s,
 which of two equal rules happens by chance with the probability 2^(1-S): 3 % for S = 6.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

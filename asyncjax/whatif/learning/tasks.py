@@ -11,6 +11,8 @@ a rule that hears some workers more often than others ends somewhere else: the l
 farther.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

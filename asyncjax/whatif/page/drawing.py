@@ -4,6 +4,8 @@ A picture is 480 units wide and its letters are 14 to 15 high, so that it can be
 colour is a class that the style sheet of the page gives a value.
 """
 
+from __future__ import annotations
+
 import html
 from collections.abc import Sequence
 

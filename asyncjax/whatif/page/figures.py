@@ -1,5 +1,7 @@
 """The pictures: what rules gain, where the time goes, how fast workers are, who works when."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

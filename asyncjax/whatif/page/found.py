@@ -1,5 +1,7 @@
 """What a page is made of."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from asyncjax.traces.logbook.log import Log

@@ -4,6 +4,8 @@ Nothing outside the file is used: styles and pictures are inline, there is no sc
 variables of the style sheet, and follow the light or dark preference of the reader.
 """
 
+from __future__ import annotations
+
 import html
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The answer for programs: plain values."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """What a page needs so that somebody else can make it again."""
 
+from __future__ import annotations
+
 import platform
 
 import jax

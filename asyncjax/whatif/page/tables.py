@@ -1,5 +1,7 @@
 """The tables: rules by gain, rules by how soon they learn, workers by how slow they are."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax import results

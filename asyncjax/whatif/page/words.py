@@ -1,5 +1,7 @@
 """The answer in words: what would be gained, at what price, and how sure that is."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
