@@ -186,6 +186,30 @@ def test_all_rules_have_as_many_trials_on_instances_of_their_own():
     assert TUNING not in {one.role for one in case.instances[SMALL.tuning_instances :]}
 
 
+@pytest.mark.slow
+def test_the_part_is_written_and_goes_on_after_a_kill(tmp_path, monkeypatch):
+    settings = replace(
+        SMALL,
+        output=tmp_path,
+        aggregated=(),
+        plain=("lasso",),
+        scenes=(),
+        instances=2,
+        n_updates=100,
+        rounds=(1, 1),
+    )
+    part = transfer.run(settings)
+    assert [path.name for path, _ in part.figures] == ["transfer_sgd.png"]
+    assert part.figures[0][0].stat().st_size > 10_000
+    assert len(part.tables[0].rows) == len(RULES)
+    own = part.numbers["tuning"]
+    assert {one["trials"] for one in own.values()} == {settings.trials * len(settings.laws)}
+    monkeypatch.setattr(transfer_runs, "measured", None)  # what is known is read from file
+    assert str(transfer.run(settings).numbers) == str(part.numbers)  # NaN is not itself
+    with pytest.raises(TypeError, match="not callable"):
+        transfer.run(replace(settings, instances=3))
+
+
 def test_the_page_shows_the_committed_numbers():
     found = numbers.load(transfer.NUMBERS)
     page = PAGE.read_text()
