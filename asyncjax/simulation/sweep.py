@@ -6,6 +6,7 @@ their own are stacked.
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from asyncjax.checks import function, shown, within
+from asyncjax.checks import flag, function, shown, within
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import check_run, treatment_of
@@ -29,8 +30,9 @@ from asyncjax.simulation.loops.hosts import peers_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Measured
+from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
-from asyncjax.simulation.plans.plan import plan_alike, several
+from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike, several
 from asyncjax.simulation.plans.program import (
     Sizes,
     assemble,
@@ -40,7 +42,7 @@ from asyncjax.simulation.plans.program import (
     stack,
     treated,
 )
-from asyncjax.simulation.plans.treatment import Aggregate, View
+from asyncjax.simulation.plans.treatment import Aggregate, Treatment, View
 from asyncjax.simulation.replay import check_workers, costs_of, records_of, without_scratch
 from asyncjax.traces import EventTrace
 
@@ -62,15 +64,17 @@ def sweep(
     view: View | None = None,
     arrival: optax.GradientTransformation | None = None,
     aggregate: Aggregate | None = None,
+    together: bool | None = None,
 ) -> Run:
-    """Replays every seed with every step size, under one vmap.
+    """Replays every seed with every step size, in one compiled call.
 
     Args:
         problem: What is optimised.
         traces: One trace for all seeds, or one a seed. They may differ in their number of updates,
             as those made with `until=` do. Every run is then what its own trace gives alone, to
-            rounding; but it takes as long as the longest of them, so traces of which one is several
-            times longer than another are better swept apart, each length in a call of its own.
+            rounding; but side by side it takes as long as the longest of them, so traces of which
+            one is several times longer than another are better swept with `together=False`, or
+            each length in a call of its own.
             Gradients must serve in several updates in all of them or in none.
         optimizer: Makes an optimizer from a step size (a traced scalar), such as `optax.sgd`.
         step_sizes: float[G], at least 0 and finite.
@@ -99,6 +103,14 @@ def sweep(
             be in there.
         arrival: As in `replay`.
         aggregate: As in `replay`.
+        together: True: all runs side by side, under one vmap, each as long as the longest. False:
+            one after the other inside the same call, each as long as its own trace, in waves of
+            one gradient where `width` is None; at once (without progress and checkpoint) with the
+            memory of one run. The same result up to rounding. None: side by side, but on a CPU a
+            model with convolutions goes one after the other, since a vmap over kernels makes
+            grouped convolutions, which its library does not take: twelve runs of two layers of
+            3 x 3 kernels took 2 (8 and 16 channels) and 6 times (16 and 32) as much of the
+            processor side by side; one after the other as much as twelve replays.
 
     Returns:
         A run whose params, states, losses and metrics have leading axes [S, G]; the other
@@ -157,40 +169,64 @@ def sweep(
     if len(given) not in (1, len(keys)):
         raise ValueError(f"traces must be one trace or one a key ({len(keys)}), got {len(given)}")
     keeps = problem.worker_state_of is not None
+    together = _are_together(problem, together, mesh)
+    width = 1 if width is None and not together else width
     plans = plan_alike(given, width=width, record_every=record_every, worker_order=keeps)
     for each in plans:
         check_workers(problem, each.trace)
     treatment = treatment_of(
         plans, optimizer(steps[0]), problem.params, view=view, arrival=arrival, aggregate=aggregate
     )
-    own = treated(sizes_of(plans), plans, treatment)
-    common = own if sizes is None else check_sizes(sizes(own), own)
+    common = _sizes_of(plans, treatment, together, sizes)
     runs = most_on_a_device(mesh, len(keys), len(steps))
+    if not together:
+        runs = 1 if progress is None and checkpoint is None else runs + 1
     stated = memory(problem.params, common, worker_state=jax.eval_shape(problem.worker_state))
     check_memory(stated, runs, memory_limit, None if mesh is not None else (problem, keys, steps))
     program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
     loop = grid_loop(
-        plans, ByGrid(optimizer, None, treatment), GridInputs(program, keys, steps), mesh
+        plans, ByGrid(optimizer, None, treatment, together), GridInputs(program, keys, steps), mesh
     )
     replayed = run(loop, problem, progress, checkpoint)
     params, opt_state, measured, _, kept, workers = unpadded(replayed, len(keys), len(steps))
-    start = measured.finite.shape[-1] - common.records
-    rows = [
-        records_of(each, measured._replace(finite=measured.finite[..., : start + len(each.records)]))
-        for each in plans
-    ]
     return Run(
         params,
         opt_state,
-        rows[0] if len(rows) == 1 else _joined(rows, measured),
+        _records_of(plans, measured, common),
         Source(tuple(each.trace for each in plans), tuple(costs_of(each) for each in plans)),
         arrival_state=kept,
         worker_states=without_scratch(workers, 2),
     )
 
 
-def _joined(rows: list[Records], measured: Measured) -> Records:
+def _are_together(problem: Problem, together: bool | None, mesh: Mesh | None) -> bool:
+    """Whether runs go side by side; what is faster, where nothing is said."""
+    if together is not None:
+        return flag("together", together)
+    device = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return device != "cpu" or not convolves(problem)
+
+
+def _sizes_of(
+    plans: Sequence[ReplayPlan],
+    treatment: Treatment,
+    together: bool,
+    sizes: Callable[[Sizes], Sizes] | None,
+) -> Sizes:
+    """Sizes that hold all plans, rounded up by `sizes`."""
+    own = treated(sizes_of(plans), plans, treatment)
+    own = own if together else replace(own, masked=False)
+    return own if sizes is None else check_sizes(sizes(own), own)
+
+
+def _records_of(plans: Sequence[ReplayPlan], measured: Measured, sizes: Sizes) -> Records:
     """One table of all; a trace with fewer records than another repeats its last one."""
+    start, rows = measured.finite.shape[-1] - sizes.records, []
+    for plan in plans:
+        finite = measured.finite[..., : start + len(plan.records)]
+        rows.append(records_of(plan, measured._replace(finite=finite)))
+    if len(rows) == 1:
+        return rows[0]._replace(finite=measured.finite)
 
     def host(name: str) -> np.ndarray:
         return np.stack(levelled([getattr(row, name) for row in rows]))[:, None, :]

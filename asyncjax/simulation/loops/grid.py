@@ -1,9 +1,11 @@
-"""The compiled loop of a sweep: all keys and step sizes go through the waves side by side.
+"""The compiled loop of a sweep: keys and step sizes side by side, or one after the other.
 
     runs [S, G]  over a mesh of D = a b devices:  device (i, j) has the i-th of a equal parts of the
                  seeds and the j-th of b parts of the step sizes, and nothing travels
 
-What does not divide evenly is padded by repeats of the last seed or step size.
+What does not divide evenly is padded by repeats of the last seed or step size. Side by side is a
+vmap, where every run waits for the longest. One after the other is a loop over the runs of a
+device, at once each of them from beginning to end; in pieces all runs go through the same waves.
 """
 
 import math
@@ -13,12 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.flat import flattened
+from asyncjax.simulation.loops.flat import SMALL_ALONE, SMALL_IN_SWEEPS, flattened
 from asyncjax.simulation.loops.hosts import placed
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on, grid_parts, padded
@@ -51,7 +54,7 @@ def grid_loop(
         return progress_at(plan, updates)
 
     placed = None if mesh is None else _placed(kind, given, mesh)
-    return Loop(kind, given, int(given.program.n_waves), progress, placed)
+    return Loop(kind, given, int(np.max(given.program.n_waves)), progress, placed)
 
 
 def _placed(kind: "ByGrid", given: GridInputs, mesh: Mesh) -> Placed:
@@ -96,13 +99,18 @@ def _specs(program: Program) -> Any:
     of_program: Any = PartitionSpec()
     seeds: Any = PartitionSpec("seeds")
     steps: Any = PartitionSpec("steps")
-    if program.sizes.masked:
+    if _is_stacked(program):
         of_program = jax.tree.map(
             lambda axis: PartitionSpec() if axis is None else seeds,
             stacked_axes(program),
             is_leaf=lambda axis: axis is None,
         )
     return GridInputs(of_program, seeds, steps)
+
+
+def _is_stacked(program: Program) -> bool:
+    """Whether every key has a plan of its own."""
+    return np.ndim(program.worker) > 2
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,7 @@ class ByGrid:
     optimizer: Callable[[Any], optax.GradientTransformation]  # of a step size
     mesh: Mesh | None = None  # of axes "seeds" and "steps"; None: one device
     treatment: Treatment = UNTREATED
+    together: bool = True  # runs go side by side
 
     def begin(self, problem: Problem, given: GridInputs) -> Any:
         """The first states."""
@@ -127,35 +136,72 @@ class ByGrid:
         """Runs waves."""
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, before: Any) -> Any:
-            return kind.advance(flat, own, before, first, last)
+            if last is None or self.together:
+                return kind.advance(flat, own, before, first, last)
+            end = jnp.minimum(last, own.program.n_waves)
+            return kind.advance(flat, own, before, first, end)
 
-        return self._over(one, problem, given, state)
+        return self._over(one, problem, given, state, moves=True)
 
     def measure(self, problem: Problem, given: GridInputs, state: Any) -> Replayed:
         """Judges the recorded models."""
-        restored = flattened(problem, optax.identity())[2]
+        return self._over(self._measured(problem), problem, given, state)
+
+    def at_once(self, problem: Problem, given: GridInputs, first: Any) -> Replayed:
+        """The whole sweep; where runs go one after the other, the state of one at a time."""
+        if self.together:
+            state = self.advance(problem, given, self.begin(problem, given), first, None)
+            return self.measure(problem, given, state)
+        measured = self._measured(problem)
+
+        def one(kind: ByWave, flat: Problem, own: WaveInputs, _: Any) -> Replayed:
+            state = kind.advance(flat, own, kind.begin(flat, own), first, None)
+            return measured(kind, flat, own, state)
+
+        return self._over(one, problem, given)
+
+    def _measured(self, problem: Problem) -> Callable[..., Replayed]:
+        """What judges one run; its params are the caller's tree."""
+        restored = flattened(problem, optax.identity(), self._small)[2]
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, done: Any) -> Replayed:
             replayed = kind.measure(flat, own, done)
             return replayed._replace(params=restored(replayed.params))
 
-        return self._over(one, problem, given, state)
+        return one
+
+    @property
+    def _small(self) -> int:
+        """Parameters from which on a model is no flat vector."""
+        return SMALL_IN_SWEEPS if self.together else SMALL_ALONE
 
     def _over(
-        self, one: Callable[..., Any], problem: Problem, given: GridInputs, state: Any = None
+        self,
+        one: Callable[..., Any],
+        problem: Problem,
+        given: GridInputs,
+        state: Any = None,
+        *,
+        moves: bool = False,
     ) -> Any:
-        """Applies `one(kind, problem, inputs, state)` to every key and step size."""
+        """Applies `one(kind, problem, inputs, state)` to every key and step size.
+
+        `moves`: what it returns takes the place of the state.
+        """
 
         def single(
             problem: Problem, program: Program, key: jax.Array, step: jax.Array, own: Any
         ) -> Any:
-            flat, rule, restored = flattened(problem, self.optimizer(step))
+            flat, rule, restored = flattened(problem, self.optimizer(step), self._small)
             treatment = self.treatment if flat is problem else self.treatment.flat(restored)
             return one(ByWave(rule, None, treatment), flat, WaveInputs(program, key, None), own)
 
-        over_steps = jax.vmap(single, in_axes=(None, None, None, 0, 0))
-        axes = stacked_axes(given.program) if given.program.sizes.masked else None
-        over_all = jax.vmap(over_steps, in_axes=(None, axes, 0, None, 0))
+        if self.together:
+            over_steps = jax.vmap(single, in_axes=(None, None, None, 0, 0))
+            axes = stacked_axes(given.program) if _is_stacked(given.program) else None
+            over_all = jax.vmap(over_steps, in_axes=(None, axes, 0, None, 0))
+        else:
+            over_all = partial(_one_by_one, single, moves)
         if self.mesh is not None:
             runs = PartitionSpec(*_AXES)
             over_all = jax.shard_map(
@@ -166,3 +212,36 @@ class ByGrid:
                 check_vma=False,
             )
         return over_all(problem, *given, state)
+
+
+def _one_by_one(
+    single: Callable[..., Any],
+    moves: bool,
+    problem: Problem,
+    program: Program,
+    keys: jax.Array,
+    steps: jax.Array,
+    state: Any,
+) -> Any:
+    """`single` of every run, one after the other; a state that moves is changed in place."""
+    shape, stacked = (len(keys), len(steps)), _is_stacked(program)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(math.prod(shape), *leaf.shape[2:]), state)
+
+    def at(tree: Any, number: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], tree)
+
+    def of(number: jax.Array, rows: Any) -> Any:
+        seed, step = number // shape[1], number % shape[1]
+        own = at(program, seed) if stacked else program
+        return single(problem, own, keys[seed], steps[step], at(rows, number))
+
+    def put(number: jax.Array, rows: Any) -> Any:
+        moved = of(number, rows)
+        return jax.tree.map(lambda leaf, new: leaf.at[number].set(new), rows, moved)
+
+    count = math.prod(shape)
+    if moves:
+        rows = jax.lax.fori_loop(0, count, put, rows)
+    else:
+        rows = jax.lax.map(partial(of, rows=rows), jnp.arange(count))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), rows)

@@ -40,7 +40,7 @@ class Sizes:
         group: B, gradients in an update, at most.
         single: Every direction, or row of a blend, takes exactly one gradient.
         runs: K, times that a row of a blend serves, at most; 0: gradients serve in one update.
-        masked: Several plans are stacked, so an update may be padding.
+        masked: Several plans are stacked and go side by side, so an update may be padding.
         workers: n, workers that keep a state; 0: none do, or the plan has no order of jobs.
         views: Slots hold views, so models are recorded as they are made.
         entering: B, gradients in an update, at most, if each has a row of its own; 0: they are
@@ -58,7 +58,7 @@ class Sizes:
     group: int  # B, gradients in an update, at most
     single: bool  # every direction, or row of a blend, takes exactly one gradient
     runs: int  # K, times that a row of a blend serves, at most; 0: gradients serve in one update
-    masked: bool  # several plans are stacked, so an update may be padding
+    masked: bool  # several plans go side by side, so an update may be padding
     workers: int = 0  # n, workers that keep a state; 0: none do, or the plan has no order of jobs
     views: bool = False  # slots hold views, so models are recorded as they are made
     # B, gradients in an update, at most, if each has a row of its own; 0: they are summed
@@ -206,7 +206,6 @@ def assemble(plan: ReplayPlan, sizes: Sizes) -> Program:
         lane_runs=lane_runs,
         state_row=state_row,
         **_by_update(plan, sizes, turn),
-        record_row=None,
         sizes=sizes,
     )
 
@@ -222,7 +221,8 @@ def _by_update(plan: ReplayPlan, sizes: Sizes, turn: tuple[np.ndarray, np.ndarra
         record = np.where(record < len(plan.records), record, np.int32(sizes.records))
     if sizes.entering:
         entering = entering_of(plan, sizes.entering, sizes.directions, sizes.slots)
-    return {"update_number": number, "update_record": record, "entering": entering}
+    columns = {"update_number": number, "update_record": record, "entering": entering}
+    return {**columns, "record_row": None}  # `stack` says it
 
 
 def _largest_sum(plan: ReplayPlan) -> int:
@@ -291,7 +291,8 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
     The bounds, `n_waves`, `turns` and `copies`, are the largest of the plans, so that under vmap a
     loop stays one loop; what is padding for a plan is masked. Columns by update or record are
     padded by their last entry: no update that is made reads those, and a plan with fewer records
-    than another repeats its last one. `stacked_axes` gives the axes for vmap.
+    than another repeats its last one. With sizes that are not `masked` the plans go one after the
+    other, and each has bounds of its own. `stacked_axes` gives the axes for vmap.
 
     Args:
         plans: Plans of one width, as `plan_alike` makes them.
@@ -304,10 +305,13 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
     programs = [assemble(plan, sizes) for plan in plans]
     joined = jax.tree.map(lambda *leaves: np.stack(levelled(leaves)), *programs)
     counts, rows = np.array([len(plan.records) for plan in plans]), np.arange(sizes.records)
-    is_padded = counts.min() < sizes.records
+    if counts.min() < sizes.records:
+        row = np.minimum(rows, counts[:, None] - 1).astype(np.int32)
+        joined = replace(joined, record_row=row)
+    if not sizes.masked:
+        return joined
     return replace(
         joined,
-        record_row=np.minimum(rows, counts[:, None] - 1).astype(np.int32) if is_padded else None,
         n_waves=joined.n_waves.max(),
         turns=joined.turns.max(axis=0),
         copies=joined.copies.max(axis=0),
@@ -315,8 +319,9 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
 
 
 def stacked_axes(program: Program) -> Program:
-    """The `in_axes` of a stacked program: 0 everywhere, None for the bounds."""
-    return replace(jax.tree.map(lambda _: 0, program), n_waves=None, turns=None, copies=None)
+    """The `in_axes` of a stacked program: 0 everywhere, None for common bounds."""
+    axes = jax.tree.map(lambda _: 0, program)
+    return replace(axes, n_waves=None, turns=None, copies=None) if program.sizes.masked else axes
 
 
 def levelled(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
