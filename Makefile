@@ -26,8 +26,9 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality, delay bench, diloco, rollouts
+experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality, delay bench, diloco, rollouts, joint gain
 	$(BIN)/python -m experiments.asynchronous
+	$(BIN)/python -m experiments.shuffled_map
 	$(BIN)/python -m experiments.delay_adaptive
 	$(BIN)/python -m experiments.ordering
 	$(BIN)/python -m experiments.stragglers
@@ -38,6 +39,7 @@ experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps
 	$(BIN)/python -m experiments.delay_bench
 	$(BIN)/python -m experiments.diloco
 	$(BIN)/python -m experiments.rollouts
+	$(BIN)/python -m experiments.joint
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py

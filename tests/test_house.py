@@ -71,7 +71,7 @@ INNER = {
     },
 }
 # Groups of experiments: all may import `common`, and these more.
-GROUPS = {"common": set(), "asynchronous": {"compare"}}
+GROUPS = {"common": set()}
 MANY_FILES = {  # folders of more than 15 files, and why
     "asyncjax/clocks": "a law of durations a file",
     "asyncjax/steps": "a step rule a file",

@@ -112,7 +112,8 @@ def replay_rollouts(
             `corrections.effective_sample_size()`. None: 1.
         epochs: How often a step goes over its batch.
         minibatches: Parts of a batch, in its order, each an update of its own; must divide it.
-        record_every: Record every so many versions, and the last; None: about a hundred records.
+        record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
+            the last among them.
         waves: False: samples are drawn one at a time, to the same result up to rounding.
         width: Samples drawn together; None: the batch, or a half, a quarter, ... of it, where that
             is less to do.

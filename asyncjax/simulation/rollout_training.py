@@ -93,7 +93,8 @@ def train_rollouts(
         step_scale: Factor of what the optimizer made.
         epochs: How often a step goes over its batch.
         minibatches: Parts of a batch.
-        record_every: Record every so many versions, and the last; None: about a hundred records.
+        record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
+            the last among them.
         width: Samples drawn together, those of the next numbers; None: the batch.
         progress: Called on the host a few times a second with how far the run is.
         opt_state: State that the optimizer begins with; None: `optimizer.init(params)`.
