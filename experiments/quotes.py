@@ -5,7 +5,7 @@
 
     [[quote]]
     file = "docs/main_job.md"
-    says = "reaches the target in {compare.methods.pure.time.median:.1f} units"
+    says = "reaches the target in {compare/A/methods/pure async/time/median;.1f} units"
 
 `python -m experiments.quotes` says which sentences are missing or say something else; with
 `--write` it puts the measured numbers into the pages.
@@ -23,7 +23,7 @@ from experiments.common import numbers
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_name("quotes.toml")
-_PLACE = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
+_PLACE = re.compile(r"\{([^{};]+)(?:;([^{}]*))?\}")
 _NUMBER = r"(never|[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?)"
 _WORDS = r"([A-Za-z][\w ]*\w)"
 
@@ -34,9 +34,10 @@ class Quote:
 
     Attributes:
         file: Path from the root of the repository.
-        says: Its text; `{NAME.KEY.KEY:FORMAT}` stands for a number of `numbers/NAME.json`. A key is
-            one of a mapping, or a place in a list. The format is Python's; without one the value
-            is text. A time that never came is written `never`. Line breaks count as spaces.
+        says: Its text; `{NAME/KEY/KEY;FORMAT}` stands for a number of `numbers/NAME.json`. A key is
+            one of a mapping, a place in a list, or `median` of a list of numbers. The format is
+            Python's; without one the value is text. A time that never came is written `never`. Line
+            breaks count as spaces.
     """
 
     file: str
@@ -56,24 +57,37 @@ def read(path: Path = LIST) -> list[Quote]:
 
 
 def value_at(place: str, load: Callable[[str], Any] = numbers.load) -> Any:
-    """The value at `NAME.KEY.KEY`.
+    """The value at `NAME/KEY/KEY`.
 
     Raises:
         KeyError: A key that is not there; the error lists those that are.
 
     Example:
-        >>> value_at("compare.times.1", lambda name: {"times": [3.0, 4.5]})
+        >>> value_at("compare/times/1", lambda name: {"times": [3.0, 4.5]})
         4.5
     """
-    name, *keys = place.split(".")
-    value = load(name)
+    name, *keys = place.split("/")
+    value: Any = load(name)
     for key in keys:
         try:
-            value = value[int(key)] if isinstance(value, list) else value[key]
+            if isinstance(value, list):
+                value = middle(value) if key == "median" else value[int(key)]
+            else:
+                value = value[key]
         except (KeyError, IndexError, ValueError, TypeError):
             there = list(value) if isinstance(value, dict) else value
             raise KeyError(f"{place}: there is no {key!r}, only {there}") from None
     return value
+
+
+def middle(values: list[float]) -> float:
+    """The least value by which half of all are there, as in `protocol.reached`: one that was seen.
+
+    Example:
+        >>> middle([4.0, 1.0, 3.0, float("inf")])
+        3.0
+    """
+    return sorted(values)[(len(values) + 1) // 2 - 1]
 
 
 def written(value: Any, form: str) -> str:

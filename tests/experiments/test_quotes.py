@@ -25,9 +25,9 @@ def test_committed_numbers_name_their_command():
 @pytest.mark.parametrize(
     ("says", "text"),
     [
-        ("takes {job.pure.times.0:.1f} units", "it takes\n69.6 units."),
-        ("| pure | {job.pure.times.1:.1f} |", "| pure | never |"),
-        ("{job.pure.gradients:,.0f}: {job.pure.verdict}", "needs 1,210: in part"),
+        ("takes {job/pure/times/0;.1f} units", "it takes\n69.6 units."),
+        ("| pure | {job/pure/times/1;.1f} |", "| pure | never |"),
+        ("{job/pure/gradients;,.0f}: {job/pure/verdict}", "needs 1,210: in part"),
     ],
 )
 def test_what_is_right_is_found_right_and_what_is_not_is_put_right(tmp_path, says, text):
@@ -43,22 +43,29 @@ def test_what_is_right_is_found_right_and_what_is_not_is_put_right(tmp_path, say
     assert page.read_text() == text
 
 
+def test_a_list_has_a_median_that_was_seen():
+    def times(name):
+        return {name: [5.0, 1.0, float("inf"), 3.0]}
+
+    assert quotes.value_at("job/job/median", times) == 3.0
+
+
 def test_a_verdict_that_turned_is_found(tmp_path):
     (tmp_path / "page.md").write_text("the claim holds here")
-    quote = quotes.Quote("page.md", "the claim {job.pure.verdict} here")
+    quote = quotes.Quote("page.md", "the claim {job/pure/verdict} here")
     assert (
         "['holds'], measured ['in part']" in (quotes.compared([quote], root=tmp_path, load=load)[0])
     )
 
 
 def test_a_sentence_that_is_gone_or_there_twice_is_told(tmp_path):
-    quote = quotes.Quote("page.md", "takes {job.pure.times.0:.1f}")
+    quote = quotes.Quote("page.md", "takes {job/pure/times/0;.1f}")
     for text, said in (("nothing", "is not there"), ("takes 69.6 takes 69.6", "2 times")):
         (tmp_path / "page.md").write_text(text)
         assert said in quotes.compared([quote], root=tmp_path, load=load)[0]
 
 
-@pytest.mark.parametrize("place", ["job.pura", "job.pure.times.7", "job.pure.times.0.more"])
+@pytest.mark.parametrize("place", ["job/pura", "job/pure/times/7", "job/pure/times/0/more"])
 def test_a_place_that_is_not_there_is_told_with_those_that_are(place):
     with pytest.raises(KeyError, match="there is no"):
         quotes.value_at(place, load)
