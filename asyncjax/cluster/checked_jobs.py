@@ -1,5 +1,7 @@
 """Jobs, machines and schedules as they are given, checked on the host before anything compiles."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

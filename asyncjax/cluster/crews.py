@@ -9,6 +9,8 @@ With k times as many servers as the job's own number, gamma becomes gamma / k, a
 All in double precision on the host: V rho reaches 1e5, and a ceiling flips in single precision.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

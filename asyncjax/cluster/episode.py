@@ -4,6 +4,8 @@ Everything is an argument, nothing a constant of the program: a program compiled
 jobs, seeds and bounds of one shape, and `vmap` plays many episodes at once.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -9,6 +9,8 @@ power rho / rho_t in slot t, relative to the fastest slot's rho, and the others 
 that never stop then train exactly the samples that the schedule is counted by.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax import clocks

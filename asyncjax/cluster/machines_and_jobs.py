@@ -5,6 +5,8 @@ training job runs workers, which compute gradients, and servers, which hold the 
 take up room on machines. After Yu, Liu, Wu, Ji and Bentley (2021).
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 Data = Any  # a NumPy or a JAX array

@@ -4,6 +4,8 @@ A schedule is counted by the samples its units really train (`samples_trained`),
 rule that made it promised. Everything here is plain NumPy in double precision.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

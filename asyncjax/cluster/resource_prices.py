@@ -14,6 +14,8 @@ After the primal-dual method of Yu, Liu, Wu, Ji and Bentley (2021). L decides, i
 admitted: raise it and a crowded cluster earns more.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp

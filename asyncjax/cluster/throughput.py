@@ -13,6 +13,8 @@ that slot, and the rate across machines otherwise. At the nominal ratio W/S = ga
 once inside and once across; more servers than W/gamma never make it slower.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

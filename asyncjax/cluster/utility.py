@@ -6,6 +6,8 @@ with the value v, the steepness k and the due time c in the columns of `Jobs.uti
 job without hurry, worth v/2 at any time; a steep one is worth v before c and nothing after.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

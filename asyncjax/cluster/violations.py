@@ -4,6 +4,8 @@ whole numbers >= 0;     sum_i alpha_i w + beta_i s <= C for every machine, resou
 sum_h w <= F;     sum_h w <= gamma sum_h s;     nothing before the arrival or unless admitted.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.checks import instance

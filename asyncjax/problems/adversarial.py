@@ -5,6 +5,8 @@ flipped and scaled: what it learned is undone. Losses, objective and metrics sta
 problem, so that a run tells what was reached.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,6 +5,8 @@ host, when a problem is made; a traced array is checked by shape and type only, 
 not exist yet.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -12,6 +12,8 @@ A rule of your own is any hashable function `(size, capacity, job, key) -> (posi
 is traced once when a problem is made with it, to check what it returns.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, Protocol
 

@@ -8,6 +8,8 @@ row of a small shard counts more. A job's gradient is the mean over its batch of
 of the penalty P.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable

@@ -6,6 +6,8 @@ The means are taken a chunk of rows at a time, so that the activations of a larg
 held at once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

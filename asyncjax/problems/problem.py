@@ -9,6 +9,8 @@ A job of worker i returns :math:`(f_i(x; \xi), \nabla f_i(x; \xi))`, where the s
 none of a problem's business.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

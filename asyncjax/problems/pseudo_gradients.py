@@ -16,6 +16,8 @@ it delivers :math:`x - y_H`, so that a server with `optax.sgd(1.0)` adopts what 
 DiLoCo's payload. The state s begins anew with every job, or is kept at the worker.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

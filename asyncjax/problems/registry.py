@@ -3,6 +3,8 @@
 REGISTRY[name]()  ->  Problem
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

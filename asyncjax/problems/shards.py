@@ -9,6 +9,8 @@ every :math:`f_i` is nearly f, with sorted labels each worker pulls to its own m
 Everything here runs on the host and returns NumPy arrays; randomness comes from a JAX key.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -8,6 +8,8 @@ batch drawn at random is no unit: there would be nothing to put in order. A fini
 losses, of its rows and of its jobs, whose derivatives are the gradients.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,6 +4,8 @@ Device values (params, optimizer state, losses, metrics) are pytree leaves and c
 vmap; what the trace alone decides (times, versions, delays, costs) is known on the host.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -187,7 +189,7 @@ class Run:
         version, time = np.asarray(records.version), np.asarray(records.time)
         if not count:
             return f"Run({runs}0 records)"
-        until = f"{version.ravel()[-1]} updates in {time.ravel()[-1]:.4g} time units"
+        until = f"{version.max()} updates in {time.max():.4g} time units"
         text = f"{runs}{until}, {count} records"
         if not several and not isinstance(records.loss, Tracer):
             text += f", loss {float(records.loss[0]):.4g} -> {float(records.loss[-1]):.4g}"
@@ -248,7 +250,7 @@ class Run:
         found = optax.tree.get_all_with_path(self.opt_state, "delay_overflows")
         return sum((value for _, value in found), np.int32(0))
 
-    def raise_if_failed(self) -> "Run":
+    def raise_if_failed(self) -> Run:
         """Returns the run, or raises if it went wrong.
 
         Raises:

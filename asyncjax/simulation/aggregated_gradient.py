@@ -8,6 +8,8 @@ f_i(x_0), on every arrival,
     x_{k+1} = prox_{gamma_k R}(x_k - gamma_k (1/n) sum_i g[i])
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """How the verbs read what they share, before anything is planned or compiled."""
 
+from __future__ import annotations
+
 import inspect
 import math
 import struct

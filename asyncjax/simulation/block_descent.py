@@ -11,6 +11,8 @@ blocks; each in turn
 The block x_j that is stepped from is the current one; only the gradient is old.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -9,6 +9,8 @@ Distributed SGD with permuted examples: D-RR and CD-GraB of Cooper et al. 2023 (
 GraB of Lu, Guo, De Sa 2022 (arXiv 2205.10733) for m = 1.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 

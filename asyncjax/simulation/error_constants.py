@@ -12,6 +12,8 @@ restarts are those of O'Donoghue and Candes, "Adaptive restart for accelerated g
 arXiv 1204.3982.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any, NamedTuple
 

@@ -3,6 +3,8 @@
 SGD whose server decides before every update how many workers to wait for and what to ask of them.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 

@@ -5,6 +5,8 @@
 for every update of the trace, exactly as the asynchronous server would have made it.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from typing import Any

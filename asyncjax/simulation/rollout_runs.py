@@ -1,5 +1,7 @@
 """Rollout runs: a policy is trained on samples that older versions of it made, as a trace says."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple

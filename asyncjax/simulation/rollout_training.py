@@ -6,6 +6,8 @@ the next numbers under the present version, so the device is waited for once a b
 sample; what of a block is left when a new version comes is drawn afresh by that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -4,6 +4,8 @@ A plan holds no values, so it is made once a trace; step sizes share it, and see
 their own are stacked.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -193,7 +193,7 @@ def test_everything_is_written(part, settings):
 
 
 def test_wrong_settings_are_named(settings, workload):
-    with pytest.raises(ValueError, match="choices must be among full set, fitting set, dispatch: pure"):
+    with pytest.raises(ValueError, match="must be among full set, fitting set, dispatch: pure"):
         job.run(replace(settings, choices=("steps: none",)))
     with pytest.raises(ValueError, match="tuning_seeds must be at least 1, got 0"):
         job.run(replace(settings, tuning_seeds=0))

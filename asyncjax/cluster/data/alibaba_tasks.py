@@ -6,6 +6,8 @@ in percent of a GPU for each of `inst_num` instances. The data go with Weng et a
 wild" (NSDI 2022), and are no part of this library.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 

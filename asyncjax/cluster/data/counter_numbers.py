@@ -7,6 +7,8 @@ with G = 0x9E3779B97F4A7C15, modulo 2^64. The mixing function is the finalizer o
 (Steele, Lea and Flood, 2014). Used for data made on the host; keys are for simulation.
 """
 
+from __future__ import annotations
+
 import operator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Rows of CSV files: one way to open them, to ask for columns, and to say what is wrong where."""
 
+from __future__ import annotations
+
 import csv
 import math
 import re

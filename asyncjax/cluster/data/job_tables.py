@@ -15,6 +15,8 @@ workloads" (ATC 2019, arXiv 1901.05758), Gu et al., "Tiresias" (NSDI 2019) and Q
 what it makes up.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -9,6 +9,8 @@ library.
 A sample, in the sense of `Jobs`, is here one mini-batch of one worker.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

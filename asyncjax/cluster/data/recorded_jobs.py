@@ -10,6 +10,8 @@ Everything in `MADE_UP` is drawn from an integer seed by the row of the table, a
 `balanced`.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.checks import instance, real, whole, within

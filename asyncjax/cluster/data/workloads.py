@@ -33,6 +33,8 @@ Note:
     of a slot must be recalled wrongly. Use `balanced` for claims.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -4,6 +4,8 @@ A rule is a function `(prices, room, job) -> allocation`: from the prices at the
 what is free, both [T, H, R], to what the job gets, at once and for good.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

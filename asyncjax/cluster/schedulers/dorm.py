@@ -6,6 +6,8 @@ far as there is room. After Sun et al., "Towards distributed machine learning in
 shared clusters: a dynamically-partitioned approach" (SMARTCOMP 2017); a reconstruction of our own.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.checks import real

@@ -7,6 +7,8 @@ Hindman, Konwinski, Shenker and Stoica, "Dominant resource fairness" (NSDI 2011)
 workers and servers is our own.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule

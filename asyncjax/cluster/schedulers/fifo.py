@@ -1,5 +1,7 @@
 """FIFO: jobs in order of arrival, each with the workers its owner asked for; the first blocks."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.cluster.checked_jobs import checked_jobs

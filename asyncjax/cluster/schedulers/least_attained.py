@@ -9,6 +9,8 @@ GPU cluster manager for distributed deep learning" (NSDI 2019), discretised two-
 adaptation to workers and servers is our own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,6 +10,8 @@ the rest of a job that is done a slot, which finishes short jobs first and does 
 all can finish.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

@@ -7,6 +7,8 @@ After Bao, Peng, Wu and Li, "Online job scheduling in distributed machine learni
 (INFOCOM 2018); a reconstruction of our own.
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import jax
@@ -116,8 +118,8 @@ def _decide(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | i
     end = jnp.argmax(gains)
     amounts = jnp.where(gains[end] > 0, walk_back(choice, end), 0)
     used, column = (amounts > 0)[:, None], jnp.maximum(amounts - 1, 0)
-    units = (jnp.where(used, own[slots, column], 0).astype(jnp.int32) for own in (some, few))
-    needed, helpers = until_done(*units, job)
+    crew, aides = (jnp.where(used, own[slots, column], 0).astype(jnp.int32) for own in (some, few))
+    needed, helpers = until_done(crew, aides, job)
     return Allocation(
         workers=needed,
         servers=helpers,

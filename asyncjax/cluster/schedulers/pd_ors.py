@@ -19,6 +19,8 @@ Note:
     so that its payoff, the prices that later jobs see and their room are those of what is needed.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import NamedTuple
 

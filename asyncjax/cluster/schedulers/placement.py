@@ -1,5 +1,7 @@
 """Putting units on machines one by one, round and round, as rules without prices do."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator
 

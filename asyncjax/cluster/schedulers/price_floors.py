@@ -8,6 +8,8 @@ single most hopeless job, and is far below the best. Utility is real utility; wh
 be reported on other workloads than those it was learned on.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple

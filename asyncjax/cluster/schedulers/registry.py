@@ -3,6 +3,8 @@
 REGISTRY[name](jobs, machines, n_slots=T)  ->  Schedule
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 

@@ -5,6 +5,8 @@ known now, to what they hold in this slot. Jobs that are done hold nothing. Prog
 progress (`throughput`). Everything is plain NumPy on the host: such rules place unit after unit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

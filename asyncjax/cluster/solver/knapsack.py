@@ -7,6 +7,8 @@ found by halving an interval of integers, 31 times in single and 63 times in dou
 exact, without a sort or a gather.
 """
 
+from __future__ import annotations
+
 import math
 
 import jax

@@ -9,6 +9,8 @@ units; `hull_pieces` takes the concave envelope of its whole points `(w, floor(s
 not squeeze fractions of a worker into leftovers, and is much closer to what whole units cost.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -11,6 +11,8 @@ resort. After Yu, Liu, Wu, Ji and Bentley (2021) and, for such roundings of pack
 programmes, Raghavan and Thompson (1987).
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

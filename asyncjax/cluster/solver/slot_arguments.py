@@ -4,6 +4,8 @@ Every function of the solver is pure and meant for `jit` and `vmap`, where nothi
 checks run once, where a person calls with numbers.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

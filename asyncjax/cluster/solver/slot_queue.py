@@ -5,6 +5,8 @@ slowest; here none waits. Under `vmap` the problems of all members of the batch 
 and members with few problems do not wait for those with many.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,6 +3,8 @@
 best[t, q] = min over j <= q of cost[t, j] + best[t - 1, q - j],     best[-1] = (0, inf, ...)
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

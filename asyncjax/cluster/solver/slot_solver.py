@@ -13,6 +13,8 @@ servers and enough; the secant between their costs gives the next m, until both 
 it. The mixture of the two ends that delivers S is the solution; it is feasible in every iteration.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

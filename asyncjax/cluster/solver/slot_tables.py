@@ -6,6 +6,8 @@ Slots before the arrival and amounts with W > F cannot run, and are most of the 
 is solved (`slot_queue`). What is live is data, so one program serves all jobs.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -6,6 +6,8 @@ on an integer seed alone. Rows keep the order they have in the source, so contig
 those of the source.
 """
 
+from __future__ import annotations
+
 from types import ModuleType
 from typing import Any, NamedTuple
 

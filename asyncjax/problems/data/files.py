@@ -8,6 +8,8 @@ CIFAR-10 (binary version): records of a label byte and 3072 pixel bytes.
 Everything is read on the host into NumPy arrays.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import re

@@ -4,6 +4,8 @@
 5000 of MNIST's images, 500 a class. Pixels are in 0..1, a row an image.
 """
 
+from __future__ import annotations
+
 import os
 
 import numpy as np

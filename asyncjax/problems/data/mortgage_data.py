@@ -4,6 +4,8 @@
 classification problem that is convex for logistic regression.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import tarfile

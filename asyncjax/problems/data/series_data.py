@@ -8,6 +8,8 @@ The last values of every series, its horizon, are the test rows: their targets l
 their features may. The scale :math:`c_s` is of the :math:`T_s` values before it alone.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -16,6 +16,8 @@ A head of lines `@name value` (`@attribute name type` once for each attribute of
 Lines that start with `#` are comments. Everything is read on the host.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Callable

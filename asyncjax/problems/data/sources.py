@@ -4,6 +4,8 @@ Files ending in `.gz` or `.bz2` are unpacked on the way, to at most 4 GiB (`MOST
 a package is imported, and nothing is downloaded.
 """
 
+from __future__ import annotations
+
 import bz2
 import gzip
 import os

@@ -8,6 +8,8 @@ documents. A stand-in, in kind, for the text collections of the papers (rcv1): m
 which a row uses, rows of length 1.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

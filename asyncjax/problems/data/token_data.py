@@ -7,6 +7,8 @@ Tokens are numbers of entries in a vocabulary that is made of the training text:
 alphabetical order).
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections import Counter

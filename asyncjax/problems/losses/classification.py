@@ -5,6 +5,8 @@ r"""Classification by a flax linen network, over shards.
           + \frac{\lambda_2}{2} \|x\|^2
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,6 +8,8 @@ A row is a window of T tokens; its target is the same window one token later. Th
 exponential of the mean over all test tokens.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

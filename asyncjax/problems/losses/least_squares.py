@@ -3,6 +3,8 @@ r"""Least squares over shards.
 .. math:: f_i(x) = \frac{1}{2 |S_i|} \sum_{r \in S_i} (a_r \cdot x - b_r)^2
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

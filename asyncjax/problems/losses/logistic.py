@@ -8,6 +8,8 @@ AsGrad (arXiv 2310.20452); l2 with l1 is that of Wu, Magnússon, Feyzmahdavian, 
 (arXiv 2202.08550).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Problems whose model is a flax linen network: what all their losses have in common."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -8,6 +8,8 @@ which the loss gets whole: in training mode with fresh random streams for a job,
 where a model is judged.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

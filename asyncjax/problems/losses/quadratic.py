@@ -11,6 +11,8 @@ Reference: Islamov, Safaryan, Alistarh, AsGrad (arXiv 2310.20452), whose heterog
 this is the smallest case of.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -6,6 +6,8 @@ r"""Regression by a flax linen network, over shards.
 with o numbers to predict in a row.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -15,6 +15,8 @@ Reference: Wu, Magnússon, Feyzmahdavian, Johansson, delay-adaptive step sizes (
 whose PIAG and Async-BCD take their step sizes from these constants.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,6 +8,8 @@ path; here a convolution is a matrix product on stacked neighbourhoods, which st
 matrix product under `vmap`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import flax.linen as nn

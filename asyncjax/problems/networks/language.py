@@ -13,6 +13,8 @@ over heads, then a two-layer network. Everything is a product of matrices, so a 
 parameters, a model for every late gradient, stays a batched product.
 """
 
+from __future__ import annotations
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

@@ -6,6 +6,8 @@ A model must have parameters and nothing else (no batch statistics, no dropout):
 row depends on that row and the parameters alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -7,6 +7,8 @@ Each has as many symbols as the prompt; the last can also ask for the sum of all
 right answers have one length.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

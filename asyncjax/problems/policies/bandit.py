@@ -10,6 +10,8 @@ A sample is one token, the action. The objective is the sum above, and no estima
 gradients, from actions of old policies, shows in where a run ends.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

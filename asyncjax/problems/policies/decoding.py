@@ -7,6 +7,8 @@ not the whole row again. The scores are those of the module itself, to rounding:
 layers, by the names that the module gave them.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import flax.linen as nn

@@ -12,6 +12,8 @@ policy, and perhaps an old one. Which version draws which tokens when is none of
 business, so samples are made piece by piece.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

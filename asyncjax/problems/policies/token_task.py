@@ -9,6 +9,8 @@ where y is all that was written, z is y without fillers and a the right answer; 
 as a token of each. Without partial credit the fraction is replaced by 1 if z = a, and 0 otherwise.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -6,6 +6,8 @@ what lowered them. So there is no list of what matters that could forget somethi
 a program or its inputs, be it a step size, a law, or a function, makes another run.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re

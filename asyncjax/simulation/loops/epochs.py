@@ -14,6 +14,8 @@ Over a mesh of D devices:
 Where D does not divide d evenly, vectors are whole on every device.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple

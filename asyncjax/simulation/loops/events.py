@@ -10,6 +10,8 @@ arrives. Where gradients serve in several updates, D has several rows (see `blen
 events there are is no part of what is compiled, so replays of unlike traces share it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -204,7 +206,7 @@ def event_sizes(sizes: Sizes, problem: Problem, *, exact: bool) -> Sizes:
     return replace(sizes, directions=directions, slots=slots, single=single, **of_waves)
 
 
-def event_loop(plan: ReplayPlan, kind: "ByEvent", given: EventInputs) -> Loop:
+def event_loop(plan: ReplayPlan, kind: ByEvent, given: EventInputs) -> Loop:
     """The replay of a plan, one event at a time."""
     makes = np.cumsum(given.events.steps[: given.count])
 

@@ -8,6 +8,8 @@ an index of its own for each run, and the main job, a sweep of a small network, 
 one vector: there the limit is 8192. The values are the same.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -8,6 +8,8 @@ vmap, where every run waits for the longest. One after the other is a loop over 
 device, at once each of them from beginning to end; in pieces all runs go through the same waves.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +45,7 @@ class GridInputs(NamedTuple):
 
 
 def grid_loop(
-    plans: Sequence[ReplayPlan], kind: "ByGrid", given: GridInputs, mesh: Mesh | None = None
+    plans: Sequence[ReplayPlan], kind: ByGrid, given: GridInputs, mesh: Mesh | None = None
 ) -> Loop:
     """The sweep over some plans, on one device or over a mesh."""
 
@@ -57,7 +59,7 @@ def grid_loop(
     return Loop(kind, given, int(np.max(given.program.n_waves)), progress, placed)
 
 
-def _placed(kind: "ByGrid", given: GridInputs, mesh: Mesh) -> Placed:
+def _placed(kind: ByGrid, given: GridInputs, mesh: Mesh) -> Placed:
     """The sweep over a mesh, its runs padded and split."""
     parts, shares = grid_parts(mesh.size, len(given.keys), len(given.steps))
     split = Mesh(mesh.devices.reshape(parts), _AXES)

@@ -13,6 +13,8 @@ wait is for ever: while a process lives it says so every two seconds, and one th
 half a minute is lost, which is an error in all others, even where JAX itself would wait on.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
@@ -67,7 +69,7 @@ def placed(tree: Any, sharding: Sharding) -> Any:
     return jax.tree.map(one, tree)
 
 
-def peers_of(arrays: Any) -> "Peers":
+def peers_of(arrays: Any) -> Peers:
     """The processes whose devices hold parts of some arrays, as the next run of these processes.
 
     Raises:

@@ -8,6 +8,8 @@ own gradient is formed where the problem has a loss a row: one backward pass ser
 as many as the rows that count need.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -12,6 +12,8 @@ argument, so runs of one kind and of equal sizes share a compilation, and large 
 constants in it.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable
@@ -71,7 +73,7 @@ class Loop:
     given: Any
     n_turns: int
     progress: Callable[[int, Any], Progress]
-    placed: "Placed | None" = None
+    placed: Placed | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ A run over a mesh is the run of one device, split: the same loop, the same state
 holds the state as one device has it, and may be resumed on any number of devices.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

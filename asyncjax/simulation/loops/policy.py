@@ -10,6 +10,8 @@ k and the load are traced, so that a run of many stages is one program. The loop
 anywhere.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple

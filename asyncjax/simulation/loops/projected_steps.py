@@ -13,6 +13,8 @@ memory of three models and the activations of a block. Possible where a loss is 
 derivative is the gradient: finite sums.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The server: its first state, its update, and how a model is judged; the same in every loop."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

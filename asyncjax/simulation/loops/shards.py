@@ -13,6 +13,8 @@ of a wave are exchanged, so that each device has its lanes' models whole (fully 
 parallel). The updates are made by all devices alike, each on what it has of the parameters.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -124,7 +126,7 @@ class Shards:
         lanes = memory([form(*pair) for pair in zip(specs, leaves, strict=True)], own).lanes
         return parts._replace(lanes=lanes + (parts.lanes // 2 if self.n_parts > 1 else 0))
 
-    def _beside_lanes(self) -> "Shards":
+    def _beside_lanes(self) -> Shards:
         return replace(self, specs=tuple(_without(spec, self.lanes) for spec in self.specs))
 
     def _judge(self, function: Any) -> Any:

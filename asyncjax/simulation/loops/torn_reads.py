@@ -7,6 +7,8 @@ minus some of the writes since the read began. It is a replay of events whose sl
 the last models, a row a version.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import jax

@@ -8,6 +8,8 @@
 Models and gradients lie in buffers, a row each; the optimizer sees the caller's own pytree.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -219,7 +221,7 @@ class ByWave:
         key: jax.Array,
         at: tuple[jax.Array, jax.Array],
         state: WaveState,
-        moving: "_Moving",
+        moving: _Moving,
     ) -> tuple[Any, Any]:
         """The direction of an update, and the state of what treats arrivals."""
         entering, runs, kept = program.entering, state.runs, moving.arrival_state

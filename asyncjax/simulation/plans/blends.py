@@ -10,6 +10,8 @@ Rows are allocated like registers, from the first gradient that enters to the la
 made of it. A table of n workers needs about n rows, Ringleader about two tables.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

@@ -10,6 +10,8 @@ numbers that are multiplied and added are the same, the order of a sum may diffe
 that is vmapped over its kernel becomes a grouped one, slow in every form.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any

@@ -4,6 +4,8 @@ Where every gradient is treated by itself before it is summed, each needs a row 
 wave that computes it to the update that takes it. Rows are allocated like registers.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -7,6 +7,8 @@ This is the one place that names them. A further extra is a field with a default
 epochs) hand on the default.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax

@@ -1,5 +1,7 @@
 """Memory of a replay, stated before it runs, and the memory that a device says is free."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ direction a slot. Since the trace holds no values, neither does the plan: one pl
 problem, optimizer, step size and key.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

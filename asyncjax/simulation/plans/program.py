@@ -5,6 +5,8 @@ same law share one compilation; programs of equal sizes stack, so seeds with tra
 under one vmap.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any

@@ -11,6 +11,8 @@ for bit the same, come from `random_bits`, and convolutions turn their axes (`co
 devices get everything as it was written.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

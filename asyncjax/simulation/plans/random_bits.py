@@ -9,6 +9,8 @@ is one fused pass. Bit for bit the same, for keys of the kind "threefry2x32" and
 `jax_threefry_partitionable`; everything else is left to JAX.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

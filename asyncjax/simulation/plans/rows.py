@@ -3,6 +3,8 @@
 Leaf by leaf; the one leaf of a small model is a flat vector, where that is faster (see `flat`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

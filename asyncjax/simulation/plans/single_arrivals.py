@@ -3,6 +3,8 @@
 What PIAG and block descent are defined on.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from asyncjax.traces import EventTrace

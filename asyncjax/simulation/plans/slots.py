@@ -7,6 +7,8 @@ versions: never more than the open jobs and the current model where each gradien
 update; in tables also the oldest models of rows that still serve.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
 
 import numpy as np

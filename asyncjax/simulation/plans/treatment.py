@@ -8,6 +8,8 @@ A worker computes at what it was handed, and that is what the optimizer gets as 
 Version slots hold views; the model itself is carried apart, and recorded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -60,7 +62,7 @@ class Treatment:
             return None
         return jax.tree.map(jnp.asarray, self.arrival.init(params))
 
-    def arrived(self, arriving: "Arriving", params: Any, state: Any) -> tuple[Any, Any]:
+    def arrived(self, arriving: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
         """What a gradient becomes, and the state of `arrival`."""
         if self.arrival is None:
             return arriving.gradient, state
@@ -68,7 +70,7 @@ class Treatment:
         dtypes = jax.tree.map(lambda leaf: leaf.dtype, arriving.gradient)
         return jax.tree.map(lambda leaf, dtype: leaf.astype(dtype), changed, dtypes), state
 
-    def changed(self, arriving: "Arriving", params: Any, state: Any) -> tuple[Any, Any]:
+    def changed(self, arriving: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
         """The same, in whatever form `arrival` makes it."""
         assert self.arrival is not None
         rule, given = optax.with_extra_args_support(self.arrival), arriving._asdict()
@@ -93,7 +95,7 @@ class Treatment:
         entering: Entering,
         number: Any,
         count: Any,
-        gradients: Callable[[jax.Array], "Arriving"],
+        gradients: Callable[[jax.Array], Arriving],
         params: Any,
         state: Any,
     ) -> tuple[Any, Any]:
@@ -115,7 +117,7 @@ class Treatment:
             direction = self.together(direction, entering, number)
         return direction, state
 
-    def flat(self, unravel: Callable[[Any], Any]) -> "Treatment":
+    def flat(self, unravel: Callable[[Any], Any]) -> Treatment:
         """The same for models that are flat vectors."""
         view, arrival, aggregate = self.view, self.arrival, self.aggregate
 

@@ -11,6 +11,8 @@ Then all arrivals are computed, in the wave of the update that is formed when th
 and a job of a worker in a later wave than its job before.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
 from typing import NamedTuple
 

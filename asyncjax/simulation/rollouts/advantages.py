@@ -12,6 +12,8 @@ A baseline that does not depend on the sample itself leaves the gradient unbiase
 part of shrinks it, by (m - 1) / m of m samples.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

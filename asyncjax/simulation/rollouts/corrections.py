@@ -19,6 +19,8 @@ tokens, and no mean over them: the gradient of the expected reward, in which lon
 the weighted ones are worth, as a share.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -8,6 +8,8 @@ Every key is folded from the key of the run by what it is for and a number, so w
 not depend on who is drawn beside it, or when.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -7,6 +7,8 @@ A sample has its slot from the turn of its first version to the turn that trains
 no step trains are not drawn.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

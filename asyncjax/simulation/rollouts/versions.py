@@ -7,6 +7,8 @@ Only the present model is there: what is old is the samples, and their log-proba
 whom they were made.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple

@@ -13,6 +13,8 @@ leave the sum of all that arrives half as long as independent ones. Where speeds
 paces. Then take `orders.independent`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ and items: both are here without importing either. The next order exists only wh
 over, so an epoch ends where the caller says, and a loader that reads ahead never gets past it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +65,7 @@ class IndexSource:
         """The state of the order, a pytree of arrays."""
         return self._state
 
-    def worker(self, worker: int) -> "WorkerIndices":
+    def worker(self, worker: int) -> WorkerIndices:
         """The units of one worker in this epoch, and after `end_epoch` in the next.
 
         Raises:
@@ -72,7 +74,7 @@ class IndexSource:
         worker = whole("worker", worker, least=0, most=self._shape.n_workers - 1)
         return WorkerIndices(self, worker)
 
-    def view(self, data: Any, worker: int = 0) -> "EpochView":
+    def view(self, data: Any, worker: int = 0) -> EpochView:
         """A data set in the order of this epoch, and of this epoch only.
 
         Args:
@@ -134,7 +136,7 @@ class IndexSource:
         """Iterates over this epoch's units, for one worker."""
         return iter(self._only())
 
-    def _only(self) -> "WorkerIndices":
+    def _only(self) -> WorkerIndices:
         if self._shape.n_workers > 1:
             raise TypeError(f"the order has {self._shape.n_workers} workers; use worker(j)")
         return self.worker(0)

@@ -9,6 +9,8 @@ beforehand, so this is a table that stands in front of any problem. For orders t
 `learned_visits`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -3,6 +3,8 @@
 What a unit of a problem is, `problems.units` knows.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
