@@ -167,7 +167,8 @@ curves = []
 print("                             loss above the best")
 print("                             last quarter, mean    slots")
 for name, (trace, rule, order) in stories.items():
-    run = simulation.replay(problem, trace, rule, order=order, key=key)
+    every = trace.n_updates // 100
+    run = simulation.replay(problem, trace, rule, order=order, key=key, record_every=every)
     gap = np.asarray(run.records.loss) - best
     print(f"{name:28} {gap[-25:].mean():12.3f} {run.records.time[-1]:15.2f}")
     curves.append(results.Series(name, run.records.time, gap, gap, gap))
