@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jupytext
-from nbformat import NotebookNode, from_dict
+from nbformat import from_dict
 
 HERE = Path(__file__).parent
 PAGES = HERE.parent / "docs" / "tutorials"
@@ -50,7 +50,7 @@ def converted(script: Path, pages: Path = PAGES) -> str:
     return jupytext.writes(notebook, fmt="ipynb").rstrip("\n") + "\n"
 
 
-def results(text: str, end: int, pages: Path) -> tuple[list[NotebookNode], int]:
+def results(text: str, end: int, pages: Path) -> tuple[list[Any], int]:
     """What a page shows right after a cell, as outputs of a notebook, and where that ends."""
     made = []
     while match := _RESULT.match(text, end):
