@@ -361,6 +361,7 @@ def test_an_order_of_ones_own_is_four_functions():
     assert mine.n is mine.n_workers is mine.counts is mine.dim is None
 
 
+@pytest.mark.slow
 def test_bfloat16_gradients_are_summed_in_float32():
     order = example("grab")
     state = order.init(jax.random.key(0))

@@ -49,6 +49,7 @@ def test_all_rows_are_the_objective_itself():
     assert at(whole, whole.params) == pytest.approx(at(given, whole.params), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_judges_a_model_does_not_move_it():
     trace = traces.asynchronous(clocks.exponential([1.0, 2.0]), n_updates=30, key=KEY)
     whole, some = (

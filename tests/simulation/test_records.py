@@ -73,6 +73,7 @@ def test_without_an_objective_no_record_is_of_the_start():
         assert np.isfinite(run.records.loss).all()
 
 
+@pytest.mark.slow
 def test_the_start_of_several_runs_is_that_of_each():
     problem, keys = own_problem(), jax.random.split(KEY, 2)
 

@@ -239,6 +239,7 @@ def test_vmap_over_step_sizes_and_keys():
     np.testing.assert_allclose(compiled(sizes), together, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_whole_run_comes_out_of_vmap():
     problem, _ = quadratic()
     trace = trace_of("pure")

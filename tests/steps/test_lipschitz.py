@@ -132,6 +132,7 @@ def test_the_second_filter_wants_workers_that_differ():
     assert all(passed)
 
 
+@pytest.mark.slow
 def test_coefficients_by_hand():
     """Worker 0 changes by 2 as his model moves by 1; then 3 against 2 of the server passes."""
     rule = steps.pass_lipschitz(1, 0)

@@ -180,6 +180,7 @@ def test_inner_must_tell_one_step_size():
         constant.update(params, state)
 
 
+@pytest.mark.slow
 def test_a_schedule_tells_its_step_size_too():
     optimizer = steps.proximal(
         optax.inject_hyperparams(optax.sgd)(learning_rate=steps.adaptive_2_schedule(0.5, 4)),

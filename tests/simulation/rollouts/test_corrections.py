@@ -176,6 +176,7 @@ def test_advantages_whose_baseline_leaves_the_sample_out_are_unbiased(name):
     np.testing.assert_allclose(jnp.mean(gains * score, 0), jnp.mean(rewards * score, 0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mean_that_a_sample_is_part_of_shrinks():
     prompts = jnp.array([0, 0, 0, 1])
     rewards = jnp.array(list(itertools.product([0.0, 1.0], repeat=4)))

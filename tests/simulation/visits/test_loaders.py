@@ -79,7 +79,7 @@ def test_a_view_is_a_data_source_of_one_epoch():
 
 @pytest.mark.filterwarnings("ignore")
 def test_grain_reads_a_view():
-    grain = pytest.importorskip("grain")
+    grain = pytest.importorskip("grain", reason="needs grain, which this package does not install")
     view = simulation.IndexSource(orders.reshuffled(6), jax.random.key(0)).view(list(range(6)))
     batches = list(grain.MapDataset.source(view).batch(2).to_iter_dataset())
     assert np.concatenate(batches).tolist() == view.indices.tolist()
