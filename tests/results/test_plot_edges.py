@@ -73,7 +73,7 @@ def test_settings_that_all_failed_are_crosses(log_y: bool) -> None:
 def test_a_run_of_one_record_is_drawn_and_a_run_is_no_trace() -> None:
     problem = problems.least_squares(np.eye(3), [1.0, 2.0, 3.0], n_workers=3)
     trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=1)
-    run = simulation.replay(problem, trace, optax.sgd(0.1))
+    run = simulation.replay(problem, trace, optax.sgd(0.1), record_every=1)
     loss = np.asarray(run.records.loss)
     assert len(loss) == 1
     line = plots.Series("a", run.records.time, loss, loss, loss)

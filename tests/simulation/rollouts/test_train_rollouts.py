@@ -76,7 +76,13 @@ def test_a_policy_that_learns_to_be_long_makes_its_generators_slower():
     """The reward of the chain grows with its tokens: lengths grow, and steps become slower."""
     seen = []
     run, trace = trained(
-        chain(), optax.sgd(6.0), n_steps=150, batch=8, progress=seen.append, training_time=0.1
+        chain(),
+        optax.sgd(6.0),
+        n_steps=150,
+        batch=8,
+        record_every=1,
+        progress=seen.append,
+        training_time=0.1,
     )
     first, last = trace.length[trace.members[:5]], trace.length[trace.members[-30:]]
     assert last.mean() > first.mean() + 1.0
