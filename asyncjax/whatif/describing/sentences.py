@@ -9,7 +9,7 @@ from asyncjax.whatif.describing.dependence import Dependence
 from asyncjax.whatif.describing.figures import Figures
 from asyncjax.whatif.describing.fits import REJECTED, Fit
 from asyncjax.whatif.describing.outages import Outages
-from asyncjax.whatif.describing.spread import SURE, Spread
+from asyncjax.whatif.describing.spread import NOTABLE, SURE, Spread
 
 _NAMED = 4  # workers that are named, at most
 _ALIKE = 1.05  # slowest over fastest mean, below which workers count as alike
@@ -72,6 +72,8 @@ def _who(log: Log, spread: Spread) -> list[str]:
         return said
     if spread.p_value >= SURE:
         return ["The workers cannot be told apart: who is slow is so by chance"]
+    if np.abs(np.log(spread.factor)).max() > np.log(NOTABLE):
+        return ["Workers differ for good, but the log is too short to tell which of them are slow"]
     return ["Workers differ for good, but none by a tenth from the median worker"]
 
 

@@ -97,6 +97,23 @@ def test_a_log_is_told_in_words():
     assert again.sentences == found.sentences
 
 
+def test_what_a_short_log_leaves_open_is_not_said_of_its_workers():
+    """Four uneven workers, 80 exponential jobs each: they differ, but who is slow stays open."""
+    rng = np.random.default_rng(1)
+    seen = set()
+    for _ in range(12):
+        found = whatif.describe(
+            traces.read_log(rng.exponential([[0.8], [1.3], [0.75], [1.4]], (4, 80)))
+        )
+        told = next(one for one in found.sentences if "for good" in one or "told apart" in one)
+        level = "none by a tenth" in told
+        assert not (level and found.spread.factor.max() > 1.1), told
+        seen.add(told.split(":")[0])
+    assert (
+        "Workers differ for good, but the log is too short to tell which of them are slow" in seen
+    )
+
+
 def test_equal_constant_workers_are_nothing_to_speak_of():
     found = whatif.describe(traces.read_log(np.ones((4, 64))))
     assert "The workers cannot be told apart: who is slow is so by chance" in found.sentences
