@@ -111,7 +111,7 @@ def sweep(
             memory of one run. The same result up to rounding. None: side by side, but on a CPU a
             model with convolutions goes one after the other, since a vmap over kernels makes
             grouped convolutions, which its library does not take: twelve runs of two layers of
-            3 x 3 kernels took 2 (8 and 16 channels) and 6 times (16 and 32) as much of the
+            3 x 3 kernels took 1.9 (8 and 16 channels) and 5.6 times (16 and 32) as much of the
             processor side by side; one after the other as much as twelve replays.
 
     Returns:

@@ -17,8 +17,14 @@ def test_pages_say_what_was_measured():
     assert quotes.compared(quotes.read()) == []
 
 
+def test_every_quote_has_something_to_compare():
+    assert all("{" in quote.says for quote in quotes.read())
+
+
 def test_committed_numbers_name_their_command():
-    for path in numbers.FOLDER.glob("*.json"):
+    paths = list(numbers.FOLDER.glob("*.json"))
+    assert paths
+    for path in paths:
         assert numbers.source(path.stem)["command"].startswith("python -m experiments."), path
 
 
