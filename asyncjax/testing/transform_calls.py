@@ -62,9 +62,14 @@ def check_unknown_extra(
     try:
         expected, updates = both(grads, state, params, extra)
     except TypeError as error:
-        if "an_extra_nobody_knows" not in str(error):
-            raise
-        raise AssertionError(f"update refused an unknown extra: {error}") from error
+        if "an_extra_nobody_knows" in str(error):
+            raise AssertionError(f"update refused an unknown extra: {error}") from error
+        if any(f"unexpected keyword argument '{name}'" in str(error) for name in extra):
+            raise AssertionError(
+                f"update refused an extra that it was given: {error}; a rule without extras becomes"
+                " one that ignores them by optax.with_extra_args_support(rule)"
+            ) from error
+        raise
     assert_same(updates, expected, "updates with and without an unknown extra")
 
 

@@ -69,6 +69,16 @@ def test_refused_extra_is_found():
         testing.check_unknown_extra(stateless(update), extras={"delay": 0})
 
 
+def test_a_rule_of_three_arguments_that_is_given_extras_is_told_how_to_take_them():
+    def update(updates, state, params=None):
+        return updates, state
+
+    rule = optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    with pytest.raises(AssertionError, match=r"refused an extra.*'delay'.*with_extra_args_support"):
+        testing.check_unknown_extra(rule, extras={"delay": 0})
+    testing.check_unknown_extra(optax.with_extra_args_support(rule), extras={"delay": 0})
+
+
 def test_extra_with_a_silent_default_is_found():
     def update(updates, state, params=None, *, delay=0, **extra):
         return updates, state
