@@ -7,10 +7,24 @@
     file = "docs/main_job.md"
     says = "reaches the target in {compare/A/methods/pure async/time/median;.1f} units"
 
+What stands in braces is `WHAT` or `WHAT;FORMAT`, with Python's formats. `WHAT` is a place, or
+places and plain numbers joined by ` ÷ `, ` × ` or ` − ` (each between spaces; worked out from the
+left):
+
+    {compare/A/methods/synchronous/time/geometric ÷ compare/A/methods/pure async/time/geometric;.2f}
+    {delay_bench/share × 100;.0f} %
+
+A place is `NAME/KEY/KEY` in `numbers/NAME.json`. A key is one of a mapping, a place in a list (from
+the end if negative), one of `REDUCERS` for a list of numbers, or `*` for all entries of a mapping
+or a list: the keys that follow go on in each, and a reducer takes them together where each is a
+number: `cells/*/times/median/most` is the largest of the medians. A mapping's own key comes first.
+
 `python -m experiments.quotes` says which sentences are missing or say something else; with
 `--write` it puts the measured numbers into the pages.
 """
 
+import math
+import operator
 import re
 import sys
 import tomllib
@@ -34,10 +48,8 @@ class Quote:
 
     Attributes:
         file: Path from the root of the repository.
-        says: Its text; `{NAME/KEY/KEY;FORMAT}` stands for a number of `numbers/NAME.json`. A key is
-            one of a mapping, a place in a list, or `median` of a list of numbers. The format is
-            Python's; without one the value is text. A time that never came is written `never`. Line
-            breaks count as spaces.
+        says: Its text, with what was measured in braces. Without a format the value is text. A time
+            that never came is written `never`. Line breaks count as spaces.
     """
 
     file: str
@@ -56,6 +68,38 @@ def read(path: Path = LIST) -> list[Quote]:
     return [Quote(**entry) for entry in entries]
 
 
+def value_of(what: str, load: Callable[[str], Any] = numbers.load) -> Any:
+    """The value of a place, or of places and plain numbers joined by ` ÷ `, ` × ` or ` − `.
+
+    Raises:
+        KeyError: As in `value_at`.
+        ValueError: One of several is not a number, or what is divided by is 0.
+
+    Example:
+        >>> value_of("job/slow ÷ job/fast × 100", lambda name: {"slow": 3.0, "fast": 4.0})
+        75.0
+    """
+    first, *rest = re.split(r" ([÷×−]) ", what.strip())
+    value = _operand(first, load)
+    for sign, other in zip(rest[::2], rest[1::2], strict=True):
+        operands = value, _operand(other, load)
+        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in operands):
+            raise ValueError(f"{what}: both sides of {sign} must be numbers, got {operands}")
+        if sign == "÷" and not operands[1]:
+            raise ValueError(f"{what}: {other} is 0 and cannot be divided by")
+        value = _SIGNS[sign](*operands)
+    return value
+
+
+def _operand(text: str, load: Callable[[str], Any]) -> Any:
+    """A plain number, or what is at a place."""
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else value_at(text, load)
+
+
+class _All(list[Any]):
+    """What `*` stands for: entries in each of which the following keys go on."""
+
+
 def value_at(place: str, load: Callable[[str], Any] = numbers.load) -> Any:
     """The value at `NAME/KEY/KEY`.
 
@@ -65,29 +109,65 @@ def value_at(place: str, load: Callable[[str], Any] = numbers.load) -> Any:
     Example:
         >>> value_at("compare/times/1", lambda name: {"times": [3.0, 4.5]})
         4.5
+        >>> value_at("compare/*/times/least/most", lambda name: {"a": {"times": [3.0, 4.5]}})
+        3.0
     """
     name, *keys = place.split("/")
     value: Any = load(name)
     for key in keys:
         try:
-            if isinstance(value, list):
-                value = middle(value) if key == "median" else value[int(key)]
-            else:
-                value = value[key]
-        except (KeyError, IndexError, ValueError, TypeError):
+            value = _entered(value, key)
+        except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError):
             there = list(value) if isinstance(value, dict) else value
             raise KeyError(f"{place}: there is no {key!r}, only {there}") from None
     return value
 
 
-def middle(values: list[float]) -> float:
-    """The least value by which half of all are there, as in `protocol.reached`: one that was seen.
+def _entered(value: Any, key: str) -> Any:
+    """What a key leads to, from here."""
+    if isinstance(value, _All) and not (key in REDUCERS and not _nested(value)):
+        return _All(_entered(entry, key) for entry in value)
+    if isinstance(value, dict):
+        return _All(value.values()) if key == "*" else value[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} has no entries")
+    if key == "*":
+        return _All(value)
+    if key not in REDUCERS:
+        return value[int(key)]
+    return REDUCERS[key]([math.inf if one is None else one for one in value])
 
-    Example:
-        >>> middle([4.0, 1.0, 3.0, float("inf")])
-        3.0
-    """
-    return sorted(values)[(len(values) + 1) // 2 - 1]
+
+def _nested(entries: list[Any]) -> bool:
+    return any(isinstance(entry, dict | list) for entry in entries)
+
+
+def _seen(values: list[float], share: float) -> float:
+    """The least value by which that share of all are there, as in `protocol.reached`."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+REDUCERS: dict[str, Callable[[list[float]], float]] = {
+    # A time that never came counts as infinite, so that a quartile is one that was seen.
+    "first quartile": lambda values: _seen(values, 0.25),
+    "median": lambda values: _seen(values, 0.5),
+    "third quartile": lambda values: _seen(values, 0.75),
+    "mean": lambda values: sum(values) / len(values),
+    "geometric": lambda values: math.exp(sum(map(math.log, values)) / len(values)),
+    "sum": sum,
+    "least": min,
+    "most": max,
+    "count": len,
+    # Of those that came (are finite), or of those that are true.
+    "share": lambda values: (
+        sum(one is not False and math.isfinite(one) for one in values) / len(values)
+    ),
+}
+_SIGNS: dict[str, Callable[[float, float], float]] = {
+    "÷": operator.truediv,
+    "×": operator.mul,
+    "−": operator.sub,
+}
 
 
 def written(value: Any, form: str) -> str:
@@ -106,7 +186,7 @@ def _parts(quote: Quote, load: Callable[[str], Any]) -> tuple[re.Pattern[str], l
     """A pattern with a group a number, and what the groups should be."""
     pattern, wanted, end = "", [], 0
     for match in _PLACE.finditer(quote.says):
-        value, form = value_at(match[1], load), match[2] or ""
+        value, form = value_of(match[1], load), match[2] or ""
         wanted.append(written(value, form))
         pattern += _spaced(quote.says[end : match.start()])
         pattern += _WORDS if isinstance(value, str) else _NUMBER

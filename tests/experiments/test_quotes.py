@@ -1,5 +1,7 @@
 """Pages say what was measured, and a page that does not is found."""
 
+import re
+
 import pytest
 
 from experiments import quotes
@@ -33,6 +35,7 @@ def test_committed_numbers_name_their_command():
     [
         ("takes {job/pure/times/0;.1f} units", "it takes\n69.6 units."),
         ("| pure | {job/pure/times/1;.1f} |", "| pure | never |"),
+        ("{job/pure/times/0 ÷ job/pure/gradients × 100;.1f} %", "5.8 %"),
         ("{job/pure/gradients;,.0f}: {job/pure/verdict}", "needs 1,210: in part"),
     ],
 )
@@ -41,7 +44,12 @@ def test_what_is_right_is_found_right_and_what_is_not_is_put_right(tmp_path, say
     page.write_text(text)
     quote = quotes.Quote("page.md", says)
     assert quotes.compared([quote], root=tmp_path, load=load) == []
-    wrong = text.replace("69.6", "70").replace("never", "9").replace("1,210", "1,200")
+    wrong = (
+        text.replace("69.6", "70")
+        .replace("never", "9")
+        .replace("1,210", "1,200")
+        .replace("5.8", "6")
+    )
     page.write_text(wrong)
     assert "measured" in quotes.compared([quote], root=tmp_path, load=load)[0]
     assert page.read_text() == wrong
@@ -49,11 +57,49 @@ def test_what_is_right_is_found_right_and_what_is_not_is_put_right(tmp_path, say
     assert page.read_text() == text
 
 
-def test_a_list_has_a_median_that_was_seen():
-    def times(name):
-        return {name: [5.0, 1.0, float("inf"), 3.0]}
+TIMES = {"fast": [5.0, 1.0, float("inf"), 3.0], "slow": [8.0, 2.0, None, 6.0], "reached": [True]}
 
-    assert quotes.value_at("job/job/median", times) == 3.0
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("fast/first quartile", 1.0),
+        ("fast/median", 3.0),  # one that was seen
+        ("fast/third quartile", 5.0),
+        ("slow/most", float("inf")),  # never
+        ("slow/count", 4),
+        ("slow/share", 0.75),
+        ("reached/share", 1.0),
+        ("fast/-1", 3.0),
+        ("*/least/least", 1.0),
+        ("*/median/most", 6.0),
+        ("fast/*/most", float("inf")),
+    ],
+)
+def test_a_list_is_reduced_to_what_was_seen(place, value):
+    assert quotes.value_at(f"job/{place}", lambda _: TIMES) == value
+
+
+def test_means_and_sums():
+    assert quotes.value_at("job/mean", lambda _: [1.0, 3.0]) == 2.0
+    assert quotes.value_at("job/sum", lambda _: [1.0, 3.0]) == 4.0
+    assert quotes.value_at("job/geometric", lambda _: [2.0, 8.0]) == pytest.approx(4.0)
+    assert quotes.value_at("job/mean/0", lambda _: {"mean": [1.0]}) == 1.0  # its own key first
+
+
+def test_places_are_divided_multiplied_and_subtracted_from_the_left():
+    def value(what):
+        return quotes.value_of(what, lambda _: TIMES)
+
+    assert value("job/slow/0 ÷ job/fast/0") == 1.6
+    assert value("1 − job/slow/share × 100") == 25.0
+    assert value("job/fast/2 ÷ job/fast/0") == float("inf")
+
+
+@pytest.mark.parametrize("what", ["job/fast ÷ job/slow", "job/reached/0 × 2", "1 ÷ 0"])
+def test_what_cannot_be_reckoned_is_told_with_its_place(what):
+    with pytest.raises(ValueError, match=re.escape(what)):
+        quotes.value_of(what, lambda _: TIMES)
 
 
 def test_a_verdict_that_turned_is_found(tmp_path):
@@ -71,7 +117,16 @@ def test_a_sentence_that_is_gone_or_there_twice_is_told(tmp_path):
         assert said in quotes.compared([quote], root=tmp_path, load=load)[0]
 
 
-@pytest.mark.parametrize("place", ["job/pura", "job/pure/times/7", "job/pure/times/0/more"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "job/pura",
+        "job/pure/times/7",
+        "job/pure/times/0/more",
+        "job/*/tames",
+        "job/pure/verdict/median",
+    ],
+)
 def test_a_place_that_is_not_there_is_told_with_those_that_are(place):
     with pytest.raises(KeyError, match="there is no"):
         quotes.value_at(place, load)
