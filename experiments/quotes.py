@@ -240,6 +240,23 @@ def compared(
     return wrong
 
 
+def bare(
+    file: str,
+    quotes: Iterable[Quote],
+    *,
+    root: Path = ROOT,
+    load: Callable[[str], Any] = numbers.load,
+) -> str:
+    """A page without what is quoted: every sign of it but bars and line breaks is a dot."""
+    text = (root / file).read_text(encoding="utf-8")
+    for quote in quotes:
+        if quote.file == file:
+            for found in _parts(quote, load)[0].finditer(text):
+                start, end = found.span()
+                text = text[:start] + re.sub(r"[^|\n]", "·", text[start:end]) + text[end:]
+    return text
+
+
 def main(arguments: list[str]) -> int:
     """Prints what is wrong; the exit code is 1 if something is and nothing was written."""
     write = arguments == ["--write"]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments import claims
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAPERS = (
@@ -22,15 +24,8 @@ PAPERS = (
 
 
 def rows_of(page):
-    """Cells of the first table of a page of the site, without its head."""
-    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith("|"))
-    table = []
-    for line in lines[start:]:
-        if not line.startswith("|"):
-            break
-        table.append([cell.strip() for cell in line.strip("|").split("|")])
-    return table[2:]
+    """Cells of the table of a page of the site, without its head."""
+    return claims.rows_of((ROOT / "docs" / page).read_text(encoding="utf-8"))
 
 
 CLAIMS = rows_of("claims.md")
@@ -39,7 +34,7 @@ CLAIMS = rows_of("claims.md")
 def test_every_paper_has_claims_and_not_all_hold():
     sources = {row[1] for row in CLAIMS}
     assert sources >= set(PAPERS)
-    assert {row[4] for row in CLAIMS} == {"holds", "in part", "does not hold"}
+    assert {claims.weaker(row[claims.COLUMN]) for row in CLAIMS} >= {"holds", "does not hold"}
 
 
 @pytest.mark.parametrize("row", CLAIMS, ids=lambda row: row[0][:50])
