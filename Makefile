@@ -26,20 +26,8 @@ check: .venv/test  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-experiments: .venv/experiments  ## the asynchronous family, delay-adaptive steps, orders, stragglers, cluster, story, matrix, reality, delay bench, diloco, rollouts, joint gain
-	$(BIN)/python -m experiments.asynchronous
-	$(BIN)/python -m experiments.shuffled_map
-	$(BIN)/python -m experiments.delay_adaptive
-	$(BIN)/python -m experiments.ordering
-	$(BIN)/python -m experiments.stragglers
-	$(BIN)/python -m experiments.cluster
-	$(BIN)/python -m experiments.story
-	$(BIN)/python -m experiments.matrix
-	$(BIN)/python -m experiments.reality
-	$(BIN)/python -m experiments.delay_bench
-	$(BIN)/python -m experiments.diloco
-	$(BIN)/python -m experiments.rollouts
-	$(BIN)/python -m experiments.joint
+experiments: .venv/experiments  ## all experiments, one after another; goes on where it was stopped
+	$(BIN)/python -m experiments.everything
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py

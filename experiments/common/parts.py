@@ -1,16 +1,21 @@
 """Parts of an experiment: what each measured, how it is written, how several are run."""
 
+import hashlib
 import importlib
+import pickle
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
+
+import asyncjax
 from asyncjax import results, storage
 from asyncjax.results import plots, report
 from experiments.common.spread import engine_of, spread
@@ -115,6 +120,7 @@ class Settings:
     engine: Literal["here", "processes", "ray"] = "here"  # where parts are run; side by side
     workers: int = 2  # of the engine
     address: str = ""  # of a running Ray cluster; empty: a Ray of this machine
+    again: bool = False  # also parts that are done, by the same settings and sources
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,10 @@ class Collection:
     def run(self, settings: Settings) -> list[Part]:
         """Runs parts, prints their tables, writes one report.
 
-        A part's numbers and pictures are written when it is finished. Where a part's data are
-        missing, it says so and is left out. Parts that run side by side get the same numbers, but
-        for those that measure this machine's time.
+        A part's numbers and pictures are written when it is finished; a run that is begun again
+        with the same settings and sources goes on with the parts that are not. Where a part's data
+        are missing, it says so and is left out. Parts that run side by side get the same numbers,
+        but for those that measure this machine's time.
 
         Raises:
             ValueError: A name is not that of a part, or none has a full size.
@@ -168,11 +175,16 @@ class Collection:
         for name in settings.parts:
             (settings.output / name).mkdir(parents=True, exist_ok=True)  # fails now, not later
         begin = self._here if settings.engine == "here" else self._spread
-        done, began = {}, time.perf_counter()
-        for name, part in begin(settings, options):
+        marks = {n: fingerprint(f"{self.name}.{n}", own) for n, own in options.items()}
+        done = {} if settings.again else self._done(settings, marks)
+        began, left = time.perf_counter(), {n: own for n, own in options.items() if n not in done}
+        for name in done:
+            print(f"{name}: was done before", flush=True)
+        for name, part in begin(settings, left):
             if isinstance(part, str):
                 print(f"{name} left out: {part}\n")
                 continue
+            keep(settings.output / name, marks[name], part)
             for table in part.tables:
                 print(f"\n{results.as_text(table)}")
             if part.verdict:
@@ -191,6 +203,11 @@ class Collection:
         report.write(path, report.render(self.title, summary, sections))
         print(f"report  {path}")
         return made
+
+    def _done(self, settings: Settings, marks: dict[str, str]) -> dict[str, Part]:
+        """Parts that an earlier run has finished."""
+        found = {name: done_before(settings.output / name, mark) for name, mark in marks.items()}
+        return {name: part for name, part in found.items() if part is not None}
 
     def _here(
         self, settings: Settings, options: dict[str, dict[str, Any]]
@@ -230,6 +247,42 @@ class Collection:
         import tyro
 
         self.run(tyro.cli(Settings, default=self.settings, description=description))
+
+
+@cache
+def sources() -> str:
+    """A digest of all code here, so that nothing made by other code passes for what this makes."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for folder in (Path(asyncjax.__file__).parent, root):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint(name: str, settings: Any) -> str:
+    """A digest of what decides the numbers of a part: its name, its settings, the sources.
+
+    Args:
+        name: Of the collection and the part.
+        settings: Anything that prints alike where it is alike.
+    """
+    facts = (name, settings, sources(), jax.__version__, jax.devices()[0].device_kind)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def keep(folder: Path, mark: str, part: Part) -> None:
+    """Puts a finished part beside its files."""
+    storage.write_atomically(folder / "done.pickle", pickle.dumps((mark, part)))
+
+
+def done_before(folder: Path, mark: str) -> Part | None:
+    """A part that was finished with the same fingerprint, if its files are there still."""
+    try:
+        known, part = pickle.loads((folder / "done.pickle").read_bytes())
+    except (OSError, ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError):
+        return None
+    whole = known == mark and all(path.exists() for path, _ in part.figures)
+    return part if whole else None
 
 
 def _run_elsewhere(

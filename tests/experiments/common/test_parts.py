@@ -1,9 +1,11 @@
 """What a report says on top, and how it was made."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import asyncjax
 from experiments.common import parts
@@ -32,6 +34,43 @@ def test_a_collection_tells_answers_papers_versions_and_the_command(tmp_path, ca
     assert "Made by: python" in rest
     assert "<li>Doe 2020, &lt;Late&gt;</li>" in rest
     assert WORDS in capsys.readouterr().out
+
+
+def test_a_collection_goes_on_where_it_was_stopped(tmp_path, capsys):
+    """The second part ends the first run; then the first part is not run again."""
+    runs = []
+
+    def module(name, stops):
+        @dataclass(frozen=True)
+        class Settings(small_part.Settings):
+            output: Path = Path(name)
+
+        def run(settings):
+            runs.append(name)
+            if len(runs) == stops:
+                raise KeyboardInterrupt
+            drawings = [("", b"\x89PNG a picture", "A line.")]
+            return parts.written(settings.output, "small", "How small?", drawings, [], {})
+
+        return SimpleNamespace(run=run, Settings=Settings)
+
+    modules = [module("first", 0), module("second", 2)]
+    collection = parts.Collection("two", "A title", "A summary.", modules)
+    settings = parts.Settings(tmp_path, ("first", "second"))
+    with pytest.raises(KeyboardInterrupt):
+        collection.run(settings)
+    made = collection.run(settings)
+    assert runs == ["first", "second", "second"]
+    assert [one.title for one in made] == ["How small?"] * 2
+    assert "first: was done before" in capsys.readouterr().out
+    collection.run(replace(settings, seed=1))  # other numbers
+    assert runs[3:] == ["first", "second"]
+    collection.run(replace(settings, seed=1, again=True))
+    assert runs[5:] == ["first", "second"]
+    (tmp_path / "first" / "done.pickle").write_bytes(b"damaged")
+    next((tmp_path / "second").glob("*.png")).unlink()
+    collection.run(replace(settings, seed=1))
+    assert runs[7:] == ["first", "second"]
 
 
 def test_a_part_alone_has_its_answer_on_top(tmp_path):

@@ -1,0 +1,52 @@
+"""All experiments one after another: what is done is not done again, what fails is told."""
+
+import pytest
+
+from asyncjax import storage
+from experiments import everything
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, capsys):
+    settings = everything.Settings(tmp_path / "seconds.json", ("story", "matrix"))
+    begun = []
+
+    def begin(name):
+        begun.append(name)
+        if begun == ["story", "matrix"]:
+            raise KeyboardInterrupt
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        everything.run(settings, begin)
+    assert list(storage.load_json(settings.output)) == ["story"]
+    found = everything.run(settings, begin)
+    assert begun == ["story", "matrix", "matrix"]
+    assert "[1/2] story: was done before in 0 s" in capsys.readouterr().out
+    assert storage.load_json(settings.output) == found
+    kept = found | {"story": found["story"] | {"sources": "of other code"}}
+    storage.save_json(settings.output, kept)
+    everything.run(settings, begin)
+    assert begun[3:] == ["story"]
+
+
+def test_one_that_fails_is_told_and_run_again(tmp_path):
+    settings = everything.Settings(tmp_path / "seconds.json", ("story", "matrix"))
+    codes = {"story": 3, "matrix": 0}
+    found = everything.run(settings, codes.__getitem__)
+    assert "story 0 s (0 s of processor time), FAILED; matrix 0 s" in everything.last_line(found)
+    codes["story"] = 0
+    assert everything.run(settings, codes.__getitem__)["story"]["code"] == 0
+
+
+def test_every_experiment_is_there_and_unknown_ones_are_refused(tmp_path):
+    folders = {
+        path.parent.name
+        for path in everything.Path(everything.__file__).parent.glob("*/__main__.py")
+    }
+    assert folders == set(everything.EXPERIMENTS)
+    with pytest.raises(ValueError, match=r"must be among compare, .* got 'nothing'"):
+        everything.run(everything.Settings(tmp_path / "a.json", ("nothing",)))
+
+
+def test_a_process_of_its_own_tells_its_code():
+    assert everything.in_a_process("nothing_of_this_name") == 1
