@@ -9,7 +9,7 @@ experiments.reality`, with `--engine ray` on a local Ray.
 """
 
 from experiments.common.parts import Part, run_alone
-from experiments.reality import report
+from experiments.reality import report, verdicts
 from experiments.reality.runs import CASES, RULES, Settings, run_case
 
 
@@ -27,6 +27,11 @@ def run(settings: Settings) -> Part:
     for field, least in (("repeats", 1), ("heard", 2)):
         if getattr(settings, field) < least:
             raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")
+    if settings.commit and settings.engine not in verdicts.SETS:
+        raise ValueError(
+            f"engine must be among {', '.join(verdicts.SETS)} for numbers that are committed,"
+            f" got {settings.engine!r}"
+        )
     if settings.engine == "threads" and "one killed" in settings.cases:
         raise ValueError("cases must be without 'one killed' on threads, which cannot be killed")
     done = []
@@ -34,6 +39,8 @@ def run(settings: Settings) -> Part:
         if case.name in settings.cases:
             print(f"workers: {case.name}", flush=True)
             done.append(run_case(settings, case))
+    if settings.commit:
+        verdicts.commit(settings, done)
     return report.part(settings, done)
 
 

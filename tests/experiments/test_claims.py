@@ -22,8 +22,6 @@ WITHOUT: set[str] = {
     "and slightly more communication",
     "the same on real SGD",
     "and on recorded times",
-    "a clock measured in one run of one rule foretells the pace of the others on real workers",
-    "a price floor learned from the past earns more than the literal one",
     "all methods together beat plain choices",
     "bias removal and a learned order gain more together than either alone",
 }

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, storage, traces
-from experiments.reality import job, report, runs, tasks
+from experiments import claims
+from experiments.common import comparison, numbers
+from experiments.reality import job, report, runs, tasks, verdicts
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
@@ -90,12 +92,58 @@ def test_errors_are_of_medians_and_leave_out_what_is_not_there():
     assert report.percent(reached[:0]) == "-"
 
 
+def compared_with(errors):
+    """A case whose simulated times are off by these percents, repeat by repeat."""
+    made = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
+    simulated = {name: made for name in runs.CLOCKS}
+    one = runs.Compared(EVEN, runs.RULES[0], 10, (FIGURES,) * len(errors), simulated)
+    return [runs.Case(EVEN, (), (one,))]
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ((-9.0, 2.0, 1.0, 3.0, 9.0), "holds"),
+        ((-9.0, 2.0, 1.0, 3.0, 11.0), "not told apart"),
+        ((20.0, 12.0, 11.0, 30.0, 14.0), "does not hold"),
+        ((-20.0, -12.0, -11.0, -30.0, -14.0), "does not hold"),
+    ],
+)
+def test_the_verdict_turns_with_the_errors(errors, said):
+    own = verdicts.measured(runs.Settings(repeats=5), compared_with(errors))
+    assert comparison.verdict(verdicts.conditions(own)) == said
+    large = own["cases"]["even"]
+    both = {**own, "cases": {**own["cases"], "10 MB": {"pure": large["pure"]}}}
+    assert comparison.verdict(verdicts.conditions(both)) == said
+    fine = verdicts.measured(runs.Settings(repeats=5), compared_with((1.0, -1.0)))["cases"]["even"]
+    both["cases"]["uneven"] = fine
+    expected = "holds" if said == "holds" else "in part"
+    assert comparison.verdict(verdicts.conditions(both)) == expected
+
+
+def test_the_page_has_the_committed_errors():
+    text = (claims.quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
+    found = numbers.load("reality")
+    for letter in claims.SETS:
+        assert "\n".join(verdicts.page_rows(found[letter])) in text
+        assert found[letter]["sizes"] == verdicts.sizes(found[letter]["cases"])
+
+
+def test_committed_numbers_of_one_engine_stay_when_the_other_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(verdicts.numbers, "save", lambda name, found, command: saved.append(found))
+    saved, case = [], compared_with((1.0, 2.0, 3.0))
+    verdicts.commit(runs.Settings(engine="ray", repeats=3), case)
+    assert saved[0]["A"] == numbers.load("reality")["A"]
+    assert saved[0]["B"]["cases"]["even"]["pure"]["measured"] == [2.0, 1.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"rules": ("pure", "fast")}, "rules must be among pure, .* got 'fast'"),
         ({"cases": ()}, "cases must be among even, .* got 'nothing'"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"engine": "threads", "commit": True}, "engine must be among processes, ray for numbers"),
         ({"engine": "threads"}, "cases must be without 'one killed' on threads"),
     ],
 )
