@@ -1,11 +1,11 @@
 """The tables of the page, made from the committed numbers: `python -m experiments.joint.pages`.
 
-With `--output output/joint` the numbers are first taken from a run of both parts.
+With `--output output/joint` the numbers are first taken from a run of all parts.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,21 @@ from experiments.common import numbers
 from experiments.common.comparison import Difference
 from experiments.joint.arms import RESHUFFLED
 from experiments.joint.judging import beside, best_single, effects, verdicts
-from experiments.joint.phases_report import Gain, crossings, gain_of, rule_of, sentence
+from experiments.joint.phases_report import Gain, brief, gain_of, summary
 from experiments.joint.phases_runs import Cell
+from experiments.joint.placed_pages import tables
+from experiments.joint.placed_report import numbers as placed_numbers
 from experiments.joint.scenes_report import arms_of, goals_of, ratio, seen
 from experiments.joint.scenes_runs import SCENES, SETS
 
 PARTS = ("joint_scenes", "joint_map")
+PLACED = "joint_placed"
 DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a run of both parts is; nowhere: the committed numbers are shown."""
+    """Where a run of all parts is; nowhere: the committed numbers are shown."""
 
     output: Path | None = None
 
@@ -41,29 +44,38 @@ def keep(output: Path) -> None:
         kept["map"] = storage.load_json(paths["joint_map"])
         for cell in kept["map"]["cells"]:
             for own in cell["arms"].values():
-                own.pop("last", None)
                 own["tuned"] = {name: own["tuned"][name] for name in ("trials", "step", "at_edge")}
     numbers.save("joint", followed(numbers.rounded(kept, DIGITS)), digits=DIGITS)
+    if (path := output / PLACED / f"{PLACED}.json").exists():
+        places = numbers.rounded(storage.load_json(path), DIGITS)["places"]
+        command = "python -m experiments.joint.placed"
+        numbers.save(PLACED, placed_numbers(places), command=command, digits=DIGITS)
 
 
 def followed(kept: dict[str, Any]) -> dict[str, Any]:
     """The numbers with verdicts, rule and sentence that follow from them as they are rounded."""
     for own in kept.get("scenes", {}).values():
         own["verdicts"] = {role: verdicts(own, role, RESHUFFLED) for role in SETS}
+        own["ratios"] = {role: _ratios(own, role) for role in SETS}
     if "map" in kept:
-        found = gains_of(kept["map"]["cells"])
-        rule = rule_of(found)
-        kept["map"]["rule"] = None if rule is None else asdict(rule)
-        kept["map"]["sentence"] = sentence(rule, found)
-        kept["map"]["crossings"] = [[*place, at] for place, at in crossings(found).items()]
-        for cell, gain in zip(kept["map"]["cells"], found.values(), strict=True):
-            cell |= {"best": gain.best, "difference": asdict(gain.difference)}
+        kept["map"] |= summary(gains_of(kept["map"]["cells"]))
     return kept
 
 
-def gains_of(cells: Sequence[Mapping[str, Any]]) -> dict[Cell, Gain]:
-    """The gain of each cell of committed numbers, in their order."""
-    return {Cell(one["unevenness"], one["skew"], int(one["rows"])): gain_of(one) for one in cells}
+def _ratios(own: Mapping[str, Any], role: str) -> dict[str, dict[str, float]]:
+    """At every goal both together over the best other arm on set A, and the order's worth."""
+    found = {}
+    for goal in goals_of(own):
+        worth = effects(own, role, goal, RESHUFFLED)["order, bias removed"]
+        against = beside(own, role, goal)[best_single(own, SETS[0], goal)]
+        found[goal] = {"best other": math.exp(against.mean), "order": math.exp(worth.mean)}
+    return found
+
+
+def gains_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[Cell, Gain]]:
+    """The gain of each cell of committed numbers, in their order, by set."""
+    named = {Cell(one["unevenness"], one["skew"], int(one["rows"])): one for one in cells}
+    return {role: {cell: gain_of(one, role) for cell, one in named.items()} for role in SETS}
 
 
 def times(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -86,14 +98,14 @@ def _time(mean: float, share: float) -> str:
 
 
 def gains(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Both together against the best single arm, and the interaction, at each goal."""
+    """Both together against the best single arm, and the interaction, at the last goals."""
     lines = [
         "| scene | target | best of the others | both / it, set A | set B | interaction, set A |"
         " set B |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, own in kept.items():
-        for goal in goals_of(own):
+        for goal in goals_of(own)[-2:]:
             best = best_single(own, SETS[0], goal)
             against = [ratio(beside(own, role, goal)[best]) for role in SETS]
             both = [ratio(effects(own, role, goal, RESHUFFLED)["interaction"]) for role in SETS]
@@ -119,17 +131,21 @@ def judged(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def ratios(found: Mapping[str, Any]) -> list[str]:
-    """The map: ratio by skew and rows over unevenness, bold where it is told apart from 1."""
-    found_gains = gains_of(found["cells"])
-    uneven = sorted({cell.unevenness for cell in found_gains})
+    """The map: ratio on both sets by skew and rows, bold where it is told apart from 1."""
+    both = gains_of(found["cells"])
+    uneven = sorted({cell.unevenness for cell in both[SETS[0]]})
     heads = [f"{value:g} times slower" for value in uneven]
     lines = [
         "| rows dealt by label | rows of a unit | " + " | ".join(heads) + " |",
         "|---|---|" + "---|" * len(heads),
     ]
-    for rows, skew in sorted({(cell.rows, cell.skew) for cell in found_gains}):
-        picked = [found_gains[Cell(value, skew, rows)] for value in uneven]
-        line = [f"{bold(gain.difference)} ({gain.best})" for gain in picked]
+    for rows, skew in sorted({(cell.rows, cell.skew) for cell in both[SETS[0]]}):
+        line = []
+        for value in uneven:
+            picked = [both[role][Cell(value, skew, rows)] for role in SETS]
+            line.append(
+                f"{', '.join(bold(gain.difference) for gain in picked)} ({brief(picked[0].best)})"
+            )
         lines.append(f"| {skew:.0%} | {rows} | " + " | ".join(line) + " |")
     return lines
 
@@ -158,7 +174,8 @@ def main() -> None:
     settings = tyro.cli(Settings, description=__doc__)
     if settings.output is not None:
         keep(settings.output)
-    for name, lines in pages(numbers.load("joint")).items():
+    made = pages(numbers.load("joint")) | tables(numbers.load(PLACED)["places"])
+    for name, lines in made.items():
         print(f"<!-- {name} -->", *lines, "", sep="\n")
 
 

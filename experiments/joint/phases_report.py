@@ -10,11 +10,12 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
-from experiments.common.comparison import Difference, paired
+from experiments.common.comparison import OPEN, Difference, paired
 from experiments.common.parts import Part, written
 from experiments.common.protocol import reached, restricted
 from experiments.joint.arms import JOINT
 from experiments.joint.phases_runs import ARMS, Cell
+from experiments.joint.scenes_runs import SETS
 
 Found = Mapping[Cell, Mapping[str, Any]]
 SHORT = {"synchronous": "sync", "reshuffled": "resh."}
@@ -42,11 +43,20 @@ class Gain:
         """Whether the interval lies below 1."""
         return self.difference.high < 0
 
+    @property
+    def word(self) -> str:
+        """What the instances say: gain, loss, or not told apart."""
+        if not self.difference.told_apart:
+            return OPEN
+        return "gain" if self.is_gain else "loss"
 
-def gain_of(own: Mapping[str, Any]) -> Gain:
-    """The gain of a cell."""
+
+def gain_of(own: Mapping[str, Any], role: str) -> Gain:
+    """The gain of a cell on one set, against the arm that is the best of the others there."""
     horizon = own["asked"]["horizon"]
-    logs = {arm: np.log(restricted(one["times"], horizon)) for arm, one in own["arms"].items()}
+    logs = {
+        arm: np.log(restricted(one["times"][role], horizon)) for arm, one in own["arms"].items()
+    }
     joint = logs.pop(JOINT.name)
     best = min(logs, key=lambda arm: logs[arm].mean())
     return Gain(best, paired(joint, logs[best]))
@@ -89,17 +99,37 @@ def rule_of(gains: Mapping[Cell, Gain]) -> Rule | None:
     found = []
     for bounds in product(*axes, rows):
         rule = Rule(*bounds, right=0, cells=len(gains))
-        right = sum(rule.holds(cell) == gain.is_gain for cell, gain in gains.items())
-        found.append(Rule(*bounds, right=right, cells=len(gains)))
+        found.append(Rule(*bounds, right=right(rule, gains), cells=len(gains)))
     return max(found, key=lambda rule: rule.right)  # the first of several is the widest
 
 
-def sentence(rule: Rule | None, gains: Mapping[Cell, Gain]) -> str:
-    """The rule of thumb, with what it is worth inside and how often it is right."""
+def right(rule: Rule, gains: Mapping[Cell, Gain]) -> int:
+    """In how many cells a rule says what the instances tell."""
+    return sum(rule.holds(cell) == gain.is_gain for cell, gain in gains.items())
+
+
+def agreement(one: Mapping[Cell, Gain], other: Mapping[Cell, Gain]) -> str:
+    """In how many cells two sets say the same, and whether any contradict each other."""
+    same = sum(one[cell].word == other[cell].word for cell in one)
+    against = sum({one[cell].word, other[cell].word} == {"gain", "loss"} for cell in one)
+    return (
+        f"Sets A and B say the same in {same} of {len(one)} cells; in {against} one says gain"
+        " and the other loss"
+    )
+
+
+def sentence(rule: Rule | None, gains: Mapping[Cell, Gain], other: Mapping[Cell, Gain]) -> str:
+    """The rule of thumb of one set, with what it is worth and how often it is right on another.
+
+    Args:
+        rule: As it was made.
+        gains: What it was made on.
+        other: What it is judged on.
+    """
     if rule is None:
         return "In no cell are both together told to be faster than the best of the others"
-    inside = [gain.difference.mean for cell, gain in gains.items() if rule.holds(cell)]
-    outside = [gain.difference.mean for cell, gain in gains.items() if not rule.holds(cell)]
+    inside = [gain.difference.mean for cell, gain in other.items() if rule.holds(cell)]
+    outside = [gain.difference.mean for cell, gain in other.items() if not rule.holds(cell)]
     bounds = [f"the slow half is at least {rule.unevenness:g} times slower"]
     if rule.skew > min(cell.skew for cell in gains):
         bounds.append(f"at least {rule.skew:.0%} of the rows are dealt by label")
@@ -111,7 +141,10 @@ def sentence(rule: Rule | None, gains: Mapping[Cell, Gain]) -> str:
     )
     if outside:
         told += f", elsewhere {math.exp(np.mean(outside)):.2f}"
-    return f"{told} (right in {rule.right} of {rule.cells} cells)"
+    return (
+        f"{told} (made on set A, where it is right in {rule.right} of {rule.cells} cells; these"
+        f" figures are those of set B, where it is right in {right(rule, other)})"
+    )
 
 
 def crossings(gains: Mapping[Cell, Gain]) -> dict[tuple[float, int], float | None]:
@@ -142,8 +175,8 @@ def crossings(gains: Mapping[Cell, Gain]) -> dict[tuple[float, int], float | Non
 
 def part(settings: Any, found: Found) -> Part:
     """Draws the map and makes the tables."""
-    gains = {cell: gain_of(own) for cell, own in found.items()}
-    told = sentence(rule_of(gains), gains)
+    gains = {role: {cell: gain_of(own, role) for cell, own in found.items()} for role in SETS}
+    told = told_of(gains)
     print(told)
     return written(
         settings.output,
@@ -152,17 +185,23 @@ def part(settings: Any, found: Found) -> Part:
         (
             (
                 "ratio",
-                map_figure(gains),
-                "Time of both together over that of the best other arm; bold: told apart from 1,"
-                " line: where the mean crosses 1.",
+                map_figure(gains[SETS[0]]),
+                "Time of both together over that of the best other arm, set A; bold: told apart"
+                " from 1, line: where the mean crosses 1.",
             ),
         ),
         (
-            rule_table(told, gains),
+            rule_table(told, gains[SETS[0]]),
             cell_table(found, gains),
         ),
         numbers(settings, found, gains),
     )
+
+
+def told_of(gains: Mapping[str, Mapping[Cell, Gain]]) -> str:
+    """The rule of thumb and how far the sets agree."""
+    one, other = (gains[role] for role in SETS)
+    return f"{sentence(rule_of(one), one, other)}. {agreement(one, other)}"
 
 
 def rule_table(told: str, gains: Mapping[Cell, Gain]) -> results.Table:
@@ -181,24 +220,27 @@ def rule_table(told: str, gains: Mapping[Cell, Gain]) -> results.Table:
     )
 
 
-def cell_table(found: Found, gains: Mapping[Cell, Gain]) -> results.Table:
-    """All cells: times of both together and of the best other, their ratio, all other means."""
+def cell_table(found: Found, gains: Mapping[str, Mapping[Cell, Gain]]) -> results.Table:
+    """All cells and sets: the best other arm, both together over it, all other means."""
     arms = [arm.name for arm in ARMS]
     rows = []
     for cell, own in found.items():
-        gain = gains[cell]
-        apart = gain.difference
-        means = [
-            reached(own["arms"][arm]["times"], own["asked"]["horizon"]).restricted_mean
-            for arm in arms
-        ]
-        ends = f"{gain.ratio:.2f} ({math.exp(apart.low):.2f} to {math.exp(apart.high):.2f})"
-        rows.append((*astuple(cell), float(np.mean(own["bias"])), gain.best, ends, *means))
+        for role in SETS:
+            gain = gains[role][cell]
+            apart = gain.difference
+            means = [
+                reached(own["arms"][arm]["times"][role], own["asked"]["horizon"]).restricted_mean
+                for arm in arms
+            ]
+            ends = f"{gain.ratio:.2f} ({math.exp(apart.low):.2f} to {math.exp(apart.high):.2f})"
+            rows.append((*astuple(cell), role, float(np.mean(own["bias"][role])), gain.best, ends))
+            rows[-1] += tuple(means)
     return results.Table(
         (
             results.Column("unevenness"),
             results.Column("skew", format=str),
             results.Column("rows"),
+            results.Column("instances", right=False),
             results.Column("bias"),
             results.Column("best other", right=False),
             results.Column("both / best other"),
@@ -254,21 +296,22 @@ def brief(arm: str) -> str:
     return arm
 
 
-def numbers(settings: Any, found: Found, gains: Mapping[Cell, Gain]) -> dict[str, Any]:
+def numbers(
+    settings: Any, found: Found, gains: Mapping[str, Mapping[Cell, Gain]]
+) -> dict[str, Any]:
     """What the tables are made of, as plain values."""
-    rule = rule_of(gains)
     return {
         "level": settings.level,
+        **summary(gains),
+        "cells": [{**asdict(cell), **own} for cell, own in found.items()],
+    }
+
+
+def summary(gains: Mapping[str, Mapping[Cell, Gain]]) -> dict[str, Any]:
+    """What follows from the cells."""
+    rule = rule_of(gains[SETS[0]])
+    return {
         "rule": None if rule is None else asdict(rule),
-        "sentence": sentence(rule, gains),
-        "crossings": [[skew, rows, at] for (skew, rows), at in crossings(gains).items()],
-        "cells": [
-            {
-                **asdict(cell),
-                "best": gains[cell].best,
-                "difference": asdict(gains[cell].difference),
-                **own,
-            }
-            for cell, own in found.items()
-        ],
+        "sentence": told_of(gains),
+        "crossings": [[*place, at] for place, at in crossings(gains[SETS[0]]).items()],
     }

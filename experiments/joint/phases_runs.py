@@ -1,13 +1,13 @@
 """The map: unevenness, skew and noise of the regression scene, a cell each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from asyncjax import storage
-from experiments.common.protocol import SET_A, TUNING, instances
+from experiments.common.protocol import TUNING, instances
 from experiments.joint.arms import (
     COORDINATED,
     JOINT,
@@ -17,7 +17,7 @@ from experiments.joint.arms import (
     RESHUFFLED,
     SYNCHRONOUS,
 )
-from experiments.joint.scenes_runs import described, tuned
+from experiments.joint.scenes_runs import SETS, described, tuned
 from experiments.joint.training import Training
 from experiments.joint.worlds import Scene, world_of
 
@@ -34,18 +34,23 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/joint_map")
-    seed: int = 1
+    seed: int = 0  # the part's own base is one more, so that no scene has its instances
     quick: bool = False  # a coarser map, 4 instances
     unevenness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     skew: tuple[float, ...] = (0.0, 0.5, 1.0)
     rows: tuple[int, ...] = (1, 4, 16)  # of a unit: the noise of a gradient falls with its root
     horizon: float = 600.0
     level: float = 0.99
-    tuning: int = 5  # instances
-    instances: int = 10
+    tuning: int = 10  # instances
+    instances: int = 10  # of each set
     trials: int = 4  # of an arm in a round
     rounds: tuple[int, int] = (2, 4)
     records: int = 300  # of a curve
+
+    @property
+    def base(self) -> int:
+        """Base of all seeds."""
+        return self.seed + 1
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,15 @@ def measured(settings: Settings) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """What all arms did in each cell; a cell is written when it is done, and read if it is there.
 
     Yields:
-        Cells, and plain values: `arms` by name with `step`, `times` and `last` gaps.
+        Cells, and plain values: `arms` by name with what was `tuned` and `times` by set.
     """
     like: dict[float, Training] = {}
     cells = cells_of(settings)
     for number, cell in enumerate(cells):
         path = settings.output / "cells" / f"{cell.name}.json"
-        names = ("seed", "horizon", "level", "tuning", "instances", "trials", "records")
+        names = ("horizon", "level", "tuning", "instances", "trials", "records")
         asked = {name: getattr(settings, name) for name in names}
-        asked["rounds"] = list(settings.rounds)
+        asked |= {"seed": settings.base, "rounds": list(settings.rounds)}
         kept = storage.load_json(path) if path.exists() else None
         if kept is None or kept["asked"] != asked:
             print(f"[{number + 1}/{len(cells)}] {cell.name}", end=" ", flush=True)
@@ -116,30 +121,35 @@ def scene_of(settings: Settings, cell: Cell) -> Scene:
 
 def _measured(settings: Settings, cell: Cell, like: dict[float, Training]) -> dict[str, Any]:
     scene = scene_of(settings, cell)
-    drawn = [
-        *instances(settings.seed, TUNING, settings.tuning),
-        *instances(settings.seed, SET_A, settings.instances),
-    ]
+    drawn = list(instances(settings.base, TUNING, settings.tuning))
+    for role in SETS:
+        drawn += instances(settings.base, role, settings.instances)
     worlds = [world_of(scene, instance) for instance in drawn]
     training = Training(
         worlds, scene.horizon, settings.records, settings.trials, like.get(cell.unevenness)
     )
     like.setdefault(cell.unevenness, training)
     goal = str(settings.level)
-    found = tuned(training, ARMS, (goal,), settings)
+    found = tuned(training, ARMS, (goal,), replace(settings, seed=settings.base))
     kept = {}
     for arm in ARMS:
         own = found[f"{arm.name} | {goal}"]
         step = own.best.settings["step"]
-        curves = [
-            training.curves(arm, number, [step]) for number in range(settings.tuning, len(worlds))
+        times = [
+            float(training.curves(arm, number, [step]).reached(settings.level)[0])
+            for number in range(settings.tuning, len(worlds))
         ]
         kept[arm.name] = {
             "tuned": described(own),
             "gradients": training.gradients(arm),
-            "times": [float(curve.reached(settings.level)[0]) for curve in curves],
-            "last": [float(curve.last[0]) for curve in curves],
+            "times": by_set(settings, times),
         }
         print("+" if arm is JOINT else ".", end="", flush=True)
-    seen = worlds[settings.tuning :]
-    return {"arms": kept, "bias": [own.hearing / (own.start - own.least) for own in seen]}
+    bias = [own.hearing / (own.start - own.least) for own in worlds[settings.tuning :]]
+    return {"arms": kept, "bias": by_set(settings, bias)}
+
+
+def by_set(settings: Settings, values: list[float]) -> dict[str, list[float]]:
+    """Values of all reported instances, taken apart."""
+    count = settings.instances
+    return {role: values[at * count : (at + 1) * count] for at, role in enumerate(SETS)}
