@@ -1,16 +1,15 @@
-"""What the price of an idle machine is worth: floors chosen on past workloads, reported on others.
+"""What the price of an idle machine is worth: floors learned from past workloads.
 
 PD-ORS sets the lowest price L from the single most hopeless job, far below anything that matters.
-Here L is a number: swept on some seeds, chosen there (`cluster.choose_floor`), and compared on
-other seeds with the literal floor, with the floor that the best delays give, and with rivals that
-know no prices; and with twice the servers a worker, which PD-ORS never plans of itself, although
-they speed jobs up. Then: what the floor of one cluster is worth on another cluster or load, and
-whether the study runs faster as one `vmap` than episode by episode.
+Here L is a number, learned on the tuning instances of the protocol with as many trials as the
+rivals that have a knob, and compared on two other sets with the literal floor, with the floor that
+the best delays give, with the floor that was learned on another cluster or load, and with rivals
+that know no prices. Three points: machines scarce, half the work, more machines.
 """
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,281 +17,291 @@ import numpy as np
 
 from asyncjax import cluster, results
 from asyncjax.results import plots
+from experiments.cluster import rivals_runs, tuned
 from experiments.cluster.rivals_report import LABELS
+from experiments.cluster.rivals_runs import PD_ORS, ROLES, Played, Point, values
+from experiments.cluster.verdicts import DOUBT, behind, ratio
+from experiments.common import comparison, numbers, protocol, tuning
 from experiments.common.parts import Drawing, Part, run_alone, written
 
-Workload = tuple[cluster.Jobs, cluster.Machines]
-RIVALS = ("drf", "dorm", "marginal_goodput")
-LITERAL = "literal floor"
+NAME = "cluster_floors"
+REFERENCE, LIGHT, LARGE = "scarce", "half the work", "more machines"
+LITERAL, BEST_DELAY = "literal floor", "best-delay floor"
+LEARNED, MOVED = "learned floor", "floor learned on scarce"
+CHOOSING, DORM = "learned floor, choosing servers", "dorm"
+UNTUNED = ("drf", "marginal_goodput")
+TUNED = {PD_ORS: LEARNED, tuned.CHOOSING: CHOOSING, DORM: DORM}
+
+CLAIM = "a price floor learned from the past earns more than the literal one"
+MOVED_CLAIM = "a floor learned on one cluster and load earns more than the literal one on another"
+RIVAL_CLAIM = "with a learned floor PD-ORS earns more than marginal goodput"
+CHOOSING_CLAIM = "with a learned floor, and choosing servers, it earns more than marginal goodput"
+CLAIMS = {  # of each: who earns more than whom, at every point where both were played
+    CLAIM: (LEARNED, LITERAL),
+    MOVED_CLAIM: (MOVED, LITERAL),
+    RIVAL_CLAIM: (LEARNED, "marginal_goodput"),
+    CHOOSING_CLAIM: (CHOOSING, "marginal_goodput"),
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; past workloads have the seeds past_seed, past_seed + 1, ..."""
+    """What is run. Floors are learned on instances of their own; A and B are disjoint."""
 
     output: Path = Path("output/cluster_floors")
-    seed: int = 0  # first of the reported seeds
-    seeds: int = 10
-    past_seed: int = 1000
-    past_seeds: int = 10
+    seed: int = 0  # of all instances, below 256
+    instances: int = 20  # of each set
+    tuning_instances: int = 10
+    trials: int = 6  # settings a rule tries in a round of tuning
     n_jobs: int = 40
     n_slots: int = 16
     n_machines: int = 30
-    floors: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-    moved_load: float = 0.5  # factor of all samples, on the same cluster
-    moved_machines: int = 50  # another cluster, the same jobs
-    timed: int = 1  # rounds of the timing; 0 for none
-    timed_seeds: int = 2  # past seeds in it
+    light: float = 0.5  # factor of all samples, on the same cluster
+    large: int = 50  # machines of another cluster, for the same jobs
+    commit: bool = False  # write experiments/numbers/cluster_floors.json
+    committed: bool = False  # measure nothing: tables and verdicts of the committed numbers
 
 
-@dataclass(frozen=True)
-class Case:
-    """A cluster and a load."""
-
-    name: str
-    n_machines: int
-    load: float = 1.0
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was found for a case; arrays are over the reported seeds."""
-
-    choice: cluster.FloorChoice
-    reported: dict[str, np.ndarray]
-    sweep: cluster.FloorChoice  # of the reported seeds, to draw only
+def points(settings: Settings) -> dict[str, Point]:
+    """Where floors are learned; the first is that of the floor that is carried."""
+    n_jobs, n_machines = settings.n_jobs, settings.n_machines
+    return {
+        REFERENCE: Point(n_jobs, n_machines),
+        LIGHT: Point(n_jobs, n_machines, settings.light),
+        LARGE: Point(n_jobs, settings.large),
+    }
 
 
-def workloads(settings: Settings, case: Case, first: int, count: int) -> list[Workload]:
-    """Workloads of some seeds."""
-    made = []
-    for seed in range(first, first + count):
-        jobs, machines = cluster.workloads.balanced(
-            seed, n_jobs=settings.n_jobs, n_slots=settings.n_slots, n_machines=case.n_machines
-        )
-        made.append((jobs._replace(samples=np.floor(case.load * jobs.samples)), machines))
-    return made
-
-
-def sane_floor(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -> float:
+def best_delay_floor(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -> float:
     """The floor that values jobs at their best delays and not at the end of time."""
     delays = np.minimum(cluster.best_delays(jobs), n_slots - jobs.arrival)
     return cluster.price_bounds(jobs, machines, n_slots=n_slots, delays=delays).low
 
 
-def more_servers(jobs: cluster.Jobs, factor: float) -> cluster.Jobs:
-    """Jobs as PD-ORS is told of them, if it is to plan so many times the servers.
-
-    A server has a worker at least.
-    """
-    ratio = np.asarray(jobs.workers_per_server, float)
-    return jobs._replace(workers_per_server=np.minimum(ratio, np.maximum(ratio / factor, 1.0)))
+def _at_best_delays(
+    jobs: cluster.Jobs, machines: cluster.Machines, *, n_slots: int
+) -> cluster.Schedule:
+    """PD-ORS with that floor."""
+    low = best_delay_floor(jobs, machines, n_slots)
+    return cluster.pd_ors(jobs, machines, n_slots=n_slots, low=low)
 
 
 def run(settings: Settings) -> Part:
-    """Chooses floors, plays reported seeds, writes figures and numbers.
+    """Learns floors, plays both sets, or reads the committed numbers; writes figures and numbers.
 
     Raises:
-        ValueError: Past and reported seeds overlap.
+        FileNotFoundError: Committed numbers are asked for, and there are none.
+        RuntimeError: A schedule breaks a rule.
     """
-    past = range(settings.past_seed, settings.past_seed + settings.past_seeds)
-    if set(past) & set(range(settings.seed, settings.seed + settings.seeds)):
-        raise ValueError(
-            f"past_seed must keep past seeds apart from the reported ones, got {settings.past_seed}"
-        )
-    cases = [
-        Case("reference", settings.n_machines),
-        Case(f"load x {settings.moved_load:g}", settings.n_machines, settings.moved_load),
-        Case(f"{settings.moved_machines} machines", settings.moved_machines),
-    ]
-    found: dict[Case, Found] = {}
-    for case in cases:
-        moved = found[cases[0]].choice.low if found else None
-        found[case] = _measured(settings, case, moved)
-    timing = _timing(settings, cases[0]) if settings.timed else {}
-    tables = (
-        _reported_table({case.name: own for case, own in found.items()}),
-        _sweep_table({case.name: own for case, own in found.items()}),
-        *([_timing_table(timing)] if timing else []),
-    )
-    numbers = {
-        "cases": {
-            case.name: {
-                "chosen": own.choice.low,
-                "floors": own.choice.lows.tolist(),
-                "past": own.choice.utilities.tolist(),
-                "reported": {name: line.tolist() for name, line in own.reported.items()},
-                "sweep": own.sweep.utilities.tolist(),
-            }
-            for case, own in found.items()
-        },
-        "timing": timing,
-    }
+    if settings.committed:
+        found = numbers.load(NAME)
+    else:
+        found = numbers.rounded(measured(settings))
+        if settings.commit:
+            numbers.save(NAME, found, command="python -m experiments.cluster.floors --commit")
     return written(
         settings.output,
-        "cluster_floors",
+        NAME,
         "What is the price of an idle machine worth?",
-        (_figure({case.name: own for case, own in found.items()}),),
-        tables,
-        numbers,
+        (_figure(found["points"]),),
+        (verdict_table(found), utility_table(found), trials_table(found)),
+        found,
     )
 
 
-def _measured(settings: Settings, case: Case, moved: float | None) -> Found:
-    """Chooses a floor on past seeds and plays the reported ones with it and beside it."""
-    n_slots = settings.n_slots
-    past = workloads(settings, case, settings.past_seed, settings.past_seeds)
-    own = workloads(settings, case, settings.seed, settings.seeds)
-    choice = cluster.choose_floor(past, n_slots=n_slots, lows=settings.floors)
-    sweep = cluster.choose_floor(own, n_slots=n_slots, lows=settings.floors)
-
-    def play(floor: Callable[[Workload], float | None], servers: float = 1.0) -> np.ndarray:
-        return _utilities(
-            own,
-            lambda jobs, machines: cluster.pd_ors(
-                more_servers(jobs, servers),
-                machines,
-                n_slots=n_slots,
-                low=floor((jobs, machines)),
-            ),
-        )
-
-    reported = {
-        LITERAL: play(lambda _: None),
-        "best-delay floor": play(lambda one: sane_floor(*one, n_slots)),
-        "chosen floor": play(lambda _: choice.low),
-        "chosen floor, twice the servers": play(lambda _: choice.low, 2.0),
+def measured(settings: Settings) -> dict[str, Any]:
+    """All numbers, as values for JSON; lists are over instances."""
+    common = {
+        name: value
+        for name, value in asdict(settings).items()
+        if name in rivals_runs.Settings.__dataclass_fields__
     }
-    if moved is not None:
-        reported["floor chosen for the reference"] = play(lambda _: moved)
-    for name in RIVALS:
-        rule = cluster.SCHEDULERS[name]
-        reported[name] = _utilities(
-            own, lambda jobs, machines, rule=rule: rule(jobs, machines, n_slots=n_slots)
+    played = Played(rivals_runs.Settings(**{**common, "commit": False, "committed": False}))
+    found: dict[str, Any] = {}
+    for name, point in points(settings).items():
+        carried = found[REFERENCE]["tuning"][PD_ORS]["chosen"]["low"] if found else None
+        found[name] = _measured(played, point, carried)
+    made = {
+        "settings": {name: value for name, value in common.items() if name != "output"},
+        "points": found,
+    }
+    return made | {
+        "ratios": _ratios(made),
+        "verdicts": {letter: verdicts(made, letter) for letter in ROLES},
+    }
+
+
+def _measured(played: Played, point: Point, carried: float | None) -> dict[str, Any]:
+    """Learns the floor of a point and plays both sets with it and beside it."""
+    settings = played.settings
+    past = protocol.instances(settings.seed, protocol.TUNING, settings.tuning_instances)
+    found = tuned.tuned(played, point, tuple(TUNED))
+    rules: dict[str, tuple[str, Callable[..., cluster.Schedule]]] = {
+        LITERAL: (PD_ORS, cluster.pd_ors),
+        BEST_DELAY: (BEST_DELAY, _at_best_delays),
+    }
+    for name, own in found.items():
+        knobs = own.best.settings
+        rules[TUNED[name]] = (tuned.played_as(name, knobs), tuned.scheduler(name, knobs))
+    if carried is not None:
+        knobs = {"low": carried}
+        rules[MOVED] = (tuned.played_as(PD_ORS, knobs), partial(cluster.pd_ors, low=carried))
+    rules |= {name: (name, cluster.SCHEDULERS[name]) for name in UNTUNED}
+
+    def earned(name: str, some: Sequence[protocol.Instance]) -> list[float]:
+        return values(played(point, *rules[name], some)).tolist()
+
+    sets = {
+        letter: protocol.instances(settings.seed, role, settings.instances)
+        for letter, role in ROLES.items()
+    }
+    return {
+        "tuning": tuned.kept(found),
+        "past": {name: earned(name, past) for name in (LITERAL, "marginal_goodput")},
+        "floors": {
+            name: sorted(
+                [trial.settings["low"], *_mean_and_error(played, point, name, trial, past)]
+                for trial in found[name].trials
+            )
+            for name in (PD_ORS, tuned.CHOOSING)
+        },
+        "sets": {
+            letter: {name: earned(name, some) for name in rules} for letter, some in sets.items()
+        },
+    }
+
+
+def _mean_and_error(
+    played: Played,
+    point: Point,
+    name: str,
+    trial: tuning.Trial,
+    past: Sequence[protocol.Instance],
+) -> tuple[float, float]:
+    """Mean utility of a trial and its standard error; the episodes were played before."""
+    rule = tuned.scheduler(name, trial.settings)
+    own = values(played(point, tuned.played_as(name, trial.settings), rule, past))
+    return float(own.mean()), float(own.std(ddof=1) / np.sqrt(own.size)) if own.size > 1 else 0.0
+
+
+def conditions(found: Mapping[str, Any], letter: str) -> dict[str, tuple[Any, ...]]:
+    """The claims of one set of instances; the conditions of one claim share its doubt."""
+    made = {}
+    for claim, (ours, rival) in CLAIMS.items():
+        sets = {name: own["sets"][letter] for name, own in found["points"].items()}
+        pairs = {name: own for name, own in sets.items() if ours in own and rival in own}
+        level = 1 - DOUBT / len(pairs)
+        made[claim] = tuple(
+            comparison.Condition(name, behind(own[rival], own[ours], level))
+            for name, own in pairs.items()
         )
-    return Found(choice, reported, sweep)
+    return made
 
 
-def _utilities(
-    some: list[Workload], rule: Callable[[cluster.Jobs, cluster.Machines], cluster.Schedule]
-) -> np.ndarray:
-    """Total utility of a rule on every workload."""
-    return np.array([cluster.total_utility(rule(*one), one[0]) for one in some])
+def verdicts(found: Mapping[str, Any], letter: str) -> dict[str, str]:
+    """The verdict of every claim, of one set of instances."""
+    return {claim: comparison.verdict(own) for claim, own in conditions(found, letter).items()}
 
 
-def _timing(settings: Settings, case: Case) -> dict[str, Any]:
-    """Seconds of a study of all floors and a few past seeds, compiled before.
-
-    The fastest of some rounds.
-    """
-    past = workloads(settings, case, settings.past_seed, settings.timed_seeds)
-    total = len(past) * len(settings.floors)
-    widths = {"one by one": 1, f"vmap of {total}": total}
-    seconds = {}
-    for name, width in widths.items():
-
-        def study(width: int = width) -> float:
-            began = time.perf_counter()
-            cluster.choose_floor(
-                past, n_slots=settings.n_slots, lows=settings.floors, together=width
-            )
-            return time.perf_counter() - began
-
-        study()
-        seconds[name] = min(study() for _ in range(settings.timed))
-    return {"episodes": total, "seconds": seconds}
+def _ratios(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Utility over that at the literal floor by point, set and rule: mean, and the interval."""
+    return {
+        name: {
+            letter: {
+                rule: list(ratio(behind(sets[LITERAL], earned)))
+                for rule, earned in sets.items()
+                if rule != LITERAL
+            }
+            for letter, sets in own["sets"].items()
+        }
+        for name, own in found["points"].items()
+    }
 
 
-def _reported_table(found: Mapping[str, Found]) -> results.Table:
-    """Means on the reported seeds, paired with the literal floor."""
+def verdict_table(found: Mapping[str, Any]) -> results.Table:
+    """What the numbers of each set say of every claim."""
+    by_set = {letter: conditions(found, letter) for letter in ROLES}
     rows = []
-    for case, own in found.items():
-        base = own.reported[LITERAL]
-        for name, utility in own.reported.items():
-            gap = utility - base
-            spread = gap.std(ddof=1) / np.sqrt(gap.size) if gap.size > 1 else float("nan")
-            rows.append(
-                (
-                    case,
-                    LABELS.get(name, name)
-                    + (f" ({own.choice.low:g})" if name == "chosen floor" else ""),
-                    utility.mean(),
-                    utility.mean() / base.mean(),
-                    gap.mean(),
-                    spread,
-                    f"{int((gap > 0).sum())} of {gap.size}",
-                )
-            )
+    for claim in CLAIMS:
+        row = [claim]
+        for own in by_set.values():
+            held = sum(one.verdict == comparison.HOLDS for one in own[claim])
+            row.append(f"{comparison.verdict(own[claim])} ({held} of {len(own[claim])})")
+        rows.append(tuple(row))
     return results.Table(
         (
-            results.Column("case", right=False),
+            results.Column("claim (conditions that hold)", right=False),
+            *(results.Column(f"set {letter}", right=False) for letter in by_set),
+        ),
+        tuple(rows),
+        "A condition a point; it holds where the whole interval of the paired difference says so.",
+    )
+
+
+def utility_table(found: Mapping[str, Any]) -> results.Table:
+    """Mean utility of every rule at every point and over that at the literal floor, both sets."""
+    order = (LITERAL, BEST_DELAY, LEARNED, MOVED, CHOOSING, DORM, *UNTUNED)
+    rows = []
+    for name, own in ((point, found["points"][point]) for point in (REFERENCE, LIGHT, LARGE)):
+        for rule in (rule for rule in order if rule in own["sets"]["A"]):
+            row = [name, LABELS.get(rule, rule) + (", tuned" if rule == DORM else "")]
+            for letter in ROLES:
+                row.append(f"{np.mean(own['sets'][letter][rule]):,.0f}")
+                if rule == LITERAL:
+                    row.append("1")
+                else:
+                    middle, low, high = found["ratios"][name][letter][rule]
+                    row.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
+            rows.append(tuple(row))
+    columns = [results.Column("point", right=False), results.Column("rule", right=False)]
+    for letter in ROLES:
+        columns += [results.Column(f"{letter}: utility"), results.Column(f"{letter}: over literal")]
+    return results.Table(
+        tuple(columns),
+        tuple(rows),
+        "Total utility, and its paired ratio to PD-ORS at its literal floor (geometric mean,"
+        " interval of 95 %); floors were learned on other instances.",
+    )
+
+
+def trials_table(found: Mapping[str, Any]) -> results.Table:
+    """Trials, episodes, what was chosen and what is at an edge, at every point."""
+    rows = []
+    for point in (REFERENCE, LIGHT, LARGE):
+        for name in TUNED:
+            own = found["points"][point]["tuning"][name]
+            chosen = ", ".join(f"{knob} {value:.2g}" for knob, value in own["chosen"].items())
+            edges = ", ".join(own["at_edge"]) or "none"
+            rows.append((point, LABELS[name], own["trials"], own["episodes"], chosen, edges))
+    return results.Table(
+        (
+            results.Column("point", right=False),
             results.Column("rule", right=False),
-            results.Column("total utility"),
-            results.Column("over the literal floor"),
-            results.Column("difference"),
-            results.Column("standard error"),
-            results.Column("seeds won"),
+            results.Column("trials"),
+            results.Column("episodes"),
+            results.Column("chosen", right=False),
+            results.Column("at an edge", right=False),
         ),
         tuple(rows),
-        "Total utility on the reported seeds, paired with PD-ORS at its literal floor; floors"
-        " were chosen on other seeds.",
+        "Tuned alike, on instances that are not shown elsewhere; the others have no knob.",
     )
 
 
-def _sweep_table(found: Mapping[str, Found]) -> results.Table:
-    """Mean utility of every floor, on past and reported seeds."""
-    first = next(iter(found.values()))
-    rows = [
-        (case, kind, *(float(mean) for mean in study.utilities.mean(1)))
-        for case, own in found.items()
-        for kind, study in (("past", own.choice), ("reported", own.sweep))
-    ]
-    return results.Table(
-        (
-            results.Column("case", right=False),
-            results.Column("seeds", right=False),
-            *(results.Column(f"floor {low:g}") for low in first.choice.lows),
-        ),
-        tuple(rows),
-        "Mean total utility against the floor.",
-    )
-
-
-def _timing_table(timing: Mapping[str, Any]) -> results.Table:
-    """The study one by one and by vmap."""
-    seconds = timing["seconds"]
-    base = seconds["one by one"]
-    rows = [
-        (name, taken, 1e3 * taken / timing["episodes"], base / taken)
-        for name, taken in seconds.items()
-    ]
-    return results.Table(
-        (
-            results.Column("study", right=False),
-            results.Column("time", "s"),
-            results.Column("an episode", "ms"),
-            results.Column("one by one over it"),
-        ),
-        tuple(rows),
-        f"One study of {timing['episodes']} episodes after compilation, on this machine.",
-    )
-
-
-def _figure(found: Mapping[str, Found]) -> Drawing:
-    """Utility against the floor, for every case."""
+def _figure(found: Mapping[str, Any]) -> Drawing:
+    """Utility against the floor on the tuning instances, a panel a point."""
     panels = []
-    for case, own in found.items():
-        lows, lines = own.choice.lows, []
-        for name, study in (("past seeds", own.choice), ("reported seeds", own.sweep)):
-            middle = study.utilities.mean(1)
-            n_seeds = study.utilities.shape[1]
-            half = study.utilities.std(1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else 0 * middle
-            lines.append(results.Series(name, lows, middle, middle - half, middle + half))
-        for name in (LITERAL, *RIVALS):
-            level = np.full(lows.size, own.reported[name].mean())
-            lines.append(results.Series(LABELS.get(name, name), lows, level, level, level))
-        panels.append(plots.Panel(f"price floor, {case}", lines, log_x=True))
-    caption = "Mean total utility against the price floor, with standard errors."
+    for name in (REFERENCE, LIGHT, LARGE):
+        lines, ends = [], np.array([1.0, 0.0])
+        for rule, trials in found[name]["floors"].items():
+            lows, mean, error = np.array(trials).T
+            ends = np.array([min(ends[0], lows[0]), max(ends[1], lows[-1])])
+            lines.append(results.Series(LABELS[rule], lows, mean, mean - error, mean + error))
+        for rule, earned in found[name]["past"].items():
+            level = np.full(2, np.mean(earned))
+            name_of = LABELS.get(str(rule), str(rule))
+            lines.append(results.Series(name_of, ends, level, level, level))
+        panels.append(plots.Panel(f"price floor, {name}", lines, log_x=True))
+    caption = "Mean total utility of the trials against the price floor, with standard errors."
     return "sweep", plots.panels(panels, y_label="total utility"), caption
 
 

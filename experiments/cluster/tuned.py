@@ -40,8 +40,8 @@ def scheduler(name: str, knobs: Mapping[str, Any]) -> Callable[..., cluster.Sche
     return partial(getattr(cluster, name), **knobs)
 
 
-def tuned(played: Played, point: Point) -> dict[str, tuning.Tuned]:
-    """Searches the knobs of all schedulers on the tuning instances."""
+def tuned(played: Played, point: Point, names: Sequence[str] = ()) -> dict[str, tuning.Tuned]:
+    """Searches the knobs of some schedulers (none named: all) on the tuning instances."""
     settings = played.settings
     instances = protocol.instances(settings.seed, protocol.TUNING, settings.tuning_instances)
 
@@ -50,8 +50,9 @@ def tuned(played: Played, point: Point) -> dict[str, tuning.Tuned]:
             -float(values(_played(played, point, name, one, instances)).mean()) for one in tried
         ]
 
+    spaces_of = {name: space for name, space in spaces().items() if not names or name in names}
     episodes = settings.tuning_instances
-    return tuning.tune(spaces(), evaluate, trials=settings.trials, gradients=episodes)
+    return tuning.tune(spaces_of, evaluate, trials=settings.trials, gradients=episodes)
 
 
 def kept(found: Mapping[str, tuning.Tuned]) -> dict[str, Any]:
@@ -90,7 +91,12 @@ def _played(
     instances: Sequence[protocol.Instance],
 ) -> list[dict[str, float]]:
     """Outcomes of a scheduler with its knobs set."""
-    return played(point, f"{name} {dict(knobs)}", scheduler(name, knobs), instances)
+    return played(point, played_as(name, knobs), scheduler(name, knobs), instances)
+
+
+def played_as(name: str, knobs: Mapping[str, Any]) -> str:
+    """The name under which `Played` knows a scheduler with its knobs set."""
+    return f"{name} {dict(knobs)}"
 
 
 def trials_table(chosen: Mapping[str, Any], labels: Mapping[str, str]) -> results.Table:
