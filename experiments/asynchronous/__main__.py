@@ -10,17 +10,19 @@ What was found is told in `experiments/README.md`.
 """
 
 from experiments.asynchronous import asgrad, bias, recorded_times, time_complexity
+from experiments.common.lanes import compile_quickly
 from experiments.common.parts import Collection
 
 COLLECTION = Collection(
     "asynchronous",
     "The asynchronous family, measured",
     "All methods of a part face the same simulated workers (the duration of job j of worker i is"
-    " the same for all), get the same grid of step sizes, and are tuned on seeds that are not"
-    " reported. Times are simulated: they say how methods compare under a law of durations,"
-    " nothing about a machine.",
+    " the same for all), are tuned on instances that are not reported, and are reported on two"
+    " disjoint sets of others. Times are simulated: they say how methods compare under a law of"
+    " durations, nothing about a machine.",
     (asgrad, bias, time_complexity, recorded_times),
 )
 
 if __name__ == "__main__":
+    compile_quickly()
     COLLECTION.main(__doc__)

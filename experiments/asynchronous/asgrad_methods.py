@@ -14,20 +14,7 @@ import optax
 from asyncjax import clocks, steps, traces
 from experiments.common.methods import Method, plain, server_with
 
-HISTORY = 128  # delays that Adaptive 1 remembers; more are an error
-
-
-@lru_cache
-def rescaled(times: tuple[float, ...]) -> Any:
-    """Step rule of Rescaled ASGD for workers of these mean times.
-
-    The same object for the same times.
-    """
-
-    def optimizer(step_size: Any) -> optax.GradientTransformation:
-        return optax.chain(steps.scale_by_worker_time(np.array(times)), optax.sgd(step_size))
-
-    return optimizer
+HISTORY = 512  # delays that Adaptive 1 remembers; none here is as long
 
 
 def adaptive(step_size: Any) -> optax.GradientTransformation:
@@ -50,16 +37,6 @@ def bounded_by(n_workers: int) -> Any:
     return optimizer
 
 
-@lru_cache
-def averaged(n_workers: int) -> Any:
-    """Step rule of a table: the mean of the last gradients of all workers."""
-
-    def optimizer(step_size: Any) -> optax.GradientTransformation:
-        return optax.chain(steps.average_workers(n_workers), optax.sgd(step_size))
-
-    return optimizer
-
-
 PURE = server_with()
 SHUFFLED = server_with(dispatch=traces.shuffled())
 DISPATCHED = (
@@ -74,39 +51,26 @@ DISPATCHED = (
 )
 
 
-def combinations(clock: clocks.Clock) -> tuple[Method, ...]:
-    """Rescaled, and pure and shuffled dispatch with two delay-adaptive steps."""
-    times, n = tuple(map(float, clock.mean)), clock.n_workers
+def compared() -> tuple[Method, ...]:
+    """The three ways of dispatch, and two that keep pure's and undo its bias."""
     return (
-        Method(
-            "Rescaled", "Pure; steps in proportion to the worker's time.", PURE, rescaled(times)
-        ),
-        Method("shuffled, Adaptive 1", "Adaptive 1 steps.", SHUFFLED, adaptive),
-        Method("shuffled, n/delay", "Steps fall with the delay.", SHUFFLED, bounded_by(n)),
-        Method("pure, Adaptive 1", "Adaptive 1 steps.", PURE, adaptive),
-        Method("pure, n/delay", "Steps fall with the delay.", PURE, bounded_by(n)),
-    )
-
-
-def crossover_methods(clock: clocks.Clock) -> tuple[Method, ...]:
-    """What is compared when one worker is very slow."""
-    pure, _, shuffled = DISPATCHED
-    return (
-        pure,
-        shuffled,
+        *DISPATCHED,
         Method("Rescaled", "Pure; steps in proportion to the worker's time.", weighted, plain),
         Method(
             "table",
             "Steps along the mean of everyone's last gradient.",
-            PURE,
-            averaged(clock.n_workers),
-        ),
-        Method(
-            "Malenia",
-            "Waits for a fresh gradient of everyone.",
-            server_with(collect=traces.per_worker(1.0)),
+            server_with(collect=traces.table()),
             plain,
         ),
+    )
+
+
+def combinations(clock: clocks.Clock) -> tuple[Method, ...]:
+    """Shuffled dispatch with two delay-adaptive steps."""
+    n = clock.n_workers
+    return (
+        Method("shuffled, Adaptive 1", "Adaptive 1 steps.", SHUFFLED, adaptive),
+        Method("shuffled, n/delay", "Steps fall with the delay.", SHUFFLED, bounded_by(n)),
     )
 
 

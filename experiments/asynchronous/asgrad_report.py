@@ -1,360 +1,309 @@
-"""Tables, figures and numbers of the AsGrad experiment."""
+"""What the AsGrad experiment found: verdicts, tables, figures, all from its cells."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots
-from experiments.asynchronous.asgrad_runs import Outcome, Settings, Task
+from asyncjax.results.tables import format_number
+from experiments.asynchronous.asgrad_runs import AXES, SETS, Settings, Task, identity
+from experiments.common import numbers as committed
+from experiments.common.comparison import Condition, Difference, disagreements, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
-Found = Mapping[Task, Mapping[str, Outcome]]
-Crossover = Mapping[str, Mapping[float, Mapping[str, Outcome]]]
-
-RULES = ("pure", "random", "shuffled")
-EDGE = " (edge)"
+NAME = "asgrad"
+TITLE = "Does shuffled dispatch win, per update and per unit of time?"
+DOUBT = 0.05  # shared among the conditions of a claim
+WHERE = {
+    "updates": "at equal updates",
+    "time": "at the time of pure's updates",
+    "long time": "at the time of the slowest rule's",
+}
+RULES = ("pure", "random", "shuffled", "Rescaled")
 PAPERS = (
     "Islamov, Safaryan, Alistarh, 2024, AsGrad (arXiv 2310.20452)",
     "Mishchenko, Bach, Even, Woodworth, 2022, Asynchronous SGD beats minibatch SGD under arbitrary"
     " delays (arXiv 2206.07638)",
 )
-FLOOR = (1e-3, 5.0)  # shown where exact methods fall to rounding
+Cells = Mapping[str, Mapping[str, Any]]  # by task, then by method
 
 
-def part(settings: Settings, found: Found, crossover: Crossover) -> Part:
-    """Draws all figures and makes all tables.
+def logarithms(cells: Cells, task: str, method: str, axis: str, letter: str) -> np.ndarray:
+    """Logarithms of a method's norms at an axis, one an instance."""
+    return np.log(cells[task][method]["norms"][letter][AXES.index(axis)])
 
-    Returns:
-        The part; its figures lie in `settings.output`.
+
+def ratio(
+    cells: Cells, task: str, pair: tuple[str, str], axis: str, letter: str, parts: int = 1
+) -> Difference:
+    """The paired logarithm of the first's norm over the second's; `parts` share the doubt."""
+    level, (first, second) = 1 - DOUBT / parts, pair
+    one, other = (logarithms(cells, task, name, axis, letter) for name in (first, second))
+    return paired(one, other, 0, level, max(4000, round(20 / (1 - level))))
+
+
+def sorted_tasks(cells: Cells) -> list[str]:
+    """Tasks with sorted whole shards, under every law."""
+    return [task for task in cells if ", sorted, whole shards, " in task]
+
+
+def conditions(cells: Cells, letter: str) -> dict[str, list[Condition]]:
+    """The claims of one set of instances; those about what was not run are left out."""
+    made: dict[str, list[Condition]] = {}
+
+    def lower(claim: str, tasks: Sequence[str], pair: tuple[str, str], axis: str) -> None:
+        own = [task for task in tasks if set(pair) <= set(cells[task])]
+        if own:
+            made[claim] = [
+                Condition(
+                    f"{pair[0]} below {pair[1]}, {task}",
+                    ratio(cells, task, pair, axis, letter, len(own)),
+                )
+                for task in own
+            ]
+
+    sorted_shards = sorted_tasks(cells)
+    for axis, where in WHERE.items():
+        lower(f"shuffled below pure {where}", sorted_shards, ("shuffled", "pure"), axis)
+    for axis in AXES[1:]:
+        where = WHERE[axis]
+        lower(f"random below pure {where}", sorted_shards, ("random", "pure"), axis)
+        lower(f"Rescaled below shuffled {where}", sorted_shards, ("Rescaled", "shuffled"), axis)
+    for name in ("shuffled, Adaptive 1", "shuffled, n/delay"):
+        lower(f"{name} below shuffled at equal updates", sorted_shards, (name, "shuffled"), AXES[0])
+    shared = [task for task in cells if ", shared, " in task]
+    lower("pure below shuffled where all hold all rows", shared, ("pure", "shuffled"), "time")
+    return made
+
+
+def verdicts(cells: Cells, letter: str) -> dict[str, str]:
+    """What the cells of one set say of each claim."""
+    return {claim: verdict(own) for claim, own in conditions(cells, letter).items()}
+
+
+def ratios(cells: Cells, pair: tuple[str, str]) -> dict[str, Any]:
+    """First's norm over second's in each task with sorted whole shards, by axis and set.
+
+    Each the geometric mean over instances and the ends of its own 95 % interval; and over the tasks
+    the least and the largest of the means.
     """
-    styles = plots.assign_styles(
-        [*RULES, *(name for group in (*_flat(crossover), *found.values()) for name in group)]
-    )
+    made: dict[str, Any] = {}
+    for axis in AXES:
+        for letter in SETS:
+            own = {task: ratio(cells, task, pair, axis, letter) for task in sorted_tasks(cells)}
+            means = [float(np.exp(each.mean)) for each in own.values()]
+            made.setdefault(axis, {})[letter] = {
+                "tasks": {
+                    task: np.exp([each.mean, each.low, each.high]).tolist()
+                    for task, each in own.items()
+                },
+                "least": min(means),
+                "most": max(means),
+                "ahead": sum(each.high < 0 for each in own.values()),
+                "behind": sum(each.low > 0 for each in own.values()),
+            }
+    return made
+
+
+def numbers_of(settings: Settings, cells: Cells) -> dict[str, Any]:
+    """What is committed."""
+    measured: dict[str, Any] = {"settings": identity(settings), "cells": cells}
+    if settings.instances > 1:
+        measured["verdicts"] = {letter: verdicts(cells, letter) for letter in SETS}
+        pairs = (("shuffled", "pure"), ("Rescaled", "shuffled"), ("random", "pure"))
+        measured["ratios"] = {" over ".join(pair): ratios(cells, pair) for pair in pairs}
+    return measured
+
+
+def part(settings: Settings, cells: Cells) -> Part:
+    """Draws all figures and makes all tables; its figures lie in `settings.output`."""
+    numbers = numbers_of(settings, cells)
+    if settings.commit:
+        command = f"python -m experiments.asynchronous.{NAME} --commit"
+        committed.save(NAME, numbers, command=command)
     return written(
         settings.output,
-        "asgrad",
-        "Does shuffled dispatch win, per update and per unit of time?",
-        _figures(settings, found, crossover, styles),
-        tables(settings, found, crossover),
-        numbers(settings, found, crossover),
-        answer(settings, found),
+        NAME,
+        TITLE,
+        figures(settings, cells),
+        tables(settings, cells),
+        numbers,
+        answer(numbers),
         PAPERS,
     )
 
 
-def answer(settings: Settings, found: Found) -> str:
-    """In how many cases with sorted shards shuffled ends below pure, axis by axis, in words."""
-    cases = [group for task, group in found.items() if task.split == "sorted"]
-    ahead = {
-        axis: sum(
-            group["shuffled"].readings[axis].norm.median < group["pure"].readings[axis].norm.median
-            for group in cases
-        )
-        for axis in ("updates", "time", "long time")
-    }
-    return (
-        "With sorted shards shuffled dispatch has a smaller median norm than pure in"
-        f" {ahead['updates']} of {len(cases)} cases after {settings.n_updates} updates, in"
-        f" {ahead['time']} in the time of these updates of pure, and in {ahead['long time']} in the"
-        " time that the slowest rule takes for them."
-    )
+def answer(numbers: Mapping[str, Any]) -> str:
+    """The first claims of both sets, in words."""
+    if "verdicts" not in numbers:
+        return ""
+    one, other = (numbers["verdicts"][letter] for letter in SETS)
+    said = [
+        f"{claim}: {one[claim]}" + ("" if one[claim] == other[claim] else f" | {other[claim]}")
+        for claim in one
+    ]
+    return f"Norm of the gradient. {'; '.join(said)}." if said else ""
 
 
-def _flat(crossover: Crossover) -> list[Mapping[str, Outcome]]:
-    return [group for by_time in crossover.values() for group in by_time.values()]
-
-
-def _figures(
-    settings: Settings, found: Found, crossover: Crossover, styles: Any
-) -> Iterator[Drawing]:
+def figures(settings: Settings, cells: Cells) -> Iterator[Drawing]:
+    """Curves at fixed times, and who is ahead under every law."""
+    styles = plots.assign_styles([*RULES, "table"])
     for data in settings.data:
-        group = next(v for c, v in found.items() if c.data == data and c.delays == "fixed")
+        group = cells.get(Task(data).name, {})
+        names = [name for name in (*RULES, "table") if name in group and group[name]["curves"]]
+        if not names:
+            continue
+        shares = np.linspace(1 / 60, 1, 60)
+        labels = {
+            "updates": f"share of {settings.n_updates} updates",
+            "time": f"share of the time of pure's {settings.n_updates}",
+            "long time": f"share of the time of the slowest rule's {settings.n_updates}",
+        }
+        panels = []
+        for at, axis in enumerate(AXES):
+            curves = {name: np.array(group[name]["curves"][at]) for name in names}
+            series = [results.Series(n, shares, y, y, y) for n, y in curves.items()]
+            panels.append(plots.Panel(labels[axis], series))
         yield (
             f"curves {data}",
-            _axes(group, RULES, styles),
-            f"{data}, sorted shards, fixed delays: norm of the full gradient per update and per"
-            " unit of time. In every panel the step is the one that is best at its right end.",
-        )
-        combined = [name for name in group if not name.startswith("pure, ")]
-        yield (
-            f"combinations {data}",
-            _axes(group, combined, styles),
-            f"{data}, sorted shards, fixed delays: Rescaled and, on the first data set, shuffled"
-            " dispatch with delay-adaptive steps.",
-        )
-        patterns = {
-            c.delays: v
-            for c, v in found.items()
-            if c.data == data and c.split == "sorted" and c.batch is None
-        }
-        yield (
-            f"delays {data}",
-            _over_time(patterns, "delays", styles, None),
-            f"{data}, sorted shards: four laws of durations, per unit of time.",
-        )
-        splits = {
-            c.split: v
-            for c, v in found.items()
-            if c.data == data and c.delays == "fixed" and c.batch is None
-        }
-        yield (
-            f"controls {data}",
-            _over_time(splits, "shards", styles, FLOOR),
-            f"{data}, fixed delays: sorted shards, rows dealt at random, and, on the first data"
-            " set, all rows held by everyone, where the norm falls to rounding.",
-        )
-    for data, by_time in crossover.items():
-        yield (
-            f"crossover {data}",
-            _crossover(settings, by_time, styles),
-            f"{data}: one worker is made slower and slower; norm at equal time. Lines that leave"
-            " at the bottom go on to rounding.",
+            plots.panels(
+                panels,
+                y_label="norm of the full gradient",
+                log_y=True,
+                y_range=(3e-3, 3.0),
+                styles=styles,
+            ),
+            f"{data}, sorted shards, fixed delays: norm of the full gradient, median of"
+            f" {settings.tuning_instances} instances of set A. In every panel the step is the one"
+            " that is best at its right end.",
         )
 
 
-def _axes(group: Mapping[str, Outcome], names: Iterable[str], styles: Any) -> Any:
-    labels = {
-        "updates": "server updates",
-        "time": "time [job of the fastest worker]",
-        "long time": "longer time [job of the fastest worker]",
-    }
-    parts = [
-        plots.Panel(label, [group[name].readings[axis].curve for name in names])
-        for axis, label in labels.items()
-    ]
-    return plots.panels(parts, y_label="norm of the full gradient", log_y=True, styles=styles)
-
-
-def _over_time(
-    groups: Mapping[str, Mapping[str, Outcome]], what: str, styles: Any, y_range: Any
-) -> Any:
-    parts = [
-        plots.Panel(
-            f"time [fastest job], {name} {what}",
-            [group[rule].readings["long time"].curve for rule in RULES],
-        )
-        for name, group in groups.items()
-    ]
-    return plots.panels(
-        parts, y_label="norm of the full gradient", log_y=True, y_range=y_range, styles=styles
-    )
-
-
-def _crossover(
-    settings: Settings, by_time: Mapping[float, Mapping[str, Outcome]], styles: Any
-) -> Any:
-    ratios = [unevenness(settings, slowest) for slowest in by_time]
-    parts = []
-    for axis, label in (
-        ("time", f"{settings.n_updates} updates"),
-        ("long time", f"{settings.longer * settings.n_updates:g} updates"),
-    ):
-        series = []
-        for name in next(iter(by_time.values())):
-            spreads = [group[name].readings[axis].norm for group in by_time.values()]
-            series.append(
-                plots.Series(
-                    name,
-                    ratios,
-                    [spread.median for spread in spreads],
-                    [spread.low for spread in spreads],
-                    [spread.high for spread in spreads],
-                )
-            )
-        parts.append(plots.Panel(f"max(s) / mean(s), at the time of pure's\n{label}", series))
-    return plots.panels(
-        parts, y_label="norm of the full gradient", log_y=True, y_range=FLOOR, styles=styles
-    )
-
-
-def unevenness(settings: Settings, slowest: float) -> float:
-    """Slowest over mean time where all workers but one take time 1."""
-    return slowest * settings.n_workers / (settings.n_workers - 1 + slowest)
-
-
-def beaten(
-    settings: Settings, by_time: Mapping[float, Mapping[str, Outcome]], axis: str
-) -> dict[str, list[float]]:
-    """The measured max(s)/mean(s) at which a method has a smaller median norm than shuffled."""
-    return {
-        name: [
-            unevenness(settings, slowest)
-            for slowest, group in by_time.items()
-            if group[name].readings[axis].norm.median < group["shuffled"].readings[axis].norm.median
-        ]
-        for name in next(iter(by_time.values()))
-        if name != "shuffled"
-    }
-
-
-def tables(settings: Settings, found: Found, crossover: Crossover) -> tuple[results.Table, ...]:
-    """Delays, controls and batches, combinations, crossover."""
-    whole = {c: v for c, v in found.items() if c.split == "sorted" and c.batch is None}
-    other = {c: v for c, v in found.items() if c not in whole}
-    fixed = {c: v for c, v in whole.items() if c.delays == "fixed"}
-    n = settings.n_updates
-    told = (
-        f"Norm of the full gradient, median (quartiles) over {settings.seeds} seeds, mean over the"
-        f" last {100 * settings.window:g} % of the axis; time is that of pure's {n} updates, long"
-        " time that of the slowest rule's. The step is chosen for every axis by itself."
-    )
+def tables(settings: Settings, cells: Cells) -> tuple[results.Table, ...]:
+    """Verdicts, norms, ratios, and steps with their trials."""
+    several = settings.instances > 1
     return (
-        _table(settings, whole, RULES, f"Sorted, whole shards. {told}"),
-        _table(settings, other, RULES, f"Mini-batches, and controls. {told}"),
-        _table(settings, fixed, None, f"Combinations, sorted, whole shards, fixed delays. {told}"),
-        _crossover_table(settings, crossover),
+        *((verdict_table(cells),) if several else ()),
+        norm_table(settings, cells),
+        *((ratio_table(settings, cells),) if several else ()),
+        step_table(cells),
     )
 
 
-def _table(
-    settings: Settings, found: Found, names: Iterable[str] | None, caption: str
-) -> results.Table:
-    columns = (
-        results.Column("case", right=False),
-        results.Column("rule", right=False),
-        results.Column(f"norm at {settings.n_updates} updates"),
-        results.Column("step"),
-        results.Column(f"time of {settings.n_updates}"),
-        results.Column("norm at time"),
-        results.Column("step"),
-        results.Column("updates in time"),
-        results.Column("norm at long time"),
-        results.Column("step"),
-        results.Column("utilisation"),
+def verdict_table(cells: Cells) -> results.Table:
+    """The claims, set by set; experiments/README.md has it."""
+    one, other = (verdicts(cells, letter) for letter in SETS)
+    differing = len(disagreements(one, other))
+    return results.Table(
+        (
+            results.Column("claim", right=False),
+            *(results.Column(f"set {letter}", right=False) for letter in SETS),
+        ),
+        tuple((claim, one[claim], other[claim]) for claim in one),
+        "Norm of the full gradient, over all data and laws with sorted shards: a claim holds if it"
+        " is told in all of them, in part if in some. The two sets"
+        + (" agree." if not differing else f" differ in {differing}."),
     )
+
+
+def norm_table(settings: Settings, cells: Cells) -> results.Table:
+    """One row a task and method: norms of set A, median (quartiles); README has the first rows."""
     rows = []
-    for task, group in found.items():
-        for name in names or group:
-            outcome = group[name]
-            by_update, by_time, later = outcome.readings.values()
-            rows.append(
-                (
-                    task.name,
-                    name,
-                    by_update.norm,
-                    _step(by_update),
-                    outcome.time_of_updates.median,
-                    by_time.norm,
-                    _step(by_time),
-                    int(outcome.updates_in_time.median),
-                    later.norm,
-                    _step(later),
-                    outcome.utilisation.median,
-                )
+    for task, group in cells.items():
+        for name, own in group.items():
+            norms = [results.median_and_spread(own["norms"]["A"][at]) for at in range(len(AXES))]
+            seconds = float(np.median(own["time_of_updates"]))
+            busy = float(np.median(own["utilisation"]))
+            rows.append((task, name, norms[0], seconds, *norms[1:], busy))
+    return results.Table(
+        (
+            results.Column("task", right=False),
+            results.Column("rule", right=False),
+            results.Column(f"norm at {settings.n_updates} updates"),
+            results.Column("time of these"),
+            results.Column("norm at time"),
+            results.Column("norm at long time"),
+            results.Column("utilisation"),
+        ),
+        tuple(rows),
+        f"Norm of the full gradient, median (quartiles) over {settings.instances} instances of set"
+        f" A, mean over the last {100 * settings.window:g} % of the axis; time is that of pure's"
+        f" {settings.n_updates} updates on the same instance, long time that of the slowest rule's."
+        " The step is chosen for every axis by itself, on other instances.",
+    )
+
+
+def short_table(cells: Cells) -> results.Table:
+    """Fixed times, sorted whole shards: medians of set A; experiments/README.md has it."""
+    rows = []
+    for task, group in cells.items():
+        if not task.endswith(", sorted, whole shards, fixed"):
+            continue
+        order = (*RULES, "table", *group)
+        for name in dict.fromkeys(name for name in order if name in group):
+            own = group[name]
+            norms = [
+                format_number(float(np.median(own["norms"]["A"][at]))) for at in range(len(AXES))
+            ]
+            seconds, busy = (
+                float(np.median(own[what])) for what in ("time_of_updates", "utilisation")
             )
-    return results.Table(columns, tuple(rows), f"{caption} {_edges(found, names)}")
-
-
-def _crossover_table(settings: Settings, crossover: Crossover) -> results.Table:
-    names = list(_flat(crossover)[0])
-    columns = (
-        results.Column("data", right=False),
-        results.Column("slowest time"),
-        results.Column("max/mean"),
-        results.Column("pure's updates"),
-        *(results.Column(name) for name in names),
-        results.Column("utilisation, shuffled"),
+            data = task.partition(",")[0]
+            rows.append((data, name, norms[0], round(seconds), *norms[1:], f"{busy:.2f}"))
+    heads = ("at 500 updates", "time of these", "at pure's time", "at the long time", "utilisation")
+    return results.Table(
+        (
+            results.Column("data, fixed times", right=False),
+            results.Column("rule", right=False),
+            *map(results.Column, heads),
+        ),
+        tuple(rows),
+        "Norm of the full gradient, median over the instances of set A.",
     )
+
+
+def ratio_table(settings: Settings, cells: Cells) -> results.Table:
+    """Shuffled's norm over pure's, and Rescaled's over shuffled's, with intervals, set by set."""
+    pairs, rows = (("shuffled", "pure"), ("Rescaled", "shuffled")), []
+    for pair in pairs:
+        for task, group in cells.items():
+            if not set(pair) <= set(group):
+                continue
+            told = [
+                _ratio(ratio(cells, task, pair, axis, letter)) for axis in AXES for letter in SETS
+            ]
+            rows.append((" over ".join(pair), task, *told))
+    heads = [results.Column(f"{axis}, set {letter}") for axis in AXES for letter in SETS]
+    return results.Table(
+        (results.Column("norms", right=False), results.Column("task", right=False), *heads),
+        tuple(rows),
+        f"Geometric mean over {settings.instances} instances and its 95 % interval; a star where"
+        " the two are not told apart. Below 1 the first is ahead.",
+    )
+
+
+def _ratio(own: Difference) -> str:
+    low, mean, high = (f"{np.exp(value):.2g}" for value in (own.low, own.mean, own.high))
+    return f"{mean} ({low} to {high})" + ("" if own.told_apart else " *")
+
+
+def step_table(cells: Cells) -> results.Table:
+    """What was chosen from how many trials."""
     rows = []
-    for data, by_time in crossover.items():
-        for axis, factor in (("time", 1.0), ("long time", settings.longer)):
-            for slowest, group in by_time.items():
-                readings = [group[name].readings[axis] for name in names]
-                rows.append(
-                    (
-                        data,
-                        slowest,
-                        unevenness(settings, slowest),
-                        int(factor * settings.n_updates),
-                        *(_median(reading) for reading in readings),
-                        group["shuffled"].utilisation.median,
-                    )
-                )
-    caption = (
-        f"One slow worker among {settings.n_workers}: median norm at the time of so many updates"
-        " of pure; the last worker is the slow one. * the best step lies at the end of the grid."
-        f" Ratios at which shuffled dispatch is beaten, by {_in_words(settings, crossover)}."
+    for task, group in cells.items():
+        for name, own in group.items():
+            steps = ", ".join(f"{step:.3g}" for step in own["steps"])
+            trials = " ".join(map(str, own["trials"]))
+            spent = f"{max(own['tuning_gradients']):,}"
+            rows.append((task, name, steps, trials, spent, sum(own["at_edge"])))
+    heads = ("task", "rule", "steps, by axis", "trials", "gradients, at most", "at an edge")
+    return results.Table(
+        tuple(
+            results.Column(head, right=place > 1 and place != 2) for place, head in enumerate(heads)
+        ),
+        tuple(rows),
+        "The steps chosen for 500 updates, for the time and for the long time, each from so many"
+        " trials on instances that are not shown.",
     )
-    return results.Table(columns, tuple(rows), caption)
-
-
-def _in_words(settings: Settings, crossover: Crossover) -> str:
-    def places(ratios: list[float]) -> str:
-        return " ".join(f"{ratio:.2g}" for ratio in ratios) or "none"
-
-    return "; ".join(
-        f"{data}, {axis}: "
-        + ", ".join(f"{n} {places(r)}" for n, r in beaten(settings, by_time, axis).items())
-        for data, by_time in crossover.items()
-        for axis in ("time", "long time")
-    )
-
-
-def _edges(found: Found, names: Iterable[str] | None) -> str:
-    edges = [
-        f"{name} ({task.name}, {axis})"
-        for task, group in found.items()
-        for name in names or group
-        for axis, reading in group[name].readings.items()
-        if reading.at_edge
-    ]
-    if not edges:
-        return "No chosen step lies at the end of the grid."
-    return "The chosen step lies at the end of the grid for: " + "; ".join(edges) + "."
-
-
-def _step(reading: Any) -> str:
-    """A step size as a fraction, marked where it lies at the end of the grid."""
-    step = reading.step_size
-    text = f"1/{1 / step:g}" if step < 1 else f"{step:g}"
-    return text + (EDGE if reading.at_edge else "")
-
-
-def _median(reading: Any) -> str:
-    """A median norm, marked where the step lies at the end of the grid."""
-    return f"{float(reading.norm.median):.3g}" + ("*" if reading.at_edge else "")
-
-
-def numbers(settings: Settings, found: Found, crossover: Crossover) -> dict[str, Any]:
-    """All that was measured, as plain values."""
-    return {
-        "cases": {
-            task.name: {name: outcome_numbers(outcome) for name, outcome in group.items()}
-            for task, group in found.items()
-        },
-        "crossover": {
-            data: {
-                f"{slowest:g}": {n: outcome_numbers(o) for n, o in group.items()}
-                for slowest, group in by_time.items()
-            }
-            for data, by_time in crossover.items()
-        },
-        "shuffled_beaten": {
-            data: {axis: beaten(settings, by_time, axis) for axis in ("time", "long time")}
-            for data, by_time in crossover.items()
-        },
-    }
-
-
-def outcome_numbers(outcome: Outcome) -> dict[str, Any]:
-    """What one method did, as plain values."""
-    return {
-        "readings": {
-            axis: {
-                "step_size": reading.step_size,
-                "at_edge": reading.at_edge,
-                "tuning": reading.tuning,
-                "norm": spread_numbers(reading.norm),
-                "objective": spread_numbers(reading.objective),
-            }
-            for axis, reading in outcome.readings.items()
-        },
-        "time_of_updates": spread_numbers(outcome.time_of_updates),
-        "updates_in_time": spread_numbers(outcome.updates_in_time),
-        "utilisation": spread_numbers(outcome.utilisation),
-    }
-
-
-def spread_numbers(spread: results.Spread) -> dict[str, float]:
-    """Median and quartiles."""
-    return {name: float(getattr(spread, name)) for name in ("median", "low", "high")}

@@ -1,55 +1,56 @@
-"""Norms of the gradient at equal updates and at equal time, for all tasks and methods."""
+"""Norms of the gradient at equal updates and at equal time, for all tasks and methods.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+An instance draws its rows, which class the faster workers hold, the mean times and the first model;
+its noise is the times from job to job and what dispatch draws.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import optax
 
-from asyncjax import clocks, problems, results, simulation, traces
-from experiments.asynchronous.asgrad_methods import (
-    DISPATCHED,
-    HISTORY,
-    combinations,
-    crossover_methods,
-)
+from asyncjax import clocks, problems, storage, traces
+from experiments.asynchronous.asgrad_methods import DISPATCHED, combinations, compared
+from experiments.common import protocol, tuning
+from experiments.common.lanes import Field, Lane, field_of, replayed
 from experiments.common.methods import Method
+from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 
 AXES = ("updates", "time", "long time")
+SETS = {"A": SET_A, "B": SET_B}
 MOMENTS = 20  # points over which a value at a place of an axis is averaged
-WIDTH = 4  # gradients computed together; one width, so that tasks share a compilation
+PENALTY = 0.1
+FLOOR = 1e-7  # norms below are rounding
+FAR = 30.0  # score of a step whose objective has not fallen enough, and more
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults took 175 s of CPU time."""
+    """What is run; what is done is kept in `output`, and a second run goes on from there."""
 
     output: Path = Path("output/asgrad")
     seed: int = 0
     n_workers: int = 10
     n_updates: int = 500  # the reading per update
-    seeds: int = 5  # reported
-    tuning_seeds: int = 3  # only to choose the step sizes
-    batch: int | None = 8  # rows of a gradient in the tasks with mini-batches; None: no such task
-    tolerance: float = 0.05  # of the objective, for a step to be considered
+    rows: int = 240  # of an instance, half of each class
+    slowest: float = 10.0  # mean time of the slowest worker (or the law's parameter)
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 5
+    trials: int = 4  # steps that a rule tries in a round of tuning, for each axis
+    rounds: tuple[int, int] = (2, 6)
+    steps: tuple[float, float] = (2.0**-6, 2.0)  # ends of the first grid, of eight steps
+    fallen: float = 0.3  # of the first objective: where it must be for a step to count
+    batch: int | None = None  # rows of a gradient in tasks with mini-batches; None: no such task
     window: float = 0.1  # share of an axis over which a norm is averaged
     records: int = 300  # points of a curve; updates are a multiple of it
     data: tuple[str, ...] = ("breast cancer", "digits")
     delays: tuple[str, ...] = ("fixed", "Poisson", "normal", "uniform")
-    controls: tuple[str, ...] = (
-        "random",
-        "shared",
-    )  # "shared", which is costly, on the first data only
-    crossover_data: tuple[str, ...] = ("digits",)
-    slowest: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the crossover
-    longer: float = 4.0  # its long time over the time of pure's updates
-    step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-8, 5))
-    )
+    controls: tuple[str, ...] = ("random", "shared")  # "shared", which is costly, on the first data
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)
@@ -68,45 +69,30 @@ class Task:
         return f"{self.data}, {self.split}, {rows}, {self.delays}"
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A method on one axis, with the step that is best there."""
-
-    step_size: float
-    at_edge: bool  # the best step lies at the end of the grid
-    tuning: (
-        np.ndarray
-    )  # float[G], median norm over the tuning seeds; NaN where the objective is too large
-    norm: results.Spread  # over the reported seeds
-    objective: results.Spread  # over the reported seeds
-    curve: results.Series
+def tasks(settings: Settings) -> list[Task]:
+    """All tasks: laws of durations, batches, controls, for every data set."""
+    made = []
+    for data in settings.data:
+        made += [Task(data, delays) for delays in settings.delays]
+        if settings.batch is not None:
+            made.append(Task(data, batch=settings.batch))
+        first = data == settings.data[0]
+        made += [Task(data, split=s) for s in settings.controls if first or s != "shared"]
+    return made
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one method did in one task."""
-
-    method: Method
-    readings: dict[str, Reading]  # by axis
-    time_of_updates: results.Spread  # when the update of `Settings.n_updates` was made
-    updates_in_time: results.Spread  # made until the time of the axis "time"
-    utilisation: results.Spread
+def methods(settings: Settings, task: Task, clock: clocks.Clock) -> tuple[Method, ...]:
+    """What is compared: a table at fixed times only, adaptive steps there on the first data."""
+    if task != Task(task.data):
+        return compared()[:-1]
+    return (*compared(), *(combinations(clock) if task.data == settings.data[0] else ()))
 
 
-@dataclass(frozen=True)
-class GradientNorm:
-    """The norm of the full gradient, as a metric; equal to another for the same objective."""
-
-    objective: Any
-
-    def __call__(self, data: Any, params: jax.Array) -> jax.Array:
-        """Returns ||grad f(params)||."""
-        return optax.tree.norm(jax.grad(self.objective, argnums=1)(data, params))
-
-
-def workers(settings: Settings, delays: str) -> clocks.Clock:
-    """The clock of a pattern: mean times (or the law's parameter) 1, 2, ..., n."""
-    scale = np.arange(1.0, settings.n_workers + 1)
+def workers(settings: Settings, delays: str, instance: Instance) -> clocks.Clock:
+    """The clock of a law: mean times (or the law's parameter) from 1 to the slowest, ascending."""
+    n = settings.n_workers
+    drawn = np.random.default_rng(instance.clock).uniform(1.0, settings.slowest, max(n - 2, 0))
+    scale = np.sort(np.concatenate([[1.0], drawn, [settings.slowest]]))[:n]
     made = {
         "fixed": lambda: clocks.constant(scale),
         "Poisson": lambda: clocks.poisson(scale),
@@ -120,247 +106,282 @@ def workers(settings: Settings, delays: str) -> clocks.Clock:
 
 @lru_cache
 def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features with a column of ones, and two classes, sorted by label.
-
-    Digits are sorted by digit, 0 to 4 against 5 to 9, so a tenth of the rows is about one digit.
-    """
+    """Standardised features with a column of ones, and labels: those of ten digits, or of two."""
     loaders = {"breast cancer": problems.breast_cancer, "digits": problems.digits}
     if name not in loaders:
         raise ValueError(f"data must be one of {', '.join(loaders)}, got {name!r}")
     data = loaders[name]()
-    order = np.argsort(data.train_labels, kind="stable")
-    features, labels = data.train_features[order], data.train_labels[order]
+    features = np.asarray(data.train_features, np.float64)
     spread = features.std(0)
     features = (features - features.mean(0)) / np.where(spread > 0, spread, 1.0)
-    ones = np.ones((len(labels), 1), np.float32)
-    return np.hstack([features.astype(np.float32), ones]), labels >= (5 if name == "digits" else 1)
+    ones = np.ones((len(features), 1))
+    return np.hstack([features, ones]), np.asarray(data.train_labels)
 
 
-def problem_of(settings: Settings, task: Task) -> problems.Problem:
-    """The problem of a task, with the norm of the full gradient as a metric."""
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows of an instance in the order in which workers hold them, and where it starts."""
+
+    features: np.ndarray  # float64[rows, d]
+    signs: np.ndarray  # float64[rows], -1 or 1
+    start: np.ndarray  # float64[d]
+
+
+def drawn(settings: Settings, task: Task, instance: Instance) -> Drawn:
+    """Sorted by label, or not; digits 0 to 4 against 5 to 9, so each worker holds few of them."""
     features, labels = rows_of(task.data)
-    rows, n = len(labels), settings.n_workers
-    shards = {
-        "sorted": None,
-        "random": problems.iid(rows, n, key=jax.random.key(settings.seed + 1)),
-        "shared": problems.Shards(np.tile(np.arange(rows), (n, 1)), np.full(n, rows)),
-    }[task.split]
-    made = problems.logistic(
-        features,
-        labels,
+    generator = np.random.default_rng(instance.data)
+    sides = (labels >= 5 if task.data == "digits" else labels >= 1).astype(int)
+    picked = []
+    for side in generator.permutation(2):  # the first is that of the faster workers
+        own = generator.permutation(np.flatnonzero(sides == side))[: settings.rows // 2]
+        picked.append(own[np.argsort(labels[own], kind="stable")])
+    rows = np.concatenate(picked)
+    if task.split == "random":
+        rows = generator.permutation(rows)
+    start = np.random.default_rng(instance.model).normal(size=features.shape[1])
+    return Drawn(features[rows], np.where(sides[rows] == 1, 1.0, -1.0), start)
+
+
+def problem_of(settings: Settings, task: Task, one: Drawn) -> problems.Problem:
+    """Logistic regression with the penalty 0.1 sum x^2 / (1 + x^2)."""
+    rows, n = len(one.signs), settings.n_workers
+    shared = problems.Shards(np.tile(np.arange(rows), (n, 1)), np.full(n, rows))
+    return problems.logistic(
+        one.features.astype(np.float32),
+        one.signs.astype(np.float32),
         n_workers=n,
-        nonconvex=0.1,
+        nonconvex=PENALTY,
         batch=None if task.batch is None else problems.cyclic(task.batch),
-        shards=shards,
-        start=np.ones(features.shape[1], np.float32),
+        shards=shared if task.split == "shared" else None,
+        start=one.start.astype(np.float32),
     )
-    return replace(made, metrics_of=(("norm", GradientNorm(made.objective_of)),))
+
+
+def value_and_norm(one: Drawn, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Objective and norm of its gradient of models float[..., d]; shards are of equal size."""
+    with np.errstate(all="ignore"):
+        models = np.asarray(models, np.float64)
+        margins = one.signs * (models @ one.features.T)
+        squares = models**2
+        value = np.logaddexp(0.0, -margins).mean(-1) + PENALTY * (squares / (1 + squares)).sum(-1)
+        slopes = -one.signs / (1.0 + np.exp(np.clip(margins, -500, 500)))
+        gradient = slopes @ one.features / len(one.signs)
+        gradient += PENALTY * 2 * models / (1 + squares) ** 2
+        return value, np.linalg.norm(gradient, axis=-1)
+
+
+class Bench:
+    """The instances of a task: those for tuning first, then set A, then set B."""
+
+    def __init__(self, settings: Settings, task: Task) -> None:
+        """Draws the instances, and the places at which norms are read."""
+        self.settings, self.task = settings, task
+        counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
+        counts[SET_B] = settings.instances
+        self.instances = [
+            one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+        ]
+        self.drawn = [drawn(settings, task, one) for one in self.instances]
+        self.field: Field = field_of([problem_of(settings, task, one) for one in self.drawn])
+        self.clocks = [workers(settings, task.delays, one) for one in self.instances]
+        self.keys = [jax.random.key(one.noise(0)) for one in self.instances]
+        self.ends = np.array([self._ends(at) for at in range(len(self.instances))])
+
+    def _ends(self, at: int) -> list[float]:
+        """Places on the axes: updates, the time of pure's, the time of the slowest rule's."""
+        settings, clock = self.settings, self.clocks[at]
+        ends = [
+            float(method.trace(clock, settings.n_updates, self.keys[at]).time[-1])
+            for method in DISPATCHED
+        ]
+        return [float(settings.n_updates), ends[0], max(ends)]
+
+    def numbers(self, role: str) -> list[int]:
+        """Places of the instances of a role."""
+        return [at for at, instance in enumerate(self.instances) if instance.role == role]
+
+    def traces_of(self, method: Method) -> list[traces.EventTrace]:
+        """One trace an instance, lasting to all places at which norms are read."""
+        return traces.lasting(
+            lambda n: [
+                method.trace(clock, n, key)
+                for clock, key in zip(self.clocks, self.keys, strict=True)
+            ],
+            self.ends[:, 2],
+            multiple_of=self.settings.records,
+        )
+
+    def read(
+        self,
+        method: Method,
+        made: Sequence[traces.EventTrace],
+        step: float,
+        numbers: Sequence[int],
+        series: bool = False,
+    ) -> np.ndarray:
+        """Norm and share of the first objective, at every axis, float64[K, 2, 3].
+
+        With `series` the norms on the way, float64[K, 3, 60], instead.
+        """
+        settings, lanes = self.settings, []
+        for at in numbers:
+            lanes.append(Lane(at, made[at], self.keys[at]))
+        ran = replayed(
+            self.field,
+            lanes,
+            method.optimizer,
+            step,
+            records=settings.records,
+            gradients=1.5 * max(trace.n_arrivals for trace in made),
+        )
+        every = made[0].n_updates // settings.records
+        updates = every * np.arange(1, settings.records + 1)
+        found = []
+        for at, models, time in zip(numbers, ran.models, ran.time, strict=True):
+            one, ends = self.drawn[at], self.ends[at]
+            way = np.concatenate([one.start[None], models])
+            value, norm = value_and_norm(one, way)
+            both = np.stack([norm, value / value[0]])
+            axes = [updates if axis == "updates" else time for axis in AXES]
+            if series:
+                shares = np.linspace(1 / 60, 1, 60)
+                found.append(
+                    [
+                        trailing_mean(a, norm, e * shares, settings.window)
+                        for a, e in zip(axes, ends, strict=True)
+                    ]
+                )
+                continue
+            read = [
+                [trailing_mean(a, own, [e], settings.window)[0] for own in both]
+                for a, e in zip(axes, ends, strict=True)
+            ]
+            found.append(np.array(read).T)
+        return np.array(found)
 
 
 def trailing_mean(axis: Any, values: Any, points: Any, share: float) -> np.ndarray:
     """Mean of a step function over the last `share` of the way to each point.
 
     Args:
-        axis: `[S, R]`: places of the records.
-        values: `[S, R]`: what was recorded; held until the next record.
-        points: `[P]`.
+        axis: `[R]`: places of the records.
+        values: `[R + 1]`: at the start and at each record; held until the next.
+        points: `[P]`, within the records.
         share: Between 0 and 1.
 
     Returns:
-        float64 `[S, P]`; NaN where the records do not reach, or the run had diverged.
+        float64 `[P]`.
     """
     moments = np.linspace(1.0 - share, 1.0, MOMENTS + 1)[1:]
-    read = results.resample(axis, values, np.outer(points, moments).ravel(), stepwise=True)
-    return read.reshape(len(read), -1, MOMENTS).mean(-1)
+    places = np.searchsorted(axis, np.outer(points, moments), side="right")
+    return np.asarray(values, np.float64)[places].mean(-1)
 
 
-def traces_to(
-    settings: Settings, method: Method, clock: clocks.Clock, keys: jax.Array, places: Mapping
-) -> list[traces.EventTrace]:
-    """One trace a key, lasting to all places at which norms are read.
+def cell(settings: Settings, bench: Bench, method: Method) -> dict[str, Any]:
+    """A method in a task: for each axis the chosen step, and the norms of both sets."""
+    made, tuned = bench.traces_of(method), bench.numbers(TUNING)
+    known: dict[float, np.ndarray] = {}
 
-    Where every arrival is an update, their number is rounded up to a multiple of the records, so
-    that most tasks share a compilation.
-    """
-    horizon = max(at for axis, at in places.items() if axis != "updates")
-    made = traces.lasting(lambda n: [method.trace(clock, n, key) for key in keys], horizon)
-    enough = max(made[0].n_updates, int(places.get("updates", 1)))
-    if made[0].n_arrivals == made[0].n_updates:
-        enough = -(-enough // settings.records) * settings.records
-    return [method.trace(clock, enough, key) for key in keys]
+    def scores(chosen: Sequence[float]) -> np.ndarray:
+        """Mean logarithm of the norm where the objective has fallen, [steps, 3]."""
+        for step in chosen:
+            if step not in known:
+                norm, share = bench.read(method, made, step, tuned).transpose(1, 0, 2)
+                with np.errstate(all="ignore"):
+                    mean, worth = np.log(np.maximum(norm, FLOOR)).mean(0), share.mean(0)
+                told = np.where(worth <= settings.fallen, mean, FAR + worth)
+                known[step] = np.where(np.isfinite(mean + worth), told, np.inf)
+        return np.array([known[step] for step in chosen])
 
-
-def horizons(settings: Settings, clock: clocks.Clock) -> dict[str, float]:
-    """The places at which norms are read, by axis.
-
-    Updates, time of pure's, time of the slowest rule's.
-    """
-    keys = jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + settings.seeds)
-    ends = [
-        float(np.median([m.trace(clock, settings.n_updates, key).time[-1] for key in keys]))
-        for m in DISPATCHED
+    space = tuning.log_range(*settings.steps, 2 * settings.trials)
+    rate = float(np.mean([len(made[at].worker) for at in tuned]))
+    chosen = [
+        tuning.tune(
+            {"step": {"step": space}},
+            lambda _, trials, n, at=at: list(scores([one["step"] for one in trials])[:, at]),
+            trials=settings.trials,
+            gradients=round(rate * len(tuned)),
+            seed=settings.seed,
+            rounds=settings.rounds,
+        )["step"]
+        for at in range(len(AXES))
     ]
-    return dict(zip(AXES, (float(settings.n_updates), ends[0], max(ends)), strict=True))
-
-
-def run_method(
-    settings: Settings,
-    method: Method,
-    problem: problems.Problem,
-    clock: clocks.Clock,
-    places: Mapping[str, float],
-) -> Outcome:
-    """Tunes and runs one method: one compiled call over all seeds and step sizes."""
-    keys = jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + settings.seeds)
-    made = traces_to(settings, method, clock, keys, places)
-    several = 1 if _all_alike(made) else len(made)  # nothing else here depends on the seed
-    run = simulation.sweep(
-        problem,
-        made[:several],
-        method.optimizer,
-        settings.step_sizes,
-        keys=keys[:several],
-        record_every=max(1, made[0].n_updates // settings.records),
-        width=WIDTH,
-    )
-    if np.any(np.asarray(run.delay_overflows)):
-        raise OverflowError(f"{method.name}: delays exceed the history of {HISTORY} updates")
-    objective = problem.objective
-    if objective is None:
-        raise ValueError(f"{method.name}: the problem must have an objective to choose a step by")
-    start = (problem.metrics(problem.params)["norm"], objective(problem.params))
-    norms, objectives = (
-        np.concatenate(
-            [np.full((len(keys), curve.shape[1], 1), first), _for_all(curve, len(keys))], axis=-1
-        )
-        for first, curve in zip(start, (run.records.metrics["norm"], run.records.loss), strict=True)
-    )  # [S, G, R + 1]
-    made_by = {
-        name: np.pad(_for_all(values.reshape(several, -1), len(keys)), ((0, 0), (1, 0)))
-        for name, values in (("updates", run.records.version), ("time", run.records.time))
-    }
-    late = slice(settings.tuning_seeds, None)
-    last = np.array([trace.time[trace.steps] for trace in made[late]])
-    return Outcome(
-        method,
-        {
-            name: _reading(settings, method, made_by[name.split()[-1]], norms, objectives, at)
-            for name, at in places.items()
-        },
-        results.median_and_spread([_time_of(times, settings.n_updates) for times in last]),
-        results.median_and_spread((last <= places["time"]).sum(1)),
-        results.median_and_spread([traces.summarize(trace).utilisation for trace in made[late]]),
-    )
-
-
-def _all_alike(made: Sequence[traces.EventTrace]) -> bool:
-    """Whether all seeds have the same trace, as with pure dispatch and fixed delays."""
-    return all(
-        np.array_equal(trace.time, made[0].time) and np.array_equal(trace.worker, made[0].worker)
-        for trace in made[1:]
-    )
-
-
-def _for_all(values: Any, n_seeds: int) -> np.ndarray:
-    """The values of every seed, also where one was run for all, [S, ...]."""
-    return np.broadcast_to(values, (n_seeds, *values.shape[1:]))
-
-
-def _time_of(times: np.ndarray, update: int) -> float:
-    """When an update was made; infinity if the trace does not reach it."""
-    return float(times[update - 1]) if update <= len(times) else np.inf
-
-
-def _reading(
-    settings: Settings,
-    method: Method,
-    axis: np.ndarray,
-    norms: np.ndarray,
-    objectives: np.ndarray,
-    place: float,
-) -> Reading:
-    """The best step at a place of an axis, and the norm there; arrays [S, G, R]."""
-    n_tuning, share = settings.tuning_seeds, settings.window
-    tuned, level = (
-        results.median_and_spread(
-            np.hstack(
+    own = [one.best.settings["step"] for one in chosen]
+    found = {
+        step: {
+            letter: np.concatenate(
                 [
-                    trailing_mean(axis[:n_tuning], values[:n_tuning, g], [place], share)
-                    for g in range(values.shape[1])
+                    bench.read(method, made, step, part)
+                    for part in _parts(bench.numbers(role), len(tuned))
                 ]
-            ).T
-        ).median
-        for values in (norms, objectives)
-    )  # [G]
-    tuning = np.where(level <= (1.0 + settings.tolerance) * np.min(level), tuned, np.nan)
-    best = results.best_on_grid(tuning)
-    grid = np.linspace(place / 80, place, 80)
-    norm, objective = (
-        trailing_mean(axis[n_tuning:], values[n_tuning:, best], grid, share)
-        for values in (norms, objectives)
-    )
-    return Reading(
-        settings.step_sizes[best],
-        results.at_grid_edge(best, len(tuning)),
-        tuning,
-        results.median_and_spread(norm[:, -1]),
-        results.median_and_spread(objective[:, -1]),
-        results.series_over_seeds(method.name, grid, norm, grid),
-    )
+            )
+            for letter, role in SETS.items()
+        }
+        for step in sorted(set(own))
+    }
+    shown, curves = bench.numbers(SET_A)[: len(tuned)], []
+    if bench.task == Task(bench.task.data):  # drawn for fixed times alone
+        curves = [
+            np.median(bench.read(method, made, step, shown, series=True)[:, at], 0).tolist()
+            for at, step in enumerate(own)
+        ]
+    return {
+        "steps": own,
+        "at_edge": [bool(one.edges) for one in chosen],
+        "trials": [len(one.trials) for one in chosen],
+        "tuning_gradients": [len(one.trials) * one.gradients for one in chosen],
+        "fell": [one.best.score < FAR for one in chosen],
+        "norms": {
+            letter: [
+                np.maximum(found[step][letter][:, 0, at], FLOOR).tolist()
+                for at, step in enumerate(own)
+            ]
+            for letter in SETS
+        },
+        "curves": curves,
+        "times": bench.ends[bench.numbers(SET_A)].tolist(),
+        "time_of_updates": [
+            float(made[at].time[made[at].steps][settings.n_updates - 1])
+            for at in bench.numbers(SET_A)
+        ],
+        "utilisation": [
+            float(traces.summarize(made[at]).utilisation) for at in bench.numbers(SET_A)
+        ],
+    }
 
 
-def study(
-    settings: Settings, task: Task, methods: Sequence[Method], places: Mapping[str, float]
-) -> dict[str, Outcome]:
-    """Runs methods in a task; outcomes by the method's name."""
-    problem, clock = problem_of(settings, task), workers(settings, task.delays)
-    return {m.name: run_method(settings, m, problem, clock, places) for m in methods}
+def _parts(numbers: Sequence[int], size: int) -> list[list[int]]:
+    """Calls of one size, so that they share a program; sets are multiples of it."""
+    if len(numbers) % size:
+        raise ValueError(f"instances must be a multiple of tuning_instances = {size}")
+    return [list(numbers[at : at + size]) for at in range(0, len(numbers), size)]
 
 
-def tasks(settings: Settings) -> list[Task]:
-    """All tasks but those of the crossover, for every data set.
-
-    Patterns of delays, batches, controls.
-    """
-    made = []
-    for data in settings.data:
-        made += [Task(data, delays) for delays in settings.delays]
-        if settings.batch is not None:
-            made.append(Task(data, batch=settings.batch))
-        first = data == settings.data[0]
-        made += [Task(data, split=s) for s in settings.controls if first or s != "shared"]
-    return made
-
-
-def run_tasks(settings: Settings) -> dict[Task, dict[str, Outcome]]:
-    """Runs all tasks, and combinations where shards are sorted and whole and times fixed.
-
-    Rescaled is tried on all data sets, delay-adaptive steps, of which each compiles anew, on the
-    first only.
-    """
-    found = {}
-    for task in tasks(settings):
-        clock = workers(settings, task.delays)
-        further = combinations(clock) if task == Task(task.data) else ()
-        methods = DISPATCHED + (further if task.data == settings.data[0] else further[:1])
-        found[task] = study(settings, task, methods, horizons(settings, clock))
+def run_tasks(settings: Settings, told: Callable[[str], None] = print) -> dict[str, Any]:
+    """All cells by task and method; those that were done before are read."""
+    folder = settings.output / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    every, found = tasks(settings), {}
+    for place, task in enumerate(every, start=1):
+        bench: Bench | None = None
+        own: dict[str, Any] = {}
+        clock = workers(settings, task.delays, protocol.instances(0, SET_A, 1)[0])
+        for method in methods(settings, task, clock):
+            path = folder / f"{task.name}_{method.name}.json".replace(" ", "_").replace("/", "-")
+            kept = storage.load_json(path) if path.exists() else {}
+            if kept.get("settings") != identity(settings):
+                bench = bench or Bench(settings, task)
+                kept = {"settings": identity(settings), "cell": cell(settings, bench, method)}
+                storage.save_json(path, kept)
+            own[method.name] = kept["cell"]
+        found[task.name] = own
+        told(f"[{place}/{len(every)}] {task.name}")
     return found
 
 
-def run_crossover(settings: Settings) -> dict[str, dict[float, dict[str, Outcome]]]:
-    """Makes one worker ever slower, the last, all others taking time 1.
-
-    Outcomes by data and slowest time.
-    """
-    found: dict[str, dict[float, dict[str, Outcome]]] = {}
-    for data in settings.crossover_data:
-        problem = problem_of(settings, Task(data))
-        for slowest in settings.slowest:
-            clock = clocks.constant(np.r_[np.ones(settings.n_workers - 1), slowest])
-            time_of_pure = horizons(settings, clock)["time"]
-            places = {"time": time_of_pure, "long time": settings.longer * time_of_pure}
-            found.setdefault(data, {})[slowest] = {
-                m.name: run_method(settings, m, problem, clock, places)
-                for m in crossover_methods(clock)
-            }
-    return found
+def identity(settings: Settings) -> dict[str, Any]:
+    """What a cell depends on, as it comes back from JSON."""
+    apart = ("output", "commit", "data", "delays", "controls", "batch")
+    facts = {name: value for name, value in asdict(settings).items() if name not in apart}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in facts.items()}

@@ -1,26 +1,33 @@
-"""What the bias experiment measures: distances to the two optima, and when they stay small."""
+"""What the bias experiment measures: distances to the two optima, and when they stay small.
 
-import itertools
-from dataclasses import dataclass, field, replace
+An instance draws the functions of all workers and deals the times 1, ..., n to them.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from asyncjax import clocks, problems, results, simulation, traces
-from experiments.asynchronous.asgrad_methods import DISPATCHED, PURE, rescaled
+from asyncjax import clocks, problems, simulation, traces
+from experiments.asynchronous.asgrad_methods import DISPATCHED, weighted
+from experiments.common import protocol
+from experiments.common.judging import raveled
 from experiments.common.methods import Method, plain, rounds_of, server_with
+from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
+from experiments.common.side_by_side import moved
 
 DIVERGED = 100.0  # distance
 NEVER = 1e12  # time
-ORDERS = ("given", "reversed", "least biased")
+SETS = {"A": SET_A, "B": SET_B}
 METHODS = (
     *(rule.name for rule in DISPATCHED),
     "Rescaled",
     "Malenia",
-    "table",
     "Ringleader",
+    "table",
     "Ringmaster, cancel",
     "fastest half",
 )
@@ -28,112 +35,74 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults took 59 s of CPU time."""
+    """What is run."""
 
     output: Path = Path("output/bias")
     seed: int = 0
     n_workers: int = 6
     dimension: int = 3
-    orders: tuple[str, ...] = (
-        ORDERS  # how the speeds are dealt; the first is the one shown in figures
-    )
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 4  # only to choose the step whose time is reported
     methods: tuple[str, ...] = METHODS
-    noise: float = 0.0  # standard deviation of a gradient's coordinates
     n_updates: int = 4000  # of every run
     records: int = 800  # points of a run
     horizon: float = 400.0  # simulated time of the curves
-    seeds: int = 5  # reported
-    tuning_seeds: int = 2  # only to choose the step size
     threshold: int = 5  # of Ringmaster
-    step_size: float = 1 / 32  # of the curves
     target: float = 0.05  # distance to the true optimum whose time is reported
     window: float = 0.25  # share of a run over which a floor is averaged
-    step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-8, 2))
-    )
+    # One grid for all: a floor falls with the step, so the least is no choice but where one looks.
+    step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-8, 2))
+    curve_step: int = 3  # place of the step of the curves
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)
-class Coordinate:
-    """One coordinate of the model, as a metric."""
+class Drawn:
+    """An instance: coefficients a_ij and b_ij, float[n, d], and times of a job, float[n]."""
 
-    place: int
+    curvature: np.ndarray
+    linear: np.ndarray
+    times: np.ndarray
 
-    def __call__(self, data: Any, params: jax.Array) -> jax.Array:
-        """Returns params[place]."""
-        return params[self.place]
+    def optimum(self, weights: Any) -> np.ndarray:
+        """The minimum of sum_i weights_i f_i, float[d]."""
+        return np.asarray(weights) @ self.linear / (np.asarray(weights) @ self.curvature)
 
+    @property
+    def true(self) -> np.ndarray:
+        """The minimum of the mean."""
+        return self.optimum(np.ones(len(self.times)))
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one method did; S reported seeds, G step sizes, R + 1 records."""
+    @property
+    def speed_weighted(self) -> np.ndarray:
+        """The minimum of sum_i f_i / s_i."""
+        return self.optimum(1.0 / self.times)
 
-    method: Method
-    time: np.ndarray  # float64[S, R + 1]
-    models: np.ndarray  # float[S, G, R + 1, d]
-    shares: (
-        np.ndarray
-    )  # float[n], of each worker's gradients in all directions, first reported seed
-    arrival: tuple[
-        float, results.Spread
-    ]  # best step for the target, and the time until it stays reached
-    arrival_at_edge: bool
-    utilisation: float
-
-
-def quadratic_data(n_workers: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """The coefficients a_ij and b_ij, float[n, d]."""
-    i, j = np.ogrid[:n_workers, :dimension]
-    return 1 + ((3 * i + 2 * j) % 5) / 4, ((5 * i + 3 * j) % 7 - 3) / 2
+    @property
+    def gap(self) -> float:
+        """How far the two lie apart."""
+        return float(np.linalg.norm(self.true - self.speed_weighted))
 
 
-def optimum(settings: Settings, weights: Any) -> np.ndarray:
-    """The minimum of sum_i weights_i f_i, float[d]."""
-    curvature, linear = quadratic_data(settings.n_workers, settings.dimension)
-    return np.asarray(weights) @ linear / (np.asarray(weights) @ curvature)
+def drawn(settings: Settings, instance: Instance) -> Drawn:
+    """Curvatures from 1 to 2, linear parts from -1.5 to 1.5, times 1, ..., n in an order."""
+    generator = np.random.default_rng(instance.data)
+    shape = settings.n_workers, settings.dimension
+    curvature, linear = generator.uniform(1, 2, shape), generator.uniform(-1.5, 1.5, shape)
+    times = np.random.default_rng(instance.clock).permutation(settings.n_workers) + 1.0
+    return Drawn(curvature, linear, times)
 
 
-def speeds(settings: Settings, order: str) -> np.ndarray:
-    """Times of a job, by worker.
-
-    1, ..., n as given, reversed, or dealt so that the two optima lie closest.
-    """
-    given = np.arange(1.0, settings.n_workers + 1)
-    if order == "given":
-        return given
-    if order == "reversed":
-        return given[::-1]
-    if order != "least biased":
-        raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
-    return min(
-        (np.array(dealt) for dealt in itertools.permutations(given)),
-        key=lambda times: gap(settings, times),
-    )
-
-
-def gap(settings: Settings, times: np.ndarray) -> float:
-    """Distance between the true optimum and the one weighted by 1 / times."""
-    true = optimum(settings, np.ones(settings.n_workers))
-    return float(np.linalg.norm(optimum(settings, 1.0 / times) - true))
-
-
-def methods(settings: Settings, times: np.ndarray) -> tuple[Method, ...]:
-    """The methods, for workers of these times."""
+def methods(settings: Settings) -> tuple[Method, ...]:
+    """The methods, by name."""
     cancelling = server_with(collect=traces.fresher_than(settings.threshold, cancel=True))
-    own = tuple(map(float, times))
     known = (
         *DISPATCHED,
-        Method("Rescaled", "Pure; steps in proportion to the worker's time.", PURE, rescaled(own)),
+        Method("Rescaled", "Pure; steps in proportion to the worker's time.", weighted, plain),
         Method(
             "Malenia",
             "Waits for a fresh gradient of everyone; mean over workers of their means.",
             server_with(collect=traces.per_worker(1.0)),
-            plain,
-        ),
-        Method(
-            "table",
-            "Steps along the mean of everyone's last gradient.",
-            server_with(collect=traces.table()),
             plain,
         ),
         Method(
@@ -142,83 +111,125 @@ def methods(settings: Settings, times: np.ndarray) -> tuple[Method, ...]:
             server_with(collect=traces.ringleader()),
             plain,
         ),
+        Method(
+            "table",
+            "Steps along the mean of everyone's last gradient.",
+            server_with(collect=traces.table()),
+            plain,
+        ),
         Method("Ringmaster, cancel", "Stops stale jobs.", cancelling, plain),
         Method("fastest half", "Synchronous rounds of the faster half.", rounds_of(0.5), plain),
     )
     return tuple(method for method in known if method.name in settings.methods)
 
 
-def problem_of(settings: Settings) -> problems.Problem:
-    """The quadratic, with the coordinates of the model as metrics."""
-    made = problems.quadratic(
-        *quadratic_data(settings.n_workers, settings.dimension), noise=settings.noise
-    )
-    metrics = tuple((f"x{place}", Coordinate(place)) for place in range(settings.dimension))
-    return replace(made, metrics_of=metrics)
+class Bench:
+    """The instances: those for tuning first, then set A, then set B."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Draws them."""
+        self.settings = settings
+        counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
+        counts[SET_B] = settings.instances
+        self.instances = [
+            one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+        ]
+        self.drawn = [drawn(settings, one) for one in self.instances]
+
+    def numbers(self, role: str) -> list[int]:
+        """Places of the instances of a role."""
+        return [at for at, instance in enumerate(self.instances) if instance.role == role]
+
+    @cached_property
+    def problem(self) -> problems.Problem:
+        """The quadratics of all instances, their workers in one row."""
+        made = problems.quadratic(
+            np.concatenate([one.curvature for one in self.drawn]),
+            np.concatenate([one.linear for one in self.drawn]),
+        )
+        return replace(made, metrics_of=(("model", raveled),))
+
+    def run(self, method: Method) -> tuple[np.ndarray, np.ndarray, list[traces.EventTrace]]:
+        """Models float[I, G, R + 1, d] and times [I, R + 1] of all instances and steps."""
+        settings, n = self.settings, self.settings.n_workers
+        keys = [jax.random.key(one.noise()) for one in self.instances]
+        made = [
+            method.trace(clocks.constant(one.times), settings.n_updates, key)
+            for one, key in zip(self.drawn, keys, strict=True)
+        ]
+        run = simulation.sweep(
+            self.problem,
+            [moved(trace, at, n) for at, trace in enumerate(made)],
+            method.optimizer,
+            settings.step_sizes,
+            keys=jax.numpy.stack(keys),
+            record_every=max(1, settings.n_updates // settings.records),
+        )
+        models = np.asarray(run.records.metrics["model"])
+        models = np.pad(models, ((0, 0), (0, 0), (1, 0), (0, 0)), constant_values=1.0)
+        return models, np.pad(np.asarray(run.records.time)[:, 0], ((0, 0), (1, 0))), made
 
 
-def shares_of(trace: traces.EventTrace, factors: np.ndarray) -> np.ndarray:
-    """How much each worker's gradients count in all directions together, float[n], summing to 1."""
-    if trace.reuse is None:
-        counted = np.bincount(trace.worker, trace.weight, minlength=len(factors))
-    else:
-        lines = trace.reuse
-        worker = trace.worker[lines.arrival]
-        served = lines.weight * (lines.last - lines.first + 1.0)
-        counted = np.bincount(worker, served, minlength=len(factors))
-    return counted * factors / np.sum(counted * factors)
+def measured(bench: Bench, method: Method) -> dict[str, Any]:
+    """What one method did, as plain values: lists have one number an instance."""
+    settings = bench.settings
+    models, time, made = bench.run(method)
+    floors = {
+        "true": np.array([_floors(settings, m, d.true) for m, d in _pairs(models, bench)]),
+        "speed-weighted": np.array(
+            [_floors(settings, m, d.speed_weighted) for m, d in _pairs(models, bench)]
+        ),
+    }  # [I, G]
+    within = np.array(
+        [
+            times_within(settings.target, t, distances(m, d.true))
+            for t, (m, d) in zip(time, _pairs(models, bench), strict=True)
+        ]
+    )  # [I, G]
+    tuned = np.log(np.minimum(within[bench.numbers(TUNING)], NEVER)).mean(0)
+    best = int(np.argmin(tuned))
+    shares = [
+        shares_of(trace, len(d.times))[np.argsort(d.times)]
+        for trace, d in zip(made, bench.drawn, strict=True)
+    ]
+    grid = np.linspace(settings.horizon / 60, settings.horizon, 60)
+    at = settings.curve_step
+    curves = {
+        what: np.median(
+            [
+                smoothed(time[i], distances(models[i, at], point), grid)
+                for i in bench.numbers(SET_A)
+                for point in [getattr(bench.drawn[i], name)]
+            ],
+            axis=0,
+        ).tolist()
+        for what, name in (("true", "true"), ("speed-weighted", "speed_weighted"))
+    }
+    return {
+        "floors": {
+            what: {
+                letter: [own[bench.numbers(role), g].tolist() for g in range(own.shape[1])]
+                for letter, role in SETS.items()
+            }
+            for what, own in floors.items()
+        },
+        "step": settings.step_sizes[best],
+        "reaches": bool(np.isfinite(within[bench.numbers(TUNING), best]).any()),
+        "at_edge": best in (0, len(settings.step_sizes) - 1),
+        "trials": len(settings.step_sizes),
+        "within": {
+            letter: within[bench.numbers(role), best].tolist() for letter, role in SETS.items()
+        },
+        "shares": np.mean([shares[i] for i in bench.numbers(SET_A)], axis=0).tolist(),
+        "utilisation": float(
+            np.mean([traces.summarize(made[i]).utilisation for i in bench.numbers(SET_A)])
+        ),
+        "curves": curves,
+    }
 
 
-def run_method(settings: Settings, method: Method, times: np.ndarray) -> Outcome:
-    """Runs one method with all seeds and step sizes."""
-    keys, clock = (
-        jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + settings.seeds),
-        clocks.constant(times),
-    )
-    made = [method.trace(clock, settings.n_updates, key) for key in keys]
-    run = simulation.sweep(
-        problem_of(settings),
-        made,
-        method.optimizer,
-        settings.step_sizes,
-        keys=keys,
-        record_every=max(1, settings.n_updates // settings.records),
-    )
-    coordinates = [run.records.metrics[f"x{j}"] for j in range(settings.dimension)]
-    models = np.stack([np.asarray(part) for part in coordinates], axis=-1)  # [S, G, R, d]
-    first = np.ones((*models.shape[:2], 1, models.shape[3]))
-    models = np.concatenate([first, models], axis=2)
-    time = np.pad(np.asarray(run.records.time)[:, 0], ((0, 0), (1, 0)))
-    late = slice(settings.tuning_seeds, None)
-    reached = times_within(settings, time, models)
-    # Steps that never stay within the target are all equally bad, and one of them must be named.
-    best = results.best_on_grid(np.minimum(reached[:, : settings.tuning_seeds], NEVER))
-    factors = times if method.name == "Rescaled" else np.ones(len(times))
-    return Outcome(
-        method,
-        time[late],
-        models[late],
-        shares_of(made[settings.tuning_seeds], factors),
-        (settings.step_sizes[best], results.median_and_spread(reached[best, late])),
-        results.at_grid_edge(best, len(reached)),
-        traces.summarize(made[settings.tuning_seeds]).utilisation,
-    )
-
-
-def times_within(settings: Settings, time: np.ndarray, models: np.ndarray) -> np.ndarray:
-    """Time from which a run stays within the target of the true optimum, float[G, S].
-
-    Infinity if it does not.
-    """
-    true = optimum(settings, np.ones(settings.n_workers))
-    with np.errstate(over="ignore", invalid="ignore"):
-        outside = ~(np.linalg.norm(models - true, axis=-1) <= settings.target)  # [S, G, R + 1]
-    outside = outside.transpose(1, 0, 2)
-    last = outside.shape[2] - 1 - np.argmax(outside[..., ::-1], axis=2)  # last record outside
-    ends = last == outside.shape[2] - 1
-    following = np.where(ends, last, last + 1)[..., None]
-    after = np.take_along_axis(np.broadcast_to(time, outside.shape), following, axis=2)[..., 0]
-    return np.where(ends, np.inf, after)
+def _pairs(models: np.ndarray, bench: Bench) -> list[tuple[np.ndarray, Drawn]]:
+    return list(zip(models, bench.drawn, strict=True))
 
 
 def distances(models: np.ndarray, point: np.ndarray) -> np.ndarray:
@@ -227,19 +238,52 @@ def distances(models: np.ndarray, point: np.ndarray) -> np.ndarray:
         return np.linalg.norm(models - point, axis=-1)
 
 
-def floors(settings: Settings, outcome: Outcome, point: np.ndarray) -> np.ndarray:
-    """Mean distance to a point over the last part of the updates, float[G, S].
-
-    NaN where a run diverged.
-    """
-    count = max(1, round(settings.window * (outcome.time.shape[1] - 1)))
-    mean = distances(outcome.models[:, :, -count:], point).mean(-1).T
+def _floors(settings: Settings, models: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Mean distance to a point over the last part of the updates, float[G]; NaN: diverged."""
+    count = max(1, round(settings.window * (models.shape[1] - 1)))
+    mean = distances(models[:, -count:], point).mean(-1)
     return np.where(mean < DIVERGED, mean, np.nan)
 
 
-def points(settings: Settings, order: str) -> dict[str, np.ndarray]:
-    """The true and the speed-weighted optimum."""
-    return {
-        "true": optimum(settings, np.ones(settings.n_workers)),
-        "speed-weighted": optimum(settings, 1.0 / speeds(settings, order)),
+def times_within(target: float, time: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """Time from which a distance stays within the target, float[G]; infinity if it does not.
+
+    Args:
+        target: Distance.
+        time: float[R + 1], of the records.
+        gaps: float[G, R + 1].
+    """
+    outside = ~(gaps <= target)
+    last = outside.shape[1] - 1 - np.argmax(outside[:, ::-1], axis=1)  # last record outside
+    last = np.where(outside.any(1), last, -1)
+    ends = last == outside.shape[1] - 1
+    return np.where(ends, np.inf, time[np.where(ends, 0, last + 1)])
+
+
+def smoothed(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Mean of a step function over the last tenth of the time to each point of the grid."""
+    moments = np.outer(grid, np.linspace(0.9, 1.0, 11)[1:])
+    return values[np.searchsorted(time, moments, side="right") - 1].mean(-1)
+
+
+def shares_of(trace: traces.EventTrace, n: int) -> np.ndarray:
+    """How much each worker's gradients count in all directions together, float[n], summing to 1."""
+    if trace.reuse is None:
+        counted = np.bincount(trace.worker, trace.weight, minlength=n)
+    else:
+        lines = trace.reuse
+        worker = trace.worker[lines.arrival]
+        served = lines.weight * (lines.last - lines.first + 1.0)
+        counted = np.bincount(worker, served, minlength=n)
+    return counted / np.sum(counted)
+
+
+def run_methods(settings: Settings) -> dict[str, Any]:
+    """All methods by name, and how far the optima of each instance lie apart."""
+    bench = Bench(settings)
+    found = {m.name: measured(bench, m) for m in methods(settings)}
+    gaps = {
+        letter: [bench.drawn[i].gap for i in bench.numbers(role)] for letter, role in SETS.items()
     }
+    facts = {n: v for n, v in asdict(settings).items() if n not in ("output", "commit")}
+    return {"settings": facts, "gaps": gaps, "methods": found}

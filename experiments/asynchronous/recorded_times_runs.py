@@ -1,258 +1,321 @@
-"""Every method of the family on recorded workers, even and uneven."""
+"""Every rule of the family on recorded workers: tuned alike, then run on two sets of instances.
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+An instance draws how labels are divided over the workers, the first model, which recording of its
+column, which of its workers (and who of them holds which shard), and where in the recording it
+begins. Its noise is the rows of each gradient and what a dispatch rule draws.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from asyncjax import clocks, problems, results, simulation, steps, traces
-from experiments.common.methods import (
-    MakeOptimizer,
-    Method,
-    adaptive_1,
-    plain,
-    rounds_of,
-    server_with,
-)
-from experiments.common.on_grid import Outcome
-from experiments.common.recordings import EVEN, UNEVEN, of_workers, read_recordings
+from asyncjax import clocks, problems, storage, traces
+from experiments.asynchronous.recorded_times_rules import LOCAL_STEPS, Rule, rules_of
+from experiments.common import protocol, reaching, tuning
+from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
+from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
+from experiments.common.recordings import EVEN, UNEVEN, read_recordings
 
-LOCAL_STEPS = 4
+SETS = {"A": SET_A, "B": SET_B}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run."""
+    """What is run; what is done is kept in `output`, and a second run goes on from there."""
 
     output: Path = Path("output/recorded_times")
     seed: int = 0
-    even: tuple[str, ...] = EVEN  # recordings or files; one column, a seed uses one of them
+    even: tuple[str, ...] = EVEN  # recordings or files; one column, an instance draws one of them
     uneven: tuple[str, ...] = UNEVEN  # a column each
     most_workers: int = 10  # of a recording that are used
-    stress: float = 4.0  # factor of half of the even workers in the made-up column; 0: none
-    horizon: float = 200.0  # simulated time that every method gets on even workers
-    uneven_horizon: float = 400.0  # the same in the other columns
-    seeds: int = 3  # reported
-    tuning_seeds: int = 2  # only to choose the step size
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 5
+    trials: int = 4  # settings that a rule tries in a round of tuning
+    rounds: tuple[int, int] = (3, 6)
+    steps: tuple[float, float] = (2.0**-6, 1.0)  # ends of the first grid, of six steps
+    horizon: float = 200.0  # simulated time that every rule gets
     batch: int = 8  # rows of a gradient
     hidden: int = 16  # units of the network's hidden layer
     concentration: float = 0.3  # of the Dirichlet law of labels over workers; small is skewed
-    target: float = 0.90  # test accuracy
-    records: int = 80  # points of a curve, over the longest horizon; some methods have fewer
-    local_step: float = 0.1  # step size of the four local steps
-    methods: tuple[str, ...] = ()  # names of the methods that run; none: all
-    step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-5, 2))
-    )
+    levels: tuple[float, ...] = (0.8, 0.85, 0.9)  # test accuracies; the last is tuned for
+    records: int = 80  # points of a curve, at least so many over the horizon
+    methods: tuple[str, ...] = ()  # names of the rules that run; none: all
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)
-class Workers:
-    """One column, workers of one number: a clock a seed.
+class Column:
+    """Workers of one kind: recordings of which an instance draws one.
 
     Attributes:
-        name: What tables call the column.
-        horizon: Simulated time that every method gets.
-        clocks: One a seed, the tuning seeds first.
+        name: What tables call it.
+        recordings: float64[n, k] each, of mean 1.
+        n_workers: That an instance has.
     """
 
     name: str
-    horizon: float
-    clocks: tuple[clocks.Clock, ...]
+    recordings: tuple[np.ndarray, ...]
+    n_workers: int
 
-    @property
-    def n_workers(self) -> int:
-        """Number of workers n."""
-        return self.clocks[0].n_workers
-
-
-def chained(first: Any) -> MakeOptimizer:
-    """SGD behind a method that scales or corrects gradients."""
-    return lambda step_size: optax.chain(first, optax.sgd(step_size))
+    def clock(self, instance: Instance) -> clocks.Clock:
+        """The workers of an instance, in an order of its own, from a place of its own."""
+        generator = np.random.default_rng(instance.clock)
+        times = self.recordings[generator.integers(len(self.recordings))]
+        rows = generator.permutation(len(times))[: self.n_workers]
+        return clocks.recorded(np.roll(times[rows], -generator.integers(times.shape[1]), axis=1))
 
 
-def bounded(n_workers: int, smoothness: float) -> MakeOptimizer:
-    """Koloskova's method: the step min(step, 1 / (4 L delay)) beyond delay n."""
+def columns(settings: Settings) -> list[Column]:
+    """The kinds of recorded workers.
 
-    def optimizer(step_size: Any) -> optax.GradientTransformation:
-        bound = steps.scale_by_concurrency_bound(
-            step_size, concurrency=n_workers, smoothness=smoothness
-        )
-        return optax.chain(bound, optax.scale(-1.0))
-
-    return optimizer
-
-
-def server_methods(n: int) -> list[Method]:
-    """What differs is who gets jobs and which gradients are used; the step is plain."""
-    half, threshold = n // 2, 3 * n // 2
-    waiting, shuffled = traces.wait_for(half), traces.shuffled()
-    late_stopped = traces.fresh(half, cancel=True)
-    stopping = traces.fresher_than(threshold, cancel=True)
-    ssp = server_with(gate=traces.lead_at_most(2), read="start")
-    made = (
-        ("synchronous", "rounds that wait for all", rounds_of(1.0)),
-        ("fastest half", "rounds that wait for half", rounds_of(0.5)),
-        ("pure", "applied on arrival, the deliverer goes on", server_with()),
-        ("random", "next job to a random worker", server_with(dispatch=traces.uniformly())),
-        ("shuffled", "next job along permutations", server_with(dispatch=shuffled)),
-        ("shuffled once", "one permutation", server_with(dispatch=traces.shuffled_once())),
-        ("wait for n/2", "mean of b, then b jobs", server_with(collect=waiting)),
-        (
-            "wait for n/2, shuffled",
-            "mean of b, then b jobs along permutations",
-            server_with(collect=waiting, dispatch=shuffled),
-        ),
-        ("buffered n/2", "mean of b", server_with(collect=traces.buffered(half))),
-        ("Rennala n/2", "mean of b fresh ones", server_with(collect=traces.fresh(half))),
-        ("k-batch-sync n/2", "the same, others stopped", server_with(collect=late_stopped)),
-        ("Malenia 1.5", "fresh, by worker", server_with(collect=traces.per_worker(1.5))),
-        (
-            "Ringmaster 3n/2",
-            "delays below R",
-            server_with(collect=traces.fresher_than(threshold)),
-        ),
-        ("Ringmaster 3n/2, stops", "others stopped", server_with(collect=stopping)),
-        (
-            "quantile 0.9",
-            "without the latest tenth",
-            server_with(collect=traces.fresher_than_quantile(0.9)),
-        ),
-        ("Ringleader", "rounds of n steps", server_with(collect=traces.ringleader())),
-        ("table", "mean of everyone's last gradient", server_with(collect=traces.table())),
-        ("SSP 2", "nobody leads by more than 2 jobs", ssp),
-    )
-    return [Method(name, text, trace, plain) for name, text, trace in made]
-
-
-def methods(n: int, smoothness: float) -> list[Method]:
-    """The family for n workers."""
-    mishchenko = steps.scale_by_staleness("concurrency", n_workers=n)
-    measured, pure = steps.scale_by_measured_time(n), server_with()
-    made = server_methods(n)
-    for name, text, optimizer in (
-        ("Koloskova", "step at most 1 / (4 L delay) beyond delay n", bounded(n, smoothness)),
-        ("Mishchenko", "step times n / max(n, delay)", chained(mishchenko)),
-        ("DC-ASGD", "late gradients corrected", chained(steps.compensate_delay(0.04))),
-        ("Rescaled", "step times the worker's time, as measured so far", chained(measured)),
-    ):
-        made.append(Method(name, f"pure; {text}", pure, optimizer))
-    local = server_with(collect=traces.buffered(n // 2), load=float(LOCAL_STEPS))
-    name = f"FedBuff, {LOCAL_STEPS} local steps"
-    made.append(Method(name, "mean of b, jobs last longer", local, plain, LOCAL_STEPS))
-    shuffled = server_with(dispatch=traces.shuffled())
-    made.append(Method("shuffled, Adaptive 1", "adaptive step", shuffled, adaptive_1))
+    Raises:
+        ValueError: A recording is not known, or none is named.
+    """
+    named = {"even jobs": settings.even} if settings.even else {}
+    named |= {Path(name).stem.replace("_", " "): (name,) for name in settings.uneven}
+    if not named:
+        raise ValueError("even or uneven must name a recording, got none")
+    made = []
+    for name, files in named.items():
+        recordings = tuple(read_recordings(files))
+        n = min(settings.most_workers, *map(len, recordings))
+        made.append(Column(name, recordings, n))
     return made
 
 
-def columns(settings: Settings) -> list[Workers]:
-    """The recorded workers; a seed begins at its own place of a recording.
+def rules(settings: Settings, n_workers: int) -> list[Rule]:
+    """The rules that run."""
+    family = rules_of(n_workers)
+    return [rule for rule in family if not settings.methods or rule.name in settings.methods]
 
-    Raises:
-        ValueError: A recording is not known.
-    """
-    n_seeds = settings.tuning_seeds + settings.seeds
 
-    def made(
-        name: str, recordings: Sequence[np.ndarray], horizon: float, stress: float = 1.0
-    ) -> Workers:
-        n = min(settings.most_workers, *map(len, recordings))
-        factor = np.where(np.arange(n) < n // 2, 1.0, stress)[:, None]
-        own = []
-        for seed in range(n_seeds):
-            times = of_workers(recordings[seed % len(recordings)], n)
-            begin = seed * times.shape[1] // n_seeds
-            own.append(clocks.recorded(factor * np.roll(times, -begin, axis=1)))
-        return Workers(name, horizon, tuple(own))
+@lru_cache
+def _digits() -> tuple[jax.Array, np.ndarray, tuple[Any, Any]]:
+    data = problems.digits()
+    test = (jnp.asarray(data.test_features), data.test_labels)
+    return jnp.asarray(data.train_features), np.asarray(data.train_labels), test
 
-    found = []
-    if settings.even:
-        even = read_recordings(settings.even)
-        found.append(made("even jobs", even, settings.horizon))
-        if settings.stress:
-            name = f"even jobs, half of them x{settings.stress:g}"
-            found.append(made(name, even, settings.uneven_horizon, settings.stress))
-    for name in settings.uneven:
-        found.append(made(Path(name).stem, read_recordings([name]), settings.uneven_horizon))
-    if not found:
-        raise ValueError("even or uneven must name a recording, got none")
+
+def problem_of(settings: Settings, n_workers: int, instance: Instance) -> problems.Problem:
+    """Scikit-learn's digits and a network; every worker sees few of the classes."""
+    features, labels, test = _digits()
+    shards = problems.dirichlet(
+        labels,
+        n_workers,
+        concentration=settings.concentration,
+        key=jax.random.key(instance.data),
+        minimum=settings.batch,
+    )
+    return problems.classification(
+        problems.MLP(hidden=(settings.hidden,), classes=10),
+        features,
+        labels,
+        n_workers=n_workers,
+        shards=shards,
+        batch=problems.uniform(settings.batch),
+        test=test,
+        key=jax.random.key(instance.model),
+    )
+
+
+@lru_cache(maxsize=4)
+def _field(settings: Settings, n_workers: int) -> tuple[tuple[Instance, ...], Field]:
+    """All instances of workers of a number: those for tuning first, then set A, then set B."""
+    counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
+    counts[SET_B] = settings.instances
+    every = tuple(
+        one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+    )
+    return every, field_of([problem_of(settings, n_workers, one) for one in every])
+
+
+class Bench:
+    """A column's instances, on which rules are tuned and run; what was computed is kept."""
+
+    def __init__(self, settings: Settings, column: Column) -> None:
+        """Draws the instances, reads what an earlier run left."""
+        self.settings, self.column = settings, column
+        self.instances, self.field = _field(replace(settings, methods=()), column.n_workers)
+        self.clocks = [column.clock(instance) for instance in self.instances]
+        self._path = settings.output / "cells" / f"{column.name}.json".replace(" ", "_")
+        kept = storage.load_json(self._path) if self._path.exists() else {}
+        alike = kept.get("settings") == identity(settings)
+        self._known: dict[str, Any] = kept["known"] if alike else {}
+        self._made: dict[str, list[traces.EventTrace]] = {}
+
+    def numbers(self, role: str) -> list[int]:
+        """Places of the instances of a role."""
+        return [at for at, instance in enumerate(self.instances) if instance.role == role]
+
+    def gradients(self) -> int:
+        """Gradients that a trial may compute: those of workers who never wait."""
+        rates = [1.0 / np.asarray(self.clocks[at].mean) for at in self.numbers(TUNING)]
+        return round(self.settings.horizon * float(np.sum(rates)))
+
+    def traces_of(
+        self, rule: Rule, chosen: tuning.Settings, numbers: Sequence[int]
+    ) -> list[traces.EventTrace]:
+        """One trace an instance, lasting to the horizon; the same jobs last equally long for all.
+
+        The steps and the size of local steps change nothing here, so traces are kept.
+        """
+        apart = ("step", "local step", "L", "strength")
+        knobs = {name: value for name, value in chosen.items() if name not in apart}
+        mark = json.dumps([rule.name, knobs, list(numbers)])
+        if mark not in self._made:
+            make = rule.trace(chosen)
+            keys = [jax.random.key(self.instances[at].noise(0)) for at in numbers]
+            self._made[mark] = traces.lasting(
+                lambda n: [
+                    make(self.clocks[at], n, key) for at, key in zip(numbers, keys, strict=True)
+                ],
+                self.settings.horizon,
+                multiple_of=self.settings.records,
+            )
+        return self._made[mark]
+
+    def run(self, rule: Rule, chosen: tuning.Settings, numbers: Sequence[int]) -> Ran:
+        """Runs a rule with its knobs on as many instances as are tuned on: one compiled call."""
+        factor, number = rule.numbers(chosen)
+        lanes = [
+            Lane(
+                at,
+                trace._replace(weight=trace.weight * np.float32(factor)),
+                jax.random.key(self.instances[at].noise(1)),
+            )
+            for at, trace in zip(numbers, self.traces_of(rule, chosen, numbers), strict=True)
+        ]
+        field = self.field
+        if rule.local:
+            size = jnp.float32(chosen["local step"])
+            joined = problems.local_steps(field.joined, n_steps=LOCAL_STEPS, step_size=size)
+            field = replace(field, joined=joined)
+        settings, n = self.settings, self.column.n_workers
+        return replayed(
+            field,
+            lanes,
+            rule.optimizer,
+            number,
+            records=settings.records,
+            gradients=2.5 * n * settings.horizon,
+        )
+
+    def accuracies(self, numbers: Sequence[int], ran: Ran) -> np.ndarray:
+        """Test accuracies float[K, R], NaN where a model is not finite or after the horizon."""
+        judge = reaching.slim(self.field.parts[numbers[0]])  # the test rows are one for all
+        found = np.array([reaching.accuracies(judge, jnp.asarray(own)) for own in ran.models])
+        there = (ran.time <= self.settings.horizon) & np.isfinite(ran.models).all(-1)
+        return np.where(there, found, np.nan)
+
+    def score(self, rule: Rule, chosen: tuning.Settings) -> float:
+        """The mean logarithm of the time to the last level on the tuning instances, cut."""
+        mark = json.dumps([rule.name, chosen])
+        if mark not in self._known:
+            numbers, settings = self.numbers(TUNING), self.settings
+            ran = self.run(rule, chosen, numbers)
+            self._known[mark] = reaching.score(
+                settings.levels[-1], settings.horizon, ran.time, self.accuracies(numbers, ran)
+            )
+        return self._known[mark]
+
+    def tuned(self, family: Sequence[Rule], told: Callable[[str], None]) -> dict[str, tuning.Tuned]:
+        """All rules, with the same number of trials."""
+        settings, by_name = self.settings, {rule.name: rule for rule in family}
+        step = tuning.log_range(*settings.steps, 6)
+        done: dict[str, int] = {}
+
+        def evaluate(name: str, trials: Sequence[tuning.Settings], _: int) -> list[float]:
+            scores = [self.score(by_name[name], trial) for trial in trials]
+            done[name] = done.get(name, 0) + len(scores)
+            if name == family[-1].name:
+                self.keep()
+                told(f"{self.column.name}: {done[name]} trials of each rule")
+            return scores
+
+        return tuning.tune(
+            {rule.name: {"step": step, **rule.knobs} for rule in family},
+            evaluate,
+            trials=settings.trials,
+            gradients=self.gradients(),
+            seed=settings.seed,
+            rounds=settings.rounds,
+        )
+
+    def reported(self, rule: Rule, tuned: tuning.Tuned) -> dict[str, Any]:
+        """A tuned rule on both sets of instances, as plain values."""
+        mark = json.dumps([rule.name, tuned.best.settings, "reported"])
+        if mark not in self._known:
+            self._known[mark] = {
+                "knobs": tuned.best.settings,
+                "sets": {
+                    letter: self._measured(rule, tuned.best.settings, self.numbers(role))
+                    for letter, role in SETS.items()
+                },
+            }
+        gradients = len(tuned.trials) * tuned.gradients
+        spent = {"trials": len(tuned.trials), "tuning_gradients": gradients}
+        return {**self._known[mark], **spent, "at_edge": list(tuned.edges)}
+
+    def _measured(
+        self, rule: Rule, chosen: tuning.Settings, numbers: Sequence[int]
+    ) -> dict[str, Any]:
+        settings, per_call = self.settings, self.settings.tuning_instances
+        times: list[np.ndarray] = []
+        last: list[float] = []
+        used: list[Any] = []
+        for begin in range(0, len(numbers), per_call):
+            own = list(numbers[begin : begin + per_call])
+            count = len(own)
+            own += own[-1:] * (per_call - count)  # the same program
+            ran = self.run(rule, chosen, own)
+            found = self.accuracies(own, ran)
+            reached = [reaching.times_to_target(a, ran.time, found) for a in settings.levels]
+            times += list(np.stack(reached, axis=-1)[:count])
+            last += reaching.last_within(settings.horizon, ran.time, found)[:count].tolist()
+            used += [traces.summarize(one) for one in self.traces_of(rule, chosen, own)[:count]]
+        return {
+            "times": {
+                f"{level:g}": [
+                    float(t) if t <= settings.horizon else float("inf")
+                    for t in np.array(times)[:, place]
+                ]
+                for place, level in enumerate(settings.levels)
+            },
+            "final_accuracy": last,
+            "utilisation": [float(own.utilisation) for own in used],
+            "thrown_away": [float(reaching.wasted(own)) for own in used],
+            "delay_mean": [float(own.delay_mean) for own in used],
+        }
+
+    def keep(self) -> None:
+        """Writes what is known, so that a run that is killed goes on from there."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        storage.save_json(self._path, {"settings": identity(self.settings), "known": self._known})
+
+
+def run_column(
+    settings: Settings, column: Column, told: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """What all rules did on one kind of workers, as plain values."""
+    bench, family = Bench(settings, column), rules(settings, column.n_workers)
+    tuned = bench.tuned(family, told)
+    found = {}
+    for rule in family:
+        found[rule.name] = bench.reported(rule, tuned[rule.name])
+        bench.keep()
+    told(f"{column.name}: {len(family)} rules on {2 * settings.instances} instances")
     return found
 
 
-def run_method(
-    settings: Settings, method: Method, problem: problems.Problem, several: Sequence[Workers]
-) -> list[Outcome]:
-    """Tunes and runs one method: one compiled call over all columns, seeds and step sizes.
-
-    Raises:
-        ValueError: All step sizes diverged.
-    """
-    began = time.perf_counter()
-    n_seeds = settings.tuning_seeds + settings.seeds
-    keys = jax.random.split(jax.random.key(settings.seed), n_seeds)
-    pairs = [(clock, key) for w in several for clock, key in zip(w.clocks, keys, strict=True)]
-    made = traces.lasting(
-        lambda n: [method.trace(clock, n, key) for clock, key in pairs],
-        np.repeat([workers.horizon for workers in several], n_seeds),
-    )
-    if method.local_steps > 1:
-        problem = problems.local_steps(
-            problem, n_steps=method.local_steps, step_size=settings.local_step
-        )
-    records = simulation.sweep(
-        problem,
-        made,
-        method.optimizer,
-        settings.step_sizes,
-        keys=jnp.tile(keys, len(several)),
-        record_every=max(1, made[0].n_updates // settings.records),
-    ).records
-    records = jax.tree.map(np.asarray, records)  # waits for the device
-    seconds = time.perf_counter() - began
-    outcomes = []
-    for place, workers in enumerate(several):
-        own = slice(place * n_seeds, (place + 1) * n_seeds)
-        part = jax.tree.map(lambda values, own=own: values[own], records)
-        outcomes.append(outcome(settings, method, workers, part, made[own], seconds / len(several)))
-    return outcomes
-
-
-def outcome(
-    settings: Settings,
-    method: Method,
-    workers: Workers,
-    records: results.Records,
-    made: Sequence[traces.EventTrace],
-    seconds: float,
-) -> Outcome:
-    """Chooses the step on the tuning seeds and reads off the others, as the main job does."""
-    reported = slice(settings.tuning_seeds, None)
-    when, loss = np.broadcast_to(records.time, records.loss.shape), np.asarray(records.loss)
-    last = np.sum(when <= workers.horizon, axis=-1, keepdims=True) - 1
-    final = np.take_along_axis(loss, last, axis=-1)[: settings.tuning_seeds, :, 0]
-    if not np.isfinite(final).any():
-        tried = settings.step_sizes
-        raise ValueError(f"{method.name} diverged at every step size tried: {tried}")
-    best = results.best_on_grid(final.T)
-    within = when[reported, best] <= workers.horizon
-    accuracy = np.asarray(records.metrics["test_accuracy"])[reported, best]
-    return Outcome(
-        method=method,
-        step_size=settings.step_sizes[best],
-        at_edge=results.at_grid_edge(best, len(settings.step_sizes)),
-        tuning=np.asarray(results.median_and_spread(final.T).median),
-        time=when[reported, best],
-        computed=np.asarray(records.computed)[reported, 0],
-        version=np.asarray(records.version)[reported, 0],
-        loss=np.where(within, loss[reported, best], np.nan),
-        accuracy=np.where(within, accuracy, np.nan),
-        trace=made[settings.tuning_seeds],
-        summaries=tuple(traces.summarize(trace) for trace in made[reported]),
-        seconds=seconds,
-    )
+def identity(settings: Settings) -> dict[str, Any]:
+    """What a column depends on, as it comes back from JSON."""
+    apart = ("output", "commit", "methods", "even", "uneven")
+    facts = {name: value for name, value in asdict(settings).items() if name not in apart}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in facts.items()}

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
-from asyncjax import clocks, problems, steps, traces
+from asyncjax import clocks, steps, traces
 
 MakeTrace = Callable[[clocks.Clock, int, jax.Array], traces.EventTrace]
 MakeOptimizer = Callable[[Any], optax.GradientTransformation]
@@ -78,21 +76,6 @@ def server_with(**rules: Any) -> MakeTrace:
 
 
 pure = server_with()
-
-
-def curvature(problem: problems.Problem, n_steps: int = 30) -> float:
-    """Largest eigenvalue of the objective's Hessian at the initial model, by power iteration."""
-    objective = problem.objective
-    assert objective is not None
-    flat, restored = ravel_pytree(problem.params)
-    slope = jax.grad(lambda vector: objective(restored(vector)))
-
-    def step(_: Any, vector: jax.Array) -> jax.Array:
-        image = jax.jvp(slope, (flat,), (vector / jnp.linalg.norm(vector),))[1]
-        return image
-
-    start = jax.random.normal(jax.random.key(0), flat.shape)
-    return float(jnp.linalg.norm(jax.lax.fori_loop(0, n_steps, step, start)))
 
 
 METHODS = (

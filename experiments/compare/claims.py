@@ -18,7 +18,7 @@ from experiments.common.comparison import (
     ranks,
     verdict,
 )
-from experiments.common.on_grid import last_within, wasted
+from experiments.common.reaching import last_within, wasted
 from experiments.compare.runs import ROLES, Outcome, Settings
 from experiments.compare.tables import DOUBT, gradients, times
 

@@ -22,7 +22,7 @@ import numpy as np
 from asyncjax import results, storage
 from experiments.common import tuning
 from experiments.common.methods import METHODS, Method
-from experiments.common.on_grid import plain_value
+from experiments.common.reaching import plain_value
 from experiments.compare import claims, report, tables
 from experiments.compare.runs import Bench, Outcome, Settings, tuned_alike
 

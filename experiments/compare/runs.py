@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax import clocks, problems, results, simulation, traces
-from experiments.common import protocol, tuning
+from asyncjax import clocks, problems, simulation, traces
+from experiments.common import protocol, reaching, tuning
 from experiments.common.judging import raveled
 from experiments.common.methods import Method
-from experiments.common.on_grid import last_within
 from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.side_by_side import moved, side_by_side
 
@@ -205,20 +204,6 @@ def ran(
     return Ran(models, *(np.asarray(column).reshape(count, -1) for column in columns))
 
 
-@jax.jit
-def _accuracies(problem: problems.Problem, models: jax.Array) -> jax.Array:
-    restored = ravel_pytree(problem.params)[1]
-    metric = dict(problem.metrics_of)["test_accuracy"]
-    return jax.vmap(lambda model: metric(problem.data, restored(model)))(models)
-
-
-@jax.jit
-def _losses(problem: problems.Problem, models: jax.Array) -> jax.Array:
-    restored, objective = ravel_pytree(problem.params)[1], problem.objective
-    assert objective is not None
-    return jax.lax.map(lambda model: objective(restored(model)), models)
-
-
 def judged(
     settings: Settings, field: Field, numbers: Sequence[int], runs: Ran
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -228,35 +213,16 @@ def judged(
     """
     pairs = [(field.parts[n], jnp.asarray(m)) for n, m in zip(numbers, runs.models, strict=True)]
     # A loss is over the rows as one's own workers hold them; the accuracy is one for all.
-    loss = np.array([_losses(_slim(part), models) for part, models in pairs])
-    accuracy = np.array([_accuracies(_slim(pairs[0][0]), models) for _, models in pairs])
+    loss = np.array([reaching.losses(reaching.slim(part), models) for part, models in pairs])
+    alike = reaching.slim(pairs[0][0])
+    accuracy = np.array([reaching.accuracies(alike, models) for _, models in pairs])
     there = (runs.time <= settings.horizon) & np.isfinite(runs.models).all(-1)
     return np.where(there, loss, np.nan), np.where(there, accuracy, np.nan)
 
 
-def _slim(problem: problems.Problem) -> problems.Problem:
-    """The problem without its shards, whose shapes differ and which no judge reads."""
-    data = problem.data
-    return replace(problem, data=data._replace(rows=data.rows[:, :1], size=data.size[:1]))
-
-
-def times_to_target(target: float, axis: np.ndarray, accuracy: np.ndarray) -> np.ndarray:
-    """Where an accuracy is first read off, float64[K], infinity where never."""
-    return results.time_to_target(axis, accuracy, target=target, above=True)
-
-
 def score(settings: Settings, ran_at: np.ndarray, accuracy: np.ndarray) -> float:
-    """What is tuned and what is shown: the mean logarithm of the time to the target, cut.
-
-    Where no step reaches the target, the last accuracy decides: a hundredth of what is missing is
-    added. Infinity where every run diverged.
-    """
-    times = times_to_target(settings.target, ran_at, accuracy)
-    last = last_within(settings.horizon, ran_at, accuracy)
-    if not np.isfinite(last).any() and not np.isfinite(times).any():
-        return math.inf
-    missing = 1.0 - np.nan_to_num(last).mean()
-    return float(np.log(protocol.restricted(times, settings.horizon)).mean() + 0.01 * missing)
+    """What is tuned and what is shown: see `reaching.score`."""
+    return reaching.score(settings.target, settings.horizon, ran_at, accuracy)
 
 
 class Bench:

@@ -9,8 +9,8 @@ from asyncjax import results
 from asyncjax.results.tables import format_number, format_spread
 from experiments.common import comparison, protocol
 from experiments.common.comparison import Place
-from experiments.common.on_grid import last_within, wasted
-from experiments.compare.runs import Outcome, Settings, times_to_target
+from experiments.common.reaching import last_within, times_to_target, wasted
+from experiments.compare.runs import Outcome, Settings
 
 UNIT = "mean job of the fastest worker"
 EVEN = 0.9  # of an even share: who hears every worker at least so much is called even

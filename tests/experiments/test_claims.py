@@ -12,7 +12,6 @@ WITHOUT: set[str] = {
     "the same for Async-BCD",
     "they beat a tuned constant step too",
     "at its theory step, with no knowledge of delays, Adaptive 1 does not diverge",
-    "pure asynchronous SGD solves a problem weighted by speed, shuffled dispatch the true one",
     "asynchronous methods beat synchronous SGD in time, all tuned",
     "coordinated orders keep prefix sums short for any number of workers",
     "CD-GraB ends lower than reshuffling on convex problems",

@@ -1,21 +1,20 @@
-"""The AsGrad experiment on a small size.
+"""The AsGrad experiment: readings, verdicts, the bias that it must find; that it resumes."""
 
-Its structure, its readings, and the bias that it must find.
-"""
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from asyncjax import clocks, storage, traces
-from experiments.asynchronous import asgrad, asgrad_methods, asgrad_runs
+from asyncjax import clocks, results, traces
+from experiments.asynchronous import asgrad, asgrad_methods, asgrad_report, asgrad_runs
 from experiments.asynchronous.asgrad import Settings
-from experiments.asynchronous.asgrad_methods import crossover_methods
-from experiments.asynchronous.asgrad_report import unevenness
-from experiments.asynchronous.asgrad_runs import Task
-
-pytestmark = pytest.mark.slow  # one run serves all tests of this file
+from experiments.asynchronous.asgrad_runs import SETS, Task
+from experiments.common import numbers
+from experiments.common.protocol import SET_A, instances
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
+TASK = Task("breast cancer")
 
 
 @pytest.fixture(scope="module")
@@ -23,121 +22,151 @@ def settings(tmp_path_factory):
     return Settings(
         output=tmp_path_factory.mktemp("asgrad"),
         n_updates=160,
-        seeds=2,
-        tuning_seeds=1,
-        records=40,
-        batch=None,
+        rows=80,
+        instances=3,
+        tuning_instances=3,
+        trials=2,
+        rounds=(1, 1),
+        steps=(1 / 16, 1 / 4),
+        records=80,
         data=("breast cancer",),
         delays=("fixed",),
         controls=(),
-        crossover_data=("breast cancer",),
-        slowest=(4.0,),
-        step_sizes=(1 / 32, 1 / 8),
     )
 
 
 @pytest.fixture(scope="module")
 def part(settings):
-    """All rules, and Rescaled where it shares their compilation."""
+    """Three rules that share a compilation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asgrad_runs, "combinations", lambda clock: crossover_methods(clock)[2:3])
-        patch.setattr(asgrad_runs, "crossover_methods", lambda clock: crossover_methods(clock)[:2])
-        return asgrad.run(settings)
+        few = [m for m in asgrad_methods.compared() if m.name in ("pure", "shuffled", "Rescaled")]
+        patch.setattr(asgrad_runs, "methods", lambda *_: few)
+        yield asgrad.run(settings)
 
 
-def test_everything_is_measured_and_written(settings, part):
-    tasks = part.numbers["cases"]
-    assert [len(group) for group in tasks.values()] == [4]
-    for group in tasks.values():
-        for outcome in group.values():
-            assert set(outcome["readings"]) == {"updates", "time", "long time"}
-            for reading in outcome["readings"].values():
-                assert reading["step_size"] in settings.step_sizes
-                assert 0.0 <= reading["norm"]["low"] <= reading["norm"]["high"] < np.inf
-    assert set(part.numbers["crossover"]["breast cancer"]) == {"4"}
+@pytest.mark.slow
+def test_pure_is_biased_by_sorted_shards_and_busy(part, settings):
+    """The verdict itself on a small instance, and that of the opposite."""
+    cells = part.numbers["cells"]
+    [group] = cells.values()
+    norms = {name: np.median(own["norms"]["A"][2]) for name, own in group.items()}
+    assert norms["shuffled"] < norms["pure"]
+    assert norms["Rescaled"] < 0.7 * norms["pure"]
+    used = {name: np.median(own["utilisation"]) for name, own in group.items()}
+    assert used["pure"] == pytest.approx(1.0)
+    assert used["shuffled"] < 0.75
+    claim = "Rescaled below shuffled at the time of the slowest rule's"
+    turned = {TASK.name: {**group, "Rescaled": group["shuffled"], "shuffled": group["Rescaled"]}}
+    assert asgrad_report.verdicts(cells, "A")[claim] == "holds"
+    assert asgrad_report.verdicts(turned, "A")[claim] == "does not hold"
     for path, caption in part.figures:
         assert path.read_bytes()[:4] == b"\x89PNG"
         assert caption
-    [ratios] = part.numbers["shuffled_beaten"]["breast cancer"]["time"].values()
-    assert set(ratios) <= {unevenness(settings, 4.0)}
-    assert storage.load_json(settings.output / "asgrad.json")["cases"].keys() == tasks.keys()
-    assert [len(table.rows) for table in part.tables] == [3, 0, 4, 2]
 
 
-def test_pure_is_biased_by_sorted_shards_and_busy(part):
-    group = part.numbers["cases"]["breast cancer, sorted, whole shards, fixed"]
-    norms = {name: o["readings"]["long time"]["norm"]["median"] for name, o in group.items()}
-    assert norms["shuffled"] < 0.8 * norms["pure"]
-    assert norms["Rescaled"] < 0.5 * norms["pure"]
-    used = {name: o["utilisation"]["median"] for name, o in group.items()}
-    assert used["pure"] == pytest.approx(1.0)
-    assert used["random"] < used["shuffled"] < 0.75
-    ends = {name: o["time_of_updates"]["median"] for name, o in group.items()}
-    assert ends["pure"] < ends["shuffled"]
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
+    def never(*_):
+        raise AssertionError("a cell was run again")
+
+    monkeypatch.setattr(asgrad_runs, "cell", never)
+    assert asgrad.run(settings).numbers == part.numbers
+    with pytest.raises(AssertionError, match="run again"):
+        asgrad.run(replace(settings, seed=1))
 
 
-def test_cases():
-    made = asgrad_runs.tasks(Settings())
+def made_up(shuffled, pure):
+    """Cells of one task: norms at three axes, the same in both sets."""
+    own = {
+        name: {"norms": dict.fromkeys("AB", norms)}
+        for name, norms in (("shuffled", shuffled), ("pure", pure))
+    }
+    return {TASK.name: own, Task("digits").name: own}
+
+
+LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("shuffled", "pure", "said"),
+    [
+        ([LOW, HIGH, LOW], [HIGH, LOW, HIGH], ("holds", "does not hold", "holds")),
+        ([HIGH, LOW, LEVEL], [LOW, HIGH, LOW], ("does not hold", "holds", "not told apart")),
+    ],
+)
+def test_a_verdict_flips_with_the_norms(shuffled, pure, said):
+    """At equal updates, at the short and at the long time, each by itself."""
+    found = asgrad_report.verdicts(made_up(shuffled, pure), "A")
+    claims = [f"shuffled below pure {where}" for where in asgrad_report.WHERE.values()]
+    assert tuple(found[claim] for claim in claims) == said
+
+
+def test_a_claim_over_several_tasks_may_hold_in_part():
+    cells = made_up([LOW] * 3, [HIGH] * 3)
+    cells[Task("digits").name] = made_up([HIGH] * 3, [LOW] * 3)[TASK.name]
+    found = asgrad_report.verdicts(cells, "B")
+    assert found["shuffled below pure at equal updates"] == "in part"
+
+
+def test_committed_verdicts_follow_from_committed_cells():
+    kept = numbers.load(asgrad_report.NAME)
+    found = {letter: asgrad_report.verdicts(kept["cells"], letter) for letter in SETS}
+    assert found == kept["verdicts"]
+    tasks = {task: own for task, own in kept["cells"].items() if task.endswith("fixed")}
+    assert all("pure" in own and "shuffled" in own for own in tasks.values())
+
+
+def test_the_readme_has_the_tables_that_the_program_prints():
+    text = (Path(asgrad_report.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    cells = numbers.load(asgrad_report.NAME)["cells"]
+    for table in (asgrad_report.short_table(cells), asgrad_report.verdict_table(cells)):
+        lines = [ln for ln in results.as_markdown(table).splitlines() if ln.startswith("|")]
+        assert "\n".join(lines) in text
+
+
+def test_tasks():
+    made = asgrad_runs.tasks(replace(Settings(), batch=8))
     assert len(made) == len(set(made)) == 13
     assert [task.data for task in made if task.split == "shared"] == ["breast cancer"]
 
 
-def test_the_metric_is_the_norm_of_the_full_gradient(settings):
-    problem = asgrad_runs.problem_of(settings, Task("breast cancer"))
-    features, labels = asgrad_runs.rows_of("breast cancer")
-    x, signs = np.ones(features.shape[1]), np.where(labels, 1.0, -1.0)
-    slopes = -signs / (1.0 + np.exp(signs * (features @ x)))
-    parts = np.array_split(slopes[:, None] * features, settings.n_workers)
-    grads = np.array([part.mean(0) for part in parts]) + 0.1 * 2 * x / (1 + x**2) ** 2
-    norm = float(problem.metrics(problem.params)["norm"])
-    assert norm == pytest.approx(np.linalg.norm(grads.mean(0)), rel=1e-4)
-
-
-def test_splits(settings):
-    shared, dealt = (
-        np.asarray(asgrad_runs.problem_of(settings, Task("breast cancer", split=split)).data.rows)
-        for split in ("shared", "random")
-    )
-    assert np.all(shared == np.arange(shared.shape[1]))
-    assert np.any(np.diff(dealt, axis=1) < 0)
-
-
-def test_rows_are_sorted_by_label():
-    for name in ("breast cancer", "digits"):
-        features, labels = asgrad_runs.rows_of(name)
-        assert np.all(np.diff(labels.astype(int)) >= 0)
-        np.testing.assert_allclose(features[:, :-1].mean(0), 0.0, atol=1e-4)
+@pytest.mark.slow
+def test_rows_are_sorted_by_label_and_the_norm_is_that_of_the_problem(settings):
+    for instance in instances(0, SET_A, 2):
+        one = asgrad_runs.drawn(settings, TASK, instance)
+        assert np.abs(np.diff(one.signs)).sum() == 2  # one change of class
+        dealt = asgrad_runs.drawn(settings, replace(TASK, split="random"), instance)
+        assert np.abs(np.diff(dealt.signs)).sum() > 4
+        problem = asgrad_runs.problem_of(settings, TASK, one)
+        value, norm = asgrad_runs.value_and_norm(one, one.start)
+        objective = problem.objective
+        assert objective is not None
+        assert float(value) == pytest.approx(float(objective(problem.params)), rel=1e-4)
+        step = 1e-3 * np.eye(len(one.start))[0]
+        up, down = (asgrad_runs.value_and_norm(one, one.start + s * step)[0] for s in (1, -1))
+        slopes = [(up - down) / 2e-3]
+        assert abs(slopes[0]) <= norm
+    means = np.asarray(asgrad_runs.workers(settings, "fixed", instances(0, SET_A, 1)[0]).mean)
+    assert np.all(np.diff(means) >= 0)
+    assert (means[0], means[-1]) == (1.0, 10.0)
 
 
 def test_a_step_function_is_averaged_over_the_last_part():
-    axis, values = [[0.0, 5.0, 9.5, 20.0]], [[8.0, 4.0, 2.0, 1.0]]
-    read = asgrad_runs.trailing_mean(axis, values, [4.0, 10.0, 30.0], 0.1)
-    assert read.shape == (1, 3)
-    assert read[0, 0] == 8.0
-    assert read[0, 1] == pytest.approx(3.0, abs=0.11)
-    assert np.isnan(read[0, 2])
+    axis, values = np.array([5.0, 9.5, 20.0]), np.array([8.0, 4.0, 2.0, 1.0])
+    read = asgrad_runs.trailing_mean(axis, values, [4.0, 10.0], 0.1)
+    assert read[0] == 8.0
+    assert read[1] == pytest.approx(3.0, abs=0.11)
 
 
-def test_rescaled_as_steps_is_rescaled_as_weights():
-    clock = clocks.constant([1.0, 3.0])
-    rule = asgrad_methods.combinations(clock)[0]
-    assert asgrad_methods.combinations(clock)[0].optimizer is rule.optimizer
-    optimizer = rule.optimizer(0.5)
-    state = optimizer.init(np.float32(0.0))
-    steps = [float(optimizer.update(np.float32(1.0), state, worker=w)[0]) for w in (0, 1)]
-    trace = asgrad_methods.weighted(clock, 8, None)
+def test_rescaled_steps_are_weights():
+    trace = asgrad_methods.weighted(clocks.constant([1.0, 3.0]), 8, None)
     assert set(trace.worker.tolist()) == {0, 1}
-    np.testing.assert_allclose(-0.5 * trace.weight, np.array(steps)[trace.worker])
+    np.testing.assert_allclose(trace.weight, np.array([0.5, 1.5])[trace.worker])
     traces.validate(trace)
-
-
-def test_unevenness():
-    assert unevenness(Settings(), 1.0) == pytest.approx(1.0)
-    assert unevenness(Settings(), 11.0) == pytest.approx(5.5)
 
 
 def test_unknown_names_are_refused(settings):
     with pytest.raises(ValueError, match="delays must be one of fixed, Poisson"):
-        asgrad_runs.workers(settings, "slow")
+        asgrad_runs.workers(settings, "slow", instances(0, SET_A, 1)[0])
     with pytest.raises(ValueError, match="data must be one of"):
         asgrad_runs.rows_of("w7a")

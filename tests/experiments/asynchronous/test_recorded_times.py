@@ -1,21 +1,24 @@
-"""The experiment on recorded times, on small made-up recordings.
-
-It runs, and its numbers fit together.
-"""
+"""The experiment on recorded times: instances, rules, verdicts that flip, and that it resumes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from asyncjax import problems, storage, traces
-from experiments.asynchronous import recorded_times, recorded_times_runs
+from asyncjax import results, traces
+from experiments.asynchronous import (
+    recorded_times,
+    recorded_times_report,
+    recorded_times_rules,
+    recorded_times_runs,
+)
 from experiments.asynchronous.recorded_times import Settings
-from experiments.common.methods import curvature
+from experiments.asynchronous.recorded_times_runs import SETS
+from experiments.common import numbers
+from experiments.common.protocol import SET_A, TUNING, instances
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
-
-pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
@@ -31,87 +34,144 @@ def write_recording(path, means):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recorded_times")
-    settings = Settings(
-        output=folder,
-        even=(
-            str(write_recording(folder / "one.csv", [400, 420, 440, 450])),
-            str(write_recording(folder / "two.csv", [800, 700, 750, 720])),
-        ),
+def settings(tmp_path_factory):
+    return Settings(
+        output=tmp_path_factory.mktemp("recorded_times"),
+        even=(),
         uneven=("llm_slow_worker",),
-        horizon=12.0,
-        uneven_horizon=16.0,
-        seeds=2,
-        tuning_seeds=1,
+        horizon=80.0,
+        instances=2,
+        tuning_instances=2,
+        trials=4,
+        rounds=(1, 1),
+        steps=(0.1, 0.4),
         batch=4,
-        hidden=4,
-        target=0.2,
-        records=6,
-        methods=("synchronous",),
-        step_sizes=(0.05, 0.2),
+        hidden=8,
+        levels=(0.3, 0.5, 0.6),
+        records=20,
+        methods=("synchronous", "pure"),
     )
-    return settings, recorded_times.run(settings)
 
 
-def test_numbers_have_a_row_for_each_method_and_column(made):
-    settings, part = made
-    stressed = "even jobs, half of them x4"
-    assert list(part.numbers["columns"]) == ["even jobs", stressed, "llm_slow_worker"]
-    for rows in part.numbers["columns"].values():
-        assert [row["method"] for row in rows] == ["synchronous"]
-        assert all(row["step_size"] in settings.step_sizes for row in rows)
-    even, uneven, real = (rows[0]["utilisation"] for rows in part.numbers["columns"].values())
-    assert even["low"] > 0.85
-    assert uneven["high"] < 0.7  # rounds wait for those four times slower
-    assert real["median"] == pytest.approx(0.58, abs=0.02)  # mean over longest, of the recording
-    saved = storage.load_json(settings.output / "recorded_times.json")
-    assert saved["settings"]["uneven"] == ["llm_slow_worker"]
+@pytest.fixture(scope="module")
+def part(settings):
+    return recorded_times.run(settings)
+
+
+@pytest.mark.slow
+def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part):
+    """The cause and the verdict on a small instance."""
+    [column] = part.numbers["columns"].values()
+    assert set(column["rules"]) == {"synchronous", "pure"}
+    for own in column["rules"].values():
+        assert own["trials"] == 4
+        for measured in own["sets"].values():
+            assert {len(times) for times in measured["times"].values()} == {2}
+    used = {
+        name: np.median(own["sets"]["A"]["utilisation"]) for name, own in column["rules"].items()
+    }
+    assert used["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest
+    assert used["pure"] > 0.95
+    gains = part.numbers["speed_ups"]["A"]["llm slow worker"]["pure"]
+    assert gains[0] > 1.0
     for path, _ in part.figures:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_seeds_start_at_different_places_and_only_half_is_stressed(made):
-    settings, _ = made
-    recordings = read_recordings(settings.even)
-    assert [times.mean() for times in recordings] == pytest.approx([1.0, 1.0])
-    plain, stressed, _ = recorded_times_runs.columns(settings)
-    first = [np.asarray(clock.durations(None, 6)) for clock in plain.clocks]
-    for seed, durations in enumerate(first):
-        np.testing.assert_allclose(np.sort(durations), np.sort(recordings[seed % 2]), rtol=1e-6)
-    assert not np.allclose(first[2], first[0])
-    late = np.asarray(stressed.clocks[1].durations(None, 6)) / first[1]
-    np.testing.assert_allclose(late, np.repeat([1.0, 1.0, 4.0, 4.0], 6).reshape(4, 6), rtol=1e-6)
+@pytest.mark.slow
+def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
+    def never(*_):
+        raise AssertionError("run again")
+
+    monkeypatch.setattr(recorded_times_runs.Bench, "run", never)
+    again = recorded_times.run(settings)
+    assert again.numbers == part.numbers
+    with pytest.raises(AssertionError, match="run again"):
+        recorded_times.run(replace(settings, hidden=9))
 
 
-def test_all_methods_make_valid_traces(made):
-    settings, _ = made
-    plain = recorded_times_runs.columns(settings)[0]
-    methods = recorded_times_runs.methods(4, 1.0)
-    assert len({method.name for method in methods}) == len(methods) == 24
-    for method in methods:
-        key = jax.random.key(0)
-        trace = traces.validate(method.trace(plain.clocks[0], 12, key))
-        assert trace.n_updates == 12
-        if method.local_steps > 1:
-            assert trace.time[0] > 3.0  # jobs of four steps last four times as long
+def made_up(**times):
+    """Numbers of two kinds of workers on which rules take these times, in both sets."""
+    rules = {
+        name: {"sets": {letter: {"times": {"0.9": own}} for letter in SETS}}
+        for name, own in times.items()
+    }
+    columns = {name: {"rules": rules} for name in ("even jobs", "job 4")}
+    return {"settings": {"seed": 0, "horizon": 100.0, "levels": [0.9]}, "columns": columns}
 
 
-def test_recordings_that_are_missing_are_named(made):
-    settings, _ = made
-    absent = replace(settings, even=("absent.csv",))
+FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf] * 4
+
+
+@pytest.mark.parametrize(
+    ("pure", "synchronous", "said"),
+    [
+        (FAST, SLOW, ("holds", "does not hold")),
+        (SLOW, FAST, ("does not hold", "holds")),
+        (NEVER, FAST, ("does not hold", "holds")),
+        ([20.0, 61.0, 19.0, 58.0], [60.0, 22.0, 66.0, 21.0], ("not told apart", "not told apart")),
+    ],
+)
+def test_a_verdict_flips_with_the_times(pure, synchronous, said):
+    found = recorded_times_report.verdicts(made_up(pure=pure, synchronous=synchronous), "A")
+    assert found["on an uneven job pure is faster than synchronous rounds"] == said[0]
+    claim = "on even jobs no rule is 1.2 times as fast as synchronous rounds"
+    assert found[claim] == said[1]
+
+
+def test_committed_verdicts_follow_from_committed_numbers():
+    kept = numbers.load(recorded_times_report.NAME)
+    found = {letter: recorded_times_report.verdicts(kept, letter) for letter in SETS}
+    assert found == kept["verdicts"]
+    for column in kept["columns"].values():
+        assert len({own["trials"] for own in column["rules"].values()}) == 1
+
+
+@pytest.mark.slow
+def test_the_readme_has_the_tables_that_the_program_prints():
+    report = recorded_times_report
+    text = (Path(report.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    kept = numbers.load(report.NAME)
+    for table in (report.times_table(kept), report.verdict_table(kept)):
+        lines = [ln for ln in results.as_markdown(table).splitlines() if ln.startswith("|")]
+        assert "\n".join(lines) in text
+
+
+def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_path):
+    files = [
+        str(write_recording(tmp_path / f"{name}.csv", means))
+        for name, means in (("one", [400, 420, 440, 450]), ("two", [800, 700, 750, 720]))
+    ]
+    recordings = read_recordings(files)
+    [column] = recorded_times_runs.columns(Settings(even=tuple(files), uneven=()))
+    drawn = [
+        np.asarray(column.clock(one).durations(None, 6))
+        for role in (TUNING, SET_A)
+        for one in instances(0, role, 4)
+    ]
+    kept = [np.sort(times.ravel()) for times in recordings]
+    for times in drawn:
+        assert any(np.allclose(np.sort(times.ravel()), own, rtol=1e-6) for own in kept)
+    assert len({times.tobytes() for times in drawn}) > 5
+
+
+@pytest.mark.slow
+def test_all_rules_make_valid_traces_at_all_first_values():
+    [column] = recorded_times_runs.columns(Settings(even=(), uneven=("llm_slow_worker",)))
+    clock = column.clock(instances(0, SET_A, 1)[0])
+    rules = recorded_times_rules.rules_of(4)
+    assert len({rule.name for rule in rules}) == len(rules) == 24
+    for rule in rules:
+        for place in (0, -1):
+            chosen = {"step": 0.1} | {name: knob.values[place] for name, knob in rule.knobs.items()}
+            trace = traces.validate(rule.trace(chosen)(clock, 12, jax.random.key(0)))
+            assert trace.n_updates == 12
+            assert min(rule.numbers(chosen)) > 0
+
+
+def test_recordings_that_are_missing_are_named():
     with pytest.raises(ValueError, match=r"recordings must be among job_1, .*got 'absent\.csv'"):
-        recorded_times.run(absent)
-
-
-def test_curvature_of_a_quadratic_is_its_largest_eigenvalue():
-    matrix = np.diag([1.0, 5.0, 2.0])
-    problem = problems.from_gradient(
-        np.ones(3, np.float32),
-        lambda params, worker, job, key: (params[0], matrix @ params),
-        objective=lambda params: 0.5 * params @ matrix @ params,
-    )
-    assert curvature(problem) == pytest.approx(5.0, rel=1e-4)
+        recorded_times_runs.columns(Settings(even=("absent.csv",)))
 
 
 def test_a_recording_serves_any_number_of_workers():
@@ -123,6 +183,7 @@ def test_a_recording_serves_any_number_of_workers():
     np.testing.assert_array_equal(more[4:], np.roll(times[:2], -1, axis=1))
 
 
+@pytest.mark.slow
 def test_the_uneven_job_is_among_the_quarter_of_uneven_jobs():
     rows = {row[0]: row for row in spread_of_jobs().rows}
     for name in ("job_1", "job_2", "job_3"):

@@ -1,0 +1,118 @@
+"""Runs of several instances in one program: an instance a lane, a trace is data.
+
+What the runs of a call may differ in are the instance, the trace and the noise; what they share is
+how many updates they make, and one number that the optimizer is made of, such as a step size.
+Another call with another number, or with other traces of like sizes, compiles nothing.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from asyncjax import problems, simulation, traces
+from asyncjax.simulation.plans.waves import ceil_to_grid
+from experiments.common.judging import raveled
+from experiments.common.side_by_side import moved, side_by_side
+
+FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
+
+
+def compile_quickly() -> None:
+    """For parts whose time is compilation, and whose operations are too small to be shared.
+
+    Read when XLA starts, so before anything is computed; what is set already is left as it is.
+    """
+    os.environ.setdefault("XLA_FLAGS", FLAGS)
+    os.environ.setdefault("NPROC", "1")
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Problems of several instances, each by itself and side by side."""
+
+    parts: tuple[problems.Problem, ...]
+    joined: problems.Problem
+
+    @property
+    def n_workers(self) -> int:
+        """Of an instance."""
+        n = self.parts[0].n_workers
+        assert n is not None
+        return n
+
+
+def field_of(parts: Sequence[problems.Problem]) -> Field:
+    """Problems that differ in rows, shards and start alone."""
+    return Field(tuple(parts), side_by_side(parts))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One run: which instance, its trace, the key of its noise."""
+
+    number: int
+    trace: traces.EventTrace
+    key: jax.Array
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Runs at their records: models float[K, R, d] and times float64[K, R]."""
+
+    models: np.ndarray
+    time: np.ndarray
+
+
+def replayed(
+    field: Field,
+    lanes: Sequence[Lane],
+    optimizer: Callable[[Any], optax.GradientTransformation],
+    number: float,
+    *,
+    records: int,
+    gradients: float,
+) -> Ran:
+    """Runs all lanes.
+
+    Args:
+        field: The problems.
+        lanes: Their traces make equally many updates, a multiple of the records.
+        optimizer: Makes one from the number.
+        number: Such as a step size.
+        records: Models that are kept, R.
+        gradients: Room for so many a trace, at least, so that calls share a compilation.
+    """
+    n = field.n_workers
+
+    def roomy(own: simulation.Sizes) -> simulation.Sizes:
+        return replace(
+            own,
+            waves=max(own.waves, ceil_to_grid(int(gradients))),
+            updates=max(own.updates, 2),
+            slots=max(own.slots, ceil_to_grid(3 * n)),
+            directions=max(own.directions, 8) if own.runs == 0 else own.directions,
+            copies=max(own.copies, 2),
+            group=max(own.group, ceil_to_grid(8 * n)),
+            single=False if own.runs == 0 else own.single,
+        )
+
+    kept = simulation.sweep(
+        replace(field.joined, metrics_of=(("model", raveled),)),
+        [moved(lane.trace, lane.number, n) for lane in lanes],
+        optimizer,
+        [number],
+        keys=jnp.stack([lane.key for lane in lanes]),
+        record_every=lanes[0].trace.n_updates // records,
+        width=1,
+        sizes=roomy,
+    ).records
+    starts = [ravel_pytree(field.parts[lane.number].params)[0] for lane in lanes]
+    ways = np.asarray(kept.metrics["model"])[:, 0]
+    return Ran(ways + np.stack(starts)[:, None], np.asarray(kept.time).reshape(len(lanes), -1))
