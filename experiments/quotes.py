@@ -15,7 +15,7 @@ left):
     {delay_bench/share × 100;.0f} %
 
 A place is `NAME/KEY/KEY` in `numbers/NAME.json`. A key is one of a mapping, a place in a list (from
-the end if negative), one of `REDUCERS` for a list of numbers, or `*` for all entries of a mapping
+the end if negative), one of `REDUCERS` or `share below NUMBER` for a list of numbers, or `*` for all entries of a mapping
 or a list: the keys that follow go on in each, and a reducer takes them together where each is a
 number: `cells/*/times/median/most` is the largest of the medians. A mapping's own key comes first.
 
@@ -125,7 +125,8 @@ def value_at(place: str, load: Callable[[str], Any] = numbers.load) -> Any:
 
 def _entered(value: Any, key: str) -> Any:
     """What a key leads to, from here."""
-    if isinstance(value, _All) and not (key in REDUCERS and not _nested(value)):
+    reducer = REDUCERS.get(key) or _below(key)
+    if isinstance(value, _All) and (reducer is None or _nested(value)):
         return _All(_entered(entry, key) for entry in value)
     if isinstance(value, dict):
         return _All(value.values()) if key == "*" else value[key]
@@ -133,9 +134,18 @@ def _entered(value: Any, key: str) -> Any:
         raise TypeError(f"{value!r} has no entries")
     if key == "*":
         return _All(value)
-    if key not in REDUCERS:
+    if reducer is None:
         return value[int(key)]
-    return REDUCERS[key]([math.inf if one is None else one for one in value])
+    return reducer([math.inf if one is None else one for one in value])
+
+
+def _below(key: str) -> Callable[[list[float]], float] | None:
+    """The reducer `share below NUMBER`."""
+    found = re.fullmatch(r"share below ([\d.]+)", key)
+    if found is None:
+        return None
+    bound = float(found[1])
+    return lambda values: sum(one < bound for one in values) / len(values)
 
 
 def _nested(entries: list[Any]) -> bool:

@@ -69,6 +69,7 @@ TIMES = {"fast": [5.0, 1.0, float("inf"), 3.0], "slow": [8.0, 2.0, None, 6.0], "
         ("slow/most", float("inf")),  # never
         ("slow/count", 4),
         ("slow/share", 0.75),
+        ("fast/share below 3.5", 0.5),
         ("reached/share", 1.0),
         ("fast/-1", 3.0),
         ("*/least/least", 1.0),
