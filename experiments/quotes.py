@@ -15,9 +15,10 @@ left):
     {delay_bench/share × 100;.0f} %
 
 A place is `NAME/KEY/KEY` in `numbers/NAME.json`. A key is one of a mapping, a place in a list (from
-the end if negative), one of `REDUCERS` or `share below NUMBER` for a list of numbers, or `*` for all entries of a mapping
-or a list: the keys that follow go on in each, and a reducer takes them together where each is a
-number: `cells/*/times/median/most` is the largest of the medians. A mapping's own key comes first.
+the end if negative), one of `REDUCERS` or `share below NUMBER` for a list of numbers, or `*` for
+all entries of a mapping or a list: the keys that follow go on in each, and a reducer takes them
+together where each is a number: `cells/*/times/median/most` is the largest of the medians. A
+mapping's own key comes first.
 
 `python -m experiments.quotes` says which sentences are missing or say something else; with
 `--write` it puts the measured numbers into the pages.
