@@ -3,7 +3,7 @@
     piag            aggregated gradients: adaptive steps against steps safe for the worst delay
     block_descent   the same for writes of single blocks into shared memory
     sawtooth        why steps that only look at the delay are not safe
-    network_steps   beyond the paper: behind momentum and adam, on a small convolutional network
+    network_steps   beyond the paper: behind momentum and adam, on a small network
     transfer        for those who cannot tune: steps of one pattern of delays on another
 
 All: `python -m experiments.delay_adaptive`; one: `python -m experiments.delay_adaptive.piag`.

@@ -1,213 +1,63 @@
-"""Rules behind SGD, momentum and Adam: optimizers, traces and runs."""
+"""Rules behind SGD, momentum and Adam: instances, tuning and runs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
-from asyncjax import clocks, problems, results, simulation, steps, traces
-from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccuracy
-from asyncjax.steps.transformation import transformation
+from asyncjax import clocks, problems, simulation, storage, traces
+from asyncjax.simulation.plans.program import Sizes
+from experiments.common import protocol, tuning
+from experiments.common.protocol import LEVELS, SET_A, SET_B, TUNING, Instance
+from experiments.delay_adaptive.network_steps_rules import (
+    BASES,
+    CONSTANT,
+    FADAS,
+    IN_FRONT,
+    MAX_DELAY,
+    RULES,
+    Numbered,
+    space_of,
+    with_step,
+)
 
-BASES = {
-    "SGD": optax.identity,
-    "momentum": partial(optax.trace, decay=0.9),
-    "Adam": optax.scale_by_adam,
-}
-FACTORS = ("constant", "Adaptive 1", "Adaptive 2", "inverse", "polynomial", "concurrency")
-DROPPING = "drop late"
-IN_FRONT = "Adaptive 1 in front"  # of the momentum; without a base it is the same
-FADAS = "FADAS"
-RULES = (*FACTORS, DROPPING, IN_FRONT, FADAS)
-TEXTS = {
-    "constant": "s",
-    "Adaptive 1": "s times 0.9 of the room that the steps taken meanwhile leave, behind the base",
-    "Adaptive 2": "s / (delay + 1) if there is room, else 0, behind the base",
-    "inverse": "s / max(1, delay)",
-    "polynomial": "s / sqrt(delay + 1)",
-    "concurrency": "s n / max(n, delay)",
-    DROPPING: "gradients with a delay of 2 n and more are left out, as if they had never come",
-    IN_FRONT: "the factor of Adaptive 1 on the gradient that enters the momentum",
-    FADAS: "AMSGrad; min(s, 1 / delay) where the delay is above n",
-}
-NEVER = 1e12  # updates
-GUESSING = float(np.log(10.0))  # loss of a network that knows nothing
-LATE = 2  # times n: the delay from which gradients are dropped
-
-
-def _powers(low: int, high: int) -> tuple[float, ...]:
-    return tuple(2.0**power for power in range(low, high + 1))
+SETS = {"A": SET_A, "B": SET_B}
+SLOW, OUTAGES = "one slow", "outages"
+LAWS = ("even", SLOW, OUTAGES)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults took 331 s of CPU time."""
+    """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/network_steps")
-    seed: int = 0
-    n_workers: int = 8
-    slow: float = 10.0  # times slower is the last worker of the law "one slow"
-    up: float = 60.0  # mean time between two outages of a worker
-    down: float = 20.0  # mean length of an outage; a job takes 1
-    laws: tuple[str, ...] = ("even", "one slow", "outages")  # steps are carried from the first
-    shown: str = "outages"  # law of the figures
+    seed: int = 0  # of all instances, below 256
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 2
+    trials: int = 6  # settings that a rule tries in a round of tuning
+    rounds: tuple[int, int] = (2, 5)  # of tuning
+    laws: tuple[str, ...] = LAWS
     bases: tuple[str, ...] = tuple(BASES)
     rules: tuple[str, ...] = RULES
-    channels: tuple[int, ...] = (8,)  # of the network's convolutions
+    n_workers: int = 8
+    slow: float = 10.0  # times slower is the slow worker of the law "one slow"
+    up: float = 60.0  # mean time between two outages of a worker
+    down: float = 20.0  # mean length of an outage; a job takes about 1
+    hidden: int = 24  # width of the network's one hidden layer
+    rows: int = 800  # of an instance
     batch: int = 8  # rows of a gradient
-    classes_per_worker: int = 0  # label-skewed shards; 0: dealt at random
     judged: int = 200  # training rows whose loss is recorded
-    n_updates: int = 1000  # of every run
-    records: int = 20  # points of a run
-    seeds: int = 3  # reported
-    tuning_seeds: int = 2  # only to choose the step size
-    target: float = 0.90  # test accuracy
-    high_target: float = 0.93
-    sgd_steps: tuple[float, ...] = field(default_factory=partial(_powers, -6, 2))
-    momentum_steps: tuple[float, ...] = field(default_factory=partial(_powers, -9, -1))
-    adam_steps: tuple[float, ...] = field(default_factory=partial(_powers, -9, -1))
-
-
-@dataclass(frozen=True)
-class TrainingLoss:
-    """The mean cross-entropy over the first training rows, a fixed random sample."""
-
-    loss: CrossEntropy
-    rows: int
-
-    def __call__(self, data: Any, params: Any) -> jax.Array:
-        """Returns the scalar mean."""
-        rows = slice(self.rows)
-        return jnp.mean(self.loss.of_rows(params, data.features[rows], data.targets[rows]))
-
-
-class RuleState(NamedTuple):
-    """State of `chosen_factor`."""
-
-    base_state: optax.OptState
-    factor_states: tuple[optax.OptState, ...]  # one a rule of `FACTORS`
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one rule behind one base did under one law.
-
-    S reported seeds, G step sizes, R records.
-    """
-
-    step_sizes: tuple[float, ...]
-    time: np.ndarray  # float64[S, R]
-    version: np.ndarray  # int32[S, R]
-    loss: np.ndarray  # float[G, S, R], over training rows
-    accuracy: np.ndarray  # float[G, S, R], over test rows
-    fastest: int  # the step that reaches the target first on the tuning seeds
-    lowest: int  # the step with the lowest final loss on the tuning seeds
-
-    def reached(self, target: float, of: np.ndarray | None = None) -> np.ndarray:
-        """Updates (or another axis [S, R]) until the test accuracy is at a target, float[G, S]."""
-        axis = self.version if of is None else of
-        return np.asarray(
-            results.time_to_target(axis, self.accuracy, target, above=True, interpolate=True)
-        )
-
-
-def factors_of(n_workers: int, max_delay: int) -> tuple[optax.GradientTransformationExtraArgs, ...]:
-    """The rules of `FACTORS` with a base step of 1, in that order."""
-    return (
-        steps.scale_by_delay(jnp.ones_like),
-        steps.scale_by_adaptive_1(1.0, max_delay=max_delay),
-        steps.scale_by_adaptive_2(1.0, max_delay=max_delay),
-        steps.scale_by_delay(steps.inverse_delay()),
-        steps.scale_by_delay(steps.polynomial_delay(0.5)),
-        steps.scale_by_delay(steps.concurrency_delay(n_workers)),
-    )
-
-
-def chosen_factor(
-    base: optax.GradientTransformation,
-    which: jax.Array,
-    step_size: jax.Array,
-    n_workers: int,
-    max_delay: int,
-) -> optax.GradientTransformationExtraArgs:
-    """A base behind or before one of the rules.
-
-    The rule is a value, so all of them share one compilation.
-
-    All factors are found, on the number 1, and one is used. Adaptive steps are proportional to the
-    base step as long as that is constant, so it may be multiplied afterwards.
-
-    Args:
-        base: What makes the direction.
-        which: int32[], place in `RULES` of any rule but FADAS.
-        step_size: float[], s.
-        n_workers: For the rules that ask.
-        max_delay: Longest delay that the adaptive rules serve.
-    """
-    inner, rules = optax.with_extra_args_support(base), factors_of(n_workers, max_delay)
-    place = {name: index for index, name in enumerate(RULES)}
-    in_front, dropping = which == place[IN_FRONT], which == place[DROPPING]
-    factor_of_rule = jnp.where(
-        in_front, place["Adaptive 1"], jnp.where(dropping, place["constant"], which)
-    )
-
-    def init(params: optax.Params) -> RuleState:
-        return RuleState(inner.init(params), tuple(rule.init(jnp.ones(())) for rule in rules))
-
-    def update(
-        updates: optax.Updates,
-        state: RuleState,
-        params: optax.Params | None = None,
-        *,
-        delay: jax.typing.ArrayLike,
-        **extra: Any,
-    ) -> tuple[optax.Updates, RuleState]:
-        found = [
-            rule.update(jnp.ones(()), own, delay=delay)
-            for rule, own in zip(rules, state.factor_states, strict=True)
-        ]
-        factor = jnp.stack([jnp.asarray(value) for value, _ in found])[factor_of_rule]
-        updates = optax.tree.scale(jnp.where(in_front, factor, 1.0), updates)
-        updates, base_state = inner.update(updates, state.base_state, params, **extra)
-        updates = optax.tree.scale(-step_size * jnp.where(in_front, 1.0, factor), updates)
-        return updates, RuleState(base_state, tuple(own for _, own in found))
-
-    threshold = jnp.where(dropping, LATE * n_workers, jnp.iinfo(jnp.int32).max)
-    return steps.drop_stale(threshold, transformation(init, update))
-
-
-@dataclass(frozen=True)
-class Optimizers:
-    """Optimizers of a base by a number that stands for a rule and a step size: rule G + step.
-
-    A sweep varies one number only, and compiles anew for every function that makes optimizers. With
-    the rule in that number, one function serves all rules of a base.
-    """
-
-    base: str
-    step_sizes: tuple[float, ...]
-    n_workers: int
-    max_delay: int
-
-    def numbers(self, rule: str) -> list[float]:
-        """The numbers of a rule with all step sizes."""
-        first = RULES.index(rule) * len(self.step_sizes)
-        return [float(first + place) for place in range(len(self.step_sizes))]
-
-    def __call__(self, number: Any) -> optax.GradientTransformation:
-        """Returns the optimizer of a number."""
-        place = jnp.round(number).astype(jnp.int32)
-        count = len(self.step_sizes)
-        step_size = jnp.asarray(self.step_sizes)[place % count]
-        return chosen_factor(
-            BASES[self.base](), place // count, step_size, self.n_workers, self.max_delay
-        )
+    n_updates: int = 800  # of every run
+    records: int = 80  # points of a run
+    levels: tuple[float, ...] = LEVELS  # shares of the way; the last is what tuning aims at
+    commit: bool = False  # also write experiments/numbers/network_steps.json
 
 
 def rules_of(settings: Settings, base: str) -> list[str]:
@@ -217,22 +67,14 @@ def rules_of(settings: Settings, base: str) -> list[str]:
     return [rule for rule in RULES if rule in settings.rules and rule not in left_out]
 
 
-def grid_of(settings: Settings, base: str) -> tuple[float, ...]:
-    """The base steps of a base, the same for all its rules."""
-    return {
-        "SGD": settings.sgd_steps,
-        "momentum": settings.momentum_steps,
-        "Adam": settings.adam_steps,
-    }[base]
-
-
-def workers(settings: Settings, law: str) -> clocks.Clock:
-    """Gamma times with mean 1 and deviation 1/4, one worker slow, or all with outages."""
-    times = np.ones(settings.n_workers)
-    if law == "one slow":
-        times[-1] = settings.slow
+def workers(settings: Settings, law: str, instance: Instance) -> clocks.Clock:
+    """Gamma times of deviation 1/4, means of 0.9 to 1.1; one drawn slow, or all with outages."""
+    generator = np.random.default_rng(instance.clock)
+    times = generator.uniform(0.9, 1.1, settings.n_workers)
+    if law == SLOW:
+        times[generator.integers(settings.n_workers)] *= settings.slow
     clock = clocks.gamma(16.0, times)
-    if law != "outages":
+    if law != OUTAGES:
         return clock
     up, down = (
         clocks.exponential(np.full(settings.n_workers, mean))
@@ -241,143 +83,242 @@ def workers(settings: Settings, law: str) -> clocks.Clock:
     return clocks.on_off(clock, up=up, down=down)
 
 
-def problem_of(settings: Settings) -> problems.Problem:
-    """Handwritten digits by a convolutional network.
-
-    Judged by test accuracy and by the loss over some training rows.
-    """
-    data, n = problems.digits(), settings.n_workers
-    train, test = (rows.reshape(-1, 8, 8, 1) for rows in (data.train_features, data.test_features))
-    if settings.classes_per_worker:
-        shards = problems.by_label(
-            data.train_labels, n, classes_per_worker=settings.classes_per_worker
-        )
-    else:
-        key = jax.random.key(settings.seed + 1)
-        shards = problems.iid(len(data.train_labels), n, key=key)
-    model = problems.SmallCNN(channels=settings.channels, classes=10)
-    made = problems.classification(
-        model,
-        train,
-        data.train_labels,
-        n_workers=n,
-        shards=shards,
+def problem_of(settings: Settings, instance: Instance) -> problems.Problem:
+    """Handwritten digits by a small network; rows, shards and first model of an instance."""
+    data = problems.digits()
+    generator = np.random.default_rng(instance.data)
+    rows = generator.permutation(len(data.train_labels))[: settings.rows]
+    return problems.classification(
+        problems.MLP(hidden=(settings.hidden,), classes=10),
+        data.train_features[rows],
+        data.train_labels[rows],
+        n_workers=settings.n_workers,
+        shards=problems.contiguous(len(rows), settings.n_workers),
         batch=problems.uniform(settings.batch),
-        test=(test, data.test_labels),
-        key=jax.random.key(settings.seed + 2),
-    )
-    loss = CrossEntropy(model)
-    return replace(
-        made,
-        objective_of=TrainingLoss(loss, settings.judged),
-        metrics_of=(("test_accuracy", HeldOutAccuracy(loss)),),
+        judge=settings.judged,
+        key=jax.random.key(instance.model),
     )
 
 
-def make_traces(settings: Settings) -> tuple[dict[str, list[traces.EventTrace]], jax.Array]:
-    """One trace a law and seed, the tuning seeds first, and the keys of the seeds."""
-    keys = jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + settings.seeds)
-    made = {
-        law: [
-            traces.asynchronous(workers(settings, law), n_updates=settings.n_updates, key=key)
-            for key in keys
-        ]
-        for law in settings.laws
-    }
-    return made, keys
+class Bench:
+    """All instances, those for tuning first, then set A, then set B; and what is run on them."""
 
-
-def run_base(
-    settings: Settings,
-    base: str,
-    problem: problems.Problem,
-    made: dict[str, list[traces.EventTrace]],
-    keys: jax.Array,
-) -> dict[str, dict[str, Outcome]]:
-    """Tunes and runs all rules behind a base.
-
-    Args:
-        settings: What is run.
-        base: One of `BASES`.
-        problem: What is trained.
-        made: Traces by law, one a key.
-        keys: One a seed.
-    """
-    grid, n = grid_of(settings, base), settings.n_workers
-    shared = Optimizers(base, grid, n, max_delay=settings.n_updates)
-    own = partial(steps.fadas, delay_threshold=n)
-    found = {}
-    for rule in rules_of(settings, base):
-        run = simulation.sweep(
-            problem,
-            [trace for group in made.values() for trace in group],
-            own if rule == FADAS else shared,
-            grid if rule == FADAS else shared.numbers(rule),
-            keys=jnp.tile(keys, len(made)),
-            record_every=max(1, settings.n_updates // settings.records),
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        counts = {TUNING: settings.tuning_instances}
+        counts |= {role: settings.instances for role in SETS.values()}
+        self.instances = tuple(
+            one
+            for role, count in counts.items()
+            for one in protocol.instances(settings.seed, role, count)
         )
-        found[rule] = {
-            law: outcome(settings, grid, run.records, place * len(keys))
-            for place, law in enumerate(made)
+        self._traces: dict[tuple[str, int], traces.EventTrace] = {}
+
+    @cached_property
+    def parts(self) -> list[problems.Problem]:
+        """The problem of each instance."""
+        return [problem_of(self.settings, one) for one in self.instances]
+
+    @cached_property
+    def starts(self) -> list[float]:
+        """Loss of each first model."""
+        objectives: list[Any] = [part.objective for part in self.parts]
+        pairs = zip(objectives, self.parts, strict=True)
+        return [float(objective(part.params)) for objective, part in pairs]
+
+    def trace(self, law: str, place: int) -> traces.EventTrace:
+        """The run of an instance's workers under a law; of law "", one job at a time."""
+        if (law, place) not in self._traces:
+            settings, instance = self.settings, self.instances[place]
+            alone: dict[str, Any] = {"dispatch": traces.uniformly(), "concurrency": 1}
+            made = traces.asynchronous(
+                workers(settings, law, instance),
+                n_updates=settings.n_updates,
+                key=jax.random.key(instance.noise()),
+                **({} if law else alone),
+            )
+            assert int(np.max(made.delay)) <= MAX_DELAY, "a longer delay than is served"
+            self._traces[law, place] = made
+        return self._traces[law, place]
+
+    def losses(
+        self, base: str, law: str, place: int, pairs: Sequence[tuple[str, Mapping[str, float]]]
+    ) -> np.ndarray:
+        """Losses of rules with their settings on an instance, float64[G, records].
+
+        Infinity where a run is not at a number, and from then on.
+        """
+        settings, found = self.settings, []
+        for begin in range(0, len(pairs), settings.trials):
+            some = list(pairs[begin : begin + settings.trials])
+            kinds = FADAS if some[0][0] == FADAS else base
+            made = Numbered(kinds, settings.n_workers)
+            padded = some + some[-1:] * (settings.trials - len(some))
+            records = simulation.sweep(
+                self.parts[place],
+                self.trace(law, place),
+                made,
+                np.array([made.number(*one) for one in padded]),
+                keys=jax.random.split(jax.random.key(self.instances[place].noise(1)), 1),
+                record_every=max(1, settings.n_updates // settings.records),
+                width=1,
+                sizes=_roomy,
+            ).records
+            found.append(np.asarray(records.loss, np.float64)[0, : len(some)])
+        losses = np.concatenate(found)
+        return np.where(np.isfinite(losses), losses, np.inf)
+
+
+def _roomy(own: Sizes) -> Sizes:
+    """Sizes that the traces of all laws share."""
+    return replace(own, slots=max(own.slots, 16))
+
+
+def updates_to(settings: Settings, losses: np.ndarray, start: float, best: float) -> np.ndarray:
+    """Updates to each target, float64[G, levels]; inf: never, or the run ends above its start."""
+    when = np.arange(1, losses.shape[1] + 1) * (settings.n_updates / losses.shape[1])
+    goals = protocol.targets(start, best, settings.levels)
+    found = np.array([[protocol.time_to(when, own, goal) for goal in goals] for own in losses])
+    return np.where(losses[:, -1:] > start, np.inf, found)
+
+
+def score(settings: Settings, updates: np.ndarray, losses: np.ndarray, start: float) -> np.ndarray:
+    """What tuning lowers, float64[G]: the logarithm of the updates to the last target.
+
+    Where it was not reached, that of the horizon, and more the higher the last loss.
+    """
+    left = np.minimum(losses[:, -1] / start, 10.0)
+    there = np.log(np.where(np.isfinite(updates[:, -1]), updates[:, -1], 1.0))
+    return np.where(np.isfinite(updates[:, -1]), there, np.log(settings.n_updates) + 1.0 + left)
+
+
+def without_delay(bench: Bench, base: str) -> dict[str, Any]:
+    """The step that is best one job at a time, and the loss that it has after half of the updates.
+
+    That loss is the reference of all targets of the base.
+    """
+    settings = bench.settings
+
+    def evaluate(_: str, tried: Sequence[tuning.Settings], __: int) -> list[float]:
+        return np.mean([lows(place, tried) for place in range(settings.tuning_instances)], 0)
+
+    def lows(place: int, tried: Sequence[tuning.Settings]) -> np.ndarray:
+        losses = bench.losses(base, "", place, [(CONSTANT, own) for own in tried])
+        return np.minimum(losses[:, losses.shape[1] // 2 - 1], 1e6)
+
+    [found] = _tuned(settings, {CONSTANT: space_of(base, CONSTANT)}, evaluate).values()
+    return {"step": found.best.settings["step"], "loss": found.best.score, "tuning": _kept(found)}
+
+
+def _tuned(settings: Settings, spaces: Any, evaluate: Any) -> dict[str, tuning.Tuned]:
+    return tuning.tune(
+        spaces,
+        lambda *asked: list(evaluate(*asked)),
+        trials=settings.trials,
+        gradients=settings.tuning_instances * settings.n_updates,
+        seed=settings.seed,
+        rounds=settings.rounds,
+    )
+
+
+def _kept(found: tuning.Tuned) -> dict[str, Any]:
+    count = len(found.trials)
+    return {
+        "chosen": found.best.settings,
+        "trials": count,
+        "gradients": count * found.gradients,
+        "at_edge": list(found.edges),
+    }
+
+
+def cell(bench: Bench, base: str, law: str, reference: Mapping[str, Any]) -> dict[str, Any]:
+    """Rules behind a base under a law: tuned, and with the step that was chosen without delay.
+
+    Returns:
+        `tuning` by rule; for each set and kind, "tuned" and "carried", the updates to each target
+        by rule, an instance each; `longest` and `mean` delay by set.
+    """
+    settings, best = bench.settings, float(reference["loss"])
+    rules = rules_of(settings, base)
+
+    def evaluate(rule: str, tried: Sequence[tuning.Settings], _: int) -> np.ndarray:
+        found = []
+        for place in range(settings.tuning_instances):
+            losses = bench.losses(base, law, place, [(rule, own) for own in tried])
+            start = bench.starts[place]
+            reached = updates_to(settings, losses, start, best)
+            found.append(score(settings, reached, losses, start))
+        return np.mean(found, axis=0)
+
+    found = _tuned(settings, {rule: space_of(base, rule) for rule in rules}, evaluate)
+    kinds = {
+        "tuned": {rule: found[rule].best.settings for rule in rules},
+        "carried": {rule: with_step(rule, reference["step"]) for rule in rules if rule != FADAS},
+    }
+    out: dict[str, Any] = {"tuning": {rule: _kept(own) for rule, own in found.items()}}
+    first = settings.tuning_instances
+    for letter in SETS:
+        places = range(first, first + settings.instances)
+        first += settings.instances
+        delays = [np.asarray(bench.trace(law, place).delay) for place in places]
+        out[letter] = {
+            "longest": [int(own.max()) for own in delays],
+            "mean": [float(own.mean()) for own in delays],
+            **{kind: {rule: [] for rule in own} for kind, own in kinds.items()},
         }
+        for place in places:
+            named = [(kind, rule) for kind, own in kinds.items() for rule in own]
+            named.sort(key=lambda pair: pair[1] == FADAS)  # which has a program of its own
+            plain = [pair for pair in named if pair[1] != FADAS]
+            for group in (plain, named[len(plain) :]):
+                if not group:
+                    continue
+                pairs = [(rule, kinds[kind][rule]) for kind, rule in group]
+                losses = bench.losses(base, law, place, pairs)
+                reached = updates_to(settings, losses, bench.starts[place], best)
+                for (kind, rule), own in zip(group, reached, strict=True):
+                    out[letter][kind][rule].append(own.tolist())
+    return out
+
+
+def measured(settings: Settings) -> dict[str, Any]:
+    """All cells by base and law; those that were done before are read from their files."""
+    bench, mark, began = Bench(settings), _mark(settings), time.perf_counter()
+    found: dict[str, Any] = {}
+    for base in settings.bases:
+        reference = _once(settings, mark, base, lambda base=base: without_delay(bench, base))
+        cells = {}
+        for law in settings.laws:
+            name = f"{base}, {law}"
+            cells[law] = _once(
+                settings,
+                mark,
+                name,
+                lambda base=base, law=law, own=reference: cell(bench, base, law, own),
+            )
+            print(f"  {name}: done after {time.perf_counter() - began:.0f} s", flush=True)
+        found[base] = {"reference": reference, "laws": cells}
     return found
 
 
-def step_without_delay(settings: Settings, base: str, problem: problems.Problem) -> int:
-    """The place of the step with the lowest final loss on the tuning seeds, one job at a time.
-
-    All rules of `FACTORS` are then the same, but for the 0.9 of Adaptive 1.
-    """
-    keys = jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds)
-    clock = clocks.constant(np.ones(settings.n_workers))
-    made = [
-        traces.asynchronous(
-            clock,
-            n_updates=settings.n_updates,
-            dispatch=traces.uniformly(),
-            concurrency=1,
-            key=key,
-        )
-        for key in keys
-    ]
-    grid = grid_of(settings, base)
-    optimizers = Optimizers(base, grid, settings.n_workers, max_delay=1)
-    run = simulation.sweep(
-        problem,
-        made,
-        optimizers,
-        optimizers.numbers("constant"),
-        keys=keys,
-        record_every=settings.n_updates,
-    )
-    return lowest_of(np.asarray(run.records.loss)[..., -1].T)
+def _once(settings: Settings, mark: str, name: str, make: Any) -> dict[str, Any]:
+    path = settings.output / "cells" / f"{name}.json"
+    kept = storage.load_json(path) if path.exists() else {}
+    if kept.get("mark") != mark:
+        kept = {"mark": mark, "found": make()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.save_json(path, kept)
+    return kept["found"]
 
 
-def lowest_of(final: np.ndarray) -> int:
-    """The place of the lowest median of final losses float[G, S]; some may have diverged."""
-    return results.best_on_grid(np.nan_to_num(final, nan=NEVER, posinf=NEVER))
-
-
-def outcome(
-    settings: Settings, grid: Sequence[float], records: results.Records, first: int
-) -> Outcome:
-    """Chooses the steps on the tuning seeds, keeps the others; the law's seeds begin at `first`."""
-    seeds = slice(first, first + settings.tuning_seeds + settings.seeds)
-    loss = np.asarray(records.loss)[seeds].swapaxes(0, 1)
-    accuracy = np.asarray(records.metrics["test_accuracy"])[seeds].swapaxes(0, 1)
-    time, version = (np.asarray(row)[seeds, 0] for row in (records.time, records.version))
-    early, late = slice(settings.tuning_seeds), slice(settings.tuning_seeds, None)
-    measured = Outcome(
-        tuple(grid), time[early], version[early], loss[:, early], accuracy[:, early], 0, 0
-    )
-    # Steps that never reach the target are all equally bad, and one of them must be named.
-    reached = np.minimum(measured.reached(settings.target), NEVER)
-    return Outcome(
-        tuple(grid),
-        time[late],
-        version[late],
-        loss[:, late],
-        accuracy[:, late],
-        results.best_on_grid(reached),
-        lowest_of(measured.loss[..., -1]),
-    )
+def _mark(settings: Settings) -> str:
+    """A digest of all that decides the numbers of a cell but its base and law."""
+    own = {
+        name: value
+        for name, value in asdict(settings).items()
+        if name not in ("output", "commit", "bases", "laws")
+    }
+    digest = hashlib.sha256(json.dumps([own, jax.__version__], sort_keys=True).encode())
+    for name in ("network_steps_runs", "network_steps_rules"):
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    return digest.hexdigest()[:16]
