@@ -1,12 +1,16 @@
 """The losses that fastest-k SGD is tried on: settings, constants for a plan, target."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems, stragglers
+from experiments.common import protocol
+from experiments.common.protocol import LEVELS, Instance
 
 PROBLEMS = ("linear", "logistic")
 L2 = 0.01  # of logistic regression
@@ -17,25 +21,27 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/straggler_training")
+    commit: bool = False  # also write the numbers that are committed
     seed: int = 0
     n_workers: int = 50
     shard: int = 40  # rows of a worker
     dim: int = 20
     noise: float = 3.0  # standard deviation of the linear targets
     signal: float = 7.0  # standard deviation of the linear weights: how far off the start is
-    n_updates: int = 900  # of every run
-    seeds: int = 5  # reported
-    tuning_seeds: int = 2  # only to choose steps and knobs
-    data_seeds: int = 5  # data sets on which the claims are measured, at one step size; 0: none
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 3
+    trials: int = 10  # settings that a method tries in a round of tuning
+    rounds: tuple[int, int] = (3, 5)
+    lengths: tuple[int, ...] = (250, 1000, 4000)  # updates: the next where one is too short
+    horizon: float = 1000.0  # time units that a run is watched
+    levels: tuple[float, ...] = LEVELS  # the last is that of tuning, and of all costs but time
     loads: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40)
     least_samples: int = 10  # of an update, in plans
-    factors: tuple[float, ...] = (1.0, 4.0, 16.0, 32.0)  # of the step size
     cases: tuple[str, ...] = (  # problem and law
         "linear, scale",
-        "linear, additive",
-        "linear, shift",
-        "linear, lognormal",
         "logistic, scale",
+        "linear, additive",
+        "linear, lognormal",
     )
     family_cases: tuple[str, ...] = ("linear, scale",)  # in which the wider family runs too
 
@@ -61,9 +67,15 @@ class Task:
     noise_variance: float
 
 
-def task(settings: Settings, name: str) -> Task:
-    """Makes the data of a problem of `PROBLEMS` and finds their constants in double precision."""
-    rng = np.random.default_rng(settings.seed)
+def task(settings: Settings, name: str, instance: Instance | None = None) -> Task:
+    """Makes the data of a problem of `PROBLEMS` and finds their constants in double precision.
+
+    Args:
+        settings: Sizes.
+        name: Of the problem.
+        instance: Draws the rows and the first model. None: rows of the settings' seed, and zeros.
+    """
+    rng = np.random.default_rng(settings.seed if instance is None else instance.data)
     rows, d = settings.n_workers * settings.shard, settings.dim
     features, direction = rng.standard_normal((rows, d)), rng.standard_normal(d)
     if name == "linear":
@@ -75,7 +87,7 @@ def task(settings: Settings, name: str) -> Task:
         hessian = features.T @ features / rows
         problem = problems.least_squares(features, targets, n_workers=settings.n_workers)
         return Task(
-            problem,
+            begun(problem, instance, settings.signal / 7),
             0.02,
             float(np.mean(residual**2) / 2),
             *_extremes(hessian, hessian),
@@ -84,7 +96,15 @@ def task(settings: Settings, name: str) -> Task:
     scores = 2.0 * features @ direction / np.linalg.norm(direction)
     labels = np.where(rng.random(rows) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)
     problem = problems.logistic(features, labels, n_workers=settings.n_workers, l2=L2)
-    return Task(problem, 0.2, *logistic_constants(features, labels, L2))
+    return Task(begun(problem, instance, 0.1), 0.2, *logistic_constants(features, labels, L2))
+
+
+def begun(problem: problems.Problem, instance: Instance | None, spread: float) -> problems.Problem:
+    """The problem with the first model of an instance, normal numbers times `spread`."""
+    if instance is None:
+        return problem
+    drawn = np.random.default_rng(instance.model).normal(size=np.shape(problem.params))
+    return replace(problem, params=jnp.asarray(spread * drawn, jnp.float32))
 
 
 def logistic_constants(
@@ -142,5 +162,20 @@ def bound_of(made: Task, step_size: float, floor: Any = None) -> stragglers.Erro
 
 def target_of(settings: Settings, made: Task) -> float:
     """The bound's floor of 30 of 50 workers at full load."""
-    count = max(1, round(0.6 * settings.n_workers))
-    return float(stragglers.error_floor(bound_of(made, made.step_size), count, settings.shard))
+    return floor_of(made, max(1, round(0.6 * settings.n_workers)) * settings.shard)
+
+
+def floor_of(made: Task, samples: float) -> float:
+    """The bound's floor of an update of so many samples, at the plans' step."""
+    return float(stragglers.error_floor(bound_of(made, made.step_size), 1, samples))
+
+
+def targets_of(made: Task, samples: float, levels: Sequence[float]) -> np.ndarray:
+    """Gaps to reach, float64[levels].
+
+    Each closes that share of the way, in the logarithm of the gap, from the first model to the
+    bound's floor of an update of so many samples. (On the gap itself 95 % of the way would be made
+    after two stages of twenty.)
+    """
+    first = bound_of(made, made.step_size).initial_error
+    return np.exp(protocol.targets(np.log(first), np.log(floor_of(made, samples)), levels))

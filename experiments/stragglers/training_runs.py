@@ -1,52 +1,37 @@
-"""Fastest-k SGD on real losses: methods, runs, costs to the target."""
+"""Fastest-k SGD on real losses: scenes, runs, costs to the targets, tuning."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import clocks, problems, simulation, stragglers
-from experiments.stragglers.bounds import plan_anyway
-from experiments.stragglers.tasks import Settings, Task, bound_of, target_of, task
+from asyncjax import clocks, problems, simulation, storage, stragglers
+from experiments.common import protocol, tuning
+from experiments.common.protocol import SET_A, SET_B, TUNING
+from experiments.stragglers import uplinks
+from experiments.stragglers.methods import (
+    Known,
+    Method,
+    Scene,
+    always,
+    family,
+    main_methods,
+)
+from experiments.stragglers.tasks import Settings, target_of, targets_of, task
+
+__all__ = ["Settings", "target_of", "task"]
 
 WINDOW = 10  # iterates whose mean loss counts
-MOST_STAGES = 128
 COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts", "samples_done")
-
-
-@dataclass(frozen=True, eq=False)
-class Method:
-    """A way of choosing (k, load).
-
-    One policy for each setting of its own knobs, given a step size.
-    """
-
-    name: str
-    policies: Callable[[float], Mapping[str, stragglers.Policy]]  # step size -> by setting
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Costs until the target is reached, inf where it is not.
-
-    Attributes:
-        name: Of the method.
-        setting: Its knobs.
-        factor: Of the step size.
-        costs: float[seeds] by cost, of the reported seeds.
-        curve: `(time, gap)` of the reported seeds, float[seeds, n_updates] each.
-    """
-
-    name: str
-    setting: str
-    factor: float
-    costs: dict[str, np.ndarray]
-    curve: tuple[np.ndarray, np.ndarray]
+SETS = {"A": SET_A, "B": SET_B}
+PLAIN = {"step": 1.0, "floor": "bound", "convexity": 1.0}  # a plan as it is prescribed
+Scenes = Mapping[str, Sequence[Scene]]  # by role
 
 
 def laws(settings: Settings) -> dict[str, stragglers.Response]:
@@ -72,177 +57,47 @@ def laws(settings: Settings) -> dict[str, stragglers.Response]:
     }
 
 
-def methods(settings: Settings, made: Task, times: stragglers.Response) -> list[Method]:
-    """The plans and what they must be compared with."""
-    n, full, target = settings.n_workers, settings.shard, target_of(settings, made)
+def scenes_of(settings: Settings, problem: str, law: str) -> Scenes:
+    """The instances of a case: rows, first model, rows drawn and times from update to update."""
+    times = laws(settings)[law]
+    known = Known(times, settings.loads, settings.least_samples)
+    counts = {TUNING: settings.tuning_instances}
+    counts |= dict.fromkeys(SETS.values(), settings.instances)
 
-    def plan_with(floor: Any, load: Any) -> Callable[[float], Mapping[str, stragglers.Policy]]:
-        def policies(step_size: float) -> Mapping[str, stragglers.Policy]:
-            stages = plan_anyway(
-                times,
-                bound_of(made, step_size, floor),
-                load=load,
-                target=target,
-                admit=lambda k, b: k * b >= settings.least_samples,
-            )
-            return {"": long_plan(stages, np.max(load), stragglers.planned)}
+    def scene(instance: protocol.Instance) -> Scene:
+        made = task(settings, problem, instance)
+        targets = targets_of(made, settings.n_workers * settings.shard, settings.levels)
+        return Scene(made, known, times, jax.random.key(instance.noise()), targets)
 
-        return policies
-
-    def always(*pairs: tuple[int, int]) -> Callable[[float], Mapping[str, stragglers.Policy]]:
-        policies = {f"k {k}, load {load}": stragglers.fixed(k, load) for k, load in pairs}
-        return lambda step_size: policies
-
-    close = stragglers.quadratic_floor(n, full)
-    pairs = [(max(1, round(share * n)), full) for share in (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)]
-    pairs += [(k, b) for k in (2 * n // 5, n) for b in (1, max(2, full // 16), full // 4)]
-    return [
-        Method("k and load", plan_with(None, settings.loads)),
-        Method("k and load, close floor", plan_with(close, settings.loads)),
-        Method("k alone", plan_with(None, full)),
-        Method("k alone, close floor", plan_with(close, full)),
-        *(Method(f"fixed k {k}", always((k, full))) for k in (n // 5, 3 * n // 5, n)),
-        Method("best fixed", always(*pairs)),
-    ]
-
-
-def long_plan(
-    stages: stragglers.Plan, max_load: int, policy: Callable[[stragglers.Plan], stragglers.Policy]
-) -> stragglers.Policy:
-    """A plan's policy with room for many stages: plans of all step sizes run in one call."""
-    room = MOST_STAGES - stages.k.size
-    names = (
-        "k",
-        "load",
-        "start_error",
-        "end_error",
-        "start_time",
-        "end_time",
-        "completion",
-        "floor",
-    )
-    rows = {name: np.pad(getattr(stages, name), (0, room), mode="edge") for name in names}
-    updates = np.append(stages.updates[:-1], np.full(room + 1, np.inf))
-    made = policy(replace(stages, updates=updates, **rows))
-    return replace(made, max_load=int(max_load), varies_load=True)
-
-
-def constant(policies: Mapping[str, stragglers.Policy]) -> Any:
-    """The same policies for every step size."""
-    return lambda step_size: policies
-
-
-def stopping(n: int, full: int) -> list[Method]:
-    """The methods that stop, drop or repeat the work of the late."""
-    stopped = {
-        f"time {time:g}, k {k}": stragglers.deadline(time, max_load=full, k=k, n_workers=n)
-        for time in (0.25, 1.0)
-        for k in (2 * n // 5, 4 * n // 5)
+    return {
+        role: [scene(one) for one in protocol.instances(settings.seed, role, count)]
+        for role, count in counts.items()
     }
-    dropped = {
-        f"threshold {threshold:g}": stragglers.drop_compute(threshold, full, n_workers=n)
-        for threshold in (0.5, 2.0)
-    }
-    backups = {
-        f"{extra} more": stragglers.backup_workers(n, extra, full)
-        for extra in (max(1, n // 20), max(1, n // 10), n // 5)
-    }
-    coded = {
-        f"{late} late": stragglers.gradient_coding(
-            stragglers.cyclic_code(n, late), full, tolerated=late
-        )
-        for late in (1, 2)
-    }
-    return [
-        Method("deadline (anytime)", constant(stopped)),
-        Method("drop-compute", constant(dropped)),
-        Method("backup workers", constant(backups)),
-        Method("gradient coding", constant(coded)),
-    ]
-
-
-def family(settings: Settings, made: Task, times: stragglers.Response) -> list[Method]:
-    """The wider family; each with a small grid of its own knobs."""
-    n, full = settings.n_workers, settings.shard
-    rising = [max(1, round(share * n)) for share in (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)]
-    target = target_of(settings, made)
-
-    def triggered(step_size: float) -> Mapping[str, stragglers.Policy]:
-        stages = plan_anyway(
-            times,
-            bound_of(made, step_size),
-            load=settings.loads,
-            target=target,
-            admit=lambda k, b: k * b >= settings.least_samples,
-        )
-        return {
-            f"patience {patience:g}": long_plan(
-                stages,
-                full,
-                partial(stragglers.error_triggered, patience=patience, minimum=made.minimum),
-            )
-            for patience in (1.5, 4.0)
-        }
-
-    signs = {
-        f"threshold {threshold}, burn-in {burn_in}": stragglers.sign_test(
-            rising, full, threshold=threshold, burn_in=burn_in
-        )
-        for threshold in (0, 10)
-        for burn_in in (20, 100)
-    }
-    distances = {
-        f"slope {slope}, burn-in 20": stragglers.distance_test(
-            rising, full, slope=slope, burn_in=20
-        )
-        for slope in (0.3, 0.6)
-    }
-    losses = {
-        f"k {k} at first": stragglers.ada_sync(k, full, n_workers=n, minimum=made.minimum)
-        for k in (1, 2, 5)
-    }
-    return [
-        Method("k and load, by error", triggered),
-        Method("sign test", constant(signs)),
-        Method("distance test", constant(distances)),
-        Method("AdaSync", constant(losses)),
-        *stopping(n, full),
-    ]
 
 
 @partial(jax.jit, static_argnames="n_updates")
-def curves(
+def curve(
     problem: problems.Problem,
     times: stragglers.Response,
-    policies: stragglers.Policy,
-    step_sizes: jax.Array,
-    keys: jax.Array,
+    policy: stragglers.Policy,
+    step_size: jax.Array | float,
+    key: jax.Array,
     n_updates: int,
 ) -> dict[str, jax.Array]:
-    """Loss and costs after every update, float[G, S, n_updates] each.
+    """Loss and costs after every update, float[n_updates] each: "loss" and those of `COSTS`."""
+    records = simulation.run_policy(
+        problem, times, policy, optax.sgd(step_size), n_updates=n_updates, key=key
+    ).records
+    return {name: getattr(records, name) for name in ("loss", *COSTS)}
 
-    Args:
-        problem: What is trained.
-        times: Response times.
-        policies: Chooses (k, load); a policy for each step size, stacked.
-        step_sizes: float[G].
-        keys: Typed keys [S].
-        n_updates: Of every run.
 
-    Returns:
-        By name: "loss" and those of `COSTS`.
-    """
-
-    def one(
-        policy: stragglers.Policy, step_size: jax.Array, key: jax.Array
-    ) -> dict[str, jax.Array]:
-        records = simulation.run_policy(
-            problem, times, policy, optax.sgd(step_size), n_updates=n_updates, key=key
-        ).records
-        return {name: getattr(records, name) for name in ("loss", *COSTS)}
-
-    over_keys = jax.vmap(one, in_axes=(None, None, 0))
-    return jax.vmap(over_keys, in_axes=(0, 0, None))(policies, step_sizes, keys)
+def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
+    """Mean of the last `WINDOW` losses above the minimum, float64[..., n_updates]."""
+    with np.errstate(all="ignore"):  # runs that diverge
+        sums = np.cumsum(np.asarray(loss, np.float64) - minimum, axis=-1)
+        wide = [(0, 0)] * (sums.ndim - 1) + [(WINDOW, 0)]
+        earlier = np.pad(sums, wide)[..., : sums.shape[-1]]
+        return (sums - earlier) / np.minimum(np.arange(sums.shape[-1]) + 1, WINDOW)
 
 
 def at_target(found: Mapping[str, np.ndarray], minimum: float, target: float) -> dict[str, Any]:
@@ -256,9 +111,7 @@ def at_target(found: Mapping[str, np.ndarray], minimum: float, target: float) ->
     Returns:
         float[S] by cost, and the mean gap, float[S, n_updates].
     """
-    sums = np.cumsum(np.asarray(found["loss"], np.float64) - minimum, axis=1)
-    earlier = np.pad(sums, ((0, 0), (WINDOW, 0)))[:, : sums.shape[1]]
-    gap = (sums - earlier) / np.minimum(np.arange(sums.shape[1]) + 1, WINDOW)
+    gap = mean_gap(found["loss"], minimum)
     there = gap <= target
     first = there.argmax(axis=1)[:, None]
     costs: dict[str, Any] = {
@@ -268,82 +121,230 @@ def at_target(found: Mapping[str, np.ndarray], minimum: float, target: float) ->
     return costs | {"gap": gap}
 
 
-def measure(
-    settings: Settings, made: Task, times: stragglers.Response, method: Method
-) -> tuple[Outcome, Outcome]:
-    """Runs a method at all steps and settings of its knobs.
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """One run.
 
-    Returns:
-        The outcome at the factor 1 of the step size, and at the best factor; each at the best
-        setting of the knobs, by the median time to the target on the tuning seeds.
+    Attributes:
+        times: float64[levels], when the mean gap is first at each target; inf: not by the horizon.
+        costs: Of `COSTS`, when the last target is reached, or else at the horizon.
+        updates: Until then.
+        left: Logarithm of the gap at the end over the last target, at least 0.
+        whole: Whether it arrived or was watched until the horizon.
     """
-    total, target = settings.tuning_seeds + settings.seeds, target_of(settings, made)
-    keys = jax.random.split(jax.random.key(settings.seed + 1), total)
-    step_sizes = [made.step_size * factor for factor in settings.factors]
-    by_step = [method.policies(step_size) for step_size in step_sizes]
-    best: dict[bool, tuple[float, Outcome]] = {}
-    for setting in by_step[0]:
-        several = [policies[setting] for policies in by_step]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-        steps = jnp.asarray(step_sizes)
-        found = curves(made.problem, times, stacked, steps, keys, settings.n_updates)
-        found = {name: np.asarray(values) for name, values in found.items()}
-        for place, factor in enumerate(settings.factors):
-            own = {name: values[place] for name, values in found.items()}
-            outcome, score = _outcome(settings, made, target, own, (method.name, setting, factor))
-            for tuned in (False, True):
-                if (tuned or factor == 1.0) and (tuned not in best or score < best[tuned][0]):
-                    best[tuned] = (score, outcome)
-    return best[False][1], best[True][1]
+
+    times: np.ndarray
+    costs: dict[str, float]
+    updates: int
+    left: float
+    whole: bool
 
 
-def _outcome(
+def watch(
     settings: Settings,
-    made: Task,
-    target: float,
-    found: Mapping[str, np.ndarray],
-    names: tuple[str, str, float],
-) -> tuple[Outcome, float]:
-    """What the reported seeds cost, and the median time of the tuning seeds."""
-    reached = at_target(found, made.minimum, target)
-    gap, own = reached.pop("gap"), slice(settings.tuning_seeds, None)
-    score = float(np.median(reached["time"][: settings.tuning_seeds]))
-    costs = {name: values[own] for name, values in reached.items()}
-    return Outcome(*names, costs, (found["time"][own], gap[own])), score
+    scene: Scene,
+    policy: stragglers.Policy,
+    step_size: float,
+    lengths: Sequence[int],
+) -> Watched:
+    """Runs a policy until it has reached all targets or the horizon, or as long as it may."""
+    seen: Watched | None = None
+    for n_updates in lengths:
+        found = curve(scene.made.problem, scene.met, policy, step_size, scene.key, n_updates)
+        seen = _read(settings, scene, {name: np.asarray(own) for name, own in found.items()})
+        if seen.whole or not math.isfinite(seen.left):
+            break
+    assert seen is not None
+    return seen
 
 
-def claims(
-    settings: Settings, name: str, times: stragglers.Response, chosen: Sequence[str] = ()
-) -> dict[str, dict[str, np.ndarray]]:
-    """Costs of plans and of a fixed k on several data sets, all at one step size.
+def _read(settings: Settings, scene: Scene, found: Mapping[str, np.ndarray]) -> Watched:
+    time, gap = found["time"], mean_gap(found["loss"], scene.made.minimum)
+    gap = np.where(np.isfinite(gap), gap, np.inf)
+    times = np.array([protocol.time_to(time, gap, target) for target in scene.targets])
+    times = np.where(times <= settings.horizon, times, np.inf)
+    end = min(times[-1], settings.horizon)
+    last = min(int(np.searchsorted(time, end)), len(time) - 1)
+    costs = {name: float(found[name][last]) for name in COSTS} | {"time": float(end)}
+    left = max(0.0, float(np.log(gap[last] / scene.targets[-1])))
+    whole = bool(np.isfinite(times[-1]) or time[-1] >= settings.horizon)
+    return Watched(times, costs, last + 1, left, whole)
+
+
+def score(settings: Settings, runs: Sequence[Watched]) -> float:
+    """Mean logarithm of the time to the last target; the horizon, and what is left, beyond it."""
+    logs = [
+        math.log(run.times[-1])
+        if math.isfinite(run.times[-1])
+        else math.log(settings.horizon) + run.left
+        for run in runs
+    ]
+    return float(np.mean(logs))
+
+
+def run_of(
+    settings: Settings,
+    scene: Scene,
+    method: Method,
+    chosen: tuning.Settings,
+    lengths: Sequence[int],
+) -> Watched:
+    """Runs a method with its knobs; without a knob `step` at the plans' own."""
+    step_size = scene.made.step_size * chosen.get("step", 1.0)
+    return watch(settings, scene, method.policy(scene, chosen), step_size, lengths)
+
+
+def tuned(
+    settings: Settings,
+    scenes: Scenes,
+    methods: Mapping[str, Method],
+    told: Callable[[str], None],
+) -> dict[str, dict[str, Any]]:
+    """Tunes methods on the tuning instances and runs the best settings on both sets."""
+    used = dict.fromkeys(methods, 0.0)
+
+    def evaluate(name: str, several: Sequence[tuning.Settings], gradients: int) -> list[float]:
+        scores = []
+        for chosen in several:
+            runs = [
+                run_of(settings, scene, methods[name], chosen, settings.lengths[:2])
+                for scene in scenes[TUNING]
+            ]
+            used[name] += sum(run.costs["samples_used"] for run in runs)
+            scores.append(score(settings, runs))
+        return scores
+
+    found = tuning.tune(
+        {name: method.space for name, method in methods.items()},
+        evaluate,
+        trials=settings.trials,
+        gradients=settings.tuning_instances * settings.lengths[:2][-1],  # updates, at most
+        seed=settings.seed,
+        rounds=settings.rounds,
+    )
+    made = {}
+    for name, _, trials, _, chosen, edges in tuning.table(found).rows:
+        own = found[name]
+        searched = "; ".join(
+            f"{knob}: {', '.join(map(_short, grid.values))}" for knob, grid in own.space.items()
+        )
+        made[name] = {
+            "chosen": chosen,
+            "searched": searched,
+            "trials": trials,
+            "samples": used[name],
+            "edges": edges,
+            **on_sets(settings, scenes, methods[name], own.best.settings),
+        }
+        told(f"  {name}: {chosen}; at an edge: {edges}")
+    return made
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def on_sets(
+    settings: Settings, scenes: Scenes, method: Method, chosen: tuning.Settings
+) -> dict[str, dict[str, Any]]:
+    """Runs a setting on both sets of instances; times by level and instance, costs by instance."""
+    made = {}
+    for letter, role in SETS.items():
+        runs = [run_of(settings, scene, method, chosen, settings.lengths) for scene in scenes[role]]
+        made[letter] = {
+            "times": np.transpose([run.times for run in runs]).tolist(),
+            "updates": [run.updates for run in runs],
+            "short": sum(not run.whole for run in runs),
+            **{cost: [run.costs[cost] for run in runs] for cost in COSTS},
+        }
+    return made
+
+
+def at_plans_step(
+    settings: Settings, scenes: Scenes, told: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Plans as they are prescribed, nothing tuned; fixed pairs at the same step, one of them tuned.
+
+    That one gets the trials of `tuned`, for k and the load.
+    """
+    n, shard = settings.n_workers, settings.shard
+    methods = main_methods(n, shard)
+    made: dict[str, dict[str, Any]] = {}
+    for name in ("k and load", "k alone"):
+        for ending, floor in (("", "bound"), (", close floor", "quadratic")):
+            chosen = PLAIN | {"floor": floor}
+            made[name + ending] = on_sets(settings, scenes, methods[name], chosen)
+    ten = Method({}, lambda scene, _: always(max(1, n // 5), shard, shard))
+    made[f"fixed k {max(1, n // 5)}, whole shards"] = on_sets(settings, scenes, ten, {})
+    pair = methods["fixed pair"]
+    space = {name: knob for name, knob in pair.space.items() if name != "step"}
+    return made | tuned(settings, scenes, {"fixed pair": Method(space, pair.policy)}, told)
+
+
+def run_case(settings: Settings, case: str, told: Callable[[str], None]) -> dict[str, Any]:
+    """All that is measured of a problem and a law."""
+    problem, _, law = case.partition(", ")
+    scenes = scenes_of(settings, problem, law)
+    methods = main_methods(settings.n_workers, settings.shard)
+    if case in settings.family_cases:
+        methods |= family(settings.n_workers, settings.shard)
+    plain = at_plans_step(settings, scenes, told)
+    return {
+        "prescribed": plain,
+        "tuned": tuned(settings, scenes, methods, told),
+        "uplinks": {
+            letter: _accounts(scenes[role], plain, letter) for letter, role in SETS.items()
+        },
+    }
+
+
+def _accounts(
+    scenes: Sequence[Scene], plain: Mapping[str, Any], letter: str
+) -> list[dict[str, float]]:
+    """The account of uplinks of every instance of a set."""
+    updates = [plain[name][letter]["updates"] for name in uplinks.PLANS]
+    return [uplinks.account(scene, *both) for scene, *both in zip(scenes, *updates, strict=True)]
+
+
+def run_cases(
+    settings: Settings,
+    run: Callable[[str], dict[str, Any]],
+    names: Sequence[str],
+    told: Callable[[str], None],
+) -> dict[str, dict[str, Any]]:
+    """All cases by name; those that were done before are read from the output folder.
+
+    A case that was made with other settings is made again.
 
     Args:
-        settings: What is run.
-        name: Of the problem.
-        times: Response times.
-        chosen: Names of methods; none: plans, and the smallest fixed k.
-
-    Returns:
-        Median costs over the reported seeds, float[data_seeds], by method and cost.
+        settings: Of the part.
+        run: Makes a case.
+        names: Of the cases.
+        told: Hears of progress.
     """
-    found: dict[str, dict[str, list[float]]] = {}
-    for number in range(settings.data_seeds):
-        own = replace(settings, seed=settings.seed + number)
-        made = task(own, name)
-        keys = jax.random.split(jax.random.key(own.seed + 1), settings.seeds)
-        for method in methods(own, made, times)[:5]:
-            if chosen and method.name not in chosen:
-                continue
-            (policy,) = method.policies(made.step_size).values()
-            stacked = jax.tree.map(lambda leaf: leaf[None], policy)
-            step = jnp.asarray([made.step_size])
-            several = curves(made.problem, times, stacked, step, keys, settings.n_updates)
-            several = {cost: np.asarray(values)[0] for cost, values in several.items()}
-            reached = at_target(several, made.minimum, target_of(own, made))
-            for cost in COSTS:
-                kept = found.setdefault(method.name, {}).setdefault(cost, [])
-                kept.append(float(np.median(reached[cost])))
-    return {
-        method: {cost: np.array(values) for cost, values in costs.items()}
-        for method, costs in found.items()
+    folder = settings.output / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for place, name in enumerate(names, start=1):
+        path = folder / f"{name.replace(', ', '_').replace(' ', '_')}.json"
+        said = identity(settings, name)
+        kept = storage.load_json(path) if path.exists() else {}
+        if kept.get("settings") != said:
+            told(f"[{place}/{len(names)}] {name}")
+            kept = {"settings": said, "cell": run(name)}
+            storage.save_json(path, kept)
+        found[name] = kept["cell"]
+        told(f"[{place}/{len(names)}] {name}: done")
+    return found
+
+
+def identity(settings: Settings, case: str) -> dict[str, Any]:
+    """The settings on which a case depends, as plain values."""
+    apart = ("output", "commit", "cases", "family_cases")
+    said = {
+        field.name: getattr(settings, field.name)
+        for field in dataclasses.fields(settings)
+        if field.name not in apart
     }
+    plain = {name: list(own) if isinstance(own, tuple) else own for name, own in said.items()}
+    return plain | {"case": case, "family": case in settings.family_cases}

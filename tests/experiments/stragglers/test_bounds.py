@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asyncjax import storage
-from experiments.stragglers import bounds
+from experiments.stragglers import bounds, bounds_verdicts
 from experiments.stragglers.bounds import COSTS, Settings
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
@@ -60,6 +60,12 @@ def test_the_three_claims(part):
                 assert found["uplinks"] <= 1.4
     times = [ratios(part, LAWS[0], target)["time"] for target in (400, 1200, 1800)]
     assert times == sorted(times)  # the gain fades as the target gets tight
+
+
+def test_their_verdicts(part):
+    assert list(part.numbers["verdicts"].values()) == ["holds", "holds", "in part"]
+    scale = bounds_verdicts.ratios_of(part.numbers)[LAWS[0]]
+    assert list(bounds_verdicts.verdicts({LAWS[0]: scale}).values()) == ["holds"] * 3
 
 
 def test_no_rival_is_faster_on_the_bound(part):
