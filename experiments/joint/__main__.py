@@ -10,7 +10,8 @@ What was found is told in `experiments/README.md`.
 """
 
 from experiments.common.parts import Collection
-from experiments.joint import phases, placed, scenes
+from experiments.joint import phases, scenes
+from experiments.joint.placed import part as placed
 
 COLLECTION = Collection(
     "joint",

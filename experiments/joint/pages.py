@@ -16,8 +16,8 @@ from experiments.joint.arms import RESHUFFLED
 from experiments.joint.judging import beside, best_single, effects, verdicts
 from experiments.joint.phases_report import Gain, brief, gain_of, summary
 from experiments.joint.phases_runs import Cell
-from experiments.joint.placed_pages import tables
-from experiments.joint.placed_report import numbers as placed_numbers
+from experiments.joint.placed.pages import tables
+from experiments.joint.placed.report import numbers as placed_numbers
 from experiments.joint.scenes_report import arms_of, goals_of, ratio, seen
 from experiments.joint.scenes_runs import SCENES, SETS
 

@@ -312,6 +312,7 @@ def summary(gains: Mapping[str, Mapping[Cell, Gain]]) -> dict[str, Any]:
     rule = rule_of(gains[SETS[0]])
     return {
         "rule": None if rule is None else asdict(rule),
+        "right": {role: 0 if rule is None else right(rule, gains[role]) for role in SETS},
         "sentence": told_of(gains),
         "crossings": [[*place, at] for place, at in crossings(gains[SETS[0]]).items()],
     }

@@ -16,13 +16,8 @@ WITHOUT: set[str] = {
     "coordinated orders keep prefix sums short for any number of workers",
     "CD-GraB ends lower than reshuffling on convex problems",
     "and on networks",
-    "adapting k and load is faster than adapting k alone",
-    "with much less computation",
-    "and slightly more communication",
-    "the same on real SGD",
     "and on recorded times",
     "all methods together beat plain choices",
-    "bias removal and a learned order gain more together than either alone",
 }
 MEASURED = {
     "A": {"gain": [-2.0, -1.0, -3.0], "said": {"it is fast": "holds", "it is small": "holds"}},

@@ -3,6 +3,7 @@
     the full set beats plain choices     log T (full) - log T (all plain) below 0
     it beats every other set             the same against each arm with one part replaced
     a part is worth something            the same against the arms that replace this part, each
+    PD-ORS earns more                    log utility (other) - log utility (PD-ORS) below 0
 
 Times that were never reached count as the horizon, so differences of logs are shorter than they
 are. Last gaps are not cut.
@@ -11,10 +12,13 @@ are. Last gaps are not cut.
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from experiments.common.comparison import Condition, Difference, paired, verdict
 from experiments.common.protocol import SET_A, SET_B
 from experiments.joint.judging import logs_of
-from experiments.joint.placed_arms import FULL, PLAIN
+from experiments.joint.placed.arms import FULL, PLAIN
+from experiments.joint.placed.sites import PD_ORS
 from experiments.joint.scenes_runs import END
 
 SETS = (SET_A, SET_B)
@@ -49,6 +53,13 @@ def parts_of(own: Mapping[str, Any]) -> dict[str, list[str]]:
 def claim(part: str) -> str:
     """What is claimed of a part."""
     return f"{part}: that of the full set beats each other"
+
+
+def earned(own: Mapping[str, Any], role: str) -> dict[str, str]:
+    """Whether PD-ORS earns more with all jobs than each other scheduler, by logs of utility."""
+    logs = {name: -np.log(by_role[role]["utility"]) for name, by_role in own["schedulers"].items()}
+    ours = logs.pop(PD_ORS)
+    return {name: verdict([Condition(name, paired(ours, log))]) for name, log in logs.items()}
 
 
 def verdicts(own: Mapping[str, Any], role: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ A place is written when it is measured; run it again with the same settings and 
 from dataclasses import replace
 
 from experiments.common.parts import Part, run_alone
-from experiments.joint import placed_report as report
-from experiments.joint.placed_runs import Settings, all_measured
+from experiments.joint.placed import report
+from experiments.joint.placed.runs import Settings, all_measured
 
 
 def run(settings: Settings) -> Part:
@@ -32,7 +32,3 @@ def run(settings: Settings) -> Part:
 def main() -> None:
     """Reads the settings from the command line and runs the part."""
     run_alone(run, Settings, __doc__)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,8 +11,8 @@ from asyncjax import storage
 from experiments.common.protocol import TUNING, Instance, instances
 from experiments.common.tuning import Settings as Setting
 from experiments.common.tuning import Tuned, log_range, tune
-from experiments.joint.placed_arms import PLACES, STEP, Arm, setting_of
-from experiments.joint.placed_sites import (
+from experiments.joint.placed.arms import PLACES, STEP, Arm, setting_of
+from experiments.joint.placed.sites import (
     PD_ORS,
     SHARDS,
     Place,
@@ -21,7 +21,7 @@ from experiments.joint.placed_sites import (
     sites_of,
     utility_of,
 )
-from experiments.joint.placed_training import Training
+from experiments.joint.placed.training import Training
 from experiments.joint.scenes_runs import END, SETS
 from experiments.joint.worlds import Scene, World, world_of
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.traces.rounds import Rounds, trace_of_rounds
-from experiments.joint.placed_sites import LINK_SHAPE, SHAPE, SHARDS, Site
+from experiments.joint.placed.sites import LINK_SHAPE, SHAPE, SHARDS, Site
 
 
 class Awaited(NamedTuple):

@@ -10,9 +10,9 @@ import numpy as np
 
 from asyncjax import problems, simulation, traces
 from experiments.joint.arms import DRAWN, order_of
-from experiments.joint.placed_arms import CREW, PURE, ROUNDS, TABLE, Arm, optimizer_of
-from experiments.joint.placed_rounds import alike, rounds_of
-from experiments.joint.placed_sites import SHARDS, Site, crew_shuffled
+from experiments.joint.placed.arms import CREW, PURE, ROUNDS, TABLE, Arm, optimizer_of
+from experiments.joint.placed.rounds import alike, rounds_of
+from experiments.joint.placed.sites import SHARDS, Site, crew_shuffled
 from experiments.joint.training import WORST, Curves
 from experiments.joint.worlds import World
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.joint.placed_judging import SETS, beside, goals_of, verdicts
-from experiments.joint.placed_report import Kept, aim, mean_time
+from experiments.joint.placed.judging import SETS, beside, earned, goals_of, verdicts
+from experiments.joint.placed.report import Kept, aim, mean_time
 from experiments.joint.scenes_report import ratio
 from experiments.joint.scenes_runs import END
 
@@ -48,13 +48,16 @@ def judged(own: Mapping[str, Any]) -> list[str]:
 
 def schedules(kept: Kept) -> list[str]:
     """What schedulers earned, and what they gave the trained jobs; means of sets A and B."""
-    heads = ("utility of all jobs", "slots of the job", "GPU-slots", "slots a shard is served")
-    lines = ["| place | scheduler | " + " | ".join(heads) + " |", "|---|---|" + "---|" * 4]
+    heads = ("utility of all jobs", "PD-ORS earns more", "slots of the job", "GPU-slots")
+    heads = (*heads, "slots a shard is served")
+    lines = ["| place | scheduler | " + " | ".join(heads) + " |", "|---|---|" + "---|" * 5]
     for name, own in kept.items():
         for scheduler, by_role in own["schedulers"].items():
             cells = []
             for of, digits in (("utility", 0), ("slots", 1), ("held", 0), ("served", 1)):
                 means = [np.mean(by_role[role][of]) for role in SETS]
                 cells.append(", ".join(f"{mean:.{digits}f}" for mean in means))
+            said = [earned(own, role).get(scheduler, "") for role in SETS]
+            cells.insert(1, ", ".join(filter(None, said)))
             lines.append(f"| {name} | {scheduler} | " + " | ".join(cells) + " |")
     return lines

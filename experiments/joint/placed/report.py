@@ -11,7 +11,7 @@ from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_
 from experiments.common.comparison import disagreements
 from experiments.common.parts import Part, written
 from experiments.common.protocol import reached
-from experiments.joint.placed_judging import SETS, beside, goals_of, verdicts
+from experiments.joint.placed.judging import SETS, beside, earned, goals_of, verdicts
 from experiments.joint.scenes_report import ratio
 from experiments.joint.scenes_runs import END
 
@@ -29,7 +29,7 @@ def part(settings: Any, kept: Kept) -> Part:
                 "parts",
                 parts_figure(kept),
                 "The full set over each other, ratios with intervals; below 1 the full set is"
-                " ahead. Filled: set A, open: set B.",
+                " ahead; both sets.",
             ),
         ),
         (verdict_table(kept), times_table(kept), schedule_table(kept), tuning_table(kept)),
@@ -45,6 +45,7 @@ def numbers(kept: Kept) -> dict[str, Any]:
                 **own,
                 "verdicts": {role: verdicts(own, role) for role in SETS},
                 "ratios": {role: ratios(own, role) for role in SETS},
+                "earned": {role: earned(own, role) for role in SETS},
             }
             for name, own in kept.items()
         }

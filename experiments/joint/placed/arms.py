@@ -13,7 +13,7 @@ import optax
 from asyncjax import steps
 from experiments.common.tuning import Knob, log_range
 from experiments.joint.arms import COORDINATED, DRAWN, LEARNED, RESHUFFLED
-from experiments.joint.placed_sites import DRF, GOODPUT, PD_ORS, SHARDS, Place
+from experiments.joint.placed.sites import DRF, GOODPUT, PD_ORS, SHARDS, Place
 
 PURE, CREW, TABLE, ROUNDS = "pure", "shuffled over the crew", "table", "rounds"
 RESCALED, CONSTANT, ADAPTIVE = "Rescaled", "constant", "Adaptive 1"
