@@ -82,14 +82,19 @@ def test_instances_begin_elsewhere_with_other_shards(settings):
 
 @pytest.mark.slow
 def test_the_load_is_what_matters_on_even_workers(settings):
-    """Tuned alike: one sample a worker is far ahead of whole shards, and the plan of k alone."""
-    own = replace(settings, uneven=(), loads=(1, 56))
-    known = times.columns(own)["one"]
+    """One sample a worker is far ahead of whole shards, and the verdict says so."""
+    own, trained = replace(settings, uneven=()), times.as_trained(settings)
+    scenes = times.scenes_of(own, times.columns(own)["one"])
+    chosen = {
+        BOTH: {"step": 8.0, "floor": "quadratic", "convexity": 16.0},
+        ALONE: {"step": 32.0, "floor": "bound", "convexity": 2.0},
+        PAIR: {"step": 32.0, "k": 10, "load": 1},
+    }
     made = times.methods(own)
-    several = {name: made[name] for name in (BOTH, PAIR, ALONE)}
-    scenes = times.scenes_of(own, known)
-    found = training_runs.tuned(times.as_trained(own), scenes, several, lambda _: None)
-    assert {one["trials"] for one in found.values()} == {12}
+    found = {
+        name: training_runs.on_sets(trained, scenes, made[name], one)
+        for name, one in chosen.items()
+    }
     assert verdicts({"one": {"tuned": found}})["A"][FASTER_THAN_ALONE] == HOLDS
 
 
