@@ -253,7 +253,7 @@ def reached_text(times: Sequence[float], horizon: float) -> str:
 
     Example:
         >>> reached_text([2.0, 4.0, 6.0, float("inf")], 10.0)
-        '4 (2-6), 75 %'
+        '4.00 (2.00-6.00), 75 %'
     """
     own = protocol.reached(times, horizon)
     first, middle, third = ("never" if one is None else format_number(one) for one in own.quartiles)

@@ -33,10 +33,8 @@ def uplinks_until(plan: stragglers.Plan, decay: float, error: float) -> float:
         >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> times = clocks.constant([1.0, 3.0])
         >>> plan = stragglers.plan(times, bound, load=[1.0, 2.0], target=0.5)
-        >>> round(uplinks_until(plan, bound.decay, 0.5), 3)
-        162.373
-        >>> plan.uplinks.round(3)
-        162.373
+        >>> bool(abs(uplinks_until(plan, bound.decay, 0.5) - plan.uplinks) < 1e-9)
+        True
     """
     begun = plan.start_error > error
     ends = np.maximum(plan.end_error, error)
