@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots
+from experiments.common import numbers as kept
 from experiments.common.parts import Part, written
 from experiments.stragglers.bounds import COSTS, HEADS
 from experiments.stragglers.constants_runs import Found, Settings
@@ -49,6 +50,9 @@ def part(settings: Settings, found: Found) -> Part:
         "What do wrong constants cost a plan, and what mends it?",
         numbers_of(settings, found),
     )
+    if settings.commit:
+        command = "python -m experiments.stragglers.constants --commit"
+        kept.save("straggler_constants", quoted(found), command=command, digits=4)
     return written(settings.output, "straggler_constants", title, drawings, tables, numbers)
 
 
@@ -256,6 +260,24 @@ def gaps_figure(settings: Settings, found: Found) -> Any:
     return plots.panels(
         panels, y_label="loss above the minimum", log_y=True, target=found.bench.target
     )
+
+
+def quoted(found: Found) -> dict[str, Any]:
+    """What is committed: times over those with the right constants, errors over the floors."""
+    least = found.walks[RIGHT, 1.0]["by updates"]["time"]
+    base = found.outcomes[RIGHT, "by updates"]["time"]
+    return {
+        "bound": {
+            f"{constant}, {factor:g}": {name: own["time"] / least for name, own in walks.items()}
+            for (constant, factor), walks in found.walks.items()
+        },
+        "training": {
+            f"{plan}, {switch}": float(np.median(outcome["time"] / base))
+            for (plan, switch), outcome in with_pilots(found).items()
+        },
+        "over bound": [row["error"] / row["bound"] for row in found.floors],
+        "over quadratic": [row["error"] / row["close"] for row in found.floors],
+    }
 
 
 def numbers_of(settings: Settings, found: Found) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/straggler_constants")
+    commit: bool = False  # also write the numbers that are committed
     seed: int = 0
     n_workers: int = 50
     shard: int = 40  # samples of a worker
