@@ -9,8 +9,9 @@ from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
 from experiments.asynchronous.asgrad_runs import AXES, SETS, Settings, Task, identity
+from experiments.common import agreement
 from experiments.common import numbers as committed
-from experiments.common.comparison import Condition, Difference, disagreements, paired, verdict
+from experiments.common.comparison import Condition, Difference, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
 NAME = "asgrad"
@@ -113,7 +114,10 @@ def numbers_of(settings: Settings, cells: Cells) -> dict[str, Any]:
     if settings.instances > 1:
         measured["verdicts"] = {letter: verdicts(cells, letter) for letter in SETS}
         pairs = (("shuffled", "pure"), ("Rescaled", "shuffled"), ("random", "pure"))
-        measured["ratios"] = {" over ".join(pair): ratios(cells, pair) for pair in pairs}
+        ran = set.intersection(*(set(cells[task]) for task in sorted_tasks(cells)))
+        measured["ratios"] = {
+            " over ".join(pair): ratios(cells, pair) for pair in pairs if set(pair) <= ran
+        }
     return measured
 
 
@@ -139,12 +143,7 @@ def answer(numbers: Mapping[str, Any]) -> str:
     """The first claims of both sets, in words."""
     if "verdicts" not in numbers:
         return ""
-    one, other = (numbers["verdicts"][letter] for letter in SETS)
-    said = [
-        f"{claim}: {one[claim]}" + ("" if one[claim] == other[claim] else f" | {other[claim]}")
-        for claim in one
-    ]
-    return f"Norm of the gradient. {'; '.join(said)}." if said else ""
+    return agreement.in_words(*(numbers["verdicts"][letter] for letter in SETS))
 
 
 def figures(settings: Settings, cells: Cells) -> Iterator[Drawing]:
@@ -195,16 +194,11 @@ def tables(settings: Settings, cells: Cells) -> tuple[results.Table, ...]:
 def verdict_table(cells: Cells) -> results.Table:
     """The claims, set by set; experiments/README.md has it."""
     one, other = (verdicts(cells, letter) for letter in SETS)
-    differing = len(disagreements(one, other))
-    return results.Table(
-        (
-            results.Column("claim", right=False),
-            *(results.Column(f"set {letter}", right=False) for letter in SETS),
-        ),
-        tuple((claim, one[claim], other[claim]) for claim in one),
+    return agreement.verdict_table(
+        one,
+        other,
         "Norm of the full gradient, over all data and laws with sorted shards: a claim holds if it"
-        " is told in all of them, in part if in some. The two sets"
-        + (" agree." if not differing else f" differ in {differing}."),
+        " is told in all of them, in part if in some.",
     )
 
 

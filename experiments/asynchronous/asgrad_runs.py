@@ -278,16 +278,18 @@ def trailing_mean(axis: Any, values: Any, points: Any, share: float) -> np.ndarr
     return np.asarray(values, np.float64)[places].mean(-1)
 
 
-def cell(settings: Settings, bench: Bench, method: Method) -> dict[str, Any]:
-    """A method in a task: for each axis the chosen step, and the norms of both sets."""
-    made, tuned = bench.traces_of(method), bench.numbers(TUNING)
+def tuned(
+    settings: Settings, bench: Bench, method: Method, made: Sequence[traces.EventTrace]
+) -> list[tuning.Tuned]:
+    """The step of a method for each axis, on the tuning instances."""
+    numbers = bench.numbers(TUNING)
     known: dict[float, np.ndarray] = {}
 
     def scores(chosen: Sequence[float]) -> np.ndarray:
         """Mean logarithm of the norm where the objective has fallen, [steps, 3]."""
         for step in chosen:
             if step not in known:
-                norm, share = bench.read(method, made, step, tuned).transpose(1, 0, 2)
+                norm, share = bench.read(method, made, step, numbers).transpose(1, 0, 2)
                 with np.errstate(all="ignore"):
                     mean, worth = np.log(np.maximum(norm, FLOOR)).mean(0), share.mean(0)
                 told = np.where(worth <= settings.fallen, mean, FAR + worth)
@@ -295,32 +297,35 @@ def cell(settings: Settings, bench: Bench, method: Method) -> dict[str, Any]:
         return np.array([known[step] for step in chosen])
 
     space = tuning.log_range(*settings.steps, 2 * settings.trials)
-    rate = float(np.mean([len(made[at].worker) for at in tuned]))
-    chosen = [
+    rate = float(np.mean([len(made[at].worker) for at in numbers]))
+    return [
         tuning.tune(
             {"step": {"step": space}},
             lambda _, trials, n, at=at: list(scores([one["step"] for one in trials])[:, at]),
             trials=settings.trials,
-            gradients=round(rate * len(tuned)),
+            gradients=round(rate * len(numbers)),
             seed=settings.seed,
             rounds=settings.rounds,
         )["step"]
         for at in range(len(AXES))
     ]
+
+
+def cell(settings: Settings, bench: Bench, method: Method) -> dict[str, Any]:
+    """A method in a task: for each axis the chosen step, and the norms of both sets."""
+    made = bench.traces_of(method)
+    chosen, size = tuned(settings, bench, method, made), settings.tuning_instances
     own = [one.best.settings["step"] for one in chosen]
     found = {
         step: {
             letter: np.concatenate(
-                [
-                    bench.read(method, made, step, part)
-                    for part in _parts(bench.numbers(role), len(tuned))
-                ]
+                [bench.read(method, made, step, part) for part in _parts(bench.numbers(role), size)]
             )
             for letter, role in SETS.items()
         }
         for step in sorted(set(own))
     }
-    shown, curves = bench.numbers(SET_A)[: len(tuned)], []
+    shown, curves = bench.numbers(SET_A)[:size], []
     if bench.task == Task(bench.task.data):  # drawn for fixed times alone
         curves = [
             np.median(bench.read(method, made, step, shown, series=True)[:, at], 0).tolist()

@@ -9,9 +9,9 @@ from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
 from experiments.asynchronous.bias_runs import METHODS, NEVER, SETS, Settings
+from experiments.common import agreement, protocol
 from experiments.common import numbers as committed
-from experiments.common import protocol
-from experiments.common.comparison import Condition, disagreements, paired, verdict
+from experiments.common.comparison import Condition, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
 NAME = "bias"
@@ -95,13 +95,7 @@ def answer(numbers: Numbers) -> str:
     """The verdicts of both sets, in words."""
     if "verdicts" not in numbers:
         return ""
-    one, other = (numbers["verdicts"][letter] for letter in SETS)
-    said = [
-        f"{claim}: {one[claim]}" + ("" if one[claim] == other[claim] else f" | {other[claim]}")
-        for claim in one
-    ]
-    text = "; ".join(said)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return agreement.in_words(*(numbers["verdicts"][letter] for letter in SETS))
 
 
 def tables(numbers: Numbers) -> tuple[results.Table, ...]:
@@ -113,16 +107,11 @@ def tables(numbers: Numbers) -> tuple[results.Table, ...]:
 def verdict_table(numbers: Numbers) -> results.Table:
     """The claims, set by set; experiments/README.md has it."""
     one, other = (verdicts(numbers, letter) for letter in SETS)
-    differing = len(disagreements(one, other))
-    return results.Table(
-        (
-            results.Column("claim", right=False),
-            *(results.Column(f"set {letter}", right=False) for letter in SETS),
-        ),
-        tuple((claim, one[claim], other[claim]) for claim in one),
+    return agreement.verdict_table(
+        one,
+        other,
         f"At the smallest step; at an optimum is who ends nearer to it than {NEAR:g} of the way"
-        " between the two optima, in the geometric mean over instances. The two sets"
-        + (" agree." if not differing else f" differ in {differing}."),
+        " between the two optima, in the geometric mean over instances.",
     )
 
 

@@ -9,13 +9,12 @@ from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
 from experiments.asynchronous.recorded_times_runs import SETS, Settings, identity
+from experiments.common import agreement, protocol
 from experiments.common import numbers as committed
-from experiments.common import protocol
 from experiments.common.comparison import (
     Condition,
     Difference,
     Place,
-    disagreements,
     paired,
     ranks,
     verdict,
@@ -173,13 +172,7 @@ def answer(numbers: Numbers) -> str:
     """The verdicts of both sets, in words."""
     if "verdicts" not in numbers:
         return ""
-    one, other = (numbers["verdicts"][letter] for letter in SETS)
-    said = [
-        f"{claim}: {one[claim]}" + ("" if one[claim] == other[claim] else f" | {other[claim]}")
-        for claim in one
-    ]
-    text = "; ".join(said)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return agreement.in_words(*(numbers["verdicts"][letter] for letter in SETS))
 
 
 def tables(settings: Settings, numbers: Numbers) -> tuple[results.Table, ...]:
@@ -197,16 +190,7 @@ def tables(settings: Settings, numbers: Numbers) -> tuple[results.Table, ...]:
 def verdict_table(numbers: Numbers) -> results.Table:
     """The claims, set by set; experiments/README.md has it."""
     one, other = (verdicts(numbers, letter) for letter in SETS)
-    differing = len(disagreements(one, other))
-    return results.Table(
-        (
-            results.Column("claim", right=False),
-            *(results.Column(f"set {letter}", right=False) for letter in SETS),
-        ),
-        tuple((claim, one[claim], other[claim]) for claim in one),
-        f"By the time to {_percent(numbers)} test accuracy. The two sets"
-        + (" agree." if not differing else f" differ in {differing}."),
-    )
+    return agreement.verdict_table(one, other, f"By the time to {_percent(numbers)} test accuracy.")
 
 
 def times_table(numbers: Numbers) -> results.Table:

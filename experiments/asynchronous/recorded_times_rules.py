@@ -219,6 +219,14 @@ def _arrival_rules(n: int) -> tuple[Rule, ...]:
             lambda s: server_with(gate=traces.lead_at_most(s["s"]), read="start"),
             {"s": ssp},
         ),
+    )
+
+
+def _step_rules(n: int) -> tuple[Rule, ...]:
+    """Rules that change the step of a late gradient, or the gradient."""
+    pure = _always(server_with())
+    shuffled = _always(server_with(dispatch=traces.shuffled()))
+    return (
         Rule(
             "Koloskova",
             "pure; step at most 1 / (4 L delay) beyond delay n",
@@ -247,4 +255,4 @@ def _arrival_rules(n: int) -> tuple[Rule, ...]:
 
 def rules_of(n: int) -> tuple[Rule, ...]:
     """The family for n workers."""
-    return (*_waiting_rules(n), *_arrival_rules(n))
+    return (*_waiting_rules(n), *_arrival_rules(n), *_step_rules(n))

@@ -22,6 +22,7 @@ from experiments.common import protocol, reaching, tuning
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
 from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.recordings import EVEN, UNEVEN, read_recordings
+from experiments.common.skewed_digits import digits_problem
 
 SETS = {"A": SET_A, "B": SET_B}
 
@@ -96,35 +97,6 @@ def rules(settings: Settings, n_workers: int) -> list[Rule]:
     return [rule for rule in family if not settings.methods or rule.name in settings.methods]
 
 
-@lru_cache
-def _digits() -> tuple[jax.Array, np.ndarray, tuple[Any, Any]]:
-    data = problems.digits()
-    test = (jnp.asarray(data.test_features), data.test_labels)
-    return jnp.asarray(data.train_features), np.asarray(data.train_labels), test
-
-
-def problem_of(settings: Settings, n_workers: int, instance: Instance) -> problems.Problem:
-    """Scikit-learn's digits and a network; every worker sees few of the classes."""
-    features, labels, test = _digits()
-    shards = problems.dirichlet(
-        labels,
-        n_workers,
-        concentration=settings.concentration,
-        key=jax.random.key(instance.data),
-        minimum=settings.batch,
-    )
-    return problems.classification(
-        problems.MLP(hidden=(settings.hidden,), classes=10),
-        features,
-        labels,
-        n_workers=n_workers,
-        shards=shards,
-        batch=problems.uniform(settings.batch),
-        test=test,
-        key=jax.random.key(instance.model),
-    )
-
-
 @lru_cache(maxsize=4)
 def _field(settings: Settings, n_workers: int) -> tuple[tuple[Instance, ...], Field]:
     """All instances of workers of a number: those for tuning first, then set A, then set B."""
@@ -133,7 +105,17 @@ def _field(settings: Settings, n_workers: int) -> tuple[tuple[Instance, ...], Fi
     every = tuple(
         one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
     )
-    return every, field_of([problem_of(settings, n_workers, one) for one in every])
+    parts = [
+        digits_problem(
+            one,
+            n_workers,
+            batch=settings.batch,
+            hidden=settings.hidden,
+            concentration=settings.concentration,
+        )
+        for one in every
+    ]
+    return every, field_of(parts)
 
 
 class Bench:

@@ -1,20 +1,33 @@
-"""Tables, figures and numbers of time complexity; optimal times recalled from the literature."""
+"""What time complexity measured: verdicts, tables, figures; optimal times as recalled."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots
-from asyncjax.results.tables import format_spread
-from experiments.asynchronous.time_complexity_runs import CANDIDATES, Score, Settings
+from asyncjax.results.tables import format_number, format_spread
+from experiments.asynchronous.time_complexity_runs import (
+    CANDIDATES,
+    SETS,
+    Score,
+    Settings,
+    identity,
+)
+from experiments.common import agreement, protocol
+from experiments.common import numbers as committed
+from experiments.common.comparison import Condition, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
 Scores = Mapping[tuple[str, int, int, str], Score]  # by speeds, level of noise, workers, method
 
+NAME = "time_complexity"
+DOUBT = 0.05  # shared among the conditions of a claim
+PAPERS = (
+    "Tyurin, Richtárik, 2023, Rennala and Malenia (arXiv 2305.12387)",
+    "Maranjyan, Tyurin, Richtárik, 2025, Ringmaster (arXiv 2501.16168)",
+)
 LETTERS = {"Rennala": "b", "Ringmaster": "R", "fastest m": "m"}
 OPTIMUM = "optimal, recalled"
 OPTIMUM_SKEWED = "optimal for any data, recalled"
@@ -22,14 +35,121 @@ OPTIMUM_SKEWED = "optimal for any data, recalled"
 
 def part(settings: Settings, scores: Scores) -> Part:
     """Draws all figures and makes all tables; its files lie in `settings.output`."""
+    found = numbers(settings, scores)
+    if settings.commit:
+        command = f"python -m experiments.asynchronous.{NAME} --commit"
+        committed.save(NAME, found, command=command)
     return written(
         settings.output,
-        "time_complexity",
+        NAME,
         "How long until the gradient is small, when all workers hold the same data?",
         figures(settings, scores),
-        tables(settings, scores),
-        numbers(settings, scores),
+        (*((verdict_table(found),) if "verdicts" in found else ()), *tables(settings, scores)),
+        found,
+        answer(found),
+        PAPERS,
     )
+
+
+def logarithms(found: Mapping[str, Any], letter: str) -> dict[tuple[str, float, int, str], Any]:
+    """Logarithms of the times of a set, cut, by speeds, noise, workers and method."""
+    horizon = found["settings"]["horizon"]
+    return {
+        (row["speeds"], row["noise"], row["n"], method): np.log(
+            protocol.restricted(row[method]["times"][letter], horizon)
+        )
+        for row in found["rows"]
+        for method in CANDIDATES
+    }
+
+
+def conditions(found: Mapping[str, Any], letter: str) -> dict[str, list[Condition]]:
+    """The claims of one set; those about what was not run are left out."""
+    logs, made = logarithms(found, letter), dict[str, list[Condition]]()
+    cells = list(dict.fromkeys(key[:3] for key in logs))
+
+    def below(
+        claim: str, pairs: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]], factor: float
+    ) -> None:
+        """The first takes less than so many times as long as the second, in all pairs."""
+        own = [(one, other) for one, other in pairs if one in logs and other in logs]
+        level = 1 - DOUBT / max(len(own), 1)
+        draws = max(4000, round(20 / (1 - level)))
+        if own:
+            made[claim] = [
+                Condition(
+                    f"{one} below {other}",
+                    paired(logs[one], logs[other], 0, level, draws),
+                    float(np.log(factor)),
+                )
+                for one, other in own
+            ]
+
+    ns = sorted({cell[2] for cell in cells})
+    low, high = ns[0], ns[-1]
+    levels = sorted({cell[1] for cell in cells})
+    below(
+        "Ringmaster takes at most 1.25 times as long as the best rule, in every cell",
+        [
+            ((*cell, "Ringmaster"), (*cell, other))
+            for cell in cells
+            for other in CANDIDATES
+            if other != "Ringmaster"
+        ],
+        1.25,
+    )
+    root = "sqrt(i)"
+    below(
+        "more and slower workers make pure twice as slow, little noise",
+        [((root, levels[0], low, "pure"), (root, levels[0], high, "pure"))],
+        0.5,
+    )
+    below(
+        "more and slower workers do not make Ringmaster slower",
+        [((root, level, high, "Ringmaster"), (root, level, low, "Ringmaster")) for level in levels],
+        1.1,
+    )
+    below(
+        "one straggler makes synchronous rounds 10 times as slow as pure",
+        [((*cell, "pure"), (*cell, "synchronous")) for cell in cells if cell[0] == "one straggler"],
+        0.1,
+    )
+    below(
+        "with one straggler pure takes at most 1.25 times as long as Ringmaster",
+        [((*cell, "pure"), (*cell, "Ringmaster")) for cell in cells if cell[0] == "one straggler"],
+        1.25,
+    )
+    return made
+
+
+def verdicts(found: Mapping[str, Any], letter: str) -> dict[str, str]:
+    """What the numbers of one set say of each claim."""
+    return {claim: verdict(own) for claim, own in conditions(found, letter).items()}
+
+
+def verdict_table(found: Mapping[str, Any]) -> results.Table:
+    """The claims, set by set; experiments/README.md has it."""
+    one, other = (verdicts(found, letter) for letter in SETS)
+    return agreement.verdict_table(
+        one,
+        other,
+        "By ratios of times to the target, cut at the horizon; all cells of a claim share its"
+        " doubt.",
+    )
+
+
+def answer(found: Mapping[str, Any]) -> str:
+    """The verdicts of both sets, in words."""
+    if "verdicts" not in found:
+        return ""
+    return agreement.in_words(*(found["verdicts"][letter] for letter in SETS))
+
+
+def spread(found: Score, horizon: float) -> results.Spread:
+    """Quartiles of set A, none of them made of a time that never came."""
+    known = protocol.reached(found.times["A"], horizon)
+    low, middle, high = (np.inf if value is None else value for value in known.quartiles)
+    return results.Spread(middle, low, high, known.share)
 
 
 def recalled_optimum(mean_times: np.ndarray, noise: float, *, skewed: bool = False) -> float:
@@ -71,24 +191,25 @@ def optima(settings: Settings, scores: Scores) -> dict[tuple[str, int, int], tup
     shapes, ratios = {}, []
     for speeds, level, n, method in scores:
         if method == "Rennala":
-            mean, noise = scores[speeds, level, n, method].mean_times, settings.noise[level]
+            own, noise = scores[speeds, level, n, method], settings.noise[level]
+            mean = np.asarray(own.mean_times)
             shapes[speeds, level, n] = (
                 recalled_optimum(mean, noise),
                 recalled_optimum(mean, noise, skewed=True),
             )
-            median = float(scores[speeds, level, n, method].time.median)
+            median = float(spread(own, settings.horizon).median)
             ratios.append(median / shapes[speeds, level, n][0])
     finite = [ratio for ratio in ratios if np.isfinite(ratio)]
     constant = float(np.median(finite)) if finite else np.nan
     return {place: (constant * one, constant * two) for place, (one, two) in shapes.items()}
 
 
-def time_text(found: Score) -> str:
-    """A time with its spread, or beyond which time the run did not get."""
-    if np.isfinite(found.time.median):
-        return format_spread(found.time)
-    share = f" ({100 * float(found.time.reached):.0f} % did)" if found.time.reached else ""
-    return f"> {found.end:,.0f}{share}"
+def time_text(time: results.Spread) -> str:
+    """A time with its spread, or that it was not reached."""
+    if np.isfinite(time.median):
+        return format_spread(time)
+    share = f" ({100 * float(time.reached):.0f} % did)" if time.reached else ""
+    return f"never{share}"
 
 
 def setting_text(found: Score) -> str:
@@ -112,7 +233,7 @@ def tables(settings: Settings, scores: Scores) -> tuple[results.Table, ...]:
     for (speeds, level, n), (optimum, _) in references.items():
         start = (speeds, settings.noise[level], n)
         own = [scores[speeds, level, n, method] for method in CANDIDATES]
-        times.append((*start, *own, optimum))
+        times.append((*start, *(spread(one, settings.horizon) for one in own), optimum))
         chosen.append((*start, *own))
     timed = [results.Column(method, format=time_text) for method in CANDIDATES]
     names = [
@@ -124,9 +245,10 @@ def tables(settings: Settings, scores: Scores) -> tuple[results.Table, ...]:
             (*first, *timed, results.Column(OPTIMUM)),
             tuple(times),
             "Simulated time until the norm of the exact gradient is"
-            f" {settings.target:g}, median (quartiles) over {settings.seeds} seeds;"
+            f" {settings.target:g}, median (quartiles) over {settings.instances} instances of"
+            " set A;"
             " the fastest worker's job lasts 1 on average. Noise: variance of a"
-            " gradient over the target squared. '>': not reached by then. Last"
+            f" gradient over the target squared. Never: not by {settings.horizon:g}. Last"
             " column: the optimal time for equal data as recalled from the"
             " literature, constants dropped, times one constant for all rows, which"
             " is fitted to Rennala.",
@@ -134,7 +256,7 @@ def tables(settings: Settings, scores: Scores) -> tuple[results.Table, ...]:
         results.Table(
             (*first, *(results.Column(name, format=setting_text) for name in names)),
             tuple(chosen),
-            "The setting that was best on the tuning seeds: parameter, step size. R ="
+            "The setting that was best on the tuning instances: parameter, step size. R ="
             " inf is pure, m = n is synchronous. A star: at the end of the grid, so"
             " that a better one may lie outside.",
         ),
@@ -151,7 +273,10 @@ def figures(settings: Settings, scores: Scores) -> Iterator[Drawing]:
         for speeds in settings.speeds:
             series = []
             for method in CANDIDATES:
-                own = [scores[speeds, level, n, method].time for n in settings.workers]
+                own = [
+                    spread(scores[speeds, level, n, method], settings.horizon)
+                    for n in settings.workers
+                ]
                 values = [[getattr(one, part) for one in own] for part in ("median", "low", "high")]
                 series.append(results.Series(method, settings.workers, *values))
             for which, name in enumerate((OPTIMUM, OPTIMUM_SKEWED)):
@@ -172,7 +297,7 @@ def figures(settings: Settings, scores: Scores) -> Iterator[Drawing]:
 
 
 def numbers(settings: Settings, scores: Scores) -> dict[str, Any]:
-    """Everything measured, as plain values."""
+    """What is committed."""
     rows = []
     for (speeds, level, n), (optimum, skewed) in optima(settings, scores).items():
         row: dict[str, Any] = {"speeds": speeds, "noise": settings.noise[level], "n": n}
@@ -180,14 +305,38 @@ def numbers(settings: Settings, scores: Scores) -> dict[str, Any]:
         for method in CANDIDATES:
             found = scores[speeds, level, n, method]
             row[method] = {
-                **{name: float(getattr(found.time, name)) for name in ("median", "low", "high")},
-                "reached": float(found.time.reached),
+                "times": found.times,
+                "median": float(spread(found, settings.horizon).median),
                 "step_size": found.step_size,
                 "parameter": found.parameter,
                 "step_at_edge": found.step_at_edge,
                 "parameter_at_edge": found.parameter_at_edge,
-                "end": found.end,
+                "trials": found.trials,
             }
         rows.append(row)
-    plain = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(settings).items()}
-    return {"settings": plain, "rows": rows}
+    made: dict[str, Any] = {"settings": identity(settings), "rows": rows}
+    if settings.instances > 1:
+        made["verdicts"] = {letter: verdicts(made, letter) for letter in SETS}
+    return made
+
+
+def short_table(found: Mapping[str, Any]) -> results.Table:
+    """Medians of both sets; experiments/README.md has it."""
+    horizon, rows = found["settings"]["horizon"], []
+    for row in found["rows"]:
+        cells = []
+        for method in CANDIDATES:
+            both = [
+                protocol.reached(row[method]["times"][letter], horizon).quartiles[1]
+                for letter in SETS
+            ]
+            told = ["never" if one is None else format_number(one) for one in both]
+            cells.append(told[0] if told[0] == told[1] else " / ".join(told))
+        optimum = format_number(row["optimum_recalled"])
+        rows.append((row["speeds"], f"{row['noise']:g}", row["n"], *cells, optimum))
+    heads = ("speeds", "noise", "n", *CANDIDATES, OPTIMUM)
+    return results.Table(
+        tuple(results.Column(head, right=place > 0) for place, head in enumerate(heads)),
+        tuple(rows),
+        "Median time to the target over the instances of set A / of set B, once where they agree.",
+    )

@@ -1,8 +1,12 @@
-"""Runs until the gradient is small, prolonged until the best is known."""
+"""Runs until the gradient is small, prolonged until the best is known.
+
+The function and its start are those of the theory, the same for all; an instance draws the noise of
+the gradients and, where they are random, the times.
+"""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import clocks, problems, results, simulation, traces
+from asyncjax import clocks, problems, results, simulation, storage, traces
+from experiments.common import protocol
+from experiments.common.protocol import SET_A, SET_B, TUNING
 
 CANDIDATES = {  # names among whose methods a name's best is sought; R may be infinite, m may be n
     "pure": ("pure",),
@@ -22,17 +28,19 @@ CANDIDATES = {  # names among whose methods a name's best is sought; R may be in
 }
 
 
+SETS = {"A": SET_A, "B": SET_B}
 LONGER = 3  # factor by which a run is prolonged
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults took 421 s of CPU time."""
+    """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/time_complexity")
     seed: int = 0
     workers: tuple[int, ...] = (10, 100, 1000)
-    speeds: tuple[str, ...] = ("sqrt(i)", "one straggler", "heavy tails")
+    # "heavy tails", times of which each instance has its own, takes as long as both of these
+    speeds: tuple[str, ...] = ("sqrt(i)", "one straggler")
     noise: tuple[float, ...] = (1.0, 100.0)  # variance of a gradient over the target squared
     target: float = 0.05  # norm of the exact gradient; it begins at 0.6 sqrt(dimension)
     dimension: int = 50
@@ -45,12 +53,13 @@ class Settings:
         1000,
     )  # b, R and m; those above 10 n are left out
     horizon: float = 5000.0  # simulated time
-    seeds: int = 3  # reported
-    tuning_seeds: int = 2  # only to choose the step size and the parameter
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 2  # only to choose the step size and the parameter
     records: int = 2048  # points of a curve
     step_sizes: tuple[float, ...] = field(
         default_factory=lambda: tuple(2.0**power for power in range(-12, 2))
     )
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,13 @@ class Outcome:
 class Score:
     """The best setting of a method in one setting of the workers."""
 
-    time: results.Spread
+    times: dict[str, list[float]]  # by set; infinity where the target was not reached
     step_size: float  # NaN where no setting reached the target
     parameter: float
     step_at_edge: bool  # a better step may lie outside the grid
     parameter_at_edge: bool  # likewise; only b has an end that bounds nothing
-    end: float  # of the reported runs, at most the horizon
-    mean_times: np.ndarray  # float64[n], of the workers' jobs
+    trials: int  # settings among which the best was sought
+    mean_times: list[float]  # float[n], of the workers' jobs
 
 
 def workers(speeds: str, n: int) -> clocks.Clock:
@@ -169,19 +178,29 @@ def first_updates(method: Method) -> int:
     return 128 if method.parameter <= 100 else 32
 
 
+def keys_of(settings: Settings, role: str) -> jax.Array:
+    """Keys of the instances of a role."""
+    count = settings.tuning_instances if role == TUNING else settings.instances
+    drawn = protocol.instances(settings.seed, role, count)
+    return jnp.stack([jax.random.key(one.noise()) for one in drawn])
+
+
 def run_method(
-    settings: Settings, method: Method, clock: clocks.Clock, n_updates: int
+    settings: Settings,
+    method: Method,
+    clock: clocks.Clock,
+    n_updates: int,
+    keys: jax.Array,
+    step_sizes: Sequence[float],
 ) -> list[Outcome]:
-    """Replays one method with all seeds and step sizes.
+    """Replays one method with all keys and step sizes.
 
     Returns:
         The times to the target, a `Outcome` a noise level.
     """
-    n_seeds = settings.tuning_seeds + settings.seeds
-    keys = jax.random.split(jax.random.key(settings.seed), n_seeds)
     # Runs of one trace go together; those of several one after the other, which is faster than
     # stacking their plans.
-    shared = [keys[seed : seed + 1] for seed in range(n_seeds)] if clock.is_random else [keys]
+    shared = [keys[at : at + 1] for at in range(len(keys))] if clock.is_random else [keys]
     reached, ends = [], []
     for own in shared:
         trace = method.trace(clock, n_updates, own[0])
@@ -191,7 +210,7 @@ def run_method(
                 quadratic(settings, noise),
                 trace,
                 optax.sgd,
-                settings.step_sizes,
+                step_sizes,
                 keys=own,
                 record_every=max(1, n_updates // settings.records),
                 width=1 if method.single else 16,  # few different widths mean few compilations
@@ -204,14 +223,13 @@ def run_method(
     return [Outcome(level, min(ends)) for level in np.concatenate(reached, axis=1)]
 
 
-def tuned(settings: Settings, outcome: Outcome) -> np.ndarray:
-    """Median time to the target by step size over the tuning seeds, float64[G]."""
-    seen = outcome.reached[: settings.tuning_seeds]
-    return np.asarray(results.median_and_spread(seen.T).median)
+def tuned(outcome: Outcome) -> np.ndarray:
+    """Median time to the target by step size over the tuning instances, float64[G]."""
+    return np.asarray(results.median_and_spread(outcome.reached.T).median)
 
 
 def unfinished(settings: Settings, found: dict[Method, list[Outcome]]) -> set[Method]:
-    """The methods that may still beat the best time of their name, or whose report is not complete.
+    """The methods that may still beat the best time of their name.
 
     Args:
         settings: What is run.
@@ -221,71 +239,102 @@ def unfinished(settings: Settings, found: dict[Method, list[Outcome]]) -> set[Me
     for name in CANDIDATES:
         own = candidates(found, name)
         for level in range(len(settings.noise)):
-            best = {method: tuned(settings, found[method][level]).min() for method in own}
-            limit = min(min(best.values(), default=np.inf), settings.horizon)
+            best = min((tuned(found[method][level]).min() for method in own), default=np.inf)
+            limit = min(best, settings.horizon)
             again |= {method for method in own if found[method][level].end < limit}
-            if np.isfinite(limit) and limit < settings.horizon:
-                method = min(own, key=lambda one: best[one])
-                seen = found[method][level]
-                column = seen.reached[settings.tuning_seeds :, tuned(settings, seen).argmin()]
-                if not np.isfinite(column).all() and seen.end < settings.horizon:
-                    again.add(method)
     return again
 
 
-def candidates(found: dict[Method, list[Outcome]], name: str) -> list[Method]:
+def candidates(found: Mapping[Method, Any], name: str) -> list[Method]:
     """The methods among which the best of a name is sought."""
     return [method for method in found if method.name in CANDIDATES[name]]
 
 
-def score(
-    settings: Settings,
-    name: str,
-    found: dict[Method, list[Outcome]],
-    level: int,
-    clock: clocks.Clock,
-) -> Score:
-    """Chooses step size and parameter on the tuning seeds, reports the others."""
-    own = candidates(found, name)
-    times, mean = (
-        np.array([tuned(settings, found[method][level]) for method in own]),
-        np.asarray(clock.mean),
-    )
-    times = np.where(times <= settings.horizon, times, np.inf)
-    if not np.isfinite(times.min()):
-        nothing = results.median_and_spread(np.full(settings.seeds, np.inf))
-        return Score(nothing, np.nan, np.nan, False, False, settings.horizon, mean)
-    which, step = np.unravel_index(np.argmin(times), times.shape)
-    method, outcome = own[which], found[own[which]][level]
-    reached = outcome.reached[settings.tuning_seeds :, step]
-    return Score(
-        time=results.median_and_spread(np.where(reached <= settings.horizon, reached, np.inf)),
-        step_size=settings.step_sizes[step],
-        parameter=method.parameter,
-        step_at_edge=results.at_grid_edge(int(step), len(settings.step_sizes)),
-        parameter_at_edge=name == "Rennala"
-        and method.parameter == max(one.parameter for one in own),
-        end=min(outcome.end, settings.horizon),
-        mean_times=mean,
-    )
+def reported(
+    settings: Settings, method: Method, clock: clocks.Clock, step: float, begin: int
+) -> dict[str, list[list[float]]]:
+    """Times of one setting on both sets: by set, a list a noise level; prolonged as is needed."""
+    made = {}
+    for letter, role in SETS.items():
+        n_updates, keys = begin, keys_of(settings, role)
+        while True:
+            found = run_method(settings, method, clock, n_updates, keys, [step])
+            ends = {one.end for one in found}
+            if min(ends) >= settings.horizon or all(np.isfinite(o.reached).all() for o in found):
+                break
+            n_updates *= LONGER
+        made[letter] = [
+            np.where(o.reached[:, 0] <= settings.horizon, o.reached[:, 0], np.inf).tolist()
+            for o in found
+        ]
+    return made
 
 
-def run_cell(settings: Settings, speeds: str, n: int) -> dict[tuple[str, int], Score]:
-    """All methods at all noise levels for one law of speeds and one number of workers."""
+def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
+    """All methods for one law of speeds and one number of workers: by name, a score a level."""
     clock, began = workers(speeds, n), time.perf_counter()
     found: dict[Method, list[Outcome]] = {}
+    keys, sizes = keys_of(settings, TUNING), dict[Method, int]()
     pending = {method: first_updates(method) for method in methods(settings, n)}
     while pending:
         for method, n_updates in pending.items():
-            found[method] = run_method(settings, method, clock, n_updates)
+            found[method] = run_method(
+                settings, method, clock, n_updates, keys, settings.step_sizes
+            )
+        sizes |= pending
         again = unfinished(settings, found)
         pending = {method: LONGER * size for method, size in pending.items() if method in again}
+    mean, made = np.asarray(clock.mean).tolist(), dict[str, list[Score]]()
+    shown: dict[tuple[Method, float], Any] = {}
+    for name in CANDIDATES:
+        own = candidates(found, name)
+        trials = len(own) * len(settings.step_sizes)
+        for level in range(len(settings.noise)):
+            times = np.array([tuned(found[method][level]) for method in own])
+            times = np.where(times <= settings.horizon, times, np.inf)
+            if not np.isfinite(times.min()):
+                never = {letter: [np.inf] * settings.instances for letter in SETS}
+                one = Score(never, np.nan, np.nan, False, False, trials, mean)
+                made.setdefault(name, []).append(one)
+                continue
+            which, place = np.unravel_index(np.argmin(times), times.shape)
+            method, step = own[which], settings.step_sizes[place]
+            if (method, step) not in shown:
+                shown[method, step] = reported(settings, method, clock, step, sizes[method])
+            both = shown[method, step]
+            score = Score(
+                times={letter: both[letter][level] for letter in SETS},
+                step_size=step,
+                parameter=method.parameter,
+                step_at_edge=results.at_grid_edge(int(place), len(settings.step_sizes)),
+                parameter_at_edge=name == "Rennala"
+                and method.parameter == max(one.parameter for one in own),
+                trials=trials,
+                mean_times=mean,
+            )
+            made.setdefault(name, []).append(score)
     print(f"{speeds:<14} n = {n:<5} {time.perf_counter() - began:5.1f} s", flush=True)
-    return {
-        (name, level): score(settings, name, found, level, clock)
-        for name in CANDIDATES
-        for level in range(len(settings.noise))
-    }
+    return made
+
+
+def kept_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
+    """A cell, read where it was made before with the same settings."""
+    path = settings.output / "cells" / f"{speeds} {n}.json".replace(" ", "_")
+    kept = storage.load_json(path) if path.exists() else {}
+    if kept.get("settings") != identity(settings):
+        made = run_cell(settings, speeds, n)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain = {name: [asdict(one) for one in own] for name, own in made.items()}
+        kept = {"settings": identity(settings), "cell": plain}
+        storage.save_json(path, kept)
+    return {name: [Score(**one) for one in own] for name, own in kept["cell"].items()}
+
+
+def identity(settings: Settings) -> dict[str, Any]:
+    """What a cell depends on, as it comes back from JSON."""
+    apart = ("output", "commit", "workers", "speeds")
+    facts = {name: value for name, value in asdict(settings).items() if name not in apart}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in facts.items()}
 
 
 Scores = dict[tuple[str, int, int, str], Score]  # by speeds, level of noise, workers, name

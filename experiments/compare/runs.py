@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +26,7 @@ from experiments.common.judging import raveled
 from experiments.common.methods import Method
 from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.side_by_side import moved, side_by_side
+from experiments.common.skewed_digits import digits_problem
 
 ROLES = {"A": SET_A, "B": SET_B}
 SLOTS = 48  # versions kept, at least: so that runs of a method share a compilation
@@ -105,39 +105,19 @@ def workers(settings: Settings, instance: Instance) -> clocks.Clock:
     return clocks.gamma(4.0, settings.slowest**powers)
 
 
-@lru_cache
-def _digits() -> tuple[jax.Array, np.ndarray, tuple[Any, Any]]:
-    data = problems.digits()
-    test = (jnp.asarray(data.test_features), data.test_labels)
-    return jnp.asarray(data.train_features), np.asarray(data.train_labels), test
-
-
-def digits_problem(settings: Settings, instance: Instance) -> problems.Problem:
-    """Scikit-learn's digits; every worker sees few of the classes, whatever its speed."""
-    features, labels, test = _digits()
-    shards = problems.dirichlet(
-        labels,
-        settings.n_workers,
-        concentration=settings.concentration,
-        key=jax.random.key(instance.data),
-        minimum=settings.batch,
-    )
-    return problems.classification(
-        problems.MLP(hidden=(settings.hidden,), classes=10),
-        features,
-        labels,
-        n_workers=settings.n_workers,
-        shards=shards,
-        batch=problems.uniform(settings.batch),
-        test=test,
-        key=jax.random.key(instance.model),
-    )
-
-
 def field_of(settings: Settings, role: str, count: int) -> Field:
     """The first instances of a role."""
     drawn = protocol.instances(settings.seed, role, count)
-    parts = tuple(digits_problem(settings, one) for one in drawn)
+    parts = tuple(
+        digits_problem(
+            one,
+            settings.n_workers,
+            batch=settings.batch,
+            hidden=settings.hidden,
+            concentration=settings.concentration,
+        )
+        for one in drawn
+    )
     speeds = tuple(workers(settings, one) for one in drawn)
     return Field(drawn, parts, side_by_side(parts), speeds)
 

@@ -21,7 +21,7 @@ TASK = Task("breast cancer")
 def settings(tmp_path_factory):
     return Settings(
         output=tmp_path_factory.mktemp("asgrad"),
-        n_updates=160,
+        n_updates=400,
         rows=80,
         instances=3,
         tuning_instances=3,
@@ -112,8 +112,11 @@ def test_committed_verdicts_follow_from_committed_cells():
     kept = numbers.load(asgrad_report.NAME)
     found = {letter: asgrad_report.verdicts(kept["cells"], letter) for letter in SETS}
     assert found == kept["verdicts"]
-    tasks = {task: own for task, own in kept["cells"].items() if task.endswith("fixed")}
-    assert all("pure" in own and "shuffled" in own for own in tasks.values())
+    for group in kept["cells"].values():
+        assert {"pure", "random", "shuffled", "Rescaled"} <= set(group)
+        assert len({tuple(own["trials"]) for own in group.values()}) == 1
+        assert not any(any(own["at_edge"]) for own in group.values())
+        assert all(all(own["fell"]) for own in group.values())
 
 
 def test_the_readme_has_the_tables_that_the_program_prints():

@@ -3,15 +3,22 @@
 Its structure, and what theory says of easy cases.
 """
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 
-from asyncjax import storage
-from experiments.asynchronous import time_complexity, time_complexity_runs
+from asyncjax import results, storage
+from experiments.asynchronous import (
+    time_complexity,
+    time_complexity_report,
+    time_complexity_runs,
+)
 from experiments.asynchronous.time_complexity import Settings
 from experiments.asynchronous.time_complexity_report import CANDIDATES, recalled_optimum
 from experiments.asynchronous.time_complexity_runs import Method, Outcome
+from experiments.common import numbers
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -27,8 +34,8 @@ def made(tmp_path_factory):
         target=0.1,
         parameters=(1,),
         horizon=300.0,
-        seeds=2,
-        tuning_seeds=1,
+        instances=2,
+        tuning_instances=1,
         step_sizes=(0.25, 0.5, 1.0),
     )
     return settings, time_complexity.run(settings)
@@ -40,10 +47,9 @@ def test_every_method_has_a_row_and_only_waiting_for_the_straggler_fails(made):
     assert row["n"] == 2
     assert row["speeds"] == "one straggler"
     assert row["synchronous"]["median"] == np.inf  # three rounds in 300 units are too few
-    assert row["synchronous"]["end"] == settings.horizon
     for name in CANDIDATES:
         if name != "synchronous":
-            assert 3.0 <= row[name]["low"] <= row[name]["median"] <= row[name]["high"] <= 100
+            assert all(3.0 <= time <= 100 for own in row[name]["times"].values() for time in own)
             assert row[name]["step_size"] in settings.step_sizes
     assert row["fastest m"]["parameter"] == 1
     assert row["Ringmaster"]["parameter"] in (1, np.inf)
@@ -52,10 +58,10 @@ def test_every_method_has_a_row_and_only_waiting_for_the_straggler_fails(made):
 
 def test_tables_say_how_far_a_failed_run_went(made):
     settings, part = made
-    times, chosen = part.tables
+    _, times, chosen = part.tables
     labels = [column.label for column in times.columns]
     cell = labels.index("synchronous")
-    assert times.columns[cell].format(times.rows[0][cell]) == "> 300"
+    assert times.columns[cell].format(times.rows[0][cell]) == "never"
     assert chosen.columns[cell].format(chosen.rows[0][cell]) == "none"
     saved = storage.load_json(settings.output / "time_complexity.json")
     assert saved["rows"][0]["pure"] == part.numbers["rows"][0]["pure"]
@@ -90,16 +96,51 @@ def test_recalled_optimum_by_hand():
 
 
 def test_a_run_is_prolonged_until_it_cannot_win():
-    settings = Settings(noise=(1.0,), seeds=1, tuning_seeds=1, horizon=100.0)
+    settings = Settings(noise=(1.0,), horizon=100.0)
 
     def method(parameter):
         return Method("Rennala", parameter, False, lambda clock, n_updates, key: None)
 
     def outcome(reached, end):
-        return [Outcome(np.full((2, 1), reached), end)]
+        return [Outcome(np.full((1, 1), reached), end)]
 
     fast, short, late = method(1), method(4), method(16)
     found = {fast: outcome(10.0, 12.0), short: outcome(np.inf, 8.0), late: outcome(np.inf, 20.0)}
     assert time_complexity_runs.unfinished(settings, found) == {short}
     nothing = {short: outcome(np.inf, 8.0), late: outcome(np.inf, 120.0)}
     assert time_complexity_runs.unfinished(settings, nothing) == {short}
+
+
+def made_up(pure, ringmaster):
+    """Numbers of one straggler on which two rules take these times and the others as the second."""
+    times = {name: ringmaster for name in CANDIDATES} | {"pure": pure}
+    row = {"speeds": "one straggler", "noise": 1.0, "n": 10} | {
+        name: {"times": {"A": own, "B": own}} for name, own in times.items()
+    }
+    return {"settings": {"horizon": 100.0}, "rows": [row]}
+
+
+@pytest.mark.parametrize(
+    ("pure", "ringmaster", "said"),
+    [
+        ([10.0, 11.0, 10.5], [10.0, 10.0, 10.0], "holds"),
+        ([20.0, 25.0, 30.0], [10.0, 10.0, 10.0], "does not hold"),
+        ([10.0, 11.0, 30.0], [10.0, 10.0, 10.0], "not told apart"),
+    ],
+)
+def test_a_verdict_flips_with_the_times(pure, ringmaster, said):
+    found = time_complexity_report.verdicts(made_up(pure, ringmaster), "A")
+    claim = "with one straggler pure takes at most 1.25 times as long as Ringmaster"
+    assert found[claim] == said
+
+
+def test_committed_verdicts_follow_from_committed_numbers():
+    kept = numbers.load(time_complexity_report.NAME)
+    assert kept["verdicts"] == {
+        letter: time_complexity_report.verdicts(kept, letter) for letter in "AB"
+    }
+    text = (Path(time_complexity.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    report = time_complexity_report
+    for table in (report.short_table(kept), report.verdict_table(kept)):
+        lines = [ln for ln in results.as_markdown(table).splitlines() if ln.startswith("|")]
+        assert "\n".join(lines) in text
