@@ -21,10 +21,12 @@ from numpy.typing import ArrayLike
 
 from asyncjax import results
 from asyncjax.results import plots
+from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
 from experiments.delay_bench.bench import INSIDE, Cell
-from experiments.delay_bench.runs import Found, Settings
+from experiments.delay_bench.runs import LAWS, METHODS, Found, Settings
 
+NAME = "delay_bench"
 PLAIN = "0"  # the law without delay
 WIDE = 3.0  # largest over smallest value from which an axis is logarithmic
 CLAIMS = (  # (text, method, rival, of the relative losses)
@@ -105,6 +107,8 @@ def part(settings: Settings, found: Found, texts: Mapping[str, str]) -> Part:
     Returns:
         The part; its figures lie in `settings.output`.
     """
+    if settings.commit:
+        commit(settings, found)
     tables = [_claims_table(settings, found)]
     for task, methods in found.items():
         tables += [
@@ -115,13 +119,54 @@ def part(settings: Settings, found: Found, texts: Mapping[str, str]) -> Part:
         ]
     return written(
         settings.output,
-        "delay_bench",
+        NAME,
         "How much do optimizers lose when gradients are late?",
         figures(settings, found),
         tables,
         numbers(settings, found, texts),
         in_words(settings, found),
     )
+
+
+def commit(settings: Settings, found: Found) -> None:
+    """Writes losses by task, method and law, a number a seed, beside those of other tasks."""
+    try:
+        known = committed.load(NAME)
+    except FileNotFoundError:
+        known = {}
+    own = {
+        task: {
+            method: {
+                law: {
+                    "loss": cell.loss.tolist(),
+                    "relative": relative(cells, law).tolist(),
+                    "step": cell.step_size,
+                    "at_edge": cell.at_edge,
+                    "trials": len(cell.step_sizes),
+                }
+                for law, cell in cells.items()
+            }
+            for method, cells in methods.items()
+        }
+        for task, methods in found.items()
+    }
+    command = f"python -m experiments.{NAME} --commit --tasks {' '.join({**known, **own})}"
+    committed.save(NAME, {**known, **own}, command=command)
+
+
+def page_rows(methods: Mapping[str, Mapping[str, Any]], digits: int = 3) -> list[str]:
+    """The rows of the table of losses in `experiments/README.md`, of a task's committed numbers."""
+    rows = []
+    for method in (name for name in METHODS if name in methods):
+        cells = []
+        for law in (law for law in LAWS if law in methods[method]):
+            own = results.median_and_spread(methods[method][law]["loss"])
+            low, middle, high = (
+                f"{float(one):.{digits}f}" for one in (own.low, own.median, own.high)
+            )
+            cells.append(f"{middle} ({low} to {high})")
+        rows.append(f"| {method} | {' | '.join(cells)} |")
+    return rows
 
 
 def in_words(settings: Settings, found: Found) -> str:

@@ -67,6 +67,7 @@ class Settings:
     tuning_seeds: int = 2  # only to choose the step size
     width: int = 40  # of the transformer
     hidden: int = 32  # units of the network on digits
+    commit: bool = False  # also write the losses where committed numbers are
 
     def of(self, task: str, field: str) -> Any:
         """A setting of one task."""

@@ -1,6 +1,6 @@
 """Tables, figures and numbers of the comparison of admission rules."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from asyncjax import results, traces
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
+from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
 from experiments.rollouts.admission_runs import (
     BUSY,
@@ -21,8 +22,9 @@ from experiments.rollouts.admission_runs import (
     Settings,
     key_of,
 )
-from experiments.rollouts.laws import BOUNDED, PRESETS
+from experiments.rollouts.laws import BOUNDED, LAWS, PRESETS
 
+NAME = "rollouts_admission"
 TITLE = "What does each admission rule of rollouts cost?"
 What = Callable[[Figures], float]
 DRAWN = ("synchronous", "one step off", "ready first", "budget", "windowed", "withhold", "in order")
@@ -30,10 +32,14 @@ DRAWN += ("discard", "discard, a batch waits")
 
 
 def part(settings: Settings, found: Found) -> Part:
-    """Draws the figures and makes the tables."""
+    """Draws the figures and makes the tables; writes numbers where they are committed if asked."""
+    if settings.commit:
+        etas, widths = (" ".join(f"{own:g}" for own in n) for n in (settings.etas, settings.widths))
+        command = f"python -m experiments.rollouts.admission --etas {etas} --widths {widths}"
+        committed.save(NAME, by_field(found), command=f"{command} --commit", digits=4)
     return written(
         settings.output,
-        "rollouts_admission",
+        NAME,
         TITLE,
         drawings(settings, found),
         (
@@ -323,6 +329,58 @@ def timelines() -> Drawing:
         " by its age when it is trained. Long ones are overtaken, and older than eta."
     )
     return "timeline", page, caption
+
+
+def by_field(found: Found) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """What is committed: by law, cell and field, a number a seed."""
+    return {
+        law: {
+            name: {field: [getattr(run, field) for run in runs] for field in asdict(runs[0])}
+            for name, runs in own.items()
+        }
+        for law, own in found.items()
+    }
+
+
+# Of the table of `experiments/README.md`: rows (rule, its name there) by law, and columns.
+PAGE_FIRST = {
+    "synchronous": "synchronous",
+    "one step off": "one step off",
+    "in order, eta 4": "in order",
+    "withhold, eta 4": "withhold",
+    "windowed, eta 4": "windowed, W = 48",
+    "budget, eta 4": "budget",
+    "discard, eta 4": "discard",
+    "ready first, as many wait": "ready first, 128 may wait",
+}
+PAGE_REST = ("in order, eta 4", "windowed, eta 4", "budget, eta 4", "discard, eta 4")
+PAGE_COLUMNS = {"speed": ".2f", "age": ".2f", "age_of_parts": ".2f", "age_late": ".0f"}
+PAGE_COLUMNS |= {"age_longest": ".0f", "wasted": "%", "long_share": ".2f"}
+
+
+def page_rows(kept: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> list[str]:
+    """The rows of that table, of the committed numbers."""
+    rows = []
+    for place, law in enumerate(name for name in LAWS if name in kept):
+        own = kept[law]
+        for at, name in enumerate(PAGE_REST if place else PAGE_FIRST):
+            cells = [_page_cell(own[name][field], form) for field, form in PAGE_COLUMNS.items()]
+            head = f"| {law} |" if at == 0 else "| |"
+            rows.append(f"{head} {PAGE_FIRST[name]} | {' | '.join(cells)} |")
+    return rows
+
+
+def _page_cell(values: Sequence[float], form: str) -> str:
+    """A median, with its quartiles where they differ from it as they are written."""
+
+    def text(value: float) -> str:
+        if form == "%":
+            return f"{value:.0%}".replace("%", " %") if value else "0"
+        return f"{value:{form}}" if value or form == ".2f" else "0"
+
+    own = results.median_and_spread(values)
+    low, middle, high = (text(float(one)) for one in (own.low, own.median, own.high))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def numbers(settings: Settings, found: Found) -> dict[str, Any]:

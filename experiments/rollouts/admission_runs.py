@@ -43,6 +43,7 @@ class Settings:
     seeds: int = 5
     widths: tuple[int, ...] = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384)
     width_steps: int = 300
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def figures_of(
 
 def fingerprint(settings: Settings, law: str) -> str:
     """A digest of all that decides the numbers of a law."""
-    facts: dict[str, Any] = {**vars(settings), "output": None, "laws": law, "jax": jax.__version__}
+    facts: dict[str, Any] = {**vars(settings), "laws": law, "jax": jax.__version__}
+    facts |= {"output": None, "commit": None}
     facts["sources"] = _sources()
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from asyncjax import storage
+from experiments import quotes
+from experiments.common import numbers
 from experiments.delay_bench import bench, job, report
 from experiments.delay_bench.bench import Cell
 from experiments.delay_bench.runs import Settings
@@ -80,7 +82,7 @@ def test_a_run_is_written_and_goes_on_where_it_was(tmp_path, monkeypatch):
     for own in cells.values():
         plain, staged = own["0"], own["by stage 8..0"]
         assert max(plain["loss"]) < np.log(10) / 2  # it learns
-        assert plain["relative"] == [1.0, 1.0]
+        assert plain["relative"] == [2.0, 2.0]
         assert min(staged["relative"]) > 1.0  # delays cost
         assert len(plain["step_sizes"]) >= 5  # of which the best has two on either side
     assert saved["claims"]["digits"]["Muon ends below Adam"]["0"] in ("yes", "no", "not told apart")
@@ -98,3 +100,22 @@ def test_a_run_is_written_and_goes_on_where_it_was(tmp_path, monkeypatch):
         job.run(settings)
     with pytest.raises(AssertionError, match="all of it is there"):
         job.run(replace(settings, seed=1))  # other settings never use what is there
+
+
+def test_the_page_has_the_committed_losses():
+    kept = numbers.load(report.NAME)["digits"]
+    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
+    assert "\n".join(report.page_rows(kept)) in text
+
+
+def test_numbers_of_another_task_stay(monkeypatch):
+    saved = []
+    monkeypatch.setattr(report.committed, "load", lambda name: {"language": {}})
+    monkeypatch.setattr(report.committed, "save", lambda name, own, command: saved.append(own))
+    own = cell(0.2, 0.2)
+    report.commit(Settings(), {"digits": {"Muon": {"0": own, "8": cell(0.4, 0.4)}}})
+    assert set(saved[0]) == {"language", "digits"}
+    assert saved[0]["digits"]["Muon"]["8"]["relative"] == [2.0, 2.0]
+    assert report.page_rows(saved[0]["digits"], 1) == [
+        "| Muon | 0.2 (0.2 to 0.2) | 0.4 (0.4 to 0.4) |"
+    ]

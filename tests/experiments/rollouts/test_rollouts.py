@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from asyncjax import storage, traces
-from experiments.rollouts import admission, admission_runs, laws, learning, learning_report
+from experiments import quotes
+from experiments.common import numbers
+from experiments.rollouts import (
+    admission,
+    admission_report,
+    admission_runs,
+    laws,
+    learning,
+    learning_report,
+)
 from experiments.rollouts.learning_runs import Outcome
 
 TINY = admission_runs.Settings(
@@ -143,3 +152,20 @@ def test_arms_are_told_apart_only_where_all_seeds_agree():
 def test_settings_that_cannot_be_are_refused(run, settings, words):
     with pytest.raises(ValueError, match=words):
         run(settings)
+
+
+def test_the_page_has_the_committed_costs():
+    kept = numbers.load(admission_report.NAME)
+    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
+    assert "\n".join(admission_report.page_rows(kept)) in text
+
+
+def test_a_row_of_the_page_turns_with_the_numbers():
+    fields = {key: [0.0, 1.0, 1.0, 1.0, 2.0] for key in admission_report.PAGE_COLUMNS}
+    own = dict.fromkeys(admission_report.PAGE_FIRST, fields)
+    kept = {"recorded": own, "one tenth": own}
+    first, *_ = admission_report.page_rows(kept)
+    assert first == "| recorded | synchronous | 1.00 | 1.00 | 1.00 | 1 | 1 | 100 % | 1.00 |"
+    more = own | {"budget, eta 4": fields | {"wasted": [0.0, 0.1, 0.2, 0.3, 0.3]}}
+    rows = admission_report.page_rows(kept | {"one tenth": more})
+    assert rows[-2].endswith("| 20 % (10 % to 30 %) | 1.00 |")
