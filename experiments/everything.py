@@ -26,6 +26,7 @@ EXPERIMENTS = (
     "stragglers",
     "cluster",
     "story",
+    "story.workloads",
     "matrix",
     "reality",
     "delay_bench",
@@ -40,7 +41,7 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/experiments.json")
-    experiments: tuple[str, ...] = EXPERIMENTS  # folders of `experiments`, in their order
+    experiments: tuple[str, ...] = EXPERIMENTS  # modules of `experiments`, in their order
     again: bool = False  # also those that are done
 
 

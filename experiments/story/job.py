@@ -69,6 +69,8 @@ def run(settings: Settings) -> Part:
         (report.drawing_of(made["PD-ORS"], jobs, chosen, found, targets),),
         report.tables(chosen, found, targets, outcomes),
         report.numbers(chosen, found, targets, outcomes),
+        report.in_words(chosen, found),
+        report.PAPERS,
     )
     report.write(settings.output / "report.html", part)
     return part

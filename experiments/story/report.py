@@ -41,6 +41,28 @@ def tables(
     )
 
 
+PAPERS = (
+    "Wu, Magnússon, Feyzmahdavian, Johansson, Delay-adaptive step-sizes, 2022 (arXiv 2202.08550).",
+    "Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).",
+    "Cooper et al., Coordinating distributed example orders, 2023 (arXiv 2302.00845).",
+    "Egger, Kas Hanna, Bitar, Straggler-tolerant distributed SGD, 2023 (arXiv 2304.08589).",
+    "Yu, Liu, Wu, Ji, Bentley, An efficient learning framework, 2021 (arXiv 2108.02917).",
+)
+
+
+def in_words(tasks: Sequence[Task], found: Mapping[str, Sequence[Outcome]]) -> str:
+    """Who ends lower on this workload, the full set or all plain, by median and by seeds."""
+    said = []
+    for task in tasks:
+        ends = {own.choice.name: own.final for own in found[task.name]}
+        full, plain = (ends[name] for name in BOLD)
+        said.append(
+            f"{task.name}: the full set ends at {np.median(full):.3g}, all plain at"
+            f" {np.median(plain):.3g}, lower on {int((plain < full).sum())} of {len(full)} seeds"
+        )
+    return f"{'; '.join(said)}. One workload; `experiments.story.workloads` has more."
+
+
 def _choices(task: Task, outcomes: Sequence[Outcome], target: float) -> results.Table:
     heads = (
         "step",

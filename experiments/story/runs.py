@@ -1,6 +1,6 @@
 """What the story measures: schedules, the two jobs that are trained, and how."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,8 +140,19 @@ def chosen_jobs(
     return [int(job) for job in np.argsort(-work, kind="stable")[:2]]
 
 
-def tasks(settings: Settings, jobs: tuple[int, ...] | list[int]) -> list[Task]:
-    """A network for the larger job, logistic regression for the other; those in `trained`."""
+def tasks(
+    settings: Settings,
+    jobs: tuple[int, ...] | list[int],
+    seeds: tuple[int, int] | None = None,
+) -> list[Task]:
+    """A network for the larger job, logistic regression for the other; those in `trained`.
+
+    Args:
+        settings: What is run.
+        jobs: The larger one first.
+        seeds: Of the shards, and of the first network; None: that of the workload for both.
+    """
+    shards, first = (settings.seed, settings.seed) if seeds is None else seeds
     data = problems.digits()
     last = settings.rows or len(data.train_labels)
     features, labels = data.train_features[:last], np.asarray(data.train_labels)[:last]
@@ -153,9 +164,9 @@ def tasks(settings: Settings, jobs: tuple[int, ...] | list[int]) -> list[Task]:
             features,
             labels,
             n_workers=n_workers,
-            shards=dealt(labels, n_workers, settings.seed),
+            shards=dealt(labels, n_workers, shards),
             batch=batch,
-            key=jax.random.key(settings.seed),
+            key=jax.random.key(first),
         )
 
     def logistic(n_workers: int, batch: problems.Batch) -> problems.Problem:
@@ -164,7 +175,7 @@ def tasks(settings: Settings, jobs: tuple[int, ...] | list[int]) -> list[Task]:
             labels >= 5,
             n_workers=n_workers,
             l2=settings.l2,
-            shards=dealt(labels, n_workers, settings.seed),
+            shards=dealt(labels, n_workers, shards),
             batch=batch,
         )
 
@@ -212,9 +223,9 @@ def trained(settings: Settings, task: Task, choice: Choice, site: Site) -> Outco
     made = [trace_of(choice, site, seed, n_updates) for seed in seeds]
     plans = simulation.plan_alike(made, record_every=max(1, n_updates // settings.records))
     curves = _curves(settings, task, choice, site, plans)  # [seeds, G, R]
-    times = np.array([_recorded(plan) for plan in plans])
+    times = np.array([recorded(plan) for plan in plans])
     times = np.where(times <= site.budget, times, np.nan)
-    finals = np.array([_settled(*pair, site.budget) for pair in zip(times, curves, strict=True)])
+    finals = np.array([settled(*pair, site.budget) for pair in zip(times, curves, strict=True)])
     best = results.best_on_grid(finals[: settings.tuning_seeds].T)
     mine = slice(settings.tuning_seeds, None)
     counted = [_counted(trace, site.budget) for trace in made[mine]]
@@ -239,6 +250,17 @@ def _curves(
     settings: Settings, task: Task, choice: Choice, site: Site, plans: list[simulation.ReplayPlan]
 ) -> np.ndarray:
     """Losses at all records, less the least loss, float64[seeds, G, R]."""
+    losses, _ = replayed(settings, task, choice, site)
+    return np.stack([losses(plan, seed, settings.step_sizes) for seed, plan in enumerate(plans)])
+
+
+def replayed(
+    settings: Settings, task: Task, choice: Choice, site: Site
+) -> tuple[Callable[[simulation.ReplayPlan, int, Sequence[float]], np.ndarray], float]:
+    """How a choice trains a job: (plan, seed, step sizes) -> losses, and the first model's loss.
+
+    Losses are float64[G, R], at the records of the plan, less the least loss.
+    """
     batch = problems.uniform if choice.order is None else problems.cyclic
     problem = task.make(site.n_workers, batch(settings.batch))
     order = None
@@ -248,30 +270,31 @@ def _curves(
         order = choice.order(counts, dim)
     optimizer = optax.inject_hyperparams(choice.step(site.n_workers))(step_size=1.0)
     first: Any = optimizer.init(problem.params)
+    floor, objective = task.floor(problem), problem.objective
+    assert objective is not None
 
-    def losses(step_size: jax.Array, plan: simulation.ReplayPlan, seed: int) -> jax.Array:
+    def loss(step_size: jax.Array, plan: simulation.ReplayPlan, seed: int) -> jax.Array:
         state = first._replace(hyperparams={"step_size": step_size})
         run = simulation.replay(
             problem, plan, optimizer, order=order, key=jax.random.key(seed), opt_state=state
         )
         return run.records.loss
 
-    grid = jnp.asarray(settings.step_sizes)
-    every = [
-        jax.vmap(lambda step, plan=plan, seed=seed: losses(step, plan, seed))(grid)
-        for seed, plan in enumerate(plans)
-    ]
-    return np.asarray(every, np.float64) - task.floor(problem)
+    def losses(plan: simulation.ReplayPlan, seed: int, steps: Sequence[float]) -> np.ndarray:
+        every = jax.vmap(lambda step: loss(step, plan, seed))(jnp.asarray(steps))
+        return np.asarray(every, np.float64) - floor
+
+    return losses, float(objective(problem.params)) - floor
 
 
-def _recorded(plan: simulation.ReplayPlan) -> np.ndarray:
+def recorded(plan: simulation.ReplayPlan) -> np.ndarray:
     """Times of the records of a plan, float64[R]."""
     return np.asarray(plan.trace.time, np.float64)[
         np.flatnonzero(plan.trace.steps)[plan.records - 1]
     ]
 
 
-def _settled(time: np.ndarray, loss: np.ndarray, budget: float) -> np.ndarray:
+def settled(time: np.ndarray, loss: np.ndarray, budget: float) -> np.ndarray:
     """Mean loss over the last tenth of the budget, float64[G].
 
     The last record where none lies there.

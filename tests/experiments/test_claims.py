@@ -12,11 +12,9 @@ WITHOUT: set[str] = {
     "the same for Async-BCD",
     "they beat a tuned constant step too",
     "at its theory step, with no knowledge of delays, Adaptive 1 does not diverge",
-    "asynchronous methods beat synchronous SGD in time, all tuned",
     "coordinated orders keep prefix sums short for any number of workers",
     "CD-GraB ends lower than reshuffling on convex problems",
     "and on networks",
-    "all methods together beat plain choices",
 }
 MEASURED = {
     "A": {"gain": [-2.0, -1.0, -3.0], "said": {"it is fast": "holds", "it is small": "holds"}},
@@ -126,8 +124,12 @@ def test_the_command_says_what_is_wrong_and_how_it_is_called(monkeypatch, capsys
     assert "no rule: PD-ORS comes near the optimum" in capsys.readouterr().out
 
 
-# Rows whose figures are not all quotes, and how many such rows there are.
-UNQUOTED = 26
+# Rows with figures that are not quoted, beside those without a rule.
+UNQUOTED = {
+    "a step carried to other delays fails less often with Adaptive 1 than a constant one",
+    "shuffled dispatch gets further than pure",
+    "and more than later schedulers",
+}
 
 
 def test_figures_of_the_table_are_quotes():
@@ -135,5 +137,5 @@ def test_figures_of_the_table_are_quotes():
     text = (quotes.ROOT / claims.TABLE).read_text(encoding="utf-8")
     left = claims.rows_of(quotes.bare(claims.TABLE, quotes.read()))
     rows = zip(claims.rows_of(text), left, strict=True)
-    unquoted = [row[0] for row, bare in rows if re.search(r"\d", bare[2])]
-    assert len(unquoted) <= UNQUOTED, unquoted
+    unquoted = {row[0] for row, bare in rows if re.search(r"\d", bare[2])}
+    assert unquoted <= UNQUOTED | WITHOUT

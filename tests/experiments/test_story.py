@@ -4,13 +4,14 @@ Schedules, clocks, dispatch over a crew, training, what is written.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from asyncjax import cluster, storage, traces
-from experiments.story import job, runs
+from experiments.story import job, report, runs
 from experiments.story.choices import (
     CHOICES,
     FITTING,
@@ -182,6 +183,18 @@ def test_the_same_seeds_give_the_same_bits(part, settings, workload):
     steady = replace(again, loss=made_up, time=np.arange(1.0, 21.0)[None])
     assert steady.reached(2.0).tolist() == [16.0]  # two records together, not one that dips
     assert steady.reached(0.5).tolist() == [np.inf]
+
+
+def test_the_answer_turns_with_the_losses(part, settings, workload):
+    jobs, _, made = workload
+    (task,) = runs.tasks(settings, runs.chosen_jobs(settings, jobs, made))
+    assert "the full set ends at" in part.verdict
+    ends = {FULL: np.array([0.5, 0.4]), PLAIN: np.array([0.2, 0.3])}
+    for by, count in ((1.0, 2), (10.0, 0)):
+        found = [SimpleNamespace(choice=FULL, final=ends[FULL])]
+        found.append(SimpleNamespace(choice=PLAIN, final=ends[PLAIN] * by))
+        said = report.in_words([task], {task.name: found})
+        assert f"lower on {count} of 2 seeds" in said
 
 
 def test_everything_is_written(part, settings):
