@@ -1,4 +1,8 @@
-"""Runs `experiments.matrix.job`."""
+"""Runs `experiments.matrix.job`, on one thread: its operations are too small to be shared."""
+
+import os
+
+os.environ.setdefault("NPROC", "1")
 
 from experiments.matrix.job import main
 

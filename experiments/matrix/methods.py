@@ -1,53 +1,58 @@
-"""The methods of the matrix.
+"""The methods of the matrix and their knobs.
 
-Who delivers what and when, and what a late gradient does, in one line each.
+Who delivers what and when, and what a late gradient does, in one line each, and the values that
+tuning begins with. A limit of a knob says where the method is hardly another any more: a strength
+of 0.01 is plain pure, a threshold of 16 drops nothing; no buffer is larger than 2 n.
 
 Three kinds share one registry: rules of the server (a trace, plain steps), step rules (mostly on
-the trace of pure asynchronous SGD), and policies that read the run and decide whom to wait for.
-Knobs other than the step size are fixed at the values written here, in units of the number of
-workers n where they are counts; only the step size is tuned.
+the trace of pure asynchronous SGD), and policies that read the run and decide whom to wait for. A
+knob is data: a step rule is built of traced settings, so that all settings of a method share one
+compilation.
 
 Left out, with the reason:
 
 - worst-case steps (Sun, Davis, Wu): a constant step; after tuning they are pure asynchronous SGD;
+- backup workers: the fastest k of n, and k is tuned;
+- 1/(1+delay), 1/sqrt(1+delay): values of the exponent of (1+delay)^-a;
 - plans of (k, load), planned while running, timed, error triggered: they need constants of strong
-  convexity and noise, which networks do not have (see `straggler_training`);
+  convexity and noise, which are not known (see `straggler_training`);
 - example orders (GraB, CD-GraB): their units are fixed rows, while all gradients here are drawn at
-  random, and an order that learns runs one seed and one step at a time (see `ordered_networks`);
+  random (see `joint`);
 - block descent and torn reads: they change a part of the model in a step (see `block_descent`);
 - PipeMare's rescaling, delays of one's own: for delays that are known by layer, not by worker.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import optax
 
 from asyncjax import steps, stragglers, traces
-from experiments.common.methods import (
-    MakeOptimizer,
-    MakeTrace,
-    curvature,
-    plain,
-    rounds_of,
-    server_with,
-)
-from experiments.matrix.tasks import Task
+from asyncjax.clocks import Clock
+from experiments.common.tuning import Knob
+from experiments.matrix.scenes import N_WORKERS as N
 
-HISTORY = 2048  # delays that Adaptive 1 and 2 remember
-LOCAL_STEPS = 4
-LOCAL_STEP = 0.1  # step size of the local steps
+HISTORY = 4096  # delays that Adaptive 1 and 2 remember
 REFERENCE = "synchronous"
+Knobs = Mapping[str, Any]
+Rule = Callable[[Knobs], optax.GradientTransformation]
+MakeTrace = Callable[[Knobs], Callable[[Clock, int, jax.Array], traces.EventTrace]]
 
 
-def always(optimizer: MakeOptimizer) -> Callable[[Task], MakeOptimizer]:
-    """A step rule that needs to know nothing."""
-    return lambda task: optimizer
+def powers(low: int, high: int, **limits: Any) -> Knob:
+    """Powers of two."""
+    return Knob(tuple(2.0**power for power in range(low, high + 1)), **limits)
 
 
-PLAIN = always(plain)
+def counts(*values: int, **limits: Any) -> Knob:
+    """Whole numbers."""
+    return Knob(values, whole=True, **limits)
+
+
+STEP = powers(-6, 3)
+GROUP = counts(2, 4, 8, 16, most=2 * N)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,321 +62,380 @@ class Method:
     Attributes:
         name: What tables call it.
         text: What it does, in a few words.
-        trace: Who delivers what, when; None for a policy.
-        optimizer: The step rule, given what may be known; the same object for the same facts, so
-            that cells share a compilation.
-        policy: Decides whom to wait for; None for a trace.
-        local_steps: Gradient steps of a job.
-        record_every: Updates between two records of a policy; few where its rounds are long.
+        trace: `settings -> (clock, n_updates, key) -> trace`; None for a policy.
+        rule: `settings -> optimizer`; settings may be traced.
+        policy: `(settings, rows of a gradient) -> policy`; None for a trace.
+        knobs: Beside the step.
+        traced: Knobs on which the trace depends.
+        local: Whether jobs are local steps, with the knobs "local steps" and "local step".
         default: Whether it runs without `--full`.
     """
 
     name: str
     text: str
-    trace: Callable[[int], MakeTrace] | None = None  # n -> rule
-    optimizer: Callable[[Task], MakeOptimizer] = PLAIN
-    policy: Callable[[Task], stragglers.Policy] | None = None
-    local_steps: int = 1
-    record_every: int = 4
+    trace: MakeTrace | None = None
+    rule: Rule = lambda own: optax.sgd(own["step"])
+    policy: Callable[[Knobs, int], stragglers.Policy] | None = None
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
+    traced: tuple[str, ...] = ()
+    local: bool = False
     default: bool = False
 
+    @property
+    def space(self) -> dict[str, Knob]:
+        """All knobs."""
+        return {"step": STEP, **self.knobs}
 
-def _server(**rules: Callable[[int], Any]) -> Callable[[int], MakeTrace]:
-    """A server whose rules depend on the number of workers."""
-    return lambda n: server_with(**{name: rule(n) for name, rule in rules.items()})
+
+def plain(own: Knobs) -> optax.GradientTransformation:
+    """Plain steps."""
+    return optax.sgd(own["step"])
 
 
-def _rounds(share: float, **options: Any) -> Callable[[int], MakeTrace]:
-    def of(n: int) -> MakeTrace:
-        if not options:
-            return rounds_of(share)
-        k = max(1, round(share * n))
-        return lambda clock, n_updates, key: traces.synchronous(
-            clock, k=k, n_updates=n_updates, key=key, **options
+def server(**rules: Callable[[Knobs], Any]) -> MakeTrace:
+    """A server whose rules depend on settings."""
+
+    def of(own: Knobs) -> Callable[[Clock, int, jax.Array], traces.EventTrace]:
+        made = {name: rule(own) for name, rule in rules.items()}
+        return lambda clock, n_updates, key: traces.asynchronous(
+            clock, n_updates=n_updates, key=key, **made
         )
 
     return of
 
 
-def _chained(make: Callable[[int], Any]) -> Callable[[Task], MakeOptimizer]:
-    """SGD behind a rule that scales or corrects gradients; made once for each number of workers."""
-
-    @lru_cache
-    def of(n: int) -> MakeOptimizer:
-        first = make(n)
-        return lambda step_size: optax.chain(first, optax.sgd(step_size))
-
-    return lambda task: of(task.n_workers)
-
-
-def _adaptive_1(step_size: Any) -> optax.GradientTransformation:
-    return optax.chain(steps.scale_by_adaptive_1(step_size, max_delay=HISTORY), optax.scale(-1.0))
+def rounds(
+    k: Callable[[Knobs], int], load: Callable[[Knobs], float] = lambda own: 1.0
+) -> MakeTrace:
+    """Synchronous rounds that wait for k workers."""
+    return lambda own: (
+        lambda clock, n_updates, key: traces.synchronous(
+            clock, k=k(own), load=load(own), n_updates=n_updates, key=key
+        )
+    )
 
 
-def _adaptive_2(step_size: Any) -> optax.GradientTransformation:
-    return optax.chain(steps.scale_by_adaptive_2(step_size, max_delay=HISTORY), optax.scale(-1.0))
+def after(make: Callable[[Knobs], Any]) -> Rule:
+    """SGD behind a rule that scales or corrects gradients."""
+    return lambda own: optax.chain(make(own), optax.sgd(own["step"]))
 
 
-def _mixing(step_size: Any) -> optax.GradientTransformation:
-    return steps.mix_models(0.6, steps.polynomial_delay(0.5), local_scale=step_size)
+def _steps(rule: Callable[[Knobs], Any]) -> Rule:
+    """A rule that knows its own step size."""
+    return lambda own: optax.chain(rule(own), optax.scale(-1.0))
 
 
-@lru_cache
-def _piag_of(n: int) -> MakeOptimizer:
-    return lambda step_size: steps.piag(step_size, n, max_delay=HISTORY)
+_pure = server()
+_shuffled = server(dispatch=lambda own: traces.shuffled())
+_buffered = server(collect=lambda own: traces.buffered(own["group"]))
 
 
-@lru_cache
-def _fadas_of(n: int) -> MakeOptimizer:
-    return lambda step_size: steps.fadas(step_size, n)
+def _server(name: str, text: str, trace: MakeTrace, default: bool = False, **knobs: Knob) -> Method:
+    named = {key.replace("_", " "): knob for key, knob in knobs.items()}
+    return Method(name, text, trace, plain, None, named, tuple(named), default=default)
 
-
-@lru_cache
-def _bounded_by(n: int, smoothness: float) -> MakeOptimizer:
-    def optimizer(step_size: Any) -> optax.GradientTransformation:
-        rule = steps.scale_by_concurrency_bound(step_size, concurrency=n, smoothness=smoothness)
-        return optax.chain(rule, optax.scale(-1.0))
-
-    return optimizer
-
-
-def _half(n: int) -> int:
-    return max(1, n // 2)
-
-
-def _quarters(n: int) -> list[int]:
-    return [max(1, n * part // 4) for part in (1, 2, 3, 4)]
-
-
-_PURE = _server()
-_SHUFFLED = _server(dispatch=lambda n: traces.shuffled())
-_BUFFERED = _server(collect=lambda n: traces.buffered(_half(n)))
 
 SERVERS = (
-    Method(REFERENCE, "rounds that wait for all", _rounds(1.0), default=True),
-    Method("fastest half", "rounds that wait for half", _rounds(0.5), default=True),
-    Method("backup workers", "rounds that wait for 7/8", _rounds(0.875)),
-    Method("pure", "applied on arrival, the deliverer goes on", _PURE, default=True),
-    Method("random", "next job to a random worker", _server(dispatch=lambda n: traces.uniformly())),
-    Method("shuffled", "next job along permutations", _SHUFFLED, default=True),
-    Method("shuffled once", "one permutation", _server(dispatch=lambda n: traces.shuffled_once())),
-    Method(
-        "wait for n/2",
-        "mean of n/2, then n/2 jobs",
-        _server(collect=lambda n: traces.wait_for(_half(n))),
+    _server(REFERENCE, "rounds that wait for all", rounds(lambda own: N), True),
+    _server(
+        "fastest k",
+        "rounds that wait for k",
+        rounds(lambda own: own["k"]),
+        True,
+        k=counts(2, 4, 6, 7, least=1, most=N - 1),
     ),
-    Method(
-        "wait for n/2, shuffled",
+    _server("pure", "applied on arrival, the deliverer goes on", _pure, True),
+    _server(
+        "random", "next job to a random worker", server(dispatch=lambda own: traces.uniformly())
+    ),
+    _server("shuffled", "next job along permutations", _shuffled, True),
+    _server(
+        "shuffled once", "one permutation", server(dispatch=lambda own: traces.shuffled_once())
+    ),
+    _server(
+        "wait for b",
+        "mean of b, then b jobs",
+        server(collect=lambda own: traces.wait_for(own["group"])),
+        group=counts(2, 4, 6, 8, most=N),
+    ),
+    _server(
+        "wait for b, shuffled",
         "the same, jobs along permutations",
-        _server(collect=lambda n: traces.wait_for(_half(n)), dispatch=lambda n: traces.shuffled()),
+        server(
+            collect=lambda own: traces.wait_for(own["group"]),
+            dispatch=lambda own: traces.shuffled(),
+        ),
+        group=counts(2, 4, 6, 8, most=N),
     ),
-    Method("buffered n/2", "FedBuff: mean of n/2 arrivals", _BUFFERED, default=True),
-    Method(
-        "Rennala n/2",
-        "mean of n/2 gradients at the current model",
-        _server(collect=lambda n: traces.fresh(_half(n))),
-        default=True,
+    _server("buffered", "FedBuff: mean of b arrivals", _buffered, True, group=GROUP),
+    _server(
+        "Rennala",
+        "mean of b gradients at the current model",
+        server(collect=lambda own: traces.fresh(own["group"])),
+        True,
+        group=GROUP,
     ),
-    Method(
-        "k-batch-sync n/2",
+    _server(
+        "k-batch-sync",
         "Rennala, late jobs are stopped",
-        _server(collect=lambda n: traces.fresh(_half(n), cancel=True)),
+        server(collect=lambda own: traces.fresh(own["group"], cancel=True)),
+        group=GROUP,
     ),
-    Method(
-        "Malenia 1.5",
+    _server(
+        "Malenia",
         "fresh gradients, by worker",
-        _server(collect=lambda n: traces.per_worker(1.5)),
+        server(collect=lambda own: traces.per_worker(own["S"])),
+        S=powers(0, 2, least=1.0),
     ),
-    Method(
-        "Ringmaster 3n/2",
-        "delays below 3n/2 only",
-        _server(collect=lambda n: traces.fresher_than(3 * n // 2)),
-        default=True,
+    _server(
+        "Ringmaster",
+        "delays below R only",
+        server(collect=lambda own: traces.fresher_than(own["R"])),
+        True,
+        R=counts(4, 8, 16, 32, 64, most=64),
     ),
-    Method(
-        "Ringmaster 3n/2, stops",
+    _server(
+        "Ringmaster, stops",
         "late jobs are stopped",
-        _server(collect=lambda n: traces.fresher_than(3 * n // 2, cancel=True)),
+        server(collect=lambda own: traces.fresher_than(own["R"], cancel=True)),
+        R=counts(4, 8, 16, 32),
     ),
-    Method(
-        "quantile 0.9",
-        "without the latest tenth",
-        _server(collect=lambda n: traces.fresher_than_quantile(0.9)),
+    _server(
+        "quantile",
+        "without the latest part",
+        server(collect=lambda own: traces.fresher_than_quantile(own["quantile"])),
+        quantile=Knob((0.5, 0.7, 0.8, 0.9, 0.95), choice=True),
     ),
-    Method("Ringleader", "rounds of n steps", _server(collect=lambda n: traces.ringleader())),
-    Method(
-        "SSP 2",
-        "nobody leads by more than 2 jobs",
-        _server(gate=lambda n: traces.lead_at_most(2), read=lambda n: "start"),
-        default=True,
+    _server("Ringleader", "rounds of n steps", server(collect=lambda own: traces.ringleader())),
+    _server(
+        "SSP",
+        "nobody leads by more than s jobs",
+        server(gate=lambda own: traces.lead_at_most(own["lead"]), read=lambda own: "start"),
+        lead=counts(1, 2, 4, 8, 16, most=16),
     ),
     Method(
         "local SGD",
-        f"rounds of {LOCAL_STEPS} local steps that wait for all",
-        _rounds(1.0, load=float(LOCAL_STEPS)),
-        local_steps=LOCAL_STEPS,
+        "rounds of local steps that wait for all",
+        rounds(lambda own: N, lambda own: float(own["local steps"])),
+        plain,
+        knobs={"local steps": counts(2, 4, 8, 16, 32, most=32), "local step": powers(-5, 1)},
+        traced=("local steps",),
+        local=True,
+        default=True,
     ),
     Method(
         "FedBuff, local steps",
-        f"mean of n/2 jobs of {LOCAL_STEPS} local steps",
-        _server(collect=lambda n: traces.buffered(_half(n)), load=lambda n: float(LOCAL_STEPS)),
-        local_steps=LOCAL_STEPS,
+        "mean of b jobs of local steps",
+        server(
+            collect=lambda own: traces.buffered(own["group"]),
+            load=lambda own: float(own["local steps"]),
+        ),
+        plain,
+        knobs={
+            "group": counts(2, 4, 8, 16, most=2 * N),
+            "local steps": counts(2, 4, 8, 16, 32, most=32),
+            "local step": powers(-5, 1),
+        },
+        traced=("group", "local steps"),
+        local=True,
         default=True,
     ),
 )
+
+
+def _rule(name: str, text: str, rule: Rule, default: bool = False, **knobs: Knob) -> Method:
+    named = {key.replace("_", " "): knob for key, knob in knobs.items()}
+    return Method(name, text, _pure, rule, None, named, default=default)
+
 
 STEP_RULES = (
-    Method("Adaptive 1", "pure; adaptive step", _PURE, always(_adaptive_1), default=True),
-    Method("Adaptive 2", "pure; adaptive step", _PURE, always(_adaptive_2)),
-    Method(
-        "1/(1+delay)",
-        "pure; scaled",
-        _PURE,
-        _chained(lambda n: steps.scale_by_staleness("inverse")),
+    _rule(
+        "Adaptive 1",
+        "pure; adaptive step",
+        _steps(lambda own: steps.scale_by_adaptive_1(own["step"], max_delay=HISTORY)),
+        True,
     ),
-    Method(
-        "1/sqrt(1+delay)",
-        "pure; scaled",
-        _PURE,
-        _chained(lambda n: steps.scale_by_staleness("polynomial", exponent=0.5)),
-        default=True,
+    _rule(
+        "Adaptive 2",
+        "pure; adaptive step",
+        _steps(lambda own: steps.scale_by_adaptive_2(own["step"], max_delay=HISTORY)),
     ),
-    Method(
+    _rule(
+        "(1+delay)^-a",
+        "pure; scaled",
+        after(lambda own: steps.scale_by_staleness("polynomial", exponent=own["exponent"])),
+        True,
+        exponent=powers(-3, 1, least=0.125),
+    ),
+    _rule(
         "hinge",
-        "pure; scaled beyond delay n",
-        _PURE,
-        _chained(lambda n: steps.scale_by_staleness("hinge", slope=0.5, grace=n)),
+        "pure; scaled beyond a delay",
+        after(
+            lambda own: steps.scale_by_staleness("hinge", slope=own["slope"], grace=own["grace"])
+        ),
+        slope=Knob((0.1, 0.5, 2.5)),
+        grace=powers(2, 5),
     ),
-    Method(
+    _rule(
         "n/max(n, delay)",
         "pure; Mishchenko et al.",
-        _PURE,
-        _chained(lambda n: steps.scale_by_staleness("concurrency", n_workers=n)),
+        after(lambda own: steps.scale_by_staleness("concurrency", n_workers=N)),
     ),
-    Method(
+    _rule(
         "Koloskova",
-        "pure; step at most 1 / (4 L delay) beyond delay n, L that of the first model",
-        _PURE,
-        lambda task: _bounded_by(task.n_workers, curvature(task.problem)),
+        "pure; step at most 1 / (4 L delay) beyond delay n, L that of the objective",
+        _steps(
+            lambda own: steps.scale_by_concurrency_bound(
+                own["step"], concurrency=N, smoothness=own["smoothness"]
+            )
+        ),
     ),
-    Method(
+    _rule(
         "Rescaled",
         "pure; step times the worker's time, as measured so far",
-        _PURE,
-        _chained(lambda n: steps.scale_by_measured_time(n)),
-        default=True,
+        after(lambda own: steps.scale_by_measured_time(N)),
+        True,
     ),
-    Method(
+    _rule(
         "AdaDelay",
-        "pure; step / (1 + 0.1 sqrt(t + delay))",
-        _PURE,
-        _chained(lambda n: steps.scale_by_ada_delay(1.0, 0.1)),
+        "pure; step / (1 + growth sqrt(t + delay))",
+        after(lambda own: steps.scale_by_ada_delay(1.0, own["growth"])),
+        growth=Knob((0.01, 0.03, 0.1, 0.3)),
     ),
-    Method(
+    _rule(
         "DC-ASGD",
-        "pure; late gradients corrected, strength 0.04",
-        _PURE,
-        _chained(lambda n: steps.compensate_delay(0.04)),
-        default=True,
+        "pure; late gradients corrected",
+        after(lambda own: steps.compensate_delay(own["strength"])),
+        True,
+        strength=Knob((0.01, 0.04, 0.16, 0.64, 2.56), least=0.01),
     ),
-    Method(
+    _rule(
         "DC-ASGD, adaptive",
         "pure; late gradients corrected",
-        _PURE,
-        _chained(lambda n: steps.compensate_delay_adaptively()),
+        after(lambda own: steps.compensate_delay_adaptively(own["strength"], decay=own["decay"])),
+        strength=Knob((0.02, 0.1, 0.5, 2.5)),
+        decay=Knob((0.0, 0.5, 0.95), choice=True),
     ),
-    Method("FedAsync", "pure; models mixed, 0.6 / sqrt(1 + delay)", _PURE, always(_mixing)),
+    _rule(
+        "FedAsync",
+        "pure; models mixed, mixing / (1 + delay)^a",
+        lambda own: steps.mix_models(
+            own["mixing"], steps.polynomial_delay(own["exponent"]), local_scale=own["step"]
+        ),
+        mixing=Knob((0.1, 0.2, 0.4, 0.8), most=0.99),
+        exponent=powers(-2, 1),
+    ),
     Method(
         "FADAS",
-        "buffered n/2; Adam steps, scaled beyond delay n",
-        _BUFFERED,
-        lambda task: _fadas_of(task.n_workers),
+        "mean of b arrivals; Adam steps, scaled beyond a delay",
+        _buffered,
+        lambda own: steps.fadas(own["step"], own["threshold"]),
+        knobs={"group": GROUP, "threshold": powers(1, 4)},
+        traced=("group",),
     ),
-    Method(
+    _rule(
         "drop stale",
-        "pure; without delays of 2n and more",
-        _PURE,
-        _chained(lambda n: steps.drop_stale(2 * n)),
+        "pure; without longer delays",
+        after(lambda own: steps.drop_stale(own["limit"])),
+        limit=powers(3, 6),
     ),
-    Method(
+    _rule(
         "Picky",
-        "pure; without gradients taken farther than 1 away",
-        _PURE,
-        _chained(lambda n: steps.drop_distant(1.0)),
+        "pure; without gradients taken farther away",
+        after(lambda own: steps.drop_distant(own["radius"])),
+        radius=powers(-3, 2),
     ),
-    Method(
+    _rule(
         "clipped",
-        "pure; norm at most 1 / sqrt(1 + delay)",
-        _PURE,
-        _chained(lambda n: steps.clip_by_delay(1.0)),
+        "pure; norm at most radius / sqrt(1 + delay)",
+        after(lambda own: steps.clip_by_delay(own["radius"])),
+        radius=powers(-3, 2),
     ),
-    Method(
+    _rule(
         "table",
         "IAG, DuDe: mean of everyone's last gradient; the table begins at zero",
-        _PURE,
-        _chained(lambda n: steps.average_workers(n)),
-        default=True,
+        after(lambda own: steps.average_workers(N)),
+        True,
     ),
-    Method(
+    _rule(
         "PIAG",
         "mean of everyone's last gradient, Adaptive 1; the table begins at zero",
-        _PURE,
-        lambda task: _piag_of(task.n_workers),
+        lambda own: steps.piag(own["step"], N, max_delay=HISTORY),
     ),
-    Method("shuffled, Adaptive 1", "adaptive step", _SHUFFLED, always(_adaptive_1)),
+    Method(
+        "shuffled, Adaptive 1",
+        "adaptive step",
+        _shuffled,
+        _steps(lambda own: steps.scale_by_adaptive_1(own["step"], max_delay=HISTORY)),
+    ),
 )
 
+QUARTERS = [N // 4, N // 2, 3 * N // 4, N]
+
+
+def _policy(
+    name: str,
+    text: str,
+    policy: Callable[[Knobs, int], stragglers.Policy],
+    default: bool = False,
+    **knobs: Knob,
+) -> Method:
+    named = {key.replace("_", " "): knob for key, knob in knobs.items()}
+    return Method(name, text, None, plain, policy, named, default=default)
+
+
 POLICIES = (
-    Method(
+    _policy(
         "AdaSync",
-        "waits for k = n/4 at first, for more as the loss falls",
-        policy=lambda task: stragglers.ada_sync(
-            max(1, task.n_workers // 4), task.batch, n_workers=task.n_workers
-        ),
-        default=True,
+        "waits for k at first, for more as the loss falls",
+        lambda own, rows: stragglers.ada_sync(own["k"], rows, n_workers=N),
+        True,
+        k=counts(1, 2, 4, 6, most=N),
     ),
-    Method(
+    _policy(
         "sign test",
         "k = n/4 .. n, a step up when gradients disagree",
-        policy=lambda task: stragglers.sign_test(
-            _quarters(task.n_workers), task.batch, threshold=5, burn_in=10
+        lambda own, rows: stragglers.sign_test(
+            QUARTERS, rows, threshold=own["threshold"], burn_in=own["burn in"]
         ),
+        threshold=counts(1, 2, 4, 8),
+        burn_in=counts(2, 5, 10, 20),
     ),
-    Method(
+    _policy(
         "distance test",
         "k = n/4 .. n, a step up when the model walks at random",
-        policy=lambda task: stragglers.distance_test(
-            _quarters(task.n_workers), task.batch, burn_in=10
+        lambda own, rows: stragglers.distance_test(
+            QUARTERS, rows, burn_in=own["burn in"], slope=own["slope"]
         ),
+        slope=Knob((0.3, 0.6, 0.9)),
+        burn_in=counts(2, 5, 10, 20),
     ),
-    Method(
+    _policy(
         "deadline",
-        "anytime mini-batches: what is done in the mean time of a job",
-        policy=lambda task: stragglers.deadline(
-            1.0, max_load=2 * task.batch, n_workers=task.n_workers
-        ),
+        "anytime mini-batches: what is done by a deadline",
+        lambda own, rows: stragglers.deadline(own["deadline"], max_load=2 * rows, n_workers=N),
+        deadline=powers(-2, 2),
     ),
-    Method(
+    _policy(
         "drop-compute",
-        "rounds that wait for all, who stop at 1.5 times the mean time",
-        policy=lambda task: stragglers.drop_compute(1.5, task.batch, n_workers=task.n_workers),
-        default=True,
+        "rounds that wait for all, who stop at a threshold",
+        lambda own, rows: stragglers.drop_compute(own["threshold"], rows, n_workers=N),
+        True,
+        threshold=powers(-1, 4, least=0.5, most=16.0),
     ),
-    Method(
+    _policy(
         "learned crew",
-        "the n/2 that were fastest so far, by confidence bounds",
-        policy=lambda task: stragglers.learned_crew(
-            task.n_workers, _half(task.n_workers), task.batch, confidence=0.1
-        ),
-        record_every=1,
+        "the k that were fastest so far, by confidence bounds",
+        lambda own, rows: stragglers.learned_crew(N, own["k"], rows, confidence=own["confidence"]),
+        k=counts(2, 4, 6, 7, most=N),
+        confidence=Knob((0.03, 0.1, 0.3)),
     ),
-    Method(
+    _policy(
         "gradient coding",
         "two shards a worker, one late worker is not needed",
-        policy=lambda task: stragglers.gradient_coding(
-            stragglers.cyclic_code(task.n_workers, 1), task.batch, tolerated=1
+        lambda own, rows: stragglers.gradient_coding(
+            stragglers.cyclic_code(N, 1), rows, tolerated=1
         ),
-        record_every=1,
     ),
 )
 

@@ -1,401 +1,318 @@
-"""Numbers, tables, figures and report of the matrix.
+"""Numbers, tables and figures of the matrix.
 
-Everything shown is a function of the numbers in `matrix.json`, so tables can be made again without
-running anything.
-
-    target of a pair (clock, problem)   the lowest loss of tuned synchronous SGD by half of the time
-    speed-up of a cell                  time of synchronous SGD to the target / time of the method
-    rank of a cell                      place by the final loss among the methods of the pair
-
-All three are medians over seeds; rank 1 is best.
+Every table is a function of the numbers that are committed; the curves over targets are kept in
+`matrix_summary.json`, with what pages quote.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
-from asyncjax import results, storage
-from asyncjax.results import plots, report
-from asyncjax.results.plots.style import drawing, new_figure
-from asyncjax.results.tables import format_number
-from experiments.common.parts import save
-from experiments.matrix.methods import METHODS, REFERENCE
-from experiments.matrix.runs import Settings
-from experiments.matrix.tasks import PROBLEMS, Workers
+from asyncjax import results
+from experiments.common import numbers as committed
+from experiments.common import protocol, tuning
+from experiments.common.comparison import disagreements, paired, verdict
+from experiments.common.parts import Drawing, Part, written
+from experiments.matrix import figures
+from experiments.matrix.claims import (
+    NAME,
+    REFERENCE,
+    TIGHTEST,
+    UNEVEN,
+    Facts,
+    Where,
+    conditions,
+    having,
+    methods_of,
+    speed_up,
+    standing,
+    verdicts,
+)
+from experiments.matrix.lanes import Found
+from experiments.matrix.methods import METHODS
+from experiments.matrix.runs import CURVE, SETS, Search, Settings, gradients_of
+from experiments.matrix.scenes import N_WORKERS, SCENES
 
-Name = tuple[str, str, str]  # method, clock, problem
-Row = dict[str, Any]  # what is known of a cell
-LOSS_SPREAD = ("median", "low", "high")
-
-
-def numbers_of(
-    settings: Settings,
-    cells: Sequence[tuple[Name, Mapping[str, Any]]],
-    laws: Mapping[str, Workers],
-) -> dict[str, Any]:
-    """Everything that tables and figures show, as plain values.
-
-    Args:
-        settings: What was run, with all names.
-        cells: Names and what `cells.measured` found.
-        laws: The clocks that ran.
-
-    Returns:
-        `settings`, `versions`, `methods`, `clocks` and `problems` (pairs of name and text),
-        `targets` and `cells`: rows with method, clock, problem, step_size, at_edge, final,
-        computed, used, time_to_target, speed_up, rank and level (with the best of the pair).
-    """
-    found = dict(cells)
-    rows: dict[Name, Row] = {name: _row(name, cell) for name, cell in cells}
-    targets = []
-    for clock in laws:
-        for problem in settings.problems:
-            target = _target(found[REFERENCE, clock, problem], settings.horizon)
-            targets.append({"clock": clock, "problem": problem, "loss": target})
-            own = [rows[method, clock, problem] for method in settings.methods]
-            for row in own:
-                cell = found[row["method"], clock, problem]
-                row["time_to_target"] = float(np.median(_times_to(cell, target)))
-            _compare(own)
-    kept = {name: value for name, value in asdict(settings).items() if name != "output"}
-    return {
-        "settings": kept,
-        "versions": {"jax": jax.__version__, "numpy": np.__version__},
-        "device": jax.devices()[0].device_kind,
-        "methods": [[name, METHODS[name].text] for name in settings.methods],
-        "clocks": [[name, law.text] for name, law in laws.items()],
-        "problems": [[name, PROBLEMS[name].text] for name in settings.problems],
-        "targets": targets,
-        "cells": list(rows.values()),
-    }
+TITLE = "Which method copes best, over uneven workers, skewed data, noise and links?"
+KEPT = ("instances", "tuning_instances", "trials", "seed")
+BY_WORKERS = {name: having(uneven=name) for name in ("even", *UNEVEN)}
+BY_PLACE: Mapping[str, Where] = {
+    "alike, free links": having(uneven=UNEVEN, skew="alike", link="free"),
+    "alike, dear links": having(uneven=UNEVEN, skew="alike", link="dear"),
+    "slow hold labels, free links": having(uneven=UNEVEN, skew="slow hold labels", link="free"),
+    "slow hold labels, dear links": having(uneven=UNEVEN, skew="slow hold labels", link="dear"),
+    "low noise": having(uneven=UNEVEN, noise="low"),
+    "high noise": having(uneven=UNEVEN, noise="high"),
+}
+PANELS: Mapping[str, Where] = {
+    "even workers": having(uneven="even"),
+    "uneven, data alike": having(uneven=UNEVEN, skew="alike"),
+    "uneven, slow hold labels": having(uneven=UNEVEN, skew="slow hold labels"),
+}
+Numbers = Mapping[str, Facts]  # by the set's letter
+Outcomes = Mapping[tuple[str, str, str], list[Found]]  # by set, scene and method
 
 
-def _row(name: Name, cell: Mapping[str, Any]) -> Row:
-    method, clock, problem = name
-    final = results.median_and_spread(cell["final"])
-    return {
-        "method": method,
-        "clock": clock,
-        "problem": problem,
-        "step_size": cell["step_size"],
-        "at_edge": cell["at_edge"],
-        "final": {part: float(getattr(final, part)) for part in LOSS_SPREAD},
-        "computed": float(np.median(cell["computed"])),
-        "used": float(np.median(cell["used"])),
-    }
+def numbers_of(settings: Settings, search: Search, made: Outcomes) -> dict[str, Any]:
+    """The numbers of both sets, as they are committed."""
+    places = {str(level): CURVE.index(level) for level in protocol.LEVELS}
+    sets: dict[str, Any] = {}
+    for letter in SETS:
+        scenes = {}
+        for name in settings.scenes:
+            scene, methods = SCENES[name], {}
+            for method in settings.methods:
+                tuned, found = search.found(method, name), made[letter, name, method]
+                methods[method] = {
+                    "knobs": dict(tuned.best.settings),
+                    "trials": len(tuned.trials),
+                    "tuning_gradients": len(tuned.trials) * gradients_of(settings, name),
+                    "at_edge": list(tuned.edges),
+                    "times": {
+                        level: [_cut(one.times[at], scene.horizon) for one in found]
+                        for level, at in places.items()
+                    },
+                    "gap": [one.gap for one in found],
+                }
+            scenes[name] = {
+                "uneven": scene.uneven,
+                "skew": scene.skew,
+                "noise": scene.noise,
+                "link": scene.link,
+                "problem": scene.problem,
+                "horizon": scene.horizon,
+                "methods": methods,
+            }
+        own = {name: getattr(settings, name) for name in KEPT} | {"n_workers": N_WORKERS}
+        sets[letter] = {"settings": own, "scenes": scenes}
+    return sets
 
 
-def _target(cell: Mapping[str, Any], horizon: float) -> float:
-    """The lowest loss by half of the time, median over seeds."""
-    lowest = [
-        np.nanmin(np.where(np.asarray(time) <= horizon / 2, loss, np.inf))
-        for time, loss in zip(cell["time"], cell["loss"], strict=True)
-    ]
-    return float(np.median(lowest))
+def _cut(time: float, horizon: float) -> float:
+    return time if time <= horizon else np.inf
 
 
-def _times_to(cell: Mapping[str, Any], target: float) -> list[float]:
-    """Time to the target of each seed; infinity where it is not reached."""
-    return [
-        float(results.time_to_target(time, loss, target, interpolate=True))
-        for time, loss in zip(cell["time"], cell["loss"], strict=True)
-    ]
+def curves(settings: Settings, made: Outcomes) -> dict[str, Any]:
+    """Speed-ups over synchronous SGD at every level: by set, panel and method low, mean, high."""
+    found: dict[str, Any] = {}
+    for letter in SETS:
+        for panel, where in PANELS.items():
+            own = [name for name in settings.scenes if where(SCENES[name].__dict__)]
+            if not own:
+                continue
+            logs = {
+                method: np.mean([_logs(SCENES[n].horizon, made[letter, n, method]) for n in own], 0)
+                for method in settings.methods
+            }
+            found.setdefault(letter, {})[panel] = {
+                method: [
+                    (gap.low, gap.mean, gap.high)
+                    for at in range(len(CURVE))
+                    for gap in [paired(logs[REFERENCE][:, at], logs[method][:, at], settings.seed)]
+                ]
+                for method in settings.methods
+            }
+    return found
 
 
-def _compare(rows: Sequence[Row]) -> None:
-    """Adds speed-ups, ranks and who is level with the best, to the rows of one pair."""
-    reference = next(row["time_to_target"] for row in rows if row["method"] == REFERENCE)
-    finals = np.array([row["final"]["median"] for row in rows])
-    winner = rows[int(np.argmin(finals))]
-    for row, final in zip(rows, finals, strict=True):
-        own = row["time_to_target"]
-        reached = np.isfinite(own) and 0 < reference < np.inf
-        row["speed_up"] = reference / max(own, 1e-9) if reached else -np.inf
-        ties = int(np.sum(finals == final))
-        row["rank"] = float(np.sum(finals < final) + 0.5 * (ties + 1))
-        row["level"] = bool(row["final"]["low"] <= winner["final"]["high"])
+def _logs(horizon: float, found: list[Found]) -> np.ndarray:
+    """Logarithms of cut times, float[instances, levels]."""
+    return np.log(np.minimum(np.array([one.times for one in found]), horizon))
 
 
-def _names(numbers: Mapping[str, Any], what: str) -> list[str]:
-    """Names of the methods, clocks or problems, in their order."""
-    return [name for name, _ in numbers[what]]
-
-
-def _of(numbers: Mapping[str, Any], method: str, **where: str) -> list[Row]:
-    """The cells of a method, all or those of a clock or a problem."""
-    return [
-        row
-        for row in numbers["cells"]
-        if row["method"] == method and all(row[name] == value for name, value in where.items())
-    ]
-
-
-def _median(rows: Sequence[Row]) -> float:
-    """Median speed-up; minus infinity where half of the cells do not reach their target."""
-    speeds = [row["speed_up"] for row in rows]
-    return float(results.median_and_spread(speeds, smaller_is_better=False).median)
-
-
-def _speed(value: float) -> str:
-    """A speed-up for a table."""
-    return format_number(value, 2) if np.isfinite(value) else "-"
-
-
-def _spread(rows: Sequence[Row]) -> str:
-    """Median and quartiles of speed-ups."""
-    own = results.median_and_spread([row["speed_up"] for row in rows], smaller_is_better=False)
-    low, high = _speed(float(own.low)), _speed(float(own.high))
-    return f"{_speed(float(own.median))} ({low} to {high})"
-
-
-def _rank(rows: Sequence[Row]) -> float:
-    return float(np.mean([row["rank"] for row in rows]))
-
-
-def _ranked(numbers: Mapping[str, Any]) -> list[str]:
-    """Methods, the best mean rank first."""
-    return sorted(_names(numbers, "methods"), key=lambda name: _rank(_of(numbers, name)))
-
-
-def clock_table(numbers: Mapping[str, Any]) -> results.Table:
-    """A row a method: speed-up over synchronous SGD by clock, ranks, wins, and the worst place.
-
-    Args:
-        numbers: As in `matrix.json`.
-    """
-    columns = (
-        results.Column("method", right=False),
-        *(results.Column(name) for name in _names(numbers, "clocks")),
-        results.Column("all (quartiles)"),
-        results.Column("mean rank"),
-        results.Column("best"),
-        results.Column("level with best"),
-        results.Column("worst place", right=False),
+def part(settings: Settings, search: Search, made: Outcomes) -> Part:
+    """Tables and figures; writes numbers where they are committed if asked."""
+    found, ways = numbers_of(settings, search, made), curves(settings, made)
+    summary = summary_of(found, ways)
+    if settings.commit:
+        command = "python -m experiments.matrix --commit"
+        if settings.full:
+            committed.save(f"{NAME}_full", summary, command=f"{command} --full", digits=4)
+        else:
+            committed.save(NAME, found, command=command, digits=4)
+            committed.save(f"{NAME}_summary", summary, command=command, digits=4)
+    made_of = [make(found) for make in TABLES if not (settings.full and make is rank_table)]
+    tables = [*made_of, tuning_table(search)]  # ranks of all pairs of 44 would take minutes
+    return written(
+        settings.output, NAME, TITLE, drawings(found, ways), tables, found, answer(found)
     )
+
+
+def summary_of(found: Numbers, ways: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows from the numbers, as plain values: for pages, and for the curves."""
+    families = {**BY_WORKERS, **BY_PLACE}
+    for scene in SCENES.values():
+        own = {"uneven": scene.uneven, "skew": scene.skew, "link": scene.link}
+        families[", ".join(own.values())] = having(**own)
+    return {
+        "levels": CURVE,
+        "curves": ways,
+        "verdicts": {letter: verdicts(facts) for letter, facts in found.items()},
+        "speed_up": {
+            letter: {
+                family: {
+                    method: dict(
+                        zip(("mean", "low", "high"), speed_up(facts, method, where), strict=True)
+                    )
+                    for method in methods_of(facts)
+                }
+                for family, where in families.items()
+                if any(map(where, facts["scenes"].values()))
+            }
+            for letter, facts in found.items()
+        },
+    }
+
+
+def drawings(found: Numbers, ways: Mapping[str, Any]) -> Iterator[Drawing]:
+    """The map of speed-ups, and speed-ups over the target."""
+    yield (
+        "speed_up",
+        figures.heat_map(found["A"], ordered(found["A"])),
+        "Speed-up over synchronous SGD to 95 % of the way, all knobs tuned, set A: geometric mean"
+        " over noise levels and instances. A time that never came counts as the horizon.",
+    )
+    yield (
+        "levels",
+        figures.level_curves(ways["A"], CURVE),
+        "Speed-up over synchronous SGD by target, set A, with 95 % intervals. Below 1 synchronous"
+        " SGD is first.",
+    )
+
+
+def answer(found: Numbers) -> str:
+    """The verdicts of both sets in words."""
+    one, other = (verdicts(found[letter]) for letter in SETS)
+    said = [f"{claim}: {' | '.join(dict.fromkeys((one[claim], other[claim])))}" for claim in one]
+    return ". ".join(said) + ("." if said else "")
+
+
+def all_tables(found: Numbers) -> tuple[results.Table, ...]:
+    """Those that are made of the committed numbers; experiments/README.md shows them."""
+    return tuple(make(found) for make in TABLES)
+
+
+def verdict_table(found: Numbers) -> results.Table:
+    """The claims with their verdicts in both sets, and conditions that hold."""
+    one, other = (conditions(found[letter]) for letter in SETS)
+    said = [{claim: verdict(own[claim]) for claim in one} for own in (one, other)]
     rows = []
-    for method in _ranked(numbers):
-        own = _of(numbers, method)
-        last = max(own, key=lambda row: row["rank"])
-        rows.append(
-            (
-                method,
-                *(
-                    _speed(_median(_of(numbers, method, clock=name)))
-                    for name in _names(numbers, "clocks")
-                ),
-                _spread(own),
-                f"{_rank(own):.1f}",
-                sum(row["rank"] == 1.0 for row in own),
-                sum(row["level"] for row in own),
-                f"{last['rank']:.0f}. {last['clock']}; {last['problem']}",
-            )
-        )
-    pairs, settings = len(numbers["clocks"]) * len(numbers["problems"]), numbers["settings"]
+    for claim in one:
+        held = [
+            f"{sum(c.verdict == 'holds' for c in own[claim])} of {len(own[claim])}"
+            for own in (one, other)
+        ]
+        rows.append((claim, said[0][claim], held[0], said[1][claim], held[1]))
+    differ = disagreements(*said)
+    agree = "The two sets agree." if not differ else f"The two sets differ in {len(differ)}."
+    heads = ("claim", "set A", "conditions that hold", "set B", "conditions that hold")
     return results.Table(
-        columns,
+        tuple(results.Column(head, right=head.startswith("cond")) for head in heads),
         tuple(rows),
-        "Speed-up: time of tuned synchronous SGD to the lowest loss that it has by"
-        " half of the time, over the method's time to it; median over"
-        f" {len(numbers['problems'])} problems, over all {pairs} pairs of clock and"
-        " problem in the column 'all'; a dash: not reached within the time by half of"
-        f" them. Rank: by the final training loss, among {len(numbers['methods'])}"
-        " methods; 'best': pairs won; 'level': pairs in which its lower quartile is"
-        f" below the winner's upper one. {settings['seeds']} seeds,"
-        f" {settings['n_workers']} workers, {settings['horizon']:g} units of time, the"
-        " mean time of a job being 1.",
+        "Conditions are differences of logarithms of times to 95 % of the way, paired over"
+        f" instances; a claim shares its doubt of 5 % among them. {agree}",
     )
 
 
-def problem_table(numbers: Mapping[str, Any]) -> results.Table:
-    """A row a method: speed-up by problem, gradients, and how often the best step ends the grid.
-
-    Args:
-        numbers: As in `matrix.json`.
-    """
-    names = _names(numbers, "problems")
-    columns = (
-        results.Column("method", right=False),
-        *(results.Column(name) for name in names),
-        *(results.Column(f"rank, {name}") for name in names),
-        results.Column("gradients computed"),
-        results.Column("share used"),
-        results.Column("steps at the end of the grid"),
+def ordered(facts: Facts) -> list[str]:
+    """Methods, the fastest over all uneven scenes first."""
+    return sorted(
+        methods_of(facts), key=lambda name: -speed_up(facts, name, having(uneven=UNEVEN))[0]
     )
-    rows, pairs = [], len(names) * len(numbers["clocks"])
-    for method in _ranked(numbers):
-        own = _of(numbers, method)
-        by_problem = [_of(numbers, method, problem=name) for name in names]
-        shares = [row["used"] / row["computed"] for row in own if row["computed"]]
-        rows.append(
-            (
-                method,
-                *(_speed(_median(part)) for part in by_problem),
-                *(f"{_rank(part):.1f}" for part in by_problem),
-                round(float(np.median([row["computed"] for row in own]))),
-                f"{np.median(shares):.2f}" if shares else "n/a",
-                sum(row["at_edge"] for row in own),
-            )
-        )
+
+
+def family_table(found: Numbers, families: Mapping[str, Where], text: str) -> results.Table:
+    """A row a method: speed-up with its interval in set A, and the mean of set B."""
+    facts = found["A"]
+    families = {n: w for n, w in families.items() if any(map(w, facts["scenes"].values()))}
+    rows = []
+    for method in ordered(facts):
+        cells = [_ratio(found, method, where) for where in families.values()]
+        rows.append((method, *(["1"] * len(cells) if method == REFERENCE else cells)))
     return results.Table(
-        columns,
+        (results.Column("method", right=False), *map(results.Column, families)),
         tuple(rows),
-        f"Speed-up as above and mean rank by problem, over {len(numbers['clocks'])}"
-        f" clocks. Gradients (of {numbers['settings']['batch']} rows) computed in the"
-        " time, and the share of them that entered a step: medians over all pairs."
-        f" The last column counts cells of {pairs} whose best step is the first or"
-        " last of the grid.",
+        "How many times as fast as synchronous SGD to 95 % of the way, both tuned: geometric mean,"
+        f" in brackets its 95 % interval over {facts['settings']['instances']} instances, then the"
+        f" mean in set B. {text}",
     )
 
 
-def readme_table(numbers: Mapping[str, Any]) -> str:
-    """The first table, without its last column, in Markdown, for the README.
-
-    Args:
-        numbers: As in `matrix.json`.
-    """
-    made = clock_table(numbers)
-    rows = tuple(row[:-1] for row in made.rows)
-    return results.as_markdown(results.Table(made.columns[:-1], rows))
+def _ratio(found: Numbers, method: str, where: Where) -> str:
+    mean, low, high = speed_up(found["A"], method, where)
+    return f"{mean:.2g} ({low:.2g} to {high:.2g}) {speed_up(found['B'], method, where)[0]:.2g}"
 
 
-def as_texts(numbers: Mapping[str, Any]) -> list[str]:
-    """Both tables for a terminal."""
-    return [results.as_text(make(numbers)) for make in (clock_table, problem_table)]
-
-
-def heat_map(numbers: Mapping[str, Any]) -> Any:
-    """Median speed-up by method and clock, colours on a logarithmic scale."""
-    from matplotlib.colors import TwoSlopeNorm
-
-    methods, laws = _ranked(numbers), _names(numbers, "clocks")
-    values = np.array(
-        [[_median(_of(numbers, method, clock=law)) for law in laws] for method in methods]
-    )
-    logs = np.log2(np.where(np.isfinite(values), np.maximum(values, 1e-3), np.nan))
-    most = max(1.0, np.ceil(np.nanmax(np.abs(logs)))) if np.isfinite(logs).any() else 1.0
-    with drawing():
-        figure = new_figure(max(6.5, 2.6 + 0.95 * len(laws)), 1.5 + 0.3 * len(methods))
-        axes = figure.subplots()
-        axes.set_facecolor("#E4E4E4")
-        colours = axes.pcolormesh(
-            np.arange(len(laws) + 1) - 0.5,
-            np.arange(len(methods) + 1) - 0.5,
-            np.ma.masked_invalid(logs),
-            norm=TwoSlopeNorm(0.0, -most, most),
-            cmap="PuOr",
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        for (row, column), value in np.ndenumerate(values):
-            dark = abs(logs[row, column]) > 0.65 * most
-            text = _speed(value) if np.isfinite(value) else "not\nreached"
-            shade, size = "white" if dark else "black", 9 if np.isfinite(value) else 6
-            axes.text(column, row, text, ha="center", va="center", color=shade, size=size)
-        axes.set_xticks(range(len(laws)), [law.replace(" ", "\n") for law in laws])
-        axes.set_yticks(range(len(methods)), methods)
-        axes.set_ylim(len(methods) - 0.5, -0.5)
-        axes.tick_params(length=0)
-        axes.set_title("Speed-up over tuned synchronous SGD, median over the problems")
-        bar = figure.colorbar(colours, ax=axes, pad=0.015, fraction=0.04, aspect=30)
-        ticks = np.arange(-np.floor(most), np.floor(most) + 1)
-        bar.set_ticks(list(ticks), labels=[f"{2.0**tick:g}" for tick in ticks])
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    return figure
-
-
-def rank_figure(numbers: Mapping[str, Any]) -> Any:
-    """Every method's ranks: a point a pair, a bar at the mean."""
-    methods, names = _ranked(numbers), _names(numbers, "problems")
-    styles = plots.assign_styles(names)
-    with drawing():
-        figure = new_figure(8.0, 1.5 + 0.3 * len(methods))
-        axes = figure.subplots()
-        width = 0.6 / len(names)
-        for place, method in enumerate(methods):
-            for part, name in enumerate(names):
-                own = [row["rank"] for row in _of(numbers, method, problem=name)]
-                height = place + width * (part - (len(names) - 1) / 2)
-                axes.scatter(
-                    own,
-                    np.full(len(own), height),
-                    s=13,
-                    alpha=0.75,
-                    linewidth=0,
-                    color=styles[name].colour,
-                    label=name if place == 0 else None,
-                )
-            mean = _rank(_of(numbers, method))
-            axes.plot([mean, mean], [place - 0.42, place + 0.42], color="black", linewidth=2)
-        axes.set_yticks(range(len(methods)), methods)
-        axes.set_ylim(len(methods) - 0.5, -0.5)
-        axes.set_xlabel(
-            "rank by final training loss (1 is best); a point a clock, the bar is the mean"
-        )
-        axes.tick_params(axis="y", length=0)
-        figure.legend(loc="outside upper center", ncols=len(names))
-    return figure
-
-
-def write(
-    settings: Settings,
-    cells: Sequence[tuple[Name, Mapping[str, Any]]],
-    laws: Mapping[str, Workers],
-) -> dict[str, Any]:
-    """Writes `matrix.json`, two figures and `report.html`."""
-    numbers = numbers_of(settings, cells, laws)
-    storage.save_json(settings.output / "matrix.json", numbers)
-    figures = {"matrix_speed_up": heat_map(numbers), "matrix_ranks": rank_figure(numbers)}
-    drawn = {name: save(settings.output / f"{name}.png", own) for name, own in figures.items()}
-    write_report(settings.output / "report.html", numbers, drawn)
-    return numbers
-
-
-def write_report(path: Path, numbers: Mapping[str, Any], drawn: Mapping[str, Any]) -> None:
-    """Writes the report, one HTML file."""
-    settings = numbers["settings"]
-    counts = len(numbers["methods"]), len(numbers["clocks"]), len(numbers["problems"])
-    summary = (
-        f"{counts[0]} methods, {counts[1]} laws of speeds, {counts[2]} problems;"
-        f" {settings['n_workers']} simulated workers. Every cell gets {settings['horizon']:g}"
-        " units of simulated time, in which the mean job takes 1, and the same"
-        f" {len(settings['step_sizes'])} step sizes; the best is chosen by the final training loss"
-        f" on {settings['tuning_seeds']} seeds and reported on {settings['seeds']} others."
-    )
-
-    def listed(name: str) -> str:
-        return "\n".join(f"- {key}: {text}" for key, text in numbers[name])
-
-    sections = [
-        report.Section(
-            "Result by clock",
-            "",
-            figures=(
-                report.Illustration(
-                    drawn["matrix_speed_up"],
-                    "Median speed-up over tuned synchronous SGD; grey: half of the problems'"
-                    " targets not reached.",
-                ),
-                report.Illustration(drawn["matrix_ranks"], "Ranks in all pairs."),
+def rank_table(found: Numbers) -> results.Table:
+    """Ranks of the methods, as far as the instances tell, in three families."""
+    facts = found["A"]
+    families = {n: w for n, w in PANELS.items() if any(map(w, facts["scenes"].values()))}
+    places = {name: {one.name: one for one in standing(facts, w)} for name, w in families.items()}
+    rows = [
+        (
+            method,
+            *(
+                f"{own[method].best_rank} to {own[method].worst_rank}"
+                + (", with the best" if own[method].with_best else "")
+                for own in places.values()
             ),
-            tables=(clock_table(numbers),),
-        ),
-        report.Section("Result by problem", "", tables=(problem_table(numbers),)),
-        report.Section("Methods", listed("methods")),
-        report.Section("Clocks", listed("clocks")),
-        report.Section("Problems", listed("problems")),
-        report.Section(
-            "Limits",
-            "- Only the step size is tuned; other knobs are as written above.\n"
-            "- Gradients of traces draw their rows with replacement, those of policies without.\n"
-            "- Records lie about a thirtieth of the time apart, those of most policies four"
-            " updates; the final loss is that of the last record within the time.\n"
-            "- Small problems and few seeds: neighbours in rank are often level. Times are"
-            " simulated.",
-        ),
+        )
+        for method in ordered(facts)
     ]
-    title = "Every method on every clock and problem, tuned alike"
-    report.write(path, report.render(title, summary, sections))
+    return results.Table(
+        (results.Column("method", right=False), *map(results.Column, places)),
+        tuple(rows),
+        "Ranks by time to 95 % of the way, set A: from one more than how many methods are told to"
+        " be faster to all but those told to be slower; 5 % of doubt for all pairs together.",
+    )
+
+
+def trial_table(found: Numbers) -> results.Table:
+    """Trials and gradients of each method, runs that are there in time, best values at edges."""
+    facts = found["A"]
+    scenes, rows = facts["scenes"].values(), []
+    for method in ordered(facts):
+        own = [scene["methods"][method] for scene in scenes]
+        there = [np.mean(np.isfinite(one["times"][TIGHTEST])) for one in own]
+        trials = sorted({one["trials"] for one in own})
+        edges = sum(bool(one["at_edge"]) for one in own)
+        knobs = ", ".join(METHODS[method].space) if method in METHODS else ""
+        rows.append(
+            (
+                method,
+                knobs,
+                " or ".join(map(str, trials)),
+                sum(one["tuning_gradients"] for one in own),
+                f"{np.mean(there):.0%}",
+                edges,
+            )
+        )
+    heads = ("method", "knobs", "trials a scene", "gradients of tuning", "there in time")
+    return results.Table(
+        (
+            *(results.Column(head, right=head not in ("method", "knobs")) for head in heads),
+            results.Column("scenes with a best value at an edge"),
+        ),
+        tuple(rows),
+        f"Of {len(facts['scenes'])} scenes. Gradients as workers compute them who never wait and"
+        " have no link. There in time: runs of set A that reach 95 % of the way by the horizon.",
+    )
+
+
+def tuning_table(search: Search) -> results.Table:
+    """`tuning.table` of the first scene, with the values that were searched."""
+    scene = search.settings.scenes[0]
+    made = tuning.table({name: search.found(name, scene) for name in search.settings.methods})
+    return results.Table(made.columns, made.rows, f"Of one scene: {scene}.")
+
+
+def _workers_table(found: Numbers) -> results.Table:
+    return family_table(found, BY_WORKERS, "Over all scenes of such workers.")
+
+
+def _place_table(found: Numbers) -> results.Table:
+    return family_table(found, BY_PLACE, "Over the four kinds of uneven workers.")
+
+
+TABLES = (verdict_table, _workers_table, _place_table, rank_table, trial_table)

@@ -1,30 +1,226 @@
 """The matrix, tiny.
 
-Every method runs, cells resume to the same bits, and its numbers mean what they say.
+Runs in lanes are what each is alone, pieces resume, numbers mean what they say, verdicts flip.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from asyncjax import live, storage, stragglers, traces
+from asyncjax import problems, results, simulation, storage, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
-from experiments.common.recordings import EVEN, read_recordings
-from experiments.common.spread import spread
-from experiments.matrix import cells, job, report, runs
-from experiments.matrix.job import Settings
+from experiments.common.judging import raveled
+from experiments.common.protocol import SET_A, TUNING, Instance
+from experiments.matrix import claims, job, lanes, report, runs
+from experiments.matrix.decided import row_times
+from experiments.matrix.lanes import Found, Run, judged
 from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
-from experiments.matrix.tasks import CLOCKS, PROBLEMS
+from experiments.matrix.runs import Settings
+from experiments.matrix.scenes import N_WORKERS, ROWS, SCENES, UNEVEN, drawn, losses, workers
 
-N = 4
-PROBLEM = "least squares, iid"
-BUDGET = cells.Budget(horizon=20.0, step_sizes=(0.03, 0.1), tuning_seeds=1, seeds=1, records=5)
+ONE = Instance(0, TUNING, 0)
+SCENE = "straggler, alike, high noise, free links"
+LEVELS = (0.5, 0.8)
+
+
+def test_names_are_unique_and_the_default_spans_all_kinds():
+    assert len(METHODS) == len(SERVERS) + len(STEP_RULES) + len(POLICIES) >= 40
+    for kind in (SERVERS, STEP_RULES, POLICIES):
+        assert any(method.default for method in kind)
+    for method in METHODS.values():
+        assert (method.trace is None) == (method.policy is not None), method.name
+        assert set(method.traced) <= set(method.knobs)
+        assert len(method.space) <= Settings().trials
+
+
+def test_scenes_are_a_factorial_of_workers_that_make_one_gradient_a_unit_of_time():
+    assert len(SCENES) == 5 * 2 * 2 * 2
+    for uneven in UNEVEN:
+        clock = workers(uneven, "free", ONE)
+        means = np.asarray(clock.durations(jax.random.key(0), 4000)).mean(axis=1)
+        assert np.mean(1 / means) == pytest.approx(1.0, rel=0.25 if uneven == "recorded" else 0.05)
+        assert means[-1] >= 0.9 * means[0]
+    free, dear = (workers("spread", link, ONE).durations(None or jax.random.key(1), 3)
+                  for link in ("free", "dear"))  # fmt: skip
+    np.testing.assert_allclose(np.asarray(dear) - np.asarray(free), 3.0, rtol=1e-5)
+
+
+def test_slow_workers_alone_hold_a_class_or_all_hold_alike():
+    for uneven, slow in (("straggler", 1), ("spread", 4)):
+        apart = drawn(SCENES[f"{uneven}, slow hold labels, low noise, free links"], ONE)
+        shards = apart.signs.reshape(N_WORKERS, ROWS)
+        assert len(set(shards[-slow:].ravel())) == 1
+        assert set(shards[:-slow].ravel()) == {-shards[-1, 0]}
+        alike = drawn(SCENES[f"{uneven}, alike, low noise, free links"], ONE)
+        assert sorted(alike.signs) == sorted(apart.signs)
+        assert alike.lowest == pytest.approx(apart.lowest)
+        assert apart.lowest < apart.first
+        np.testing.assert_allclose(alike.problem.objective(alike.start), alike.first, rtol=1e-5)
+
+
+def test_policies_face_the_workers_of_the_traces():
+    scene = SCENES[SCENE]
+    drawn_times = row_times(scene, ONE, 6)
+    make = METHODS[REFERENCE].trace
+    assert make is not None
+    rule = make({})
+    trace = rule(workers(*scene.clock, ONE), 6, jax.random.key(ONE.noise(0)))
+    expected = np.cumsum(drawn_times.max(axis=0))
+    np.testing.assert_allclose(trace.time[trace.steps], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", POLICIES, ids=lambda method: method.name)
+def test_policies_ask_for_what_there_is(method):
+    policy = method.policy({name: knob.values[0] for name, knob in method.space.items()}, 4)
+    check_policy(policy)
+    _, choice = policy.decide(policy.init(), stragglers.nothing_seen(N_WORKERS))
+    assert 1 <= int(choice.k) <= N_WORKERS
+    assert 1 <= float(choice.load) <= policy.max_load <= 8
+
+
+@pytest.mark.parametrize("method", STEP_RULES, ids=lambda method: method.name)
+def test_settings_that_a_gradient_brings_make_the_rule(method):
+    """Two updates by the rule itself, and by the one that is built of traced settings."""
+    names = lanes.names_of(method)
+    first = {name: knob.values[1] for name, knob in method.space.items()} | {lanes.EXTRA: 1.0}
+    own = method.rule(first)
+    built: Any = lanes.carried(method.rule, names)(jnp.float32(1.0))
+    settings = jnp.asarray([[9.0] * len(names), [float(first[name]) for name in names]])
+    x, state = jnp.array([1.0, -2.0]), own.init(jnp.array([1.0, -2.0]))
+    other = built.init({"model": x, "settings": settings})
+    for update in range(2):
+        extras = {"delay": jnp.int32(update), "job": update, "time": update + 1.0}
+        extras |= {"key": jax.random.key(update), "read_params": x, "worker": 3}
+        change, state = own.update(x, state, x, **extras)
+        extras |= {"read_params": {"model": x}, "worker": 3 + 5 * N_WORKERS}
+        carried, other = built.update(
+            {"model": x, "settings": settings}, other, {"model": x}, **extras
+        )
+        np.testing.assert_allclose(carried["model"], change, rtol=1e-5, atol=1e-7)
+        assert not np.any(carried["settings"])
+        x = x + change
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Rennala", "FedBuff, local steps"])
+def test_a_run_in_its_lane_is_what_it_is_alone(name):
+    """Also with another scene and other settings beside it."""
+    method, knobs = METHODS[name], {"step": 0.25, "group": 4}
+    scene, own = SCENES[SCENE], drawn(SCENES[SCENE], ONE)
+    plain = replace(own.problem, metrics_of=(("model", raveled),))
+    if method.local:
+        knobs |= {"local steps": 3, "local step": 0.5}
+        plain = problems.local_steps(plain, n_steps=3, step_size=0.5)
+    other = "even, slow hold labels, high noise, dear links"
+    asked = [Run(SCENE, ONE, tuple(knobs.items()))]
+    asked.append(Run(other, ONE, tuple((knobs | {"step": 1.0}).items())))
+    found = lanes.replayed(method, asked, LEVELS)[0]
+    trace = lanes.Traces(method).of(scene, asked[0])
+    alone = simulation.replay(
+        plain,
+        trace,
+        METHODS[REFERENCE].rule(knobs),
+        record_every=trace.n_updates // lanes.RECORDS,
+        key=jax.random.key(ONE.noise(1)),
+        width=1,
+    ).records
+    values = losses(own.features, own.signs, np.asarray(alone.metrics["model"]))
+    expected = judged(own, scene.horizon, np.asarray(alone.time), values, LEVELS)
+    np.testing.assert_allclose(found.times, expected.times, rtol=1e-4)
+    np.testing.assert_allclose(found.gap, expected.gap, rtol=1e-2)
+
+
+def test_times_and_gaps_are_those_of_the_definition():
+    own = drawn(SCENES[SCENE], ONE)
+    way = own.first - own.lowest
+    values = own.first - way * np.array([0.1, 0.6, 0.4, 0.9])
+    found = judged(own, 3.5, np.array([1.0, 2.0, 3.0, 4.0]), values, (0.5, 0.8))
+    assert found.times == [2.0, np.inf]  # 4.0 is after the horizon
+    assert found.gap == pytest.approx(0.6)
+    assert judged(own, 3.5, np.array([1.0]), np.array([np.nan]), (0.5,)).gap == np.inf
+
+
+def test_a_score_is_the_cut_time_and_then_what_is_left():
+    at = runs.CURVE.index(0.95)
+
+    def run(time, gap):
+        return Found([time if place == at else np.inf for place in range(len(runs.CURVE))], gap)
+
+    assert runs.score(10.0, [run(5.0, 0.01)]) == pytest.approx(np.log(5.0))
+    assert runs.score(10.0, [run(np.inf, 0.3)]) == pytest.approx(np.log(10.0) + 0.3)
+    assert runs.score(10.0, [run(np.inf, np.inf), run(np.inf, 3.0)]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ("sgd",)}, "methods must be among synchronous; .*, got 'sgd'"),
+        ({"scenes": ("noon",)}, "scenes must be among even, alike, .*, got 'noon'"),
+        ({"instances": 1}, "instances must be at least 2, got 1"),
+    ],
+)
+def test_wrong_settings_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        runs.resolved(replace(Settings(), **change))
+
+
+def test_full_takes_all_methods():
+    assert runs.resolved(Settings(full=True)).methods == tuple(METHODS)
+    plain = runs.resolved(Settings())
+    assert plain.methods[0] == REFERENCE
+    assert len(plain.methods) < len(METHODS)
+    assert plain.scenes == tuple(SCENES)
+
+
+def facts_of(times, instances=6, seed=0):
+    """Numbers of a set in which a method's times are as `times(scene, method)` says, and noise."""
+    generator, made = np.random.default_rng(seed), {}
+    for name, scene in SCENES.items():
+        methods = {}
+        for method in ("synchronous", "pure", "Rescaled"):
+            own = times(scene, method) * np.exp(0.05 * generator.normal(size=instances))
+            methods[method] = {
+                "times": dict.fromkeys(("0.5", "0.8", "0.95"), own.tolist()),
+                "trials": 12, "tuning_gradients": 100, "at_edge": [],
+            }  # fmt: skip
+        about = {key: getattr(scene, key) for key in ("uneven", "skew", "noise", "link", "problem")}
+        made[name] = about | {"horizon": 100.0, "methods": methods}
+    return {"settings": {"instances": instances, "seed": 0}, "scenes": made}
+
+
+def test_verdicts_flip_with_who_is_fast():
+    def as_expected(scene, method):
+        if method == "synchronous":
+            return 30.0
+        slow = scene.skew == "slow hold labels" and method == "pure"
+        return (40.0 if scene.uneven == "even" else 10.0) * (1.5 if slow else 1.2)
+
+    def turned(scene, method):
+        return 900.0 / as_expected(scene, method)
+
+    claim = "pure is faster than synchronous SGD where workers are uneven"
+    bias = "Rescaled is faster than pure where the slow hold labels"
+    even = "synchronous SGD is faster than pure where workers are even"
+    everywhere = "pure is faster than synchronous SGD, whatever the workers"
+    said = claims.verdicts(facts_of(as_expected))
+    assert [said[name] for name in (claim, bias, even)] == ["holds"] * 3
+    assert said[everywhere] == "in part"
+    said = claims.verdicts(facts_of(turned))
+    assert [said[name] for name in (claim, bias, even)] == ["does not hold"] * 3
+    assert claims.verdicts(facts_of(lambda scene, method: 20.0))[claim] == "not told apart"
+    assert not any("local" in name for name in said)  # no such method was run
+
+
+def test_a_speed_up_is_that_of_cut_times():
+    facts = facts_of(lambda scene, method: np.inf if method == "synchronous" else 25.0)
+    mean, low, high = claims.speed_up(facts, "pure", claims.having(uneven="even"))
+    assert low < mean < high
+    assert mean == pytest.approx(4.0, rel=0.1)  # at least: it was watched until 100
 
 
 @pytest.fixture(scope="module")
@@ -32,293 +228,70 @@ def settings(tmp_path_factory):
     return Settings(
         output=tmp_path_factory.mktemp("matrix"),
         methods=("pure",),
-        clocks=("equal", "exponential"),
-        problems=(PROBLEM,),
-        n_workers=N,
-        horizon=BUDGET.horizon,
-        seeds=BUDGET.seeds,
-        tuning_seeds=BUDGET.tuning_seeds,
-        batch=2,
-        records=BUDGET.records,
-        step_sizes=BUDGET.step_sizes[::-1],
+        scenes=(SCENE,),
+        instances=3,
+        tuning_instances=1,
+        rounds=(1, 1),
     )
 
 
 @pytest.fixture(scope="module")
-def task(settings):
-    return runs.task_of(settings, PROBLEM, CLOCKS["exponential"])
-
-
-@pytest.fixture(scope="module")
 def numbers(settings):
-    return job.run(settings, lambda line: None)
-
-
-def test_names_are_unique_and_the_default_spans_all_kinds():
-    assert len(METHODS) == len(SERVERS) + len(STEP_RULES) + len(POLICIES) >= 40
-    for kind in (SERVERS, STEP_RULES, POLICIES):
-        assert any(method.default for method in kind)
-    assert METHODS[REFERENCE].default
-    for method in METHODS.values():
-        assert (method.trace is None) == (method.policy is not None), method.name
-
-
-# Rules of the server share compilations; of the others only these are run whole, the rest in parts.
-WHOLE = [method.name for method in SERVERS] + ["drop-compute"]
+    return job.run(settings, lambda line: None).numbers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE)
-def test_methods_make_finite_runs_that_learn(name, task):
-    cell = cells.run_cell(METHODS[name], task, BUDGET)
-    (final,), (time,), (loss,) = cell["final"], cell["time"], cell["loss"]
-    assert np.isfinite(loss).all()
-    assert loss[-1] == final < loss[0]
-    assert time[0] == 0.0
-    assert np.all(np.diff(time) >= 0)
-    assert time[-1] <= BUDGET.horizon
-    assert 0 < cell["used"][0] <= cell["computed"][0] <= 12 * N * BUDGET.horizon
-    assert cell["step_size"] in BUDGET.step_sizes
-
-
-@pytest.mark.parametrize("method", STEP_RULES, ids=lambda method: method.name)
-def test_step_rules_make_finite_runs_that_learn(method, task):
-    """Half of the squared norm, gradients taken two updates back, by one worker after another."""
-    optimizer = method.optimizer(task)
-    assert method.optimizer(task) is optimizer  # one compilation
-    rule = optax.with_extra_args_support(optimizer(0.1))
-    models = [jnp.array([1.0, -2.0])]
-    state = rule.init(models[0])
-    for update in range(12):
-        delay = min(update, 2)
-        read = models[-1 - delay]
-        extras = {"delay": delay, "worker": update % N, "job": update // N, "time": update + 1.0}
-        change, state = rule.update(
-            read, state, models[-1], read_params=read, key=jax.random.key(update), **extras
-        )
-        models.append(jnp.asarray(optax.apply_updates(models[-1], change)))
-    lengths = [float(jnp.linalg.norm(model)) for model in models]
-    assert np.isfinite(lengths).all()
-    assert lengths[-1] < lengths[0]
-    assert method.trace is not None
-    trace = method.trace(N)(task.clocks[0], 12, task.keys[0])
-    assert traces.validate(trace).n_updates == 12
-
-
-@pytest.mark.parametrize("method", POLICIES, ids=lambda method: method.name)
-def test_policies_ask_for_what_there_is(method, task):
-    policy = method.policy(task)
-    check_policy(policy)
-    _, choice = policy.decide(policy.init(), stragglers.nothing_seen(N))
-    assert 1 <= int(choice.k) <= N
-    assert 1 <= float(choice.load) <= policy.max_load <= 2 * task.batch
-
-
-def test_policies_face_the_workers_of_the_traces(task):
-    drawn = np.asarray(cells.row_times(task, 6)) * task.batch
-    for clock, key, times in zip(task.clocks, task.keys, drawn, strict=True):
-        trace = traces.synchronous(clock, k=N, n_updates=6, key=key)
-        np.testing.assert_allclose(trace.time[trace.steps], np.cumsum(times.max(axis=0)), rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", list(CLOCKS))
-def test_clocks_have_mean_time_one(name):
-    assert np.mean(CLOCKS[name].make(16, jax.random.key(0)).mean) == pytest.approx(1.0)
-
-
-def test_recorded_workers_take_turns_and_begin_again_elsewhere():
-    key = jax.random.key(0)
-    even = np.asarray(CLOCKS["even jobs"].make(6, key).durations(None, 239))
-    jobs = [times[:2, :239] for times in read_recordings(EVEN)]  # of the shortest one's length
-    turns = np.stack([times[worker] for worker in (0, 1) for times in jobs])
-    begin = int(jax.random.randint(key, (), 0, 239))
-    expected = np.roll(turns / turns.mean(), -begin, axis=1)
-    np.testing.assert_allclose(even, expected, rtol=1e-5)
-    slow = np.asarray(CLOCKS["LLM slow worker"].make(8, key).durations(None, 44))
-    np.testing.assert_allclose(np.roll(slow[:4], -22, axis=1), slow[4:], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"methods": ("sgd",)}, "methods must be among synchronous; .*, got 'sgd'"),
-        ({"clocks": ("noon",)}, "clocks must be among equal; .*LLM slow worker, got 'noon'"),
-        ({"problems": ("chess",)}, "problems must be among least squares, iid; .*, got 'chess'"),
-        ({"clocks": ()}, "clocks must name at least one of equal"),
-        ({"horizon": 1.0}, "horizon must be at least 8.0, got 1.0"),
-        ({"step_sizes": (0.1, -0.1)}, "step_sizes must be positive"),
-    ],
-)
-def test_wrong_settings_are_named(settings, change, message):
-    with pytest.raises(ValueError, match=message):
-        runs.resolved(replace(settings, **change))
-
-
-def test_full_takes_all_methods_and_keeps_what_was_asked():
-    full = runs.resolved(Settings(full=True, seeds=2))
-    assert full.methods == tuple(METHODS)
-    assert full.problems == tuple(PROBLEMS)
-    assert (full.seeds, full.horizon) == (2, 180.0)
-    plain = runs.resolved(Settings())
-    assert plain.methods[0] == REFERENCE
-    assert len(plain.methods) < len(METHODS)
+def test_arrival_is_faster_beside_a_straggler_in_both_sets(numbers):
+    """The claim of the page, on three instances."""
+    for facts in numbers.values():
+        assert claims.speed_up(facts, "pure", claims.having(uneven="straggler"))[0] > 1.5
+        (scene,) = facts["scenes"].values()
+        assert scene["methods"]["pure"]["trials"] == scene["methods"]["synchronous"]["trials"] == 4
+    assert numbers["A"]["scenes"] != numbers["B"]["scenes"]
 
 
 @pytest.mark.slow
-def test_a_repeated_run_uses_all_cells_and_a_lost_one_comes_back_the_same(settings, numbers):
-    said = []
-    files = sorted((settings.output / "cells").iterdir())
+def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(settings, numbers):
+    files, said = sorted((settings.output / "cells").iterdir()), []
     assert len(files) == 4
     before = [path.read_bytes() for path in files]
     files[0].unlink()
     files[1].write_text("{")  # as no run of this program leaves it
     again = job.run(settings, said.append)
-    assert said[0] == "4 cells, 2 of them from before"
+    assert sum(line.startswith("[") for line in said) == 2
     assert [path.read_bytes() for path in files] == before
-    assert again == numbers
+    assert again.numbers == numbers
     saved = storage.load_json(settings.output / "matrix.json")
-    assert saved["cells"] == numbers["cells"]
-    assert report.as_texts(saved) == report.as_texts(numbers)
-    assert sorted((settings.output / "cells").iterdir()) == files
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"seed": 1}, {"horizon": 19.0}, {"seeds": 2}, {"step_sizes": (0.1,)}, {"n_workers": 5}],
-)
-def test_other_settings_never_use_the_cells(settings, numbers, change):
-    own = runs.resolved(settings)
-    other = runs.resolved(replace(settings, **change))
-    assert all(runs.finished(cell) is not None for cell in runs.cells_of(own, own.clocks))
-    assert all(runs.finished(cell) is None for cell in runs.cells_of(other, own.clocks))
-
-
-def test_other_code_never_uses_the_cells(settings, numbers, monkeypatch):
-    own = runs.resolved(settings)
-    assert all(runs.finished(cell) is not None for cell in runs.cells_of(own, own.clocks))
-    monkeypatch.setattr(runs, "sources", lambda: "of another state of the code")
-    assert all(runs.finished(cell) is None for cell in runs.cells_of(own, own.clocks))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_matrix_killed_while_writing_goes_on_to_the_same_numbers(
-    settings, numbers, call, tmp_path, monkeypatch
-):
-    own, real, kills = replace(settings, output=tmp_path), getattr(os, call), 0
-    while True:
-        left = [kills % 3]
-
-        def killing(*arguments, left=left):
-            left[0] -= 1
-            if left[0] < 0:
-                raise KeyboardInterrupt
-            return real(*arguments)
-
-        with monkeypatch.context() as patch:
-            if kills < 5:
-                patch.setattr(os, call, killing)
-            try:
-                again = job.run(own, lambda line: None)
-            except KeyboardInterrupt:
-                kills += 1
-                continue
-        break
-    assert kills == 5
-    assert again["cells"] == numbers["cells"]
-    files = [path.name for path in (tmp_path / "cells").iterdir()]
-    assert sorted(files) == sorted(path.name for path in (settings.output / "cells").iterdir())
-
-
-@pytest.mark.slow
-def test_cells_of_other_processes_are_the_same(settings, numbers, tmp_path):
-    own = replace(settings, output=tmp_path, engine="processes", workers=2)
-    assert job.run(own, lambda line: None)["cells"] == numbers["cells"]
-
-
-def test_work_is_spread_and_a_lost_piece_is_done_by_another():
-    lost, seen = RuntimeError("gone"), []
-
-    def work(piece):
-        seen.append(piece)
-        if seen.count(2) == 1 and piece == 2:
-            raise lost
-        return -piece
-
-    def engine(restarts):
-        return live.executors(
-            2, lambda _: ThreadPoolExecutor(1), lost=(RuntimeError,), restarts=restarts
-        )
-
-    with engine(1) as workers:
-        assert sorted(spread(workers, work, range(5))) == [(n, -n) for n in range(5)]
-    assert sorted(seen) == [0, 1, 2, 2, 3, 4]
-    seen.clear()
-    with engine(0) as workers, pytest.raises(RuntimeError, match="was lost 1 times"):
-        list(spread(workers, work, range(5)))
-
-
-def test_report_and_tables_are_there(settings, numbers):
-    for name in ("matrix_speed_up.png", "matrix_ranks.png"):
+    assert report.all_tables(saved)[0] == report.all_tables(numbers)[0]
+    for name in ("matrix_speed_up.png", "matrix_levels.png"):
         assert (settings.output / name).read_bytes().startswith(b"\x89PNG")
-    assert "Result by problem" in (settings.output / "report.html").read_text()
-    lines = report.readme_table(numbers).splitlines()
-    assert lines[0].startswith("| method | equal | exponential | all (quartiles) | mean rank |")
-    assert len(lines) == 4
 
 
-def test_arrival_gains_most_where_times_are_uneven(numbers):
-    ahead = {row["clock"]: row["speed_up"] for row in numbers["cells"] if row["method"] == "pure"}
-    assert ahead["exponential"] > max(1.2, 1.2 * ahead["equal"])
+def test_other_instances_and_other_code_never_use_a_piece(monkeypatch):
+    def piece(instance):
+        return "pure, round 1", "pure", (Run(SCENE, instance, (("step", 0.5),)),)
+
+    mark = runs._mark(piece(ONE))
+    assert runs._mark(piece(Instance(0, SET_A, 0))) != mark
+    monkeypatch.setattr(runs, "sources", lambda: "of another state of the code")
+    assert runs._mark(piece(ONE)) != mark
 
 
-def test_speed_ups_and_ranks_are_those_of_the_definition():
-    def cell(losses, final):
-        return {
-            "step_size": 0.1,
-            "at_edge": False,
-            "time": [[0.0, 2.0, 4.0, 8.0]] * 3,
-            "loss": [losses] * 3,
-            "final": final,
-            "computed": [4.0] * 3,
-            "used": [2.0] * 3,
-        }
-
-    cells = [
-        ((REFERENCE, "equal", "network, iid"), cell([8.0, 6.0, 4.0, 2.0], [1.9, 2.0, 2.1])),
-        (("pure", "equal", "network, iid"), cell([8.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0])),
-        (("random", "equal", "network, iid"), cell([8.0, 7.0, 6.0, 5.0], [np.inf, 1.0, 5.0])),
-        (("shuffled", "equal", "network, iid"), cell([8.0, 6.0, 4.0, 1.0], [1.0, 1.0, 1.0])),
-    ]
-    settings = Settings(
-        methods=(REFERENCE, "pure", "random", "shuffled"),
-        problems=("network, iid",),
-        clocks=("equal",),
-        horizon=8.0,
-    )
-    made = report.numbers_of(settings, cells, {"equal": CLOCKS["equal"]})
-    assert made["targets"] == [{"clock": "equal", "problem": "network, iid", "loss": 4.0}]
-    rows = {row["method"]: row for row in made["cells"]}
-    assert rows["pure"]["time_to_target"] == pytest.approx(4 / 3)  # on the line from 8 to 2
-    assert rows["pure"]["speed_up"] == pytest.approx(3.0)
-    assert rows["random"]["speed_up"] == -np.inf
-    assert [rows[name]["rank"] for name in settings.methods] == [3.0, 1.5, 4.0, 1.5]
-    assert [rows[name]["level"] for name in settings.methods] == [False, True, False, True]
+def test_committed_tables_stand_in_the_page():
+    page = (Path(__file__).parents[2] / "experiments" / "README.md").read_text()
+    found = claims.kept()
+    for made in report.all_tables(found):
+        assert results.as_markdown(made) in page
 
 
-def test_a_target_is_the_lowest_loss_by_half_of_the_time():
-    cell = {"time": [[0.0, 2.0, 4.0, 8.0]], "loss": [[8.0, 7.0, 9.0, 2.0]]}
-    assert report._target(cell, 8.0) == 7.0
-    assert report._target(cell | {"loss": [[8.0, np.nan, 9.0, 2.0]]}, 8.0) == 8.0
+def test_traces_serve_all_settings_that_do_not_change_them():
+    made, scene = lanes.Traces(METHODS["buffered"]), SCENES[SCENE]
 
+    def run(**own):
+        return Run(SCENE, ONE, tuple(own.items()))
 
-def test_a_method_that_diverges_everywhere_is_counted_as_such():
-    nan = np.full((2, 2, 3), np.nan)
-    time = np.broadcast_to([1.0, 5.0, 32.0], nan.shape)
-    curves = cells.Outcome(time, nan, time, time)
-    cell = cells.measured(curves, 1.0, BUDGET)
-    assert cell["step_size"] is None
-    assert not cell["at_edge"]
-    assert cell["final"] == [np.inf]
-    assert cell["computed"] == [5.0]
-    assert cell["time"] == [[0.0, 1.0, 5.0]]
+    one = made.of(scene, run(step=0.5, group=4))
+    assert made.of(scene, run(step=1.0, group=4)) is one
+    assert made.of(scene, run(step=1.0, group=2)) is not one
+    assert traces.validate(one).n_updates % lanes.RECORDS == 0
+    assert one.time[-1] >= scene.horizon

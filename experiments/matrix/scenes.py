@@ -1,0 +1,223 @@
+"""The scenes of the matrix: who is slow, who holds what, how loud the noise is, how dear a link is.
+
+    uneven   how the workers' times differ
+    skew     rows dealt at random, or one of two classes held by the slow workers alone
+    noise    "low": a gradient of ten rows, true labels; "high": of two, a tenth of the labels wrong
+    link     "free", or "dear": every exchange takes as long as three mean jobs
+
+Two Gaussian classes, logistic regression with an l2 penalty, 30 rows a worker: a convex problem
+whose minimum is found by L-BFGS. An instance draws rows, workers and the first model; scenes that
+differ in other things share them. Times are such that workers who never wait compute one gradient a
+worker and unit of time, whatever the law.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import jax
+import numpy as np
+
+from asyncjax import clocks, problems
+from experiments.common.protocol import TUNING, Instance, instances
+from experiments.common.recordings import read_recordings
+
+N_WORKERS = 8
+ROWS = 30  # of a worker
+DIMENSION = 16  # of a row, without the column of ones
+L2 = 0.01
+OFFSET = 0.7  # deviation of the mean of a column
+FLIPPED = 0.1  # share of wrong labels where noise is high
+BATCH = {"low": 10, "high": 2}  # rows of a gradient
+LINK = {"free": 0.0, "dear": 3.0}  # of an exchange
+STEADY = 400.0  # shape of the gamma law of a job's time: a deviation of 5 %
+SLOW = {"straggler": 1}  # workers who hold a class of their own; else half
+ROUNDS = {"low": 30, "high": 48}  # rounds that wait for all, of mean length: the horizon
+SHORTER = {"straggler": 0.75}  # their rounds are so long that fewer are watched
+
+
+def _scaled(means: np.ndarray) -> np.ndarray:
+    """Mean times with the slowest last, such that the harmonic mean is 1."""
+    means = np.sort(means)
+    return means * np.mean(1.0 / means)
+
+
+def _even(generator: np.random.Generator) -> clocks.Clock:
+    return clocks.gamma(STEADY, np.ones(N_WORKERS))
+
+
+def _spread(generator: np.random.Generator) -> clocks.Clock:
+    powers = np.concatenate([[0.0, 1.0], generator.uniform(size=N_WORKERS - 2)])
+    return clocks.gamma(STEADY, _scaled(4.0**powers))
+
+
+def _straggler(generator: np.random.Generator) -> clocks.Clock:
+    return clocks.gamma(STEADY, _scaled(np.r_[np.ones(N_WORKERS - 1), 10.0]))
+
+
+def _by_chance(generator: np.random.Generator) -> clocks.Clock:
+    return clocks.exponential(np.ones(N_WORKERS))
+
+
+def _recorded(generator: np.random.Generator) -> clocks.Clock:
+    """Eight of the ten workers of a recorded job, from somewhere in the record on."""
+    (times,) = read_recordings(("job_4",))
+    crew = generator.permutation(len(times))[:N_WORKERS]
+    own = np.roll(times[crew], -int(generator.integers(times.shape[1])), axis=1)
+    means = own.mean(axis=1)
+    own = own[np.argsort(means)]
+    return clocks.recorded(own * np.mean(1.0 / means))
+
+
+UNEVEN: Mapping[str, Callable[[np.random.Generator], clocks.Clock]] = {
+    "even": _even,
+    "spread": _spread,
+    "straggler": _straggler,
+    "by chance": _by_chance,
+    "recorded": _recorded,
+}
+SKEW = ("alike", "slow hold labels")
+NOISE = tuple(BATCH)
+LINKS = tuple(LINK)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cell of the factorial."""
+
+    uneven: str
+    skew: str
+    noise: str
+    link: str
+    problem: str = "logistic regression, two Gaussian classes"
+
+    @property
+    def name(self) -> str:
+        """What files and tables call it."""
+        return f"{self.uneven}, {self.skew}, {self.noise} noise, {self.link} links"
+
+    @property
+    def clock(self) -> tuple[str, str]:
+        """What decides its traces."""
+        return self.uneven, self.link
+
+    @property
+    def horizon(self) -> float:
+        """How long every run is watched."""
+        rounds = ROUNDS[self.noise] * SHORTER.get(self.uneven, 1.0)
+        return float(f"{rounds * round_time(*self.clock):.3g}")
+
+
+SCENES = {
+    scene.name: scene
+    for scene in (Scene(*levels) for levels in product(UNEVEN, SKEW, NOISE, LINKS))
+}
+
+
+@lru_cache(4096)
+def workers(uneven: str, link: str, instance: Instance) -> clocks.Clock:
+    """The workers of an instance, the slowest in the mean last."""
+    made = UNEVEN[uneven](np.random.default_rng(instance.clock))
+    if not LINK[link]:
+        return made
+    return clocks.communicating(made, download=clocks.constant(LINK[link]))
+
+
+@lru_cache
+def round_time(uneven: str, link: str) -> float:
+    """How long a round that waits for all takes in the mean, on eight instances for tuning."""
+    rounds = []
+    for one in instances(0, TUNING, 8):
+        times = workers(uneven, link, one).durations(jax.random.key(one.noise()), 64)
+        rounds.append(np.asarray(times).max(axis=0).mean())
+    return float(np.mean(rounds))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The data of an instance in a scene.
+
+    Attributes:
+        problem: Its jobs draw rows at random.
+        whole: The same with the whole shard as a job, of which policies draw their load.
+        features: float32[rows, d], the rows of worker 0 first.
+        signs: float32[rows], -1 or 1.
+        start: float32[d], the first model.
+        first: Its loss.
+        lowest: The lowest loss.
+        smoothness: Of the objective.
+    """
+
+    problem: problems.Problem
+    whole: problems.Problem
+    features: np.ndarray
+    signs: np.ndarray
+    start: np.ndarray
+    first: float
+    lowest: float
+    smoothness: float
+
+
+def drawn(scene: Scene, instance: Instance) -> Drawn:
+    """An instance of a scene; scenes of one skew, noise and number of slow workers share it."""
+    slow = SLOW.get(scene.uneven, N_WORKERS // 2)
+    return _drawn(scene.skew, scene.noise, slow, instance)
+
+
+@lru_cache(512)
+def _drawn(skew: str, noise: str, slow: int, instance: Instance) -> Drawn:
+    generator = np.random.default_rng(instance.data)
+    total, few = N_WORKERS * ROWS, slow * ROWS
+    scale = np.geomspace(1.0, 0.2, DIMENSION)
+    way = generator.normal(size=DIMENSION)
+    way *= 2.0 / np.linalg.norm(way)
+    sides = np.where(np.arange(total) < total - few, 1.0, -1.0) * generator.choice([-1.0, 1.0])
+    rows = (generator.normal(size=(total, DIMENSION)) + sides[:, None] * way) * scale
+    rows += OFFSET * generator.normal(size=DIMENSION)  # columns are not centred: ill-conditioned
+    wrong = generator.permutation(total)[: round(FLIPPED * total)]
+    signs = sides.copy()
+    if noise == "high":
+        signs[wrong] *= -1
+    if skew == "alike":
+        order = generator.permutation(total)
+        rows, signs = rows[order], signs[order]
+    features = np.hstack([rows, np.ones((total, 1))])
+    start = np.random.default_rng(instance.model).normal(0.0, 0.5, size=DIMENSION + 1)
+    kept = features.astype(np.float32), signs.astype(np.float32), start.astype(np.float32)
+
+    def made(batch: problems.Batch | None) -> problems.Problem:
+        return problems.logistic(*kept[:2], n_workers=N_WORKERS, l2=L2, batch=batch, start=kept[2])
+
+    exact = tuple(np.asarray(each, np.float64) for each in kept)
+    whole = made(None)
+    return Drawn(
+        made(problems.uniform(BATCH[noise])),
+        whole,
+        *kept,
+        float(losses(exact[0], exact[1], exact[2])),
+        minimum(exact[0], exact[1]),
+        float(np.linalg.eigvalsh(exact[0].T @ exact[0] / total)[-1] / 4 + L2),
+    )
+
+
+def losses(features: np.ndarray, signs: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """The objective of models float[..., d], float64[...]; shards are of equal size."""
+    models = np.asarray(models, np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = models @ np.asarray(features, np.float64).T
+        rows = np.logaddexp(0.0, -np.asarray(signs, np.float64) * scores).mean(-1)
+        return rows + 0.5 * L2 * np.square(models).sum(-1)
+
+
+def minimum(features: np.ndarray, signs: np.ndarray) -> float:
+    """The lowest value, by L-BFGS in float64."""
+    from scipy.optimize import minimize
+
+    def graded(x: np.ndarray) -> tuple[float, np.ndarray]:
+        slopes = -signs / (1.0 + np.exp(np.clip(signs * (features @ x), -500, 500)))
+        return float(losses(features, signs, x)), slopes @ features / len(signs) + L2 * x
+
+    begin = np.zeros(features.shape[1])
+    options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-8}
+    return float(minimize(graded, begin, jac=True, method="L-BFGS-B", options=options).fun)
