@@ -1,6 +1,6 @@
-"""Tables, figures and numbers of the comparisons of step-size rules."""
+"""Tables and figures of the comparisons of step-size rules, from their numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,236 +9,213 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
-from asyncjax.results.tables import format_number, format_spread
-from experiments.common.parts import Part, written
-from experiments.delay_adaptive.step_rules_runs import ADAPTIVE, CONSTANT, Curve, Outcome, rule_of
+from experiments.common.comparison import HOLDS, Difference, verdict
+from experiments.common.parts import Drawing, Part, written
+from experiments.common.protocol import reached
+from experiments.delay_adaptive.step_rules_runs import (
+    ADAPTIVE,
+    CONSTANT,
+    RELATIVE,
+    SETS,
+    SYNCHRONOUS,
+    Task,
+    rule_of,
+)
+from experiments.delay_adaptive.step_rules_verdicts import OURS, ahead, conditions, predicted
 
-RATIOS = (0.3, 0.1, 0.01, 0.001)  # gaps, as shares of the first
+Found = Mapping[str, Any]
 
 
-def part(
-    name: str,
-    title: str,
-    output: Path,
-    outcomes: Sequence[Outcome],
-    *,
-    fixed: str,
-    further: tuple[results.Table, ...] = (),
-) -> Part:
-    """Draws all figures and makes all tables."""
-    tables = (_theory_table(outcomes, fixed), _tuned_table(outcomes), *further)
-    drawn = (
-        (
-            "curves",
-            _curves(outcomes),
-            "Gap to the optimum at the theory steps, the first data set.",
-        ),
+def part(name: str, title: str, output: Path, found: Found, picture: tuple[str, Task]) -> Part:
+    """Draws all figures and makes all tables.
+
+    Args:
+        name: Of the part.
+        title: The question.
+        output: Folder.
+        found: From `numbers`.
+        picture: A name and a task, whose delays and steps are drawn.
+    """
+    drawn: tuple[Drawing, ...] = (
         (
             "steps",
-            _steps(_picture_task(outcomes), fixed),
+            _steps(picture, found["fixed"]),
             "The delays that a run meets (above) and the steps that each rule makes of them"
             " (below); steps of exactly 0 are not drawn.",
         ),
         (
             "prediction",
-            _prediction(outcomes, fixed),
+            _prediction(found),
             "Updates saved by Adaptive 1 against the ratio of the sums of the steps, which is"
-            " known before the run. Hollow: the fixed rule did not reach the gap in time, so the"
-            " point is a lower bound.",
+            " known before the run; the tightest target that all runs of both rules keep, set A."
+            " Hollow: the fixed rule is not there in time in some runs, so the point is a lower"
+            " bound.",
         ),
     )
-    return written(output, name, title, drawn, tables, numbers(outcomes, fixed))
+    tables = (verdict_table(found), theory_table(found), tuned_table(found), others_table(found))
+    return written(output, name, title, drawn, tables, dict(found))
 
 
-def compared(outcome: Outcome, fixed: str) -> tuple[float, results.Spread, bool]:
-    """By how much Adaptive 1 is ahead of a fixed rule, both at their theory steps.
-
-    Returns:
-        The smallest gap of `RATIOS` that both reach in every seed (else that Adaptive 1 reaches),
-        the ratio of the updates needed there, and whether it is a lower bound because the fixed
-        rule never got there.
-    """
-    adaptive, rival = outcome.theory["Adaptive 1"], outcome.theory[fixed]
-    for ratio in reversed(RATIOS):
-        own, other = adaptive.reached(ratio), rival.reached(ratio)
-        if np.isfinite(own).all() and np.isfinite(other).all():
-            return ratio, results.median_and_spread(other / own), False
-    for ratio in RATIOS:
-        own = adaptive.reached(ratio)
-        if np.isfinite(own).all():
-            return ratio, results.median_and_spread(rival.update[-1] / own), True
-    return RATIOS[0], results.median_and_spread(np.full(len(outcome.task.ages), np.nan)), False
-
-
-def predicted(outcome: Outcome, fixed: str) -> float:
-    """The ratio of the sums of the steps, median over the seeds."""
-    return float(np.median(outcome.predicted["Adaptive 1"] / outcome.predicted[fixed]))
-
-
-def _theory_table(outcomes: Sequence[Outcome], fixed: str) -> results.Table:
-    others = [name for name in outcomes[0].theory if name not in ADAPTIVE and name != fixed]
-    rules = ("Adaptive 1", "Adaptive 2", fixed, *others, "c/(delay+1)")
-    columns = (
-        results.Column("data", right=False),
-        results.Column("delays", right=False),
-        results.Column("max (mean)"),
-        results.Column("gap", format=_share),
-        *(results.Column(rule) for rule in rules),
-        results.Column(f"{fixed} / Adaptive 1", format=str),
-        results.Column("predicted"),
-        results.Column("time, Adaptive 1"),
-        results.Column(f"time, {fixed}"),
-    )
+def verdict_table(found: Found) -> results.Table:
+    """What the numbers of each set say of every claim."""
+    by_set = {letter: conditions(found, letter) for letter in SETS}
     rows = []
-    for outcome in outcomes:
-        ratio, ahead, bound = compared(outcome, fixed)
-        ages = outcome.task.ages
-        rows.append(
-            (
-                outcome.task.data,
-                outcome.task.law,
-                f"{int(np.median([age.max() for age in ages]))}"
-                f" ({np.mean([age.mean() for age in ages]):.1f})",
-                ratio,
-                *(float(np.median(outcome.theory[rule].reached(ratio))) for rule in rules),
-                _ahead(ahead, bound),
-                predicted(outcome, fixed),
-                *(
-                    float(np.median(outcome.theory[rule].reached(ratio, axis="time")))
-                    for rule in ("Adaptive 1", fixed)
-                ),
-            )
-        )
+    for claim in by_set["A"]:
+        row = [claim]
+        for own in by_set.values():
+            if claim in own:
+                held = sum(one.verdict == HOLDS for one in own[claim])
+                row.append(f"{verdict(own[claim])} ({held} of {len(own[claim])})")
+            else:
+                row.append("nobody is there")
+        rows.append(tuple(row))
     return results.Table(
-        columns,
+        (
+            results.Column("claim (conditions that hold)", right=False),
+            *(results.Column(f"set {letter}", right=False) for letter in SETS),
+        ),
         tuple(rows),
-        "Updates from which the gap to the optimum stays within the given share of the first,"
-        f" each rule at its theory step, median over the seeds. '{fixed}' and the other fixed"
-        " rules are told the longest delay of their own run. 'Predicted' is the ratio of the sums"
-        " of the steps, from the delays alone, before anything is trained. Time in mean jobs of a"
-        " fast worker (for sequences of delays: updates).",
+        "A condition is a case at a target (tuned: at the last); together they share a doubt of"
+        " 5 %.",
     )
 
 
-def _tuned_table(outcomes: Sequence[Outcome]) -> results.Table:
-    rules = (*ADAPTIVE, CONSTANT)
-    columns = (
-        results.Column("data", right=False),
-        results.Column("delays", right=False),
-        results.Column("gap", format=_share),
-        *(results.Column(rule, format=str) for rule in rules),
-        results.Column("constant / Adaptive 1"),
-        results.Column("time, Adaptive 1"),
-        results.Column("time, constant"),
-    )
+def _cell(said: tuple[Difference, str] | None) -> str:
+    if said is None:
+        return "nobody there"
+    difference, sign = said
+    middle, low, high = (np.exp(-x) for x in (difference.mean, difference.high, difference.low))
+    return f"{sign}{middle:.3g} ({low:.3g} to {high:.3g})"
+
+
+def _named(case: str) -> tuple[str, str]:
+    data, law = case.split(", ", 1)
+    return data, law
+
+
+def _columns(*headings: str) -> tuple[results.Column, ...]:
+    left = (results.Column("data", right=False), results.Column("delays", right=False))
+    return (*left, *(results.Column(heading) for heading in headings))
+
+
+def theory_table(found: Found) -> results.Table:
+    """The table that answers the question: Adaptive 1 against the safe step, theory steps."""
+    fixed, levels = found["fixed"], found["levels"]
     rows = []
-    for outcome in outcomes:
-        tuned = outcome.tuned
-        reached = {
-            rule: [float(np.median(tuned[rule].reached(ratio))) for ratio in RATIOS]
-            for rule in rules
-        }
-        both = [
-            place
-            for place in range(len(RATIOS))
-            if np.isfinite(reached["Adaptive 1"][place]) and np.isfinite(reached[CONSTANT][place])
+    for case, own in sorted(found["cases"].items()):
+        one = own["A"]
+        updates = np.array(one["theory"][OURS]["updates"], float)
+        middle = [reached(column, found["n_updates"]).quartiles[1] for column in updates.T]
+        cells = [
+            _cell(ahead(found, case, letter, fixed, level))
+            for letter in SETS
+            for level in range(1, len(levels))
         ]
-        place = min(RATIOS.index(0.01), both[-1]) if both else 0
-        times = [
-            float(np.median(tuned[rule].reached(RATIOS[place], axis="time")))
-            for rule in ("Adaptive 1", CONSTANT)
-        ]
-        ratio = reached[CONSTANT][place] / reached["Adaptive 1"][place] if both else None
-        cells = [_with_multiple(reached[rule][place], tuned[rule]) for rule in rules]
-        task = outcome.task
-        rows.append((task.data, task.law, RATIOS[place], *cells, ratio, *times))
+        delays = f"{np.median(one['longest']):.0f} ({np.mean(one['mean']):.1f})"
+        times = " / ".join("never" if m is None else f"{m:,.0f}" for m in middle)
+        predictions = f"{predicted(found, case, 'A'):.3g}"
+        rows.append((*_named(case), delays, times, *cells, predictions))
+    targets = [f"{100 * level:g} %" for level in levels]
     return results.Table(
-        columns,
+        _columns(
+            "longest (mean)",
+            f"Adaptive 1, updates to {' / '.join(targets)}",
+            *(f"{fixed} / it to {target}, {letter}" for letter in SETS for target in targets[1:]),
+            "predicted",
+        ),
         tuple(rows),
-        "The same with every rule at the best step of one grid, the same for all (in brackets, in"
-        " units of gamma'), chosen on other rows and other runs of the workers; where a best step"
-        " was at an end, the grid grew for all. 'edge': it is at an end still.",
+        "Updates from which a target is kept, theory steps: median of set A, and paired ratios"
+        " (geometric mean, interval of 95 %) of both sets. Runs that were not there in"
+        f" {found['n_updates']:,} updates count as that many: '>' where they are runs of {fixed},"
+        " '<' of Adaptive 1, 'about' of both.",
     )
 
 
-def numbers(outcomes: Sequence[Outcome], fixed: str) -> dict[str, Any]:
-    """All that was measured, as plain values."""
-    out: dict[str, Any] = {}
-    for outcome in outcomes:
-        ratio, ahead, bound = compared(outcome, fixed)
-        task = outcome.task
-        out[f"{task.data}, {task.law}"] = {
-            "longest_delay": [int(age.max()) for age in task.ages],
-            "mean_delay": [float(age.mean()) for age in task.ages],
-            "gap": ratio,
-            "ahead": float(ahead.median),
-            "lower_bound": bound,
-            "predicted": predicted(outcome, fixed),
-            "theory": {name: _reached(curve) for name, curve in outcome.theory.items()},
-            "tuned": {
-                name: {"multiple": curve.multiple, "edge": curve.at_edge, **_reached(curve)}
-                for name, curve in outcome.tuned.items()
-            },
-        }
-    return out
+def tuned_table(found: Found) -> results.Table:
+    """All rules at their best multiple of gamma', the last target."""
+    rows = []
+    for case, own in sorted(found["cases"].items()):
+        tuning = own["tuning"]
+        multiples = ", ".join(f"{tuning[rule]['multiple']:.3g}" for rule in RELATIVE)
+        cells = [
+            _cell(ahead(found, case, letter, rule, kind="tuned"))
+            for rule in (CONSTANT, "Adaptive 2", "c/(delay+1)")
+            for letter in (SETS if rule == CONSTANT else "A")
+        ]
+        trials = tuning[OURS]["trials"]
+        edges = ", ".join(rule for rule, one in tuning.items() if one["at_edge"]) or "none"
+        gradients = f"{tuning[OURS]['gradients']:,}"
+        rows.append((*_named(case), *cells, multiples, trials, gradients, edges))
+    return results.Table(
+        _columns(
+            "constant / Adaptive 1, A",
+            "B",
+            "Adaptive 2 / it, A",
+            "c/(delay+1) / it, A",
+            "multiples of gamma'",
+            "trials a rule",
+            "gradients a rule",
+            "at an edge",
+        ),
+        tuple(rows),
+        "The same with every rule at its best multiple of gamma' (Adaptive 1, Adaptive 2,"
+        " c/(delay+1), constant), searched on other instances, to the last target.",
+    )
 
 
-def _reached(curve: Curve) -> dict[str, Any]:
-    return {
-        axis: {f"{ratio:g}": float(np.median(curve.reached(ratio, axis=axis))) for ratio in RATIOS}
-        for axis in ("update", "time")
-    }
+def others_table(found: Found) -> results.Table:
+    """The other rules at theory steps; synchronous rounds, in time."""
+    run = {rule for case in found["cases"].values() for rule in case["A"]["theory"]}
+    others = sorted(run - {OURS, SYNCHRONOUS, found["fixed"]})
+    rounds = [(kind, letter) for kind in ("theory", "tuned") for letter in SETS]
+    rounds = rounds if SYNCHRONOUS in run else []
+    rows = []
+    for case, own in sorted(found["cases"].items()):
+        cells = [_cell(ahead(found, case, "A", rule)) for rule in others]
+        for kind, letter in rounds:
+            if SYNCHRONOUS in own[letter][kind]:
+                cells.append(
+                    _cell(ahead(found, case, letter, SYNCHRONOUS, kind=kind, axis="times"))
+                )
+            else:
+                cells.append("")
+        rows.append((*_named(case), *cells))
+    return results.Table(
+        _columns(
+            *(f"{rule} / Adaptive 1, A" for rule in others),
+            *(f"synchronous / it in time, {kind}, {letter}" for kind, letter in rounds),
+        ),
+        tuple(rows),
+        "Updates of the other rules over those of Adaptive 1 at theory steps, and time of"
+        " synchronous rounds, which wait for all workers, over its time; the last target.",
+    )
 
 
-def _curves(outcomes: Sequence[Outcome]) -> Any:
-    first = outcomes[0].task.data
-    chosen = [outcome for outcome in outcomes if outcome.task.data == first][:4]
-    panels = []
-    for outcome in chosen:
-        series = [_series(name, curve) for name, curve in outcome.theory.items()]
-        series.append(_series("best constant, tuned", outcome.tuned[CONSTANT]))
-        panels.append(plots.Panel(f"updates\n{first}, {outcome.task.law}", series))
-    return plots.panels(panels, y_label="gap, share of the first", log_y=True, y_range=(1e-5, 1.5))
-
-
-def _series(name: str, curve: Curve) -> results.Series:
-    share = curve.gap / curve.gap[:, :1]
-    update = np.broadcast_to(curve.update, share.shape)
-    return results.series_over_seeds(name, update, share, curve.update)
-
-
-def _picture_task(outcomes: Sequence[Outcome]) -> Outcome:
-    """The task whose delays change most: that of a slow worker, if there is one."""
-    slow = [outcome for outcome in outcomes if "slow" in outcome.task.law]
-    return (slow or list(outcomes))[0]
-
-
-def _steps(outcome: Outcome, fixed: str) -> Any:
+def _steps(picture: tuple[str, Task], fixed: str) -> Any:
     """Delay profile and step sequence, one above the other: the picture that explains the rules."""
     from asyncjax.steps import predict_steps
 
-    task = outcome.task
-    age = task.ages[0]
-    last = min(len(age), 1400)
+    name, task = picture
+    last = min(len(task.ages), 1400)
     window = np.arange(max(0, last - 500), last)
     styles = plots.assign_styles(["Adaptive 1", "Adaptive 2", fixed])
     with drawing():
         figure = new_figure(8.0, 4.6)
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.6))
-        above.plot(window, age[window], color="0.3", linewidth=1.2)
+        above.plot(window, task.ages[window], color="0.3", linewidth=1.2)
         above.set_ylabel("delay [updates]")
-        above.set_title(f"{task.data}, {task.law}")
-        for name in ("Adaptive 1", "Adaptive 2"):
-            found = predict_steps(rule_of(name, 1.0), age).step_size[window]
+        above.set_title(name)
+        for rule in ADAPTIVE[:2]:
+            found = predict_steps(rule_of(rule, 1.0), task.ages).step_size[window]
             below.plot(
                 window,
                 np.where(found > 0, found, np.nan),
                 ".",
                 markersize=3,
-                color=styles[name].colour,
-                label=name,
+                color=styles[rule].colour,
+                label=rule,
             )
-        level = float(task.fixed[fixed][0]) / task.step_size
+        level = task.fixed[fixed] / task.step_size
         below.plot(window, np.full(len(window), level), color=styles[fixed].colour, label=fixed)
         set_log(below.yaxis, True)
         below.set_ylim(1e-4, 1.5)
@@ -250,27 +227,45 @@ def _steps(outcome: Outcome, fixed: str) -> Any:
     return figure
 
 
-def _prediction(outcomes: Sequence[Outcome], fixed: str) -> Any:
-    data = list(dict.fromkeys(outcome.task.data for outcome in outcomes))
-    laws = list(dict.fromkeys(outcome.task.law for outcome in outcomes))
+def _point(found: Found, case: str) -> tuple[float, bool] | None:
+    """By how much Adaptive 1 is ahead at the tightest target that all runs of both keep.
+
+    Where there is none, at the tightest that all of its own keep: a lower bound.
+    """
+    fixed, last = found["fixed"], len(found["levels"]) - 1
+    own = found["cases"][case]["A"]["theory"]
+    for rules, bound in (((OURS, fixed), False), ((OURS,), True)):
+        for level in range(last, -1, -1):
+            values = [np.array(own[rule]["updates"], float)[:, level] for rule in rules]
+            said = ahead(found, case, "A", fixed, level)
+            if said is not None and np.isfinite(values).all():
+                return float(np.exp(-said[0].mean)), bound
+    return None
+
+
+def _prediction(found: Found) -> Any:
+    points = {
+        case: (predicted(found, case, "A"), point)
+        for case in sorted(found["cases"])
+        if (point := _point(found, case)) is not None
+    }
+    data = list(dict.fromkeys(_named(case)[0] for case in points))
+    laws = list(dict.fromkeys(_named(case)[1] for case in points))
     markers = dict(zip(data, "osD^v", strict=False))
     styles = plots.assign_styles(laws)
-    points = [
-        (outcome.task, predicted(outcome, fixed), compared(outcome, fixed)) for outcome in outcomes
-    ]
-    points = [point for point in points if np.isfinite(point[2][1].median)]
-    values = [value for point in points for value in (point[1], float(point[2][1].median))]
+    values = [value for expected, point in points.values() for value in (expected, point[0])]
     low, high = 0.8 * min(values), 1.4 * max(values)
     with drawing():
         figure = new_figure(7.4, 4.6)
         axes = figure.subplots()
         axes.plot([low, high], [low, high], color="0.6", linewidth=1, zorder=0)
-        for task, expected, (_, ahead, bound) in points:
-            colour = styles[task.law].colour
+        for case, (expected, (ratio, bound)) in points.items():
+            name, law = _named(case)
+            colour = styles[law].colour
             axes.plot(
                 expected,
-                float(ahead.median),
-                markers[task.data],
+                ratio,
+                markers[name],
                 color=colour,
                 markerfacecolor="none" if bound else colour,
                 markersize=7,
@@ -283,25 +278,8 @@ def _prediction(outcomes: Sequence[Outcome], fixed: str) -> Any:
             set_log(axis, True)
         axes.set_xlim(low, high)
         axes.set_ylim(low, high)
-        axes.set_xlabel(f"sum of the steps of Adaptive 1 over that of {fixed}")
-        axes.set_ylabel(f"updates of {fixed} over those of Adaptive 1")
+        axes.set_xlabel(f"sum of the steps of Adaptive 1 over that of {found['fixed']}")
+        axes.set_ylabel(f"updates of {found['fixed']} over those of Adaptive 1")
         add_grid(axes)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
-
-
-def _ahead(ahead: results.Spread, bound: bool) -> str:
-    if not np.isfinite(ahead.median):
-        return "no gap reached"
-    text = format_spread(ahead)
-    return f"> {text}" if bound else text
-
-
-def _with_multiple(reached: float, curve: Curve) -> str:
-    edge = ", edge" if curve.at_edge else ""
-    when = format_number(reached) if np.isfinite(reached) else "not reached"
-    return f"{when} ({curve.multiple:.3g}{edge})"
-
-
-def _share(value: float) -> str:
-    return f"{value:g}"

@@ -8,10 +8,6 @@ from experiments import claims, quotes
 
 # Rows whose verdicts do not follow from committed numbers by a rule.
 WITHOUT: set[str] = {
-    "steps that adapt to the delay need fewer updates than a step safe for the longest (PIAG)",
-    "the same for Async-BCD",
-    "they beat a tuned constant step too",
-    "at its theory step, with no knowledge of delays, Adaptive 1 does not diverge",
     "coordinated orders keep prefix sums short for any number of workers",
     "CD-GraB ends lower than reshuffling on convex problems",
     "and on networks",

@@ -10,7 +10,7 @@ import pytest
 import experiments
 from asyncjax import results, simulation, steps
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, OPEN
+from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.delay_adaptive import transfer, transfer_report, transfer_runs, transfer_tasks
 from experiments.delay_adaptive.transfer_report import CARRIED, FASTER, FEWER, UNTUNED
@@ -79,6 +79,20 @@ def test_the_verdict_on_speed_flips_with_who_is_slow():
     adaptive = "Adaptive 1"
     assert verdict(made(fragile="hinge", slow=adaptive), adaptive, FASTER) == {FAILS}
     assert verdict(made(fragile="hinge", slow=CONSTANT), adaptive, FASTER) == {HOLDS}
+
+
+def test_the_verdict_at_the_theory_step_flips_with_who_diverges():
+    whole = made(fragile="hinge", slow="hinge")
+    broken = whole.diverged.copy()
+    broken[0, 0, transfer_runs.THEORY, list(RULES).index("Adaptive 1")] = True
+    shares = []
+    for outcome in (whole, replace(whole, diverged=broken)):
+        scene = transfer_report.numbers(SMALL, [outcome])["scenes"][UNTUNED]
+        shares.append(scene["PIAG"][SET_A]["Adaptive 1"]["diverged"])
+    claim = transfer.UNTUNED_CLAIM
+    assert transfer.untuned(shares[:1]) == {claim: HOLDS}
+    assert transfer.untuned(shares[1:]) == {claim: FAILS}
+    assert transfer.untuned(shares) == {claim: IN_PART}
 
 
 def test_sets_that_disagree_are_named():
