@@ -18,7 +18,9 @@ A place is `NAME/KEY/KEY` in `numbers/NAME.json`. A key is one of a mapping, a p
 the end if negative), one of `REDUCERS` or `share below NUMBER` for a list of numbers, or `*` for
 all entries of a mapping or a list: the keys that follow go on in each, and a reducer takes them
 together where each is a number: `cells/*/times/median/most` is the largest of the medians. A
-mapping's own key comes first.
+mapping's own key comes first. `benchmarks/NAME` are the rows of the tables that `python -m
+benchmarks.NAME` printed, as they stand in benchmarks/README.md: a list of mappings from column to
+the first number of the cell, ` over ` for ` / ` in a column's name.
 
 `python -m experiments.quotes` says which sentences are missing or say something else; with
 `--write` it puts the measured numbers into the pages.
@@ -31,6 +33,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,7 @@ from experiments.common import numbers
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_name("quotes.toml")
+BENCHMARKS = "benchmarks"
 _PLACE = re.compile(r"\{([^{};]+)(?:;([^{}]*))?\}")
 _NUMBER = r"(never|[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?)"
 _WORDS = r"([A-Za-z][\w ]*\w)"
@@ -69,7 +73,43 @@ def read(path: Path = LIST) -> list[Quote]:
     return [Quote(**entry) for entry in entries]
 
 
-def value_of(what: str, load: Callable[[str], Any] = numbers.load) -> Any:
+def loaded(name: str) -> Any:
+    """Committed numbers, or the tables of the benchmarks."""
+    return numbers.load(name) if name != BENCHMARKS else timed()
+
+
+@cache
+def timed(path: Path = ROOT / BENCHMARKS / "README.md") -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables of times, by the command that prints them.
+
+    Example:
+        >>> timed()["cluster"][0]["load"]
+        0.3
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    heads, name = None, ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"## .*\(`python -m benchmarks\.(\w+)`\)$", line):
+            name = heading[1]
+        if not line.startswith("|"):
+            heads = None
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if heads is None:
+            heads = [cell.replace(" / ", " over ") for cell in cells]
+        elif not set(line) <= set("|-: "):
+            row = zip(heads, map(_first_number, cells), strict=True)
+            found.setdefault(name, []).append(dict(row))
+    return found
+
+
+def _first_number(cell: str) -> Any:
+    """The number with which a cell begins, or its text."""
+    begins = re.match(r"\d[\d,]*(\.\d+)?(?![\w-])", cell)
+    return float(begins[0].replace(",", "")) if begins else cell
+
+
+def value_of(what: str, load: Callable[[str], Any] = loaded) -> Any:
     """The value of a place, or of places and plain numbers joined by ` ÷ `, ` × ` or ` − `.
 
     Raises:
@@ -101,7 +141,7 @@ class _All(list[Any]):
     """What `*` stands for: entries in each of which the following keys go on."""
 
 
-def value_at(place: str, load: Callable[[str], Any] = numbers.load) -> Any:
+def value_at(place: str, load: Callable[[str], Any] = loaded) -> Any:
     """The value at `NAME/KEY/KEY`.
 
     Raises:
@@ -214,7 +254,7 @@ def compared(
     quotes: Iterable[Quote],
     *,
     root: Path = ROOT,
-    load: Callable[[str], Any] = numbers.load,
+    load: Callable[[str], Any] = loaded,
     write: bool = False,
 ) -> list[str]:
     """What pages say against what was measured.
@@ -256,7 +296,7 @@ def bare(
     quotes: Iterable[Quote],
     *,
     root: Path = ROOT,
-    load: Callable[[str], Any] = numbers.load,
+    load: Callable[[str], Any] = loaded,
 ) -> str:
     """A page without what is quoted: every sign of it but bars and line breaks is a dot."""
     text = (root / file).read_text(encoding="utf-8")

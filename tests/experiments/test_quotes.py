@@ -103,6 +103,18 @@ def test_what_cannot_be_reckoned_is_told_with_its_place(what):
         quotes.value_of(what, lambda _: TIMES)
 
 
+def test_tables_of_times_are_read_by_the_command_that_prints_them(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text(
+        "## Replay (`python -m benchmarks.replay`)\n\n"
+        "| model | a / b | |\n|---|---|---|\n| 64-32 | 1,234.5 (1-2) | |\n\nnot in a table 3\n\n"
+        "| c |\n|---|\n| 7 |\n"
+    )
+    rows = [{"model": "64-32", "a over b": 1234.5, "": ""}, {"c": 7.0}]
+    assert quotes.timed(page) == {"replay": rows}
+    assert quotes.value_at("benchmarks/replay/0/width") == 64.0
+
+
 def test_a_verdict_that_turned_is_found(tmp_path):
     (tmp_path / "page.md").write_text("the claim holds here")
     quote = quotes.Quote("page.md", "the claim {job/pure/verdict} here")
