@@ -19,6 +19,7 @@ from experiments.common.parts import sources
 
 EXPERIMENTS = (
     "compare",
+    "compare --set B --output output/compare_b",
     "asynchronous",
     "shuffled_map",
     "delay_adaptive",
@@ -28,6 +29,7 @@ EXPERIMENTS = (
     "story",
     "story.workloads",
     "matrix",
+    "matrix.decision",
     "reality",
     "delay_bench",
     "diloco",
@@ -41,13 +43,14 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/experiments.json")
-    experiments: tuple[str, ...] = EXPERIMENTS  # modules of `experiments`, in their order
+    experiments: tuple[str, ...] = EXPERIMENTS  # modules of `experiments`, with their options
     again: bool = False  # also those that are done
 
 
 def in_a_process(name: str) -> int:
     """Runs an experiment in its default form; its exit code."""
-    return subprocess.run([sys.executable, "-m", f"experiments.{name}"], check=False).returncode
+    command = [sys.executable, "-m", *f"experiments.{name}".split()]
+    return subprocess.run(command, check=False).returncode
 
 
 def run(settings: Settings, begin: Callable[[str], int] = in_a_process) -> dict[str, Any]:

@@ -1,9 +1,15 @@
 """All experiments one after another: what is done is not done again, what fails is told."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from asyncjax import storage
-from experiments import everything
+from experiments import claims, everything, quotes
+from experiments.common import numbers
+
+EXTRA = {"experiments.ordering.tpu_costs"}  # needs the extra tpu-compile
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path, capsys):
@@ -43,9 +49,38 @@ def test_every_experiment_is_there_and_unknown_ones_are_refused(tmp_path):
         path.parent.name
         for path in everything.Path(everything.__file__).parent.glob("*/__main__.py")
     }
-    assert folders == {name.split(".")[0] for name in everything.EXPERIMENTS}
+    assert folders == {re.split(r"[. ]", name)[0] for name in everything.EXPERIMENTS}
     with pytest.raises(ValueError, match=r"must be among compare, .* got 'nothing'"):
         everything.run(everything.Settings(tmp_path / "a.json", ("nothing",)))
+
+
+def is_run(command):
+    """Whether `experiments.NAME`, or `experiments.COLLECTION.PART`, is run with all the others."""
+    name = command.removeprefix("experiments.").split(" ")[0]
+    if name in everything.EXPERIMENTS:
+        return True
+    collection, _, part = name.partition(".")
+    page = Path(everything.__file__).parent / collection / "__main__.py"
+    parts = re.findall(r"^    \(([\w, ]+)\),$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return collection in everything.EXPERIMENTS and any(part in one.split(", ") for one in parts)
+
+
+def test_every_command_of_a_claim_and_of_committed_numbers_is_among_those_that_are_run():
+    table = (quotes.ROOT / claims.TABLE).read_text(encoding="utf-8")
+    named = {
+        name
+        for row in claims.rows_of(table)
+        for name in re.findall(r"`(experiments\.[\w.]+)`", "|".join(row))
+    }
+    assert len(named) > 15
+    sources = [numbers.source(path.stem)["command"] for path in numbers.FOLDER.glob("*.json")]
+    named |= {re.split(r"[ ,]", one.removeprefix("python -m "))[0] for one in sources}
+    assert [name for name in sorted(named - EXTRA) if not is_run(name)] == []
+
+
+def test_a_command_that_is_not_run_is_told():
+    assert not is_run("experiments.cluster.tuned")
+    assert not is_run("experiments.compare.claims")
 
 
 def test_a_process_of_its_own_tells_its_code():
