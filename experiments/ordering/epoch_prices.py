@@ -2,8 +2,9 @@
 
     price = median over rounds r of  seconds[r, method] / seconds[r, baseline]
 
-Every round times each method once, one right after the other, so that a disturbance of the machine
-meets all of them; the first call of each, which compiles, is not counted.
+Seconds are those of the processor, not of the clock on the wall, so that what else the machine does
+counts little; with one thread the two are the same on a machine of one's own. Every round times
+each method once, one right after the other; the first call of each, which compiles, is not counted.
 """
 
 import time
@@ -66,9 +67,9 @@ def prices(
     taken = {name: np.zeros(repeats) for name in runs}
     for turn in range(repeats):
         for name, run in runs.items():
-            began = time.perf_counter()
+            began = time.process_time()
             jax.block_until_ready(run())
-            taken[name][turn] = time.perf_counter() - began
+            taken[name][turn] = time.process_time() - began
     found = {}
     for name, seconds in taken.items():
         low, median, high = np.quantile(seconds / taken[baseline], [0.25, 0.5, 0.75])

@@ -13,6 +13,7 @@ Sources: Lu, Guo, De Sa 2022, GraB (arXiv 2205.10733); Cooper et al. 2023, CD-Gr
 
 from dataclasses import replace
 
+from experiments.common import numbers
 from experiments.common.parts import Part, run_alone
 from experiments.ordering import herding_report
 from experiments.ordering.herding_runs import (
@@ -22,11 +23,14 @@ from experiments.ordering.herding_runs import (
     RESHUFFLING,
     Settings,
     by_block,
+    claimed,
     one_worker,
     parallel,
     single,
     vectors_of,
 )
+
+DIGITS = 4
 
 
 def _check(settings: Settings) -> None:
@@ -42,7 +46,7 @@ def _check(settings: Settings) -> None:
             f"orders must be of {', '.join(ORDERS)}, with {RESHUFFLING} and {EXACT}, got"
             f" {', '.join(settings.orders)}"
         )
-    for name in ("seeds", "epochs", "dim"):
+    for name in ("seeds", "epochs", "dim", "claimed_epochs"):
         if getattr(settings, name) < 1:
             raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
 
@@ -67,7 +71,12 @@ def run(settings: Settings) -> Part:
         },
         blocks={pairs: by_block(settings, vectors, keys, pairs) for pairs in settings.blocks},
     )
-    return herding_report.part(settings, found)
+    judged = numbers.rounded(claimed(settings), DIGITS)
+    if settings.commit:
+        command = "python -m experiments.ordering.herding --commit"
+        made = herding_report.committed(found, judged)
+        numbers.save("herding", made, command=command, digits=DIGITS)
+    return herding_report.part(settings, found, judged)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Tables, figures and numbers of the prefix norms of fixed vectors."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,10 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from experiments.common.parts import Part, written
-from experiments.ordering.herding_runs import Found
+from experiments.ordering import order_claims
+from experiments.ordering.herding_runs import KINDS, ORDERS, Found
+from experiments.ordering.order_claims import count_of, logarithm, ratio_text
+from experiments.ordering.ordered_networks_runs import ALONE, BASELINE, COORDINATED, PROJECTED
 
 RESHUFFLING, EXACT = "random reshuffling", "pair balance"
 AFTER = (1, 2, 5, 10, 20)  # reorderings
@@ -15,8 +19,14 @@ PARALLEL_KINDS = ("Gaussian", "rank 8 + 0.3 noise")
 CORRECTED = {False: "plain", True: "rank one"}
 
 
-def part(settings: Any, found: Found) -> Part:
-    """Draws the figures and makes the tables."""
+def part(settings: Any, found: Found, judged: order_claims.Found) -> Part:
+    """Draws the figures and makes the tables.
+
+    Args:
+        settings: Of the part.
+        found: All norms of the seeds.
+        judged: Norms on instances, as `herding_runs.claimed` has them.
+    """
     drawn = (
         (
             "epochs",
@@ -37,13 +47,96 @@ def part(settings: Any, found: Found) -> Part:
         "Fixed vectors: how short do orders keep prefix sums?",
         drawn,
         (
+            claim_table(judged),
             single_table(settings, found),
             kinds_table(settings, found),
             parallel_table(settings, found),
             block_table(settings, found),
         ),
-        _numbers(found),
+        _numbers(found) | {"claimed": judged},
+        answer(judged),
     )
+
+
+def committed(found: Found, judged: order_claims.Found) -> dict[str, Any]:
+    """What pages and the verdict are made from."""
+    said = order_claims.prefix_verdicts(judged)
+    return {
+        "claimed": judged,
+        "verdicts": said,
+        "disagreements": {k: list(v) for k, v in order_claims.differing(said).items()},
+        "seeds": _numbers(found),
+    }
+
+
+def kept(seeds: Mapping[str, Any]) -> Found:
+    """What was measured on seeds, made of the committed numbers.
+
+    Of several workers and of blocks these have the last norms alone.
+    """
+    kinds = tuple(kind for kind in KINDS if kind in seeds)
+    groups = {name: tuple(seeds[kinds[0]][name]) for name in ("single", "parallel", "blocks")}
+
+    def norms(group: str, name: str) -> np.ndarray:
+        found = np.array([seeds[kind][group][name] for kind in kinds])
+        return found if group == "single" else found[..., None]
+
+    counts = {int(label.split(" = ")[1]) for label in groups["parallel"]}
+    pairs = {int(label.split()[0]) for label in groups["blocks"]}
+    return Found(
+        kinds=kinds,
+        single={name: norms("single", name) for name in ORDERS if name in groups["single"]},
+        parallel={
+            m: {
+                name: norms("parallel", f"{name}, m = {m}")
+                for name in (BASELINE, ALONE, COORDINATED, PROJECTED)
+            }
+            for m in sorted(counts)
+        },
+        blocks={
+            size: {
+                flag: norms("blocks", f"{size} pairs, {word}") for flag, word in CORRECTED.items()
+            }
+            for size in sorted(pairs)
+        },
+    )
+
+
+def answer(judged: order_claims.Found) -> str:
+    """The verdict of both sets."""
+    said = order_claims.prefix_verdicts(judged)
+    both = dict.fromkeys(said[which][order_claims.SHORT] for which in said)
+    return f"That {order_claims.SHORT}: {' and '.join(both)}."
+
+
+def claim_table(judged: order_claims.Found) -> results.Table:
+    """Prefix sums over those of random orders on instances."""
+    columns = (
+        results.Column("vectors", right=False),
+        results.Column("workers", right=False),
+        *(
+            results.Column(f"{name} / {BASELINE}, {which}", right=False)
+            for name in (ALONE, COORDINATED)
+            for which in order_claims.SETS
+        ),
+    )
+    rows = [
+        (
+            kind,
+            workers,
+            *(
+                ratio_text(logarithm(norms[name][which], norms[BASELINE][which]))
+                for name in (ALONE, COORDINATED)
+                for which in order_claims.SETS
+            ),
+        )
+        for kind, by_workers in judged.items()
+        for workers, norms in sorted(by_workers.items(), key=lambda item: count_of(item[0]))
+    ]
+    said = order_claims.prefix_verdicts(judged)
+    words = ", ".join(f"set {which}: {own[order_claims.SHORT]}" for which, own in said.items())
+    text = f"Two sets of instances, geometric means (intervals of 95 %); the claim {words}."
+    return results.Table(columns, tuple(rows), text)
 
 
 def worse_at(found: Found, kind: str, corrected: bool) -> list[int]:

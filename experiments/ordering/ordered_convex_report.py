@@ -8,6 +8,7 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import DASHES
+from experiments.common import numbers
 from experiments.common.parts import Part, written
 from experiments.ordering.ordered_convex_runs import Gaussian, Mortgage, Outcome
 
@@ -15,11 +16,12 @@ BASELINE, COORDINATED, CENTRAL, FULL = "D-RR", "CD-GraB", "pair balance", "full 
 METHODS = (BASELINE, "GraB", CENTRAL, "independent", COORDINATED)
 DOUBLE = ("D-RR, 2 units", "CD-GraB, 2 units", "CD-GraB by projections, 2 units")
 STYLES = plots.assign_styles((*METHODS, FULL, "CD-GraB by projections"))
+NAME, DIGITS = "ordered_convex", 4
 CLOSE, FAR = 2.0, 10.0  # times the gap of the full gradient: limited by optimisation, by noise
 
 
 def part(settings: Any, gaussian: Gaussian, mortgage: Mortgage | None, left_out: str) -> Part:
-    """Draws the figures and makes the tables.
+    """Draws the figures and makes the tables; writes what pages quote if asked.
 
     Args:
         settings: Of the experiment.
@@ -27,6 +29,10 @@ def part(settings: Any, gaussian: Gaussian, mortgage: Mortgage | None, left_out:
         mortgage: What was measured on HMDA; None where it was not run.
         left_out: Why not.
     """
+    if settings.commit:
+        command = "python -m experiments.ordering.ordered_convex --commit"
+        made = summary(settings, gaussian, mortgage)
+        numbers.save(NAME, made, command=command, digits=DIGITS)
     tables = [
         best_table(settings, gaussian),
         grid_table(settings, gaussian),
@@ -60,7 +66,7 @@ def part(settings: Any, gaussian: Gaussian, mortgage: Mortgage | None, left_out:
         )
     return written(
         settings.output,
-        "ordered_convex",
+        NAME,
         "Do coordinated example orders train faster? Logistic regression",
         drawn,
         tuple(tables),
@@ -385,3 +391,42 @@ def _numbers(gaussian: Gaussian, mortgage: Mortgage | None, left_out: str) -> di
             **{outcome.label: plain(outcome) for outcome in mortgage.outcomes},
         }
     return numbers
+
+
+def summary(settings: Any, gaussian: Gaussian, mortgage: Mortgage | None) -> dict[str, Any]:
+    """What pages quote: mean gaps over the grid, epochs and server steps to the target, prices."""
+
+    def finals(outcome: Outcome) -> list[float]:
+        return [_cell(outcome, place) for place in range(len(outcome.step_sizes))]
+
+    def arrival(outcome: Outcome) -> dict[str, float]:
+        epochs = float(np.median(outcome.reached(settings.target)[1]))
+        return {"epochs": epochs, "steps": epochs * outcome.steps_per_epoch, "gap": best(outcome)}
+
+    def best(outcome: Outcome) -> float:
+        return _cell(outcome, outcome.chosen())
+
+    grid, stale = {}, {}
+    for (m, _), size in gaussian.sizes.items():
+        found = by_label(size.outcomes)
+        base, own = (finals(found[n]) for n in (BASELINE, COORDINATED if m > 1 else CENTRAL))
+        full = [geometric(values).median for values in size.full]
+        limits = [limit_of(*pair) for pair in zip(base, full, strict=True)]
+        gains = [first / second for first, second in zip(base, own, strict=True)]
+        noisy = [gain for gain, limit in zip(gains, limits, strict=True) if limit == "noise"]
+        grid[f"m = {m}"] = {"gain": gains, "limited by": limits, "gain where noise": noisy}
+        if DOUBLE[0] in found:
+            ratios = np.array(finals(found[DOUBLE[2]])) / finals(found[DOUBLE[1]])
+            stale[f"m = {m}"] = {n: best(found[n]) for n in DOUBLE} | {"ratio": ratios.tolist()}
+    scaling = {
+        f"m = {m}": {outcome.label: arrival(outcome) for outcome in outcomes}
+        for m, outcomes in gaussian.scaling.items()
+    }
+    real = {}
+    if mortgage is not None:
+        base = np.median(by_label(mortgage.outcomes)[BASELINE].at_best()[:, -1])
+        for one in mortgage.outcomes:
+            price = None if one.price is None else one.price.median
+            ratio = float(base / np.median(one.at_best()[:, -1]))
+            real[one.label] = {"price": price, "ratio": ratio}
+    return {"grid": grid, "stale": stale, "scaling": scaling, "mortgage": real}

@@ -47,6 +47,7 @@ class Settings:
     mortgage_seeds: int = 5
     mortgage_steps: tuple[float, ...] = (0.0015, 0.003, 0.005, 0.008, 0.015, 0.03, 0.05, 0.15)
     repeats: int = 15  # of an epoch's timing
+    commit: bool = False  # also write the numbers where committed ones are
 
 
 @dataclass(frozen=True)

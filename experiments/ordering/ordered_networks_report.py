@@ -1,271 +1,418 @@
-"""Tables, figures and numbers of the comparison of orders on networks."""
+"""Tables, figure and numbers of the comparison of orders on networks."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asyncjax import results
-from asyncjax.results import plots
-from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
+from asyncjax.results.plots.style import assign_styles, drawing, new_figure
+from experiments.common import numbers as committed
+from experiments.common.comparison import Difference, paired
 from experiments.common.parts import Part, written
-from experiments.ordering import ordered_networks_runs
-from experiments.ordering.ordered_networks_runs import Comparison, Outcome
+from experiments.ordering import order_claims
+from experiments.ordering.epoch_costs import DEVICE, MACHINE
+from experiments.ordering.order_claims import (
+    CPU,
+    EPOCHS,
+    LEVELS,
+    SETS,
+    UNITS,
+    arrival,
+    logarithm,
+    ratio_text,
+)
+from experiments.ordering.ordered_networks_runs import (
+    ARRIVAL,
+    BASELINE,
+    COORDINATED,
+    FINAL,
+    ORDERS,
+)
+from experiments.ordering.ordered_tasks import tasks
 
-METRICS = {"test_loss": "test loss", "test_accuracy": "test accuracy"}
+NAME = "ordered_networks"
+TITLE = "Do balanced orders train networks faster than random reshuffling?"
+DIGITS = 5
+TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2)  # a narrow axis
+WIDE_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 7)
+CURVES = ("loss_curve", "early_curve", "metric_curve")
+Found = Mapping[str, Any]
 
 
-def part(output: Path, found: Sequence[Comparison]) -> Part:
-    """Draws all figures and makes all tables."""
-    styles = plots.assign_styles(ordered_networks_runs.METHODS)
-    drawn = []
-    for compared in found:
-        task = compared.task
-        drawn.append(
-            (
-                f"{task.name}_{task.n_workers}",
-                _curves(compared, styles),
-                f"{task.title}: training loss and {METRICS[task.metric]} against epochs and time,"
-                " each order with the step chosen on the tuning seed; median and quartiles of the"
-                " reported seeds.",
-            )
-        )
-    grids = list(
-        dict.fromkeys((compared.task.name, compared.task.step_sizes) for compared in found)
+def numbers(found: Found) -> dict[str, Any]:
+    """What tables and verdicts are made from: all but curves, and the verdicts of both sets."""
+    kept = {
+        task: own
+        | {
+            "sets": {
+                which: {
+                    name: {key: value for key, value in run.items() if key not in CURVES}
+                    for name, run in runs.items()
+                }
+                for which, runs in own["sets"].items()
+            }
+        }
+        for task, own in found.items()
+    }
+    kept = committed.rounded(kept, DIGITS)
+    said = order_claims.network_verdicts(kept)
+    return {
+        "tasks": kept,
+        "verdicts": said,
+        "disagreements": {k: list(v) for k, v in order_claims.differing(said).items()},
+        "summary": summary(kept),
+    }
+
+
+def summary(found: Found) -> dict[str, Any]:
+    """What pages quote: ratios of final losses and what CD-GraB needs, by task and set."""
+    made: dict[str, Any] = {}
+    for task, own in found.items():
+        made[task] = {
+            "price": own["prices"][COORDINATED][0],
+            "ratio": {
+                which: {
+                    name: float(np.exp(loss_of(own, which, name).mean))
+                    for name in own["prices"]
+                    if name != BASELINE
+                }
+                for which in SETS
+            },
+            "percent": {  # by which CD-GraB ends lower
+                which: float(100 - 100 * np.exp(loss_of(own, which, COORDINATED).mean))
+                for which in SETS
+            },
+            "lower": {which: loss_of(own, which, COORDINATED).lower for which in SETS},
+            "needs": {
+                which: {
+                    unit: float(np.exp(arrival(own, which, len(LEVELS) - 1, unit).mean))
+                    for unit in UNITS
+                }
+                for which in SETS
+            },
+        }
+    return made
+
+
+def loss_of(own: Found, which: str, name: str) -> Difference:
+    """Logarithm of an order's final loss over that of D-RR."""
+    runs = own["sets"][which]
+    return logarithm(runs[name]["loss"], runs[BASELINE]["loss"])
+
+
+def tested(own: Found, which: str, name: str) -> Difference:
+    """Logarithm of a test loss over that of D-RR; for an accuracy D-RR's errors less the order's.
+
+    So below 0 is better.
+    """
+    runs = own["sets"][which]
+    mine, base = (np.array(runs[one]["metric"]) for one in (name, BASELINE))
+    return paired(base, mine) if is_accuracy(own) else logarithm(mine, base)
+
+
+def is_accuracy(own: Found) -> bool:
+    """Whether the test is an accuracy, else it is a loss."""
+    return own["sizes"]["metric"] == "test_accuracy"
+
+
+def ordered(found: Found) -> list[str]:
+    """Titles in the order of the tasks; files of numbers keep none."""
+    known = [task.title for task in tasks().values()]
+    return sorted(found, key=lambda title: known.index(title) if title in known else len(known))
+
+
+def loss_table(found: Found) -> results.Table:
+    """Final losses of all orders."""
+    columns = (
+        results.Column("task", right=False),
+        results.Column("order", right=False),
+        results.Column("step", format=_step),
+        results.Column("loss / D-RR, set A", right=False),
+        results.Column("lower in", format=str),
+        results.Column("set B", right=False),
+        results.Column("lower in", format=str),
+        results.Column("test, A", right=False),
+        results.Column("prefix sum"),
     )
-    shown = [
-        _grid_table([each for each in found if (each.task.name, each.task.step_sizes) == grid])
-        for grid in grids
-    ]
-    return written(
-        output,
-        "ordered_networks",
-        "Do balanced orders train networks faster than random reshuffling?",
-        drawn,
-        (_main_table(found), *shown, _task_table(found)),
-        numbers(found),
-    )
-
-
-def reached(compared: Comparison, outcome: Outcome) -> np.ndarray:
-    """Epochs until the final loss of D-RR with the same seed is reached, float[S]."""
-    epochs = np.arange(outcome.loss.shape[1])
-    goals = compared.outcomes[ordered_networks_runs.BASELINE].loss[:, -1]
-    return np.array(
-        [
-            results.time_to_target(epochs, curve, float(goal), interpolate=True)
-            for curve, goal in zip(outcome.loss, goals, strict=True)
-        ]
-    )
-
-
-def main_rows(found: Sequence[Comparison]) -> list[tuple[Any, ...]]:
-    """The rows of the first table: a row an order and task."""
     rows = []
-    for compared in found:
-        base = results.median_and_spread(
-            compared.outcomes[ordered_networks_runs.BASELINE].loss[:, -1]
-        ).median
-        for name, outcome in compared.outcomes.items():
-            own = results.median_and_spread(outcome.loss[:, -1])
-            epochs = results.median_and_spread(reached(compared, outcome))
-            better = compared.task.metric == "test_loss"
-            imbalance = results.median_and_spread(outcome.imbalance).median
+    for task in ordered(found):
+        own = found[task]
+        for name in (name for name in ORDERS if name in own["prices"]):
+            step = own["tuning"][FINAL][name]["step"]
+            balance = float(np.mean([own["sets"][w][name]["imbalance"] for w in SETS]))
+            if name == BASELINE:
+                rows.append((task, name, step, "1", "", "1", "", "", balance))
+                continue
+            both = [loss_of(own, which, name) for which in SETS]
+            lower = [f"{round(one.lower * one.count)} of {one.count}" for one in both]
+            test = tested(own, "A", name)
             rows.append(
                 (
-                    compared.task.title,
+                    "",
                     name,
-                    step_text(compared, outcome.chosen),
-                    own,
-                    f"{float(own.median / base):.3f}",
-                    results.median_and_spread(outcome.metric[:, -1], smaller_is_better=better),
-                    float(imbalance) if np.isfinite(imbalance) else None,
-                    outcome.price,
-                    epochs,
-                    float(epochs.median) * outcome.price.median,
-                    outcome.n_vectors,
+                    step,
+                    ratio_text(both[0]),
+                    lower[0],
+                    ratio_text(both[1]),
+                    lower[1],
+                    _percent(test) if is_accuracy(own) else ratio_text(test),
+                    balance,
                 )
             )
-    return rows
-
-
-def _main_table(found: Sequence[Comparison]) -> results.Table:
-    columns = (
-        results.Column("task", right=False),
-        results.Column("order", right=False),
-        results.Column("step"),
-        results.Column("final training loss"),
-        results.Column("over D-RR"),
-        results.Column("test"),
-        results.Column("prefix sum"),
-        results.Column("price", format=str),
-        results.Column("epochs to D-RR's loss"),
-        results.Column("time to it"),
-        results.Column("vectors kept"),
-    )
     return results.Table(
         columns,
-        tuple(main_rows(found)),
-        "Orders on networks, each with the step of the grid whose final training loss is lowest"
-        " on the tuning seed (a star: the step lies at the end of the grid); median (quartiles)"
-        " of the reported seeds. Training loss: over all training rows after the last epoch."
-        " Test: accuracy for lenet, else loss. Prefix sum: the longest of the next epoch's order"
-        " at the final model, over that of random orders. Price: time of an epoch over that of"
-        " D-RR, median (quartiles) of the rounds. Epochs to D-RR's loss: to its final loss with"
-        " the same seed. Time to it: those epochs times the price. Vectors kept: as long as the"
-        " model.",
+        tuple(rows),
+        "Final training loss over that of D-RR, geometric mean over instances (interval of 95 %)."
+        " Test: test loss over that of D-RR, or, for an accuracy, by how many points it is lower."
+        " Prefix sum: the longest of the last order at the last model, over that of random orders.",
     )
 
 
-def _grid_table(group: Sequence[Comparison]) -> results.Table:
-    task = group[0].task
+def price_table(found: Found) -> results.Table:
+    """What an epoch of CD-GraB costs in those of D-RR."""
     columns = (
         results.Column("task", right=False),
-        results.Column("order", right=False),
-        *(results.Column(f"step {step:g}") for step in task.step_sizes),
+        results.Column("parameters", format=str),
+        results.Column("this CPU, median (quartiles)", right=False),
+        results.Column("one device: flops"),
+        results.Column("bytes"),
+        results.Column("one of m machines: flops"),
+        results.Column("bytes"),
+        results.Column("numbers sent"),
+        results.Column("flops added / derived"),
+        results.Column("bytes added / derived"),
     )
+    rows = []
+    for task in ordered(found):
+        own, costs = found[task], found[task]["costs"]
+        middle, low, high = own["prices"][COORDINATED]
+        ratio = costs["ratio"]
+        rows.append(
+            (
+                task,
+                f"{own['sizes']['parameters']:,}",
+                f"{middle:.2f} ({low:.2f} to {high:.2f})",
+                *ratio[DEVICE],
+                *ratio[MACHINE],
+                costs["sent ratio"],
+                *costs["extra over expected"],
+            )
+        )
+    return results.Table(
+        columns,
+        tuple(rows),
+        "The price of an epoch of CD-GraB in those of D-RR. Derived: what balancing adds should be"
+        " 6 flops and 8 numbers read or written a parameter and pair of steps.",
+    )
+
+
+def time_table(found: Found) -> results.Table:
+    """What CD-GraB needs to the lowest loss of D-RR."""
+    columns = (
+        results.Column("task", right=False),
+        *(results.Column(f"{unit}, A", right=False) for unit in UNITS),
+        *(results.Column(f"{unit}, B") for unit in UNITS),
+    )
+    last = len(LEVELS) - 1
     rows = [
         (
-            compared.task.title,
-            name,
-            *(float(loss) if loss < 1e11 else "diverged" for loss in outcome.tuning),
+            task,
+            *(ratio_text(arrival(found[task], "A", last, unit)) for unit in UNITS),
+            *(float(np.exp(arrival(found[task], "B", last, unit).mean)) for unit in UNITS),
         )
-        for compared in group
-        for name, outcome in compared.outcomes.items()
+        for task in ordered(found)
     ]
     return results.Table(
         columns,
         tuple(rows),
-        f"{task.name}: final training loss on the tuning seed, all steps of the grid"
-        f" ({task.optimizer}).",
+        "What CD-GraB needs until the lowest loss of D-RR on the same instance, over what D-RR"
+        " needs; geometric mean (interval of 95 %). Who is not there by the last epoch counts as"
+        " there after twice as many. Flops, bytes and numbers sent: of one of m machines.",
     )
 
 
-def _task_table(found: Sequence[Comparison]) -> results.Table:
+def verdict_table(said: Mapping[str, Mapping[str, str]]) -> results.Table:
+    """Claims and verdicts of both sets."""
+    columns = tuple(results.Column(name, right=False) for name in ("claim", "set A", "set B"))
+    rows = order_claims.verdict_rows(said)
+    return results.Table(columns, tuple(rows), "Verdicts; each has a condition a task.")
+
+
+def main_claims(said: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """The verdicts that pages show: those at the first two levels are left out."""
+    early = tuple(f"at {level:.0%} of".replace("%", " %") for level in LEVELS[:2])
+    return {
+        which: {
+            claim: word for claim, word in own.items() if not any(level in claim for level in early)
+        }
+        for which, own in said.items()
+    }
+
+
+def trial_table(found: Found) -> results.Table:
+    """Trials, gradient evaluations, steps and edges of each order."""
+    columns = (
+        results.Column("task", right=False),
+        results.Column("chosen for", right=False),
+        results.Column("trials an order"),
+        results.Column("gradients an order"),
+        results.Column("steps", right=False),
+        results.Column("at an edge", right=False),
+    )
+    rows = []
+    for task in ordered(found):
+        for aim in (FINAL, ARRIVAL):
+            own = found[task]["tuning"][aim]
+            names = [name for name in ORDERS if name in own]
+            edges = [name for name in names if own[name]["edges"]]
+            rows.append(
+                (
+                    task,
+                    aim,
+                    " or ".join(sorted({str(one["trials"]) for one in own.values()})),
+                    " or ".join(sorted({f"{one['gradients']:,}" for one in own.values()})),
+                    ", ".join(f"{name} {_step(own[name]['step'])}" for name in names),
+                    ", ".join(edges) or "none",
+                )
+            )
+    return results.Table(columns, tuple(rows), "Tuning, on instances that are not reported.")
+
+
+def size_table(found: Found) -> results.Table:
+    """What the tasks are."""
     columns = (
         results.Column("task", right=False),
         results.Column("data", right=False),
-        results.Column("rows"),
-        results.Column("test rows"),
-        results.Column("units a worker"),
-        results.Column("rows a unit"),
-        results.Column("parameters"),
+        results.Column("units x rows"),
         results.Column("optimizer", right=False),
         results.Column("epochs"),
-        results.Column("seeds"),
+        results.Column("instances a set"),
+        results.Column("the authors' scripts", right=False),
     )
     rows = []
-    for compared in found:
-        task = compared.task
-        rows.append(
-            (
-                task.title,
-                compared.data,
-                str(task.n_workers * task.n_units * task.batch),
-                str(compared.test_rows),
-                task.n_units,
-                task.batch,
-                str(compared.n_parameters),
-                task.optimizer,
-                task.n_epochs,
-                len(next(iter(compared.outcomes.values())).loss),
-            )
+    for task in ordered(found):
+        own = found[task]["sizes"]
+        units = f"{own['units']} x {own['batch']}"
+        cells = (own["optimizer"], own["epochs"], own["instances"], own["authors"])
+        rows.append((task, own["data"], units, *cells))
+    return results.Table(columns, tuple(rows), "The tasks; units of each worker.")
+
+
+def _step(value: Any) -> str:
+    return f"{value:.3g}"
+
+
+def _percent(difference: Difference) -> str:
+    values = (100 * one for one in (difference.mean, difference.low, difference.high))
+    return "{:+.1f} ({:+.1f} to {:+.1f}) points".format(*values)
+
+
+def forest(found: Found) -> Any:
+    """Final losses by order, and what CD-GraB needs by unit, a row a task; set A over set B."""
+    titles = ordered(found)
+    names = [name for name in ORDERS if name != BASELINE]
+    left = {
+        name: lambda own, which, name=name: (
+            loss_of(own, which, name) if name in own["prices"] else None
         )
-    return results.Table(
-        columns,
-        tuple(rows),
-        "The tasks. Rows are dealt to units at random, once. 'CD-GraB by projections' has twice"
-        " the units of half the rows and takes two a step, so that all orders make the same steps"
-        " from the same number of rows.",
-    )
-
-
-def step_text(compared: Comparison, place: int) -> str:
-    """A step size, with a star at the end of the grid."""
-    grid = compared.task.step_sizes
-    return f"{grid[place]:g}" + ("*" if results.at_grid_edge(place, len(grid)) else "")
-
-
-def _curves(compared: Comparison, styles: Any) -> Any:
-    """Training loss above, test below; against epochs at the left, time at the right.
-
-    From the first epoch on.
-    """
-    task = compared.task
-    shown = (
-        ("training loss", "loss", True),
-        (METRICS[task.metric], "metric", task.metric == "test_loss"),
+        for name in names
+    }
+    last = len(LEVELS) - 1
+    right = {unit: lambda own, which, unit=unit: arrival(own, which, last, unit) for unit in UNITS}
+    panels = (
+        ("final training loss / D-RR", left),
+        ("CD-GraB / D-RR until D-RR's lowest loss", right),
     )
     with drawing():
-        figure = new_figure(8.6, 6.4)
-        grid = figure.subplots(2, 2, sharey="row", sharex="col")
-        for row, (label, field, smaller) in enumerate(shown):
-            for column, timed in enumerate((False, True)):
-                axes = grid[row][column]
-                for name, outcome in compared.outcomes.items():
-                    values = getattr(outcome, field)[:, 1:]  # the start would hide the rest
-                    spread = results.median_and_spread(values.T, smaller_is_better=smaller)
-                    epochs = np.arange(1, values.shape[1] + 1) * (
-                        outcome.price.median if timed else 1.0
-                    )
-                    style = styles[name]
-                    axes.fill_between(
-                        epochs, spread.low, spread.high, color=style.colour, alpha=0.16, linewidth=0
-                    )
-                    axes.plot(
-                        epochs, spread.median, color=style.colour, linestyle=style.dash, label=name
-                    )
-                bottom, top = axes.get_ylim()
-                set_log(axes.yaxis, smaller and 0 < 10 * bottom < top)
-                add_grid(axes)
-                axes.margins(x=0.01)
-            grid[row][0].set_ylabel(label)
-        grid[0][0].set_title(f"{task.title}: by epoch")
-        grid[0][1].set_title("by time")
-        grid[1][0].set_xlabel("epochs")
-        grid[1][0].xaxis.get_major_locator().set_params(integer=True)
-        grid[1][1].set_xlabel("time [epochs of D-RR]")
-        figure.legend(
-            *grid[0][0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=len(compared.outcomes),
-        )
+        figure = new_figure(10.0, 1.6 + 0.95 * len(titles))
+        grid = figure.subplots(1, 2, sharey=True)
+        for axes, (label, series) in zip(grid, panels, strict=True):
+            styles = assign_styles(tuple(series))
+            for place, (name, of) in enumerate(series.items()):
+                for which in SETS:
+                    _row(axes, found, titles, of, which, place, len(series), styles[name].colour)
+                axes.plot([], [], "o", color=styles[name].colour, label=name)
+            axes.axvline(1.0, color="grey", linewidth=0.8, zorder=0)
+            axes.set_xscale("log")
+            low, high = axes.get_xlim()
+            known = TICKS if high < 2 * low else WIDE_TICKS
+            ticks = [tick for tick in known if low < tick < high]
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
+            axes.set_xlabel(label)
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, columnspacing=1.0)
+        grid[0].set_yticks(range(len(titles)), titles)
+        grid[0].set_ylim(len(titles) - 0.5, -0.5)
     return figure
 
 
-def numbers(found: Sequence[Comparison]) -> dict[str, Any]:
-    """Everything that was measured, as plain values by task."""
-    out = {}
-    for compared in found:
-        task = compared.task
-        out[task.title] = {
-            "data": compared.data,
-            "n_parameters": compared.n_parameters,
-            "sizes": {
-                "workers": task.n_workers,
-                "units": task.n_units,
-                "batch": task.batch,
-                "test_rows": compared.test_rows,
-                "epochs": task.n_epochs,
-            },
-            "optimizer": task.optimizer,
-            "step_sizes": list(task.step_sizes),
-            "metric": task.metric,
-            "orders": {
-                name: {
-                    "price": asdict(outcome.price),
-                    "tuning": outcome.tuning.tolist(),
-                    "chosen": task.step_sizes[outcome.chosen],
-                    "edge": results.at_grid_edge(outcome.chosen, len(task.step_sizes)),
-                    "loss": outcome.loss.tolist(),
-                    "metric": outcome.metric.tolist(),
-                    "imbalance": outcome.imbalance.tolist(),
-                    "epochs_to_baseline": reached(compared, outcome).tolist(),
-                    "vectors": outcome.n_vectors,
-                }
-                for name, outcome in compared.outcomes.items()
-            },
-        }
-    return out
+def _row(
+    axes: Any,
+    found: Found,
+    titles: Sequence[str],
+    of: Any,
+    which: str,
+    place: int,
+    count: int,
+    colour: Any,
+) -> None:
+    """The points of one series and set; set B is hollow."""
+    for at, title in enumerate(titles):
+        difference = of(found[title], which)
+        if difference is None:
+            continue
+        middle, low, high = np.exp([difference.mean, difference.low, difference.high])
+        height = at + 0.8 * ((place + (0.25 if which == "A" else 0.65)) / count - 0.5)
+        face = colour if which == "A" else "white"
+        axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
+        axes.plot(middle, height, "o", color=colour, markersize=4, markerfacecolor=face)
+
+
+def part(output: Path, found: Found, commit: bool) -> Part:
+    """Draws the figure, makes the tables; writes numbers where they are committed if asked."""
+    made = numbers(found)
+    if commit:
+        command = "python -m experiments.ordering.ordered_networks --commit"
+        committed.save(NAME, made, command=command, digits=DIGITS)
+    kept = made["tasks"]
+    drawn = [
+        (
+            "",
+            forest(kept),
+            "Final training loss over that of D-RR, and what CD-GraB needs until D-RR's lowest"
+            " loss by epochs, flops, bytes, numbers sent and time of this CPU; full points set A,"
+            " hollow set B, intervals of 95 %.",
+        )
+    ]
+    said = made["verdicts"]
+    return written(
+        output,
+        NAME,
+        TITLE,
+        drawn,
+        (
+            loss_table(kept),
+            price_table(kept),
+            time_table(kept),
+            verdict_table(said),
+            trial_table(kept),
+            size_table(kept),
+        ),
+        made,
+        answer(said),
+    )
+
+
+def answer(said: Mapping[str, Mapping[str, str]]) -> str:
+    """The two main verdicts in words."""
+    words = []
+    for claim in (
+        order_claims.LOWER,
+        order_claims.sooner(EPOCHS, 1.0),
+        order_claims.sooner(CPU, 1.0),
+    ):
+        both = list(dict.fromkeys(said[which][claim] for which in SETS))
+        words.append(f"That {claim}: {' and '.join(both)}.")
+    return " ".join(words)

@@ -1,164 +1,254 @@
-"""The tasks of the comparison of orders on networks: rows, networks, sizes.
+"""The tasks of the comparison of orders on networks: what an instance draws, networks, sizes.
 
-M3 by a multi-layer perceptron, words of Shakespeare by an LSTM, his characters by a small
-transformer, images of clothes by LeNet. The rows are some of those there are, in random order, so
-that the units of all workers are alike.
+An instance draws which rows are trained on and which are left for the test, which unit of which
+worker each row belongs to, whose labels are wrong, and the first model. Rows are dealt to units at
+random, so the units of all workers are alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems
+from experiments.common.protocol import Instance
+from experiments.common.tuning import Knob, log_range
 
 GENRES = ("tragedies",)
+CLASSES = 10
+Pair = tuple[np.ndarray, np.ndarray]  # features and targets of some rows
 
 
 class Material(NamedTuple):
-    """Rows, a network, and the problem made of them."""
+    """Rows of an instance, a network, and the problem made of them."""
 
     data: str  # what the rows are
     model: nn.Module
     problem: Callable[..., problems.Problem]  # such as `problems.classification`
-    train: tuple[Any, Any]  # features and targets
-    test: tuple[Any, Any]
+    train: Pair
+    test: Pair
 
-    def on_device(self) -> "Material":
-        """The same with JAX arrays, so that the problems made of it share them."""
-        train, test = (tuple(map(jnp.asarray, pair)) for pair in (self.train, self.test))
-        return self._replace(train=train, test=test)
+
+Load = Callable[[int, int, int], Material]  # training rows, test rows at most, seed of the data
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, by how many workers, for how long."""
+    """What is trained, by how many workers, for how long.
+
+    Attributes:
+        name: In tables.
+        load: Makes the rows of an instance.
+        n_workers: m.
+        n_units: n, of each worker, even.
+        batch: Rows of a unit, even.
+        test_rows: At most.
+        optimizer: "SGD", "momentum" or "Adam".
+        step: First grid of the step.
+        n_epochs: Of every run.
+        metric: "test_loss" or "test_accuracy".
+        instances: Of each reported set.
+        tuning_instances: On which steps are chosen.
+        trials: Steps that an order tries in a round of tuning.
+        orders: That are run; D-RR among them.
+        authors: What the public scripts of CD-GraB have where this is smaller; empty: nothing.
+    """
 
     name: str
-    load: Callable[[int, int, int], Material]  # (training rows, test rows, seed)
-    n_workers: int  # m
-    n_units: int  # n, of each worker
-    batch: int  # rows of a unit, even
-    test_rows: int  # at most
-    optimizer: str  # "SGD", "momentum" or "Adam"
-    step_sizes: tuple[float, ...]
+    load: Load
+    n_workers: int
+    n_units: int
+    batch: int
+    test_rows: int
+    optimizer: str
+    step: Knob
     n_epochs: int
-    metric: str  # "test_loss" or "test_accuracy"
+    metric: str = "test_loss"
+    instances: int = 10
+    tuning_instances: int = 4
+    trials: int = 4
+    orders: tuple[str, ...] = ("D-RR", "GraB", "independent", "CD-GraB", "CD-GraB by projections")
+    authors: str = ""
 
     @property
     def title(self) -> str:
         """Name and number of workers."""
         return f"{self.name}, m = {self.n_workers}"
 
+    @property
+    def rows(self) -> int:
+        """Training rows of an instance."""
+        return self.n_workers * self.n_units * self.batch
 
-def _dealt(arrays: Sequence[np.ndarray], n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Some rows of a pair of arrays in random order."""
-    if len(arrays[0]) < n_rows:
-        raise ValueError(
-            f"n_rows must be at most {len(arrays[0])}, the rows there are, got {n_rows}"
+    def material(self, instance: Instance) -> Material:
+        """The rows of an instance."""
+        return self.load(self.rows, self.test_rows, instance.data)
+
+    def problem(self, material: Material, n_workers: int, batch: int, seed: int) -> Any:
+        """An instance's rows in contiguous shards, in units of `batch` rows.
+
+        Args:
+            material: Of the instance.
+            n_workers: Shards.
+            batch: Rows of a unit.
+            seed: Of the first model.
+        """
+        train, test = (tuple(map(jnp.asarray, pair)) for pair in (material.train, material.test))
+        return material.problem(
+            material.model,
+            *train,
+            n_workers=n_workers,
+            key=jax.random.key(seed),
+            batch=problems.cyclic(batch),
+            test=test,
         )
-    chosen = np.random.default_rng(seed).permutation(len(arrays[0]))[:n_rows]
-    return arrays[0][chosen], arrays[1][chosen]
 
 
-def _cut(pair: Sequence[np.ndarray], n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    return _dealt(pair, min(n_rows, len(pair[0])), 0)
+def dealt(rows: Sequence[np.ndarray], count: int, rest: int, seed: int) -> tuple[Pair, Pair]:
+    """Some rows of a pair of arrays in random order, and others for the test.
+
+    Raises:
+        ValueError: There are not so many rows.
+    """
+    features, targets = rows
+    if len(features) < count + 1:
+        raise ValueError(f"rows must be at most {len(features) - 1}, got {count}")
+    drawn = np.random.default_rng(seed).permutation(len(features))
+    own, others = drawn[:count], drawn[count : count + rest]
+    return (features[own], targets[own]), (features[others], targets[others])
 
 
-def series(widths: tuple[int, ...], n_rows: int, n_test: int, seed: int) -> Material:
-    """Windows of 12 months of M3, and the month that follows."""
+def mislabelled(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Labels of which a share is drawn anew, each other label as likely."""
+    generator = np.random.default_rng([seed, 1])
+    wrong = generator.permutation(len(labels))[: round(share * len(labels))]
+    found = labels.copy()
+    found[wrong] = (found[wrong] + generator.integers(1, CLASSES, len(wrong))) % CLASSES
+    return found
+
+
+@cache
+def _digits() -> Pair:
+    found = problems.digits()
+    return (
+        np.concatenate([found.train_features, found.test_features]),
+        np.concatenate([found.train_labels, found.test_labels]),
+    )
+
+
+@cache
+def _images() -> Pair:
+    found = problems.mnist_subset()
+    features = np.concatenate([found.train_features, found.test_features])
+    labels = np.concatenate([found.train_labels, found.test_labels])
+    return features.reshape(-1, 28, 28, 1), labels
+
+
+@cache
+def _series() -> Pair:
     found = problems.m3("monthly", lags=12)
-    return Material(
-        "M3, monthly, 12 lags",
-        problems.ForecastMLP(widths),
-        problems.regression,
-        _dealt((found.train_features, found.train_targets), n_rows, seed),
-        _cut((found.test_features, found.test_targets), n_test),
+    return (
+        np.concatenate([found.train_features, found.test_features]),
+        np.concatenate([found.train_targets, found.test_targets]),
     )
 
 
-def words(n_words: int, width: int, length: int, n_rows: int, n_test: int, seed: int) -> Material:
-    """Windows of words of Shakespeare's tragedies."""
+@cache
+def _words(n_words: int, length: int) -> tuple[Pair, int]:
     corpus = problems.shakespeare_words(n_words=n_words, genres=GENRES)
-    return Material(
-        f"words of Shakespeare's tragedies, {length} a row, vocabulary {len(corpus.vocabulary)}",
-        problems.WordLSTM(len(corpus.vocabulary), width),
-        problems.language_model,
-        _dealt(problems.windows(corpus.train, length), n_rows, seed),
-        _cut(problems.windows(corpus.test, length), n_test),
-    )
+    return problems.windows(corpus.train, length), len(corpus.vocabulary)
 
 
-def characters(width: int, length: int, n_rows: int, n_test: int, seed: int) -> Material:
-    """Windows of characters of Shakespeare's tragedies."""
+@cache
+def _characters(length: int) -> tuple[Pair, int]:
     corpus = problems.shakespeare_characters(genres=GENRES)
-    return Material(
-        f"characters of Shakespeare's tragedies, {length} a row",
-        problems.TinyGPT(len(corpus.vocabulary), width, depth=2, heads=2, length=length),
-        problems.language_model,
-        _dealt(problems.windows(corpus.train, length), n_rows, seed),
-        _cut(problems.windows(corpus.test, length), n_test),
-    )
+    return problems.windows(corpus.train, length), len(corpus.vocabulary)
 
 
-@lru_cache(maxsize=1)
-def clothes(n_rows: int, n_test: int, seed: int) -> Material:
-    """Fashion-MNIST; where it is not installed, the 5000 digits of `problems.mnist_subset`."""
-    try:
-        found, data = problems.fashion_mnist(), "Fashion-MNIST"
-    except FileNotFoundError:
-        found, data = problems.mnist_subset(), "digits of MNIST in place of Fashion-MNIST"
-    train, test = (
-        rows.reshape(-1, 28, 28, 1) for rows in (found.train_features, found.test_features)
-    )
-    return Material(
-        data,
-        problems.LeNet(),
-        problems.classification,
-        _dealt((train, found.train_labels), n_rows, seed),
-        _cut((test, found.test_labels), n_test),
-    )
+def digits(noise: float, widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Handwritten digits, a share of whose training labels is wrong."""
+    train, test = dealt(_digits(), count, rest, seed)
+    train = (train[0], mislabelled(train[1], noise, seed))
+    text = f"handwritten digits, {noise:.0%} of the labels wrong"
+    return Material(text, problems.MLP(widths, CLASSES), problems.classification, train, test)
 
 
-def small() -> tuple[Task, ...]:
-    """Sizes that train in minutes on two cores."""
-    grid, steep = (1e-3, 4e-3, 1.6e-2), (2e-3, 8e-3, 3.2e-2)
-    text, sgd = partial(words, 500, 24, 12), (4.0, 8.0, 16.0)
-    forecast, gpt = partial(series, (32, 32)), partial(characters, 16, 24)
-    return (
-        Task("forecast", forecast, 8, 32, 16, 4096, "Adam", grid, 20, "test_loss"),
-        Task("lstm", text, 4, 32, 4, 1024, "SGD", sgd, 16, "test_loss"),
-        *(
-            Task("lenet", clothes, m, 256 // m, 4, 500, "momentum", near, epochs, "test_accuracy")
-            for m, near, epochs in (
-                (4, (4e-3, 1.6e-2, 6.4e-2), 5),
-                (16, (3.2e-2, 6.4e-2, 1.28e-1), 7),
-                (64, (1.6e-2, 3.2e-2, 6.4e-2), 24),
-            )
+def images(noise: float, count: int, rest: int, seed: int) -> Material:
+    """5,000 digits of MNIST, a share of whose training labels is wrong."""
+    train, test = dealt(_images(), count, rest, seed)
+    train = (train[0], mislabelled(train[1], noise, seed))
+    text = f"digits of MNIST, {noise:.0%} of the labels wrong"
+    return Material(text, problems.LeNet(), problems.classification, train, test)
+
+
+def series(widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Windows of 12 months of M3, and the month that follows."""
+    pairs = dealt(_series(), count, rest, seed)
+    return Material("M3, monthly", problems.ForecastMLP(widths), problems.regression, *pairs)
+
+
+def words(n_words: int, width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of words of Shakespeare's tragedies."""
+    rows, size = _words(n_words, length)
+    model = problems.WordLSTM(size, width)
+    text = f"words of Shakespeare, {length} a row, vocabulary {size}"
+    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+
+
+def characters(width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of characters of Shakespeare's tragedies."""
+    rows, size = _characters(length)
+    model = problems.TinyGPT(size, width, depth=2, heads=2, length=length)
+    text = f"characters of Shakespeare, {length} a row"
+    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+
+
+def tasks() -> Mapping[str, Task]:
+    """The tasks by name: three that cost little, then four of the form of the authors' scripts.
+
+    What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
+    """
+    small: dict[str, Any] = {"instances": 20, "tuning_instances": 5}
+    dear: dict[str, Any] = {"instances": 5, "tuning_instances": 2, "trials": 3}
+    dear |= {"orders": ("D-RR", "independent", "CD-GraB")}
+    sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
+    found = (
+        Task("digits", partial(digits, 0.0, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("noisy digits", partial(digits, 0.2, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("forecast", partial(series, (32, 32)), 8, 32, 8, 2048, "Adam", adam, 20, **small),
+        Task(
+            "wide forecast",
+            partial(series, (64, 64, 64)),
+            *(32, 32, 4, 2048, "Adam", log_range(5e-4, 4e-3, 4), 20),
+            authors="m = 32 and three layers of 64 as here; M4, weekly",
+            **dear,
         ),
-        Task("gpt", gpt, 4, 32, 4, 1024, "Adam", steep, 16, "test_loss"),
-    )
-
-
-def large() -> tuple[Task, ...]:
-    """Sizes for hours, or an accelerator."""
-    grid = tuple(2.5e-4 * 2.0**power for power in range(8))
-    momentum = tuple(1e-3 * 2.0**power for power in range(8))
-    sgd = tuple(0.25 * 2.0**power for power in range(7))
-    text, forecast = partial(words, 2000, 64, 20), partial(series, (64, 64, 64))
-    gpt = partial(characters, 64, 64)
-    return (
-        Task("forecast", forecast, 32, 96, 32, 25000, "Adam", grid, 50, "test_loss"),
-        Task("lstm", text, 4, 128, 16, 2048, "SGD", sgd, 40, "test_loss"),
-        *(
-            Task(
-                "lenet", clothes, m, 3712 // m, 16, 10000, "momentum", momentum, 30, "test_accuracy"
-            )
-            for m in (4, 16, 64)
+        Task(
+            "LSTM",
+            partial(words, 500, 24, 12),
+            *(4, 16, 16, 512, "SGD", log_range(4.0, 32.0, 4), 14),
+            authors="m = 4 and 16 rows a unit as here; WikiText-2, step 5, cut to 0.1 every ten",
+            **dear,
         ),
-        Task("gpt", gpt, 4, 128, 16, 2048, "Adam", grid, 40, "test_loss"),
+        Task(
+            "LeNet",
+            partial(images, 0.2),
+            *(16, 16, 4, 500, "momentum", log_range(0.01, 0.08, 4), 6),
+            metric="test_accuracy",
+            authors="LeNet and m of 4 to 64 as here; CIFAR-10, 100 epochs, step 0.001",
+            **dear,
+        ),
+        Task(
+            "GPT",
+            partial(characters, 32, 24),
+            *(64, 4, 2, 512, "Adam", log_range(2e-3, 1.6e-2, 4), 10),
+            authors="m = 64 and two blocks as here; width 128, WikiText-103, AdamW, step 5e-4",
+            **dear,
+        ),
     )
+    return {task.name: task for task in found}

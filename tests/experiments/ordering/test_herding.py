@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asyncjax import orders, storage
-from experiments.ordering import herding, herding_report, herding_runs
+from experiments.ordering import herding, herding_report, herding_runs, order_claims
 from experiments.ordering.herding import Settings
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
@@ -28,6 +28,8 @@ def settings(tmp_path_factory):
         workers=(1, 8),
         blocks=(32,),
         orders=("random reshuffling", "GraB", "pair balance"),
+        instances=4,
+        claimed_epochs=6,
     )
 
 
@@ -65,6 +67,14 @@ def test_workers_must_balance_together(part):
         assert together < 0.75 * alone
         assert together < 0.6 * random
         assert stale < alone
+
+
+def test_the_claim_holds_on_small_instances_of_both_sets(part):
+    said = order_claims.prefix_verdicts(part.numbers["claimed"])
+    assert said == {which: {order_claims.SHORT: "holds"} for which in "AB"}
+    own = part.numbers["claimed"]["Gaussian"]["8 workers"]["CD-GraB"]
+    assert [len(own[which]) for which in "AB"] == [4, 4]
+    assert not set(own["A"]) & set(own["B"])
 
 
 def test_a_large_block_overshoots_along_a_dominant_direction(part):
@@ -128,7 +138,7 @@ def test_kinds_of_vectors_have_their_spectra(settings):
 
 def test_everything_is_written(settings, part):
     assert [path.stat().st_size > 10_000 for path, _ in part.figures] == [True, True]
-    assert len(part.tables) == 4
+    assert len(part.tables) == 5
     saved = storage.load_json(settings.output / "herding.json")
     assert saved["Gaussian"]["single"].keys() == part.numbers["Gaussian"]["single"].keys()
 

@@ -199,6 +199,19 @@ def test_tables_say_what_was_measured(settings, made):
     assert row[8] == pytest.approx((1 / 5) / (0.1 / 2))
 
 
+def test_what_pages_quote_is_of_the_grid_the_target_and_mortgages(settings, made):
+    found = ordered_convex_report.summary(replace(settings, target=0.06), *made)
+    assert found["grid"]["m = 4"]["gain"] == pytest.approx([10.0] * 3)
+    assert found["grid"]["m = 1"]["gain where noise"] == pytest.approx([5.0] * 3)
+    assert found["stale"]["m = 4"]["ratio"] == pytest.approx([3.0] * 3)
+    assert found["scaling"]["m = 4"]["CD-GraB"] == {
+        "epochs": 2.0,
+        "steps": 20.0,
+        "gap": pytest.approx(0.1 / 5),
+    }
+    assert found["mortgage"]["CD-GraB"] == {"price": 2.0, "ratio": pytest.approx(10.0)}
+
+
 def test_a_step_is_chosen_on_other_seeds_than_are_reported():
     gap = np.ones((3, 3, 2))
     gap[0, 0], gap[2, 1:] = 0.1, 0.01

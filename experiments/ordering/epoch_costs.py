@@ -1,0 +1,216 @@
+"""What balancing costs as compiled: flops and bytes of two steps, and numbers that travel.
+
+    D-RR       g_t = grad f(x_t; units of t);   x_{t+1} = x_t + optimizer(mean g_t)     t = 0, 1
+    CD-GraB    the same, and z_j = g_{j,0} - g_{j,1};   for j = 0 .. m-1:
+               s_j = +1 if <r, z_j> <= 0 else -1;   r <- r + s_j z_j
+
+A time measured on one CPU that plays m workers says what that CPU does. Here two steps (a pair of
+units of each worker) are compiled and the compiler is asked what they do, in two places:
+
+*one device* plays all m workers. D-RR takes one gradient of all m B rows there; CD-GraB needs that
+of each worker.
+
+*one of m machines* takes the gradients of its own worker; the means arrive. Of every z it holds the
+1/m of the entries that it is to balance, those of all workers, and what is summed over machines are
+inner products. So balancing should add d flops for z and 5 d for the decisions (an inner product,
+both sums and a choice over d/m entries of m vectors), and 8 d numbers read or written.
+
+*What travels*, sent by each machine: D-RR an all-reduce of d numbers a step, 2 (m - 1) / m d;
+CD-GraB (m - 1) / m d more in two steps (the entries of z go to where they are balanced) and m sums
+of one number.
+
+The m decisions are compiled as one and counted m times, as the body of the loop that they are.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from asyncjax import problems
+from asyncjax.orders.kernels.balancing import add_signed
+from experiments.common.protocol import TUNING, Instance
+from experiments.ordering.ordered_networks_runs import OPTIMIZERS
+from experiments.ordering.ordered_tasks import Task
+
+STEP = 1e-3
+DEVICE, MACHINE = "one device", "one of m machines"
+PLAIN, BALANCED = "D-RR", "CD-GraB"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What two steps do.
+
+    Attributes:
+        flops: As the compiler counts them.
+        bytes: Read and written by the compiled operations.
+    """
+
+    flops: float
+    bytes: float
+
+
+def sent(n_workers: int, dim: int, *, balanced: bool) -> float:
+    """Numbers that a machine sends in two steps, with a ring for what is summed.
+
+    Example:
+        >>> sent(4, 1000, balanced=False), sent(4, 1000, balanced=True)
+        (3000.0, 3756.0)
+    """
+    share = (n_workers - 1) / n_workers
+    return share * (4 * dim + (dim + 2 * n_workers if balanced else 0))
+
+
+def expected(dim: int) -> Cost:
+    """What balancing should add to two steps of one of m machines, in flops and bytes."""
+    return Cost(6.0 * dim, 4 * 8.0 * dim)
+
+
+def _stepped(
+    optimizer: optax.GradientTransformation, params: Any, state: Any, mean: jax.Array
+) -> tuple[Any, Any]:
+    change, state = optimizer.update(ravel_pytree(params)[1](mean), state, params)
+    return optax.apply_updates(params, change), state
+
+
+def one_device(optimizer: optax.GradientTransformation, *, balanced: bool) -> Callable[..., Any]:
+    """Two steps of m workers but for decisions, `(problem, optimizer state) -> what they leave`."""
+
+    def steps(problem: problems.Problem, state: Any) -> Any:
+        params, seen, key = problem.params, [], jax.random.key(0)
+        workers = jnp.arange(problem.n_workers or 1)
+
+        def loss(params: Any, unit: int) -> jax.Array:
+            return jnp.mean(jax.vmap(lambda j: problem.gradient(params, j, unit, key)[0])(workers))
+
+        def gradient(worker: jax.Array, params: Any, unit: int) -> jax.Array:
+            return ravel_pytree(problem.gradient(params, worker, unit, key)[1])[0]
+
+        for unit in (0, 1):
+            if balanced:
+                every = jax.vmap(gradient, (0, None, None))(workers, params, unit)
+                seen.append(every)
+                mean = jnp.mean(every, axis=0)
+            else:
+                mean = ravel_pytree(jax.grad(loss)(params, unit))[0]
+            params, state = _stepped(optimizer, params, state, mean)
+        return (params, state, seen[0] - seen[1]) if balanced else (params, state)
+
+    return steps
+
+
+def one_machine(optimizer: optax.GradientTransformation, *, balanced: bool) -> Callable[..., Any]:
+    """Two steps of one of m machines but for decisions, `(problem, state, means float[2, d])`."""
+
+    def steps(problem: problems.Problem, state: Any, means: jax.Array) -> Any:
+        params, seen, key = problem.params, [], jax.random.key(0)
+        for unit in (0, 1):
+            grads = problem.gradient(params, 0, unit, key)[1]
+            seen.append(ravel_pytree(grads)[0])
+            params, state = _stepped(optimizer, params, state, means[unit])
+        return (params, state, seen, seen[0] - seen[1]) if balanced else (params, state, seen)
+
+    return steps
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Cost:
+    """What the compiler of this process's device says of a function."""
+    found: Any = jax.jit(function).lower(*arguments).compile().cost_analysis()
+    found = found[0] if isinstance(found, list) else found
+    return Cost(float(found["flops"]), float(found["bytes accessed"]))
+
+
+Compile = Callable[[Callable[..., Any], tuple[Any, ...]], Cost]
+
+
+def fingerprint() -> str:
+    """A digest of the code and the compiler that decide costs."""
+    digest = hashlib.sha256(jax.__version__.encode())
+    for name in ("epoch_costs", "ordered_tasks"):
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def of_task(task: Task, compile_for: Compile = compiled) -> dict[str, Any]:
+    """What two steps of a task on networks cost."""
+
+    def units(n_workers: int) -> problems.Problem:
+        made = task.load(2 * n_workers * task.batch, 2, Instance(0, TUNING, 0).data)
+        return task.problem(made, n_workers, task.batch, 0)
+
+    return measured(units, OPTIMIZERS[task.optimizer](STEP), task.n_workers, compile_for)
+
+
+def of_logistic(
+    dimension: int, n_workers: int, batch: int, compile_for: Compile = compiled
+) -> dict[str, Any]:
+    """What two steps of logistic regression with momentum cost; they are those of any rows."""
+
+    def units(workers: int) -> problems.Problem:
+        rows = np.ones((2 * workers * batch, dimension), np.float32)
+        labels, own = np.arange(len(rows)) % 2, problems.cyclic(batch)
+        return problems.logistic(rows, labels, n_workers=workers, l2=0.01, batch=own)
+
+    return measured(units, OPTIMIZERS["momentum"](STEP), n_workers, compile_for)
+
+
+def measured(
+    units: Callable[[int], problems.Problem],
+    optimizer: optax.GradientTransformation,
+    n_workers: int,
+    compile_for: Compile = compiled,
+) -> dict[str, Any]:
+    """What two steps cost on a device and on one of m machines, as plain values.
+
+    Args:
+        units: Two units of each of so many workers, and no other rows.
+        optimizer: Of the model.
+        n_workers: m.
+        compile_for: `(function, arguments) -> Cost`.
+    """
+    m, dim = n_workers, 0
+    found: dict[str, Any] = {}
+    for where, workers in ((DEVICE, m), (MACHINE, 1)):
+        problem = units(workers)
+        params = problem.params
+        dim = sum(leaf.size for leaf in jax.tree.leaves(params))
+        state = optimizer.init(params)
+        make = one_device if where == DEVICE else one_machine
+        given = () if where == DEVICE else (jnp.ones((2, dim)),)
+        own = jnp.ones(dim if where == DEVICE else -(-dim // m))
+        plain, balanced = (
+            compile_for(make(optimizer, balanced=flag), (problem, state, *given))
+            for flag in (False, True)
+        )
+        decision = compile_for(add_signed, (own, own))
+        found[where] = {
+            PLAIN: [plain.flops, plain.bytes],
+            BALANCED: [
+                balanced.flops + m * decision.flops,
+                balanced.bytes + m * decision.bytes,
+            ],
+        }
+    ratios = {
+        where: [b / a for a, b in zip(own[PLAIN], own[BALANCED], strict=True)]
+        for where, own in found.items()
+    }
+    extra = [b - a for a, b in zip(found[MACHINE][PLAIN], found[MACHINE][BALANCED], strict=True)]
+    should = expected(dim)
+    travels = {name: sent(m, dim, balanced=name == BALANCED) for name in (PLAIN, BALANCED)}
+    return {
+        "parameters": dim,
+        "costs": found,
+        "ratio": ratios,
+        "extra per parameter": [each / dim for each in extra],
+        "extra over expected": [extra[0] / should.flops, extra[1] / should.bytes],
+        "sent": travels,
+        "sent ratio": travels[BALANCED] / travels[PLAIN],
+    }

@@ -1,0 +1,235 @@
+"""Verdicts on orders flip with the numbers; committed numbers are those that pages show."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import experiments
+from asyncjax import results
+from experiments.common import numbers
+from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
+from experiments.ordering import (
+    herding_report,
+    herding_runs,
+    order_claims,
+    ordered_networks_report,
+    tpu_costs,
+)
+from experiments.ordering.epoch_costs import MACHINE
+from experiments.ordering.order_claims import (
+    BYTES,
+    CPU,
+    EPOCHS,
+    FLOPS,
+    LOWER,
+    SENT,
+    SHORT,
+    TESTED,
+    THAN_ALONE,
+    sooner,
+)
+
+PAGE = Path(experiments.__file__).parent / "README.md"
+COUNT = 6
+
+
+def around(level: float, seed: int) -> list[float]:
+    """Numbers within a few percent of a level."""
+    return (level * np.random.default_rng(seed).uniform(0.97, 1.03, COUNT)).tolist()
+
+
+def prefixes(coordinated: float, most: float) -> dict:
+    """Norms of coordinated orders with 8 and with 64 workers, of random ones 100."""
+    return {
+        "Gaussian": {
+            f"{workers} workers": {
+                "D-RR": {"A": around(100, 1), "B": around(100, 2)},
+                "CD-GraB": {"A": around(own, 3), "B": around(own, 4)},
+            }
+            for workers, own in ((8, coordinated), (64, most))
+        }
+    }
+
+
+def test_the_verdict_on_prefix_sums_flips():
+    def said(*norms: float) -> set[str]:
+        found = order_claims.prefix_verdicts(prefixes(*norms))
+        return {found[which][SHORT] for which in "AB"}
+
+    assert said(40, 40) == {HOLDS}
+    assert said(40, 100) == {IN_PART}  # short with 8 workers, lost with 64
+    assert said(80, 120) == {FAILS}
+
+
+def gaps(own: float, alone: float, *, late: float = 1.0, price: float = 1.5) -> dict:
+    """Gaps of CD-GraB and of workers alone where D-RR has 1; curves fall to them by the epoch."""
+    levels = {"D-RR": 1.0, "CD-GraB": own, "independent": alone}
+    slope = np.linspace(10 * late, 1.0, 10)
+    return {
+        "mortgages": {
+            "orders": {
+                name: {
+                    "gap": {"A": around(level, 1 + k), "B": around(level, 5 + k)},
+                    "price": [price if name == "CD-GraB" else 1.0] * 3,
+                    "curves": {
+                        which: np.outer(around(level, s + k), slope).tolist()
+                        for s, which in ((1, "A"), (5, "B"))
+                    },
+                }
+                for k, (name, level) in enumerate(levels.items())
+            },
+            "costs": {"ratio": {MACHINE: [1.0, 1.2]}, "sent ratio": 1.25},
+        }
+    }
+
+
+def test_the_verdicts_on_convex_problems_flip():
+    def said(found: dict, claim: str) -> set[str]:
+        made = order_claims.gap_verdicts(found)
+        return {made[which][claim] for which in "AB"}
+
+    assert said(gaps(0.2, 0.9), LOWER) == said(gaps(0.2, 0.9), THAN_ALONE) == {HOLDS}
+    assert said(gaps(2.0, 0.9), LOWER) == said(gaps(0.8, 0.5), THAN_ALONE) == {FAILS}
+    assert said(gaps(1.0, 1.0), LOWER) == {OPEN}
+    # at a price of 1.5, 6 of 10 epochs fit, after which the gap is 5 times that at the end
+    equal = f"{LOWER}, for equal {CPU}"
+    assert said(gaps(0.1, 0.9), equal) == {HOLDS}
+    assert said(gaps(0.5, 0.9), equal) == {FAILS}
+    assert said(gaps(0.5, 0.9), f"{LOWER}, for equal {FLOPS}") == {HOLDS}
+
+
+def network(ratio: float, epochs: float, *, price: float = 2.0) -> dict:
+    """A task on which CD-GraB ends at a ratio of D-RR's loss and arrives after some epochs."""
+
+    def run(level: float, when: float, seed: int) -> dict:
+        arrives = [around(when * share, seed) for share in (0.1, 0.2, 0.4, 1.0)]
+        return {
+            "loss": around(level, seed),
+            "metric": around(level, seed),
+            "epochs": arrives,
+            "imbalance": around(1.0, seed),
+        }
+
+    sets = {
+        which: {
+            "D-RR": run(1.0, 18.0, seed),
+            "independent": run(1.0, 18.0, seed + 1),
+            "CD-GraB": run(ratio, epochs, seed + 2),
+        }
+        for which, seed in (("A", 1), ("B", 7))
+    }
+    trial = {"step": 0.1, "trials": 8, "gradients": 80, "searched": [0.05, 0.4], "edges": []}
+    aims = {aim: {n: trial for n in sets["A"]} for aim in ("final loss", "arrival")}
+    return {
+        "sizes": {"epochs": 20, "metric": "test_loss", "parameters": 10, "data": "made", "units": 4}
+        | {"batch": 2, "optimizer": "SGD", "instances": COUNT, "authors": ""},
+        "prices": {"D-RR": [1.0] * 3, "independent": [price] * 3, "CD-GraB": [price] * 3},
+        "tuning": aims,
+        "sets": sets,
+        "costs": {
+            "ratio": {MACHINE: [1.05, 1.2], "one device": [1.1, 2.0]},
+            "sent ratio": 1.25,
+            "extra over expected": [1.0, 1.1],
+        },
+    }
+
+
+def test_the_verdicts_on_networks_flip_by_epoch_and_by_every_price():
+    def said(found: dict, claim: str) -> set[str]:
+        made = order_claims.network_verdicts({"made": found})
+        return {made[which][claim] for which in "AB"}
+
+    ahead = network(0.9, 16.0)
+    assert {said(ahead, claim).pop() for claim in (LOWER, THAN_ALONE, TESTED)} == {HOLDS}
+    assert said(network(1.1, 16.0), LOWER) == {FAILS}
+    assert said(network(1.0, 16.0), LOWER) == {OPEN}
+    units = (EPOCHS, FLOPS, BYTES, SENT, CPU)
+
+    def by_unit(**found: dict) -> list[str]:
+        made = order_claims.network_conditions(found, "A")
+        return [order_claims.verdict(made[sooner(unit, 1.0)]) for unit in units]
+
+    assert by_unit(made=ahead) == [HOLDS, HOLDS, FAILS, FAILS, FAILS]
+    assert by_unit(made=network(0.9, 8.0)) == [HOLDS] * 5
+    assert by_unit(made=ahead, other=network(0.9, 19.5))[0] == IN_PART
+
+
+def test_who_never_arrives_counts_as_there_after_twice_the_epochs():
+    found = network(0.9, 18.0, price=2.0)
+    found["sets"]["A"]["CD-GraB"]["epochs"][3] = [float("inf")] * COUNT
+    found["sets"]["A"]["D-RR"]["epochs"][3] = [10.0] * COUNT
+    assert np.exp(order_claims.arrival(found, "A", 3, EPOCHS).mean) == pytest.approx(4.0)
+    assert np.exp(order_claims.arrival(found, "A", 3, CPU).mean) == pytest.approx(8.0)
+
+
+def test_sets_that_disagree_are_named():
+    found = network(0.9, 16.0)
+    found["sets"]["B"]["CD-GraB"]["loss"] = around(1.2, 9)
+    differing = order_claims.differing(order_claims.network_verdicts({"made": found}))
+    assert differing[LOWER] == (HOLDS, FAILS)
+
+
+def test_numbers_of_networks_have_what_pages_quote():
+    made = ordered_networks_report.numbers({"made": network(0.9, 9.0)})
+    own = made["summary"]["made"]
+    assert own["ratio"]["A"]["CD-GraB"] == pytest.approx(0.9, rel=0.05)
+    assert own["needs"]["B"][EPOCHS] == pytest.approx(0.5, rel=0.05)
+    assert made["verdicts"]["A"][LOWER] == HOLDS
+    (first, *_) = ordered_networks_report.loss_table(made["tasks"]).rows
+    assert first[:2] == ("made", "D-RR")
+
+
+def lines(table: results.Table) -> str:
+    """The rows of a table as pages have it."""
+    text = results.as_markdown(table).splitlines()
+    return "\n".join(line for line in text if line.startswith("|"))
+
+
+def test_the_page_shows_the_committed_numbers():
+    page = PAGE.read_text()
+    found = numbers.load("ordered_networks")
+    kept, report = found["tasks"], ordered_networks_report
+    main = report.main_claims(found["verdicts"])
+    tables = [
+        report.loss_table(kept),
+        report.price_table(kept),
+        report.time_table(kept),
+        report.size_table(kept),
+        report.verdict_table(main),
+    ]
+    convex = numbers.load("ordered_instances")
+    tables += [order_claims.gap_table(convex), order_claims.convex_verdicts(convex)]
+    herding = numbers.load("herding")
+    seeds, settings = herding_report.kept(herding["seeds"]), herding_runs.Settings()
+    tables += [
+        herding_report.claim_table(herding["claimed"]),
+        herding_report.single_table(settings, seeds),
+        herding_report.parallel_table(settings, seeds),
+        herding_report.block_table(settings, seeds),
+        tpu_costs.table(numbers.load("tpu_costs")["tasks"]),
+    ]
+    for table in tables:
+        assert lines(table) in page
+
+
+def test_committed_verdicts_follow_from_committed_numbers():
+    found = numbers.load("ordered_networks")
+    assert order_claims.network_verdicts(found["tasks"]) == found["verdicts"]
+    assert (
+        order_claims.prefix_verdicts(numbers.load("herding")["claimed"])
+        == (numbers.load("herding")["verdicts"])
+    )
+    tuned = [own["tuning"] for own in found["tasks"].values()]
+    for aims in tuned:
+        for orders in aims.values():
+            assert len({one["trials"] for one in orders.values()}) == 1
+            assert not any(one["edges"] for one in orders.values())
+    convex = numbers.load("ordered_instances")
+    for which in "AB":
+        gaps = {k: {"orders": own["orders"]} for k, own in convex["cells"].items()}
+        for claim, own in order_claims.gap_conditions(gaps, which).items():
+            assert convex["verdicts"][which][claim] == order_claims.verdict(own)
+    for cell in convex["cells"].values():
+        assert len({one["trials"] for one in cell["orders"].values()}) == 1
+        assert not any(one["edges"] for one in cell["orders"].values())
