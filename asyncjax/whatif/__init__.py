@@ -2,7 +2,7 @@
 
 `answer` reads a log, describes its workers, compares ways of training on their durations without
 any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
-does the same and writes a page. `describe`, `compare` and `learn` are its steps.
+does the same and writes a page. `describe`, `compare`, `learn` and `advise` are its steps.
 
 | name | what it is |
 |---|---|
@@ -10,18 +10,23 @@ does the same and writes a page. `describe`, `compare` and `learn` are its steps
 | `describe`, `Description` | the workers of a log |
 | `compare`, `Comparison` | ways of training on their durations |
 | `learn`, `Learning` | the same on stand-in problems |
+| `advise`, `Advice`, `Hint` | what small problems, measured once, say of such workers |
 """
 
+from asyncjax.whatif.advising.advise import Advice, Hint, advise
 from asyncjax.whatif.answering import Answer, answer
 from asyncjax.whatif.comparing.compare import Comparison, compare
 from asyncjax.whatif.describing.describe import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
 
 __all__ = [
+    "Advice",
     "Answer",
     "Comparison",
     "Description",
+    "Hint",
     "Learning",
+    "advise",
     "answer",
     "compare",
     "describe",

@@ -13,6 +13,7 @@ from asyncjax import traces
 from asyncjax.checks import flag, function, instance, one_key
 from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.advising.advise import Advice, advise
 from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
 from asyncjax.whatif.describing.describe import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
@@ -32,6 +33,7 @@ class Answer:
         description: Who is slow, for good or by chance, correlations, outages, laws that fit.
         comparison: Every rule on these durations, without training.
         learning: Time to a target on stand-in problems; None where nothing was trained.
+        advice: What the decision tree, measured on small problems, says of such workers.
         words: The answer in words.
         command: How it is made again.
     """
@@ -40,22 +42,21 @@ class Answer:
     description: Description
     comparison: Comparison
     learning: Learning | None
+    advice: Advice
     words: Words
     command: str
 
     def text(self) -> str:
         """The answer for a terminal: words, then the table."""
-        return in_text(self.words, self.description, self.comparison, self.learning)
+        return in_text(self._found)
 
     def html(self) -> str:
         """The page, one HTML document that needs nothing outside itself."""
-        found = Found(self.description, self.comparison, self.learning, self.words)
-        return page(found, self.command)
+        return page(self._found, self.command)
 
     def numbers(self) -> dict[str, Any]:
         """All figures as plain values, as `--json` writes them."""
-        found = Found(self.description, self.comparison, self.learning, self.words)
-        return numbers_of(found, self.command)
+        return numbers_of(self._found, self.command)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page, or the figures if the name of the file ends in ".json".
@@ -73,6 +74,10 @@ class Answer:
             write_atomically(file, self.html())
         return file
 
+    @property
+    def _found(self) -> Found:
+        return Found(self.description, self.comparison, self.learning, self.advice, self.words)
+
     def _repr_html_(self) -> str:
         return framed(self.html())
 
@@ -81,6 +86,9 @@ def answer(
     path: Any,
     *,
     quick: bool = False,
+    own_labels: bool | None = None,
+    noisy: bool | None = None,
+    dear_link: bool | None = None,
     key: jax.Array | None = None,
     progress: Tell | None = None,
     command: str | None = None,
@@ -90,6 +98,11 @@ def answer(
     Args:
         path: A file that `traces.read_log` reads, or what else it takes: a log, a trace, durations.
         quick: Whether nothing is trained: seconds instead of a minute.
+        own_labels: Whether some workers, the slow ones, hold labels that the others lack; None: not
+            known. This and the next two only choose what is shown of the decision tree: see
+            `advise`.
+        noisy: Whether noise of gradients limits training.
+        dear_link: Whether sending takes as long as a job.
         key: Typed key of all that is drawn; None: a fixed one.
         progress: Called with what is being done and the share of it that is done.
         command: How the page says that it is made again; None: the call of this function.
@@ -115,6 +128,8 @@ synchronous rounds, at a mean staleness of 1.9 updates.
         instance("command", command, str, "a text, or None")
     read = traces.read_log(path)
     rows_of(read)  # refuses one worker before anything is computed
+    known = {"own_labels": own_labels, "noisy": noisy, "dear_link": dear_link}
+    known = {name: None if value is None else flag(name, value) for name, value in known.items()}
     if progress is not None:
         function("progress", progress, "a function of a text and a share, or None")
         progress("describing the workers", 0.0)
@@ -124,9 +139,12 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     if not quick:
         learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
     if command is None:
-        command = "whatif.answer(log" + (", quick=True)" if quick else ")")
+        told = {"quick": quick or None, **known}
+        given = [f"{name}={value}" for name, value in told.items() if value is not None]
+        command = f"whatif.answer({', '.join(['log', *given])})"
+    advice = advise(description, comparison, **known)
     words = words_of(description, comparison, learning)
-    return Answer(read, description, comparison, learning, words, command)
+    return Answer(read, description, comparison, learning, advice, words, command)
 
 
 def _part(progress: Tell | None, begin: float, end: float) -> Tell | None:

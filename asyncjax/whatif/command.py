@@ -31,7 +31,25 @@ order of rows are found out by themselves. The answer is printed, and written as
 _EXAMPLES = """examples:
   %(program)s durations.csv              a minute: %(page)s in this folder
   %(program)s durations.csv --quick      seconds: without training small problems
-  %(program)s --demo llm_sequences       32 workers of a real LLM training job"""
+  %(program)s --demo llm_sequences       32 workers of a real LLM training job
+  %(program)s durations.csv --own-labels yes --link free
+                                         what small problems say, of such data and links"""
+
+# Options: the words for True and for False, and what the help says.
+_KNOWN = {
+    "own_labels": (
+        "yes",
+        "no",
+        "whether some workers, the slow ones, hold labels that the others lack",
+    ),
+    "noise": (
+        "high",
+        "low",
+        "whether noise of gradients is the limit: would twice the rows a gradient halve the"
+        " updates?",
+    ),
+    "link": ("dear", "free", "whether sending takes as long as a job, or next to nothing"),
+}
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -53,6 +71,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
     )
+    known = parser.add_argument_group(
+        "what durations do not tell, for what small problems say of such workers"
+    )
+    for name, (yes, no, words) in _KNOWN.items():
+        option = f"--{name.replace('_', '-')}"
+        known.add_argument(option, choices=(yes, no), help=words)
     reading = parser.add_argument_group("if columns are not found by themselves")
     for name in ("worker", "step", "start", "end", "duration"):
         reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
@@ -85,6 +109,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             found = answer(
                 log,
                 quick=settings.quick,
+                own_labels=_said(settings, "own_labels"),
+                noisy=_said(settings, "noise"),
+                dear_link=_said(settings, "link"),
                 progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
                 command=f"{program} {shlex.join(given)}",
             )
@@ -121,6 +148,12 @@ def demo(name: str) -> Log:
 def _read(settings: argparse.Namespace) -> Log:
     names = ("worker", "step", "start", "end", "duration", "unit", "drop_invalid")
     return traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+
+
+def _said(settings: argparse.Namespace, name: str) -> bool | None:
+    """What a person knows; None where nothing was said."""
+    word = getattr(settings, name)
+    return None if word is None else word == _KNOWN[name][0]
 
 
 def _place(folder: str, name: str) -> Path:

@@ -19,9 +19,11 @@ from experiments.matrix.decision_tree import (
     REFERENCE,
     Leaf,
     Node,
+    Question,
     Scene,
     leaf_of,
     leaves,
+    priced,
     recommended,
     scores,
     tree_of,
@@ -50,6 +52,7 @@ class Facts:
         over_synchronous: Time of synchronous SGD over that of the recommended method, set B.
         over_pure: The same of pure asynchronous SGD.
         chosen_on: The first on set A, where the tree was chosen.
+        by_scene: The first in the scene where it is least, and where it is most, set B.
         sooner: The first at looser targets, by level, set B.
         arrived: Share of runs in which the recommended method was at the target, set B.
         reference_arrived: The same of synchronous SGD.
@@ -64,6 +67,7 @@ class Facts:
     over_synchronous: Ratio
     over_pure: Ratio
     chosen_on: Ratio
+    by_scene: tuple[float, float]
     sooner: Mapping[str, Ratio]
     arrived: float
     reference_arrived: float
@@ -91,11 +95,13 @@ def _facts(leaf: Leaf, others: Sequence[str], sets: Mapping[str, Sequence[Scene]
     apart = {m: paired(own[m], own[leaf.method]) for m in own if m != leaf.method}
     order = sorted(apart, key=lambda m: own[m].mean())
     settings = [scene.methods[leaf.method]["knobs"] for scene in groups["A"]]
+    single = [ratio([scene], REFERENCE, leaf.method).value for scene in group]
     return Facts(
         leaf,
         over_synchronous=ratio(group, REFERENCE, leaf.method),
         over_pure=ratio(group, PURE, leaf.method),
         chosen_on=ratio(groups["A"], REFERENCE, leaf.method),
+        by_scene=(min(single), max(single)),
         sooner={
             level: ratio(group, REFERENCE, leaf.method, level)
             for level in group[0].methods[leaf.method]["times"]
@@ -134,13 +140,19 @@ class Worth:
     """What the whole tree is worth, over all scenes of set B.
 
     Attributes:
+        asked: Time without each question over that with it, in its scenes: without it the one
+            method that set A recommends for them all. The questions as the tree asks them.
         over: Time of each alternative over that of following the tree.
+        by_answer: Time of synchronous SGD over that of following the tree, where a scene has an
+            answer that only a person knows: yes, no.
         single: The one method that does best everywhere by set A.
         agreeing: Scenes in which the tree that set B would have chosen recommends the same.
         scenes: How many there are.
     """
 
+    asked: tuple[tuple[Question, Ratio], ...]
     over: Mapping[str, Ratio]
+    by_answer: Mapping[str, tuple[Ratio, Ratio]]
     single: str
     agreeing: int
     scenes: int
@@ -149,20 +161,44 @@ class Worth:
 def worth_of(tree: Node, sets: Mapping[str, Sequence[Scene]]) -> Worth:
     """Compares following the tree with one method everywhere, and with a choice a scene."""
     chosen, group = sets["A"], sets["B"]
-    single, other = recommended(scores(chosen)), tree_of(group)
-    by_name = {scene.name: recommended(scores([scene])) for scene in chosen}
+    single, other = recommended(priced(chosen)), tree_of(group)
+    effortless = tree_of(chosen, effort=0.0)
+    by_name = {scene.name: recommended(priced([scene])) for scene in chosen}
 
-    def mean(pick: Any) -> np.ndarray:
-        return np.mean([scene.logs(pick(scene)) for scene in group], axis=0)
+    def mean(pick: Any, scenes: Sequence[Scene] = group) -> np.ndarray:
+        return np.mean([scene.logs(pick(scene)) for scene in scenes], axis=0)
 
-    own = mean(lambda scene: leaf_of(tree, scene).method)
+    def follow(scene: Scene) -> str:
+        return leaf_of(tree, scene).method
+
     picks = {
         "synchronous everywhere": lambda scene: REFERENCE,
         "pure everywhere": lambda scene: PURE,
         f"{single} everywhere": lambda scene: single,
         "a choice a scene": lambda scene: by_name[scene.name],
         "the tree of set B": lambda scene: leaf_of(other, scene).method,
+        "the tree without effort": lambda scene: leaf_of(effortless, scene).method,
     }
-    same = sum(leaf_of(tree, s).method == leaf_of(other, s).method for s in group)
-    over = {name: _ratio(paired(mean(pick), own)) for name, pick in picks.items()}
-    return Worth(over, single, same, len(group))
+    over = {name: _ratio(paired(mean(pick), mean(follow))) for name, pick in picks.items()}
+    by_answer = {}
+    for what in ("skew", "noise", "link"):
+        parts = [[s for s in group if getattr(s, what) is said] for said in (True, False)]
+        yes, no = (
+            _ratio(paired(mean(lambda scene: REFERENCE, own), mean(follow, own))) for own in parts
+        )
+        by_answer[what] = (yes, no)
+    same = sum(follow(scene) == leaf_of(other, scene).method for scene in group)
+    return Worth(_saved(tree, sets), over, by_answer, single, same, len(group))
+
+
+def _saved(node: Node, sets: Mapping[str, Sequence[Scene]]) -> tuple[tuple[Question, Ratio], ...]:
+    """What every question saves on set B."""
+    if isinstance(node, Leaf):
+        return ()
+    names = {name for leaf in leaves(node) for name in leaf.scenes}
+    chosen, group = ([s for s in sets[letter] if s.name in names] for letter in ("A", "B"))
+    method = recommended(priced(chosen))
+    without = np.mean([scene.logs(method) for scene in group], axis=0)
+    with_it = np.mean([scene.logs(leaf_of(node, scene).method) for scene in group], axis=0)
+    own = (node.question, _ratio(paired(without, with_it)))
+    return (own, *_saved(node.yes, sets), *_saved(node.no, sets))

@@ -7,16 +7,18 @@ the score of method m for a group on instance i is
 
     s_m(i) = mean over its scenes of log t_m(scene, i),
 
-and instances are compared in pairs. Recommended is the simplest method (`SIMPLICITY`) of those
-whose score is not told apart from the lowest, or within `NEAR` of it. Of all trees over these
-questions the one is chosen that has the least
+and instances are compared in pairs. To leave synchronous rounds costs effort, so all other methods
+carry `EFFORT` on their scores where a choice is made. Recommended is the simplest method
+(`SIMPLICITY`) of those whose score is not told apart from the lowest, or within `NEAR` of it. Of
+all trees over these questions the one is chosen that has the least
 
-    mean over scenes of log t of what it recommends + PRICE * leaves,
+    mean over scenes of the score of what it recommends + PRICE * leaves,
 
 where a question stays only if below it some leaf recommends another method than the group of the
-question would get, and in that leaf this method is told to be faster, by an interval of `SURE`,
-since many questions are tried. All of this reads one set of instances; what the tree is worth is
-measured on the other.
+question would get, and in that leaf this method is told to be faster, by an interval of `SURE`.
+That weeds out little things and is no proof: hundreds of groups are tried, and where noise is large
+and nothing else matters, a question stays in about one tree of five. So all of this reads one set
+of instances, and what each question saves is measured on the other.
 """
 
 import math
@@ -31,7 +33,8 @@ from experiments.common import protocol
 from experiments.common.comparison import paired
 
 LEVEL = "0.95"  # of the way to the lowest loss: what methods were tuned for
-PRICE = math.log(1.02)  # a leaf more must save 2 % of the time, averaged over all scenes
+PRICE = math.log(1.01)  # a leaf more must save 1 % of the time, averaged over all scenes
+EFFORT = math.log(1.05)  # to leave synchronous rounds must save 5 % of the time
 NEAR = math.log(1.02)  # a simpler method may take so much longer
 SURE = 0.99
 REFERENCE, PURE = "synchronous", "pure"
@@ -184,6 +187,11 @@ def scores(group: Sequence[Scene], level: str = LEVEL) -> dict[str, np.ndarray]:
     return {m: np.mean([scene.logs(m, level) for scene in group], axis=0) for m in names}
 
 
+def priced(group: Sequence[Scene], effort: float = EFFORT) -> dict[str, np.ndarray]:
+    """Scores with the effort of leaving synchronous rounds: what choices are made by."""
+    return {m: own + effort * (m != REFERENCE) for m, own in scores(group).items()}
+
+
 def by_simplicity(names: Sequence[str]) -> list[str]:
     """The simplest first.
 
@@ -222,8 +230,12 @@ def questions(group: Sequence[Scene]) -> Iterator[Question]:
             yield Question(what)
 
 
-def tree_of(scenes: Sequence[Scene]) -> Node:
+def tree_of(scenes: Sequence[Scene], effort: float = EFFORT) -> Node:
     """The tree that is chosen: see the head of this file.
+
+    Args:
+        scenes: Of one set.
+        effort: What leaving synchronous rounds costs, a logarithm of time.
 
     Raises:
         ValueError: There is no scene.
@@ -237,14 +249,14 @@ def tree_of(scenes: Sequence[Scene]) -> Node:
         key = tuple(scene.name for scene in group)
         if key in kept:
             return kept[key]
-        own = scores(group)
+        own = priced(group, effort)
         method = recommended(own)
         node, value = Leaf(method, key), len(group) * float(own[method].mean()) + price
         for question in questions(group):
             parts = [[s for s in group if question.answer(s) is said] for said in (True, False)]
             (yes, one), (no, other) = map(best, parts)
             made = Fork(question, yes, no)
-            if one + other < value - 1e-9 and _earns(group, method, made):
+            if one + other < value - 1e-9 and _earns(group, method, made, effort):
                 node, value = made, one + other
         kept[key] = node, value
         return node, value
@@ -252,7 +264,7 @@ def tree_of(scenes: Sequence[Scene]) -> Node:
     return best(list(scenes))[0]
 
 
-def _earns(group: Sequence[Scene], method: str, made: Fork) -> bool:
+def _earns(group: Sequence[Scene], method: str, made: Fork, effort: float) -> bool:
     """Whether a leaf below recommends another method that is told to be faster there."""
     below = leaves(made)
     if len({leaf.method for leaf in below}) == 1:
@@ -260,7 +272,7 @@ def _earns(group: Sequence[Scene], method: str, made: Fork) -> bool:
     for leaf in below:
         if leaf.method == method:
             continue
-        own = scores([scene for scene in group if scene.name in leaf.scenes])
+        own = priced([scene for scene in group if scene.name in leaf.scenes], effort)
         if paired(own[leaf.method], own[method], level=SURE).high < 0:
             return True
     return False

@@ -63,6 +63,7 @@ def test_the_decision_page_says_what_was_measured():
     measured = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     known = set(FIGURE.findall(measured))
     text = (DOCS / "which_rule.md").read_text(encoding="utf-8")
+    text = re.sub(r"<!-- made by .*?<!-- end of", "", text, flags=re.DOTALL)  # has its own test
     rows = [row.strip("|").split("|") for row in text.splitlines() if row.startswith("| ")]
     checked = 0
     for *_, said, command in (row for row in rows if "measured" not in row[-2]):

@@ -94,6 +94,18 @@ def test_the_page_goes_where_it_is_wanted(folder, capsys):
     assert "1.94 times" in capsys.readouterr().out
 
 
+def test_what_is_known_of_data_and_link_chooses_the_lines(folder, capsys):
+    (folder / "durations.csv").write_text(wide())
+    known = ["--own-labels", "no", "--noise", "low", "--link", "free"]
+    assert main(["durations.csv", "--quick", "--json", "a.json", *known]) == 0
+    (hint,) = storage.load_json("a.json")["small_problems"]["hints"]
+    assert hint["conditions"] == []
+    assert f"- {hint['sentence']}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["durations.csv", "--noise", "some"])
+    assert "--noise" in capsys.readouterr().err
+
+
 def test_it_runs_as_a_command_and_helps(folder):
     told = subprocess.run(
         [sys.executable, "-m", "asyncjax.whatif", "--help"], capture_output=True, text=True

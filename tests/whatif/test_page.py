@@ -1,5 +1,6 @@
 """The page: whole, self-contained, light and dark; the figures as JSON."""
 
+import html
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -110,6 +111,20 @@ def test_the_end_says_how_it_is_made_again(answer):
     page = answer.html()
     assert "python -m asyncjax.whatif" in page.split("Make it again")[1]
     assert "asyncjax 0." in page.split("Make it again")[1]
+
+
+def test_what_small_problems_say_is_there_as_text_as_page_and_as_figures(answer):
+    page, text, advice = answer.html(), answer.text(), answer.advice
+    said = page.split("What small problems say of such workers")[1].split("</section>")[0]
+    read = answer.numbers()["small_problems"]
+    assert len(read["hints"]) == said.count("<li>") == len(advice.hints)
+    for hint, kept in zip(advice.hints, read["hints"], strict=True):
+        assert kept["sentence"] == hint.sentence
+        assert f"- {hint.sentence}" in text
+        assert hint.call in html.unescape(said)
+        assert kept["over_synchronous"]["low"] == hint.over_synchronous.low
+    assert page.index("All rules on these durations") < page.index("What small problems say")
+    assert text.index("Ringleader") < text.index(advice.headline)
 
 
 def test_a_notebook_shows_the_page_in_a_frame(answer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.advising.advise import Advice
 from asyncjax.whatif.comparing.compare import Comparison
 from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Learning
@@ -17,6 +18,7 @@ class Found(NamedTuple):
     description: Description
     comparison: Comparison
     learning: Learning | None
+    advice: Advice
     words: Words
 
     @property

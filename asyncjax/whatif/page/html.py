@@ -15,6 +15,7 @@ import numpy as np
 
 from asyncjax.results import Table, as_html
 from asyncjax.traces.logbook.log import Log
+from asyncjax.whatif.advising.advise import Advice
 from asyncjax.whatif.comparing.compare import Comparison, trace_of
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
 from asyncjax.whatif.describing.describe import Description
@@ -102,7 +103,7 @@ def page(found: Found, command: str) -> str:
     Returns:
         HTML, some 100 kilobytes.
     """
-    description, comparison, learning, words = found
+    description, comparison, learning, advice, words = found
     log = found.log
     title = f"What if? {len(log.workers)} workers, {log.n_jobs:,} jobs, {log.source}"
     parts = [
@@ -114,6 +115,7 @@ def page(found: Found, command: str) -> str:
         _section("In words", _list(words.sentences)),
         _rules(log, comparison),
         _lessons(log, learning),
+        _small_problems(advice),
         _workers(description, comparison, quick=learning is None),
         _when(log, comparison),
         _legend_of_rules(comparison),
@@ -226,6 +228,20 @@ def _lessons(log: Log, learning: Learning | None) -> str:
         parts.append(f'<div class="pictures">{first}{drawn}</div>')
         parts.append(_table(tables.lesson_table(lesson, log)))
     return _section("Time to a target", *parts)
+
+
+def _small_problems(advice: Advice) -> str:
+    """What the decision tree says, a line a leaf that fits."""
+    hints = "".join(
+        f"<li>{html.escape(hint.sentence[0].upper() + hint.sentence[1:])}.<br>"
+        f"<code>{html.escape(hint.call)}</code></li>"
+        for hint in advice.hints
+    )
+    notes = "".join(f'<p class="note">{html.escape(note)}.</p>' for note in advice.notes)
+    return _section(
+        "What small problems say of such workers",
+        f"<p>{html.escape(advice.headline)}:</p><ul>{hints}</ul>{notes}",
+    )
 
 
 def _workers(description: Description, comparison: Comparison, *, quick: bool) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.whatif.advising.advise import Hint
 from asyncjax.whatif.comparing.compare import Compared
 from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Lesson
@@ -15,7 +16,7 @@ from asyncjax.whatif.page.reproduce import versions
 
 def numbers_of(found: Found, command: str) -> dict[str, Any]:
     """All figures by name; times in the unit of the log."""
-    log, words, learning = found.log, found.words, found.learning
+    log, words, learning, advice = found.log, found.words, found.learning, found.advice
     return {
         "answer": words.headline,
         "advice": words.advice,
@@ -31,6 +32,12 @@ def numbers_of(found: Found, command: str) -> dict[str, Any]:
         "span": found.comparison.span,
         "rules": [_compared(row) for row in found.comparison.rows],
         "learning": None if learning is None else [_lesson(one) for one in learning.lessons],
+        "small_problems": {
+            "busy": advice.busy,
+            "lasting": advice.lasting,
+            "hints": [_hint(hint) for hint in advice.hints],
+            "notes": list(advice.notes),
+        },
         "made": {"command": command, "versions": versions()},
     }
 
@@ -93,6 +100,13 @@ def _lesson(lesson: Lesson) -> dict[str, Any]:
             for row in lesson.rows
         ],
     }
+
+
+def _hint(hint: Hint) -> dict[str, Any]:
+    own = hint._asdict()
+    for name in ("over_synchronous", "over_pure"):
+        own[name] = own[name]._asdict()
+    return {"sentence": hint.sentence, **own}
 
 
 def _plain(value: Any) -> Any:

@@ -10,8 +10,9 @@ from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import Learning, Lesson
-from asyncjax.whatif.page.words import Words, percent
+from asyncjax.whatif.learning.learn import Lesson
+from asyncjax.whatif.page.found import Found
+from asyncjax.whatif.page.words import percent
 
 _HOW_TO_READ = (
     "Times the gradients: gradients that enter an update, a time unit, over those of synchronous"
@@ -165,13 +166,9 @@ def law_table(description: Description) -> Table:
     return Table(columns, rows, note)
 
 
-def in_text(
-    words: Words,
-    description: Description,
-    comparison: Comparison,
-    learning: Learning | None,
-) -> str:
+def in_text(found: Found) -> str:
     """The answer for a terminal."""
+    description, comparison, learning, advice, words = found
     columns = (
         "rule",
         "gradients",
@@ -215,4 +212,7 @@ def in_text(
         parts.append(
             results.as_text(Table(heads, own_rows, f"Stand-in problem: {lesson.task.name}"))
         )
+    hints = "\n".join(f"- {hint.sentence}" for hint in advice.hints)
+    parts.append(f"{advice.headline}:\n{hints}")
+    parts.append("\n".join(f"{note}." for note in advice.notes))
     return "\n\n".join(parts)

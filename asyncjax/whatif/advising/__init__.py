@@ -1,0 +1,1 @@
+"""What small problems, measured once, say of workers like those of a log."""
