@@ -3,7 +3,7 @@
     cluster_rivals   PD-ORS beside seven rivals, against machines, jobs and load; locality
     cluster_optimum  PD-ORS beside the exact optimum of tiny workloads, and its worst case, told
     cluster_floors   the price of an idle machine: chosen on past workloads, reported on others
-    cluster_traces   a week of recorded jobs, and a job trained on the clock of its schedule
+    cluster_traces   days of recorded jobs, and a job trained on the clock of its schedule
 
 All: `python -m experiments.cluster`; one: `python -m experiments.cluster.rivals`.
 What was found is told in `experiments/README.md`.
