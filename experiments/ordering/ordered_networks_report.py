@@ -37,6 +37,8 @@ TITLE = "Do balanced orders train networks faster than random reshuffling?"
 DIGITS = 5
 TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2)  # a narrow axis
 WIDE_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 7)
+LOSS_TICKS = (0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 2.5)
+WIDE_LOSS_TICKS = (1, 3, 10, 30, 100, 300)
 CURVES = ("loss_curve", "early_curve", "metric_curve")
 Found = Mapping[str, Any]
 
@@ -331,16 +333,15 @@ def forest(found: Found) -> Any:
         for axes, (label, series) in zip(grid, panels, strict=True):
             styles = assign_styles(tuple(series))
             for place, (name, of) in enumerate(series.items()):
-                for which in SETS:
-                    _row(axes, found, titles, of, which, place, len(series), styles[name].colour)
+                colour = styles[name].colour
+                for which, lift, face in (("A", 0.25, colour), ("B", 0.65, "white")):
+                    points = [of(found[title], which) for title in titles]
+                    _row(axes, points, 0.8 * ((place + lift) / len(series) - 0.5), colour, face)
                 axes.plot([], [], "o", color=styles[name].colour, label=name)
             axes.axvline(1.0, color="grey", linewidth=0.8, zorder=0)
             axes.set_xscale("log")
             low, high = axes.get_xlim()
-            known = TICKS if high < 2 * low else WIDE_TICKS
-            ticks = [tick for tick in known if low < tick < high]
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.set_xticks([], minor=True)
+            _ticks(axes.xaxis, (low, high), TICKS if high < 2 * low else WIDE_TICKS)
             axes.set_xlabel(label)
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, columnspacing=1.0)
         grid[0].set_yticks(range(len(titles)), titles)
@@ -348,26 +349,51 @@ def forest(found: Found) -> Any:
     return figure
 
 
+def _ticks(axis: Any, limits: tuple[float, float], known: Sequence[float]) -> None:
+    ticks = [tick for tick in known if limits[0] < tick < limits[1]]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
 def _row(
-    axes: Any,
-    found: Found,
-    titles: Sequence[str],
-    of: Any,
-    which: str,
-    place: int,
-    count: int,
-    colour: Any,
+    axes: Any, found: Sequence[Difference | None], offset: float, colour: Any, face: Any
 ) -> None:
-    """The points of one series and set; set B is hollow."""
-    for at, title in enumerate(titles):
-        difference = of(found[title], which)
-        if difference is None:
-            continue
-        middle, low, high = np.exp([difference.mean, difference.low, difference.high])
-        height = at + 0.8 * ((place + (0.25 if which == "A" else 0.65)) / count - 0.5)
-        face = colour if which == "A" else "white"
-        axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
-        axes.plot(middle, height, "o", color=colour, markersize=4, markerfacecolor=face)
+    """The points of one series and set, a row a task; a task may have none."""
+    for at, difference in enumerate(found):
+        if difference is not None:
+            ends = np.exp([difference.low, difference.high])
+            axes.plot(ends, [at + offset] * 2, color=colour, linewidth=1.2)
+            style = {"color": colour, "markersize": 4, "markerfacecolor": face}
+            axes.plot(np.exp(difference.mean), at + offset, "o", **style)
+
+
+def courses(found: Found) -> Any:
+    """Median losses of D-RR by epoch and of CD-GraB by epoch and by what its epochs cost, set A."""
+    titles = ordered(found)
+    with drawing():
+        figure = new_figure(10.0, 5.6)
+        grid = figure.subplots(2, (len(titles) + 2) // 2, squeeze=False).ravel()
+        styles = assign_styles((BASELINE, *UNITS))
+        for axes, title in zip(grid, titles, strict=False):
+            own = found[title]
+            for name in (BASELINE, *UNITS):
+                price = 1.0 if name == BASELINE else order_claims.price_of(own, name)
+                order = BASELINE if name == BASELINE else COORDINATED
+                base, loss = (own["sets"]["A"][one]["loss_curve"] for one in (BASELINE, order))
+                count = 1 + int((len(base) - 1) / price)  # epochs that fit, the start too
+                loss = np.array(loss)[1:count] / base[-1]
+                axes.plot(price * np.arange(1, count), loss, color=styles[name].colour)
+            axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            _ticks(axes.yaxis, (low, high), LOSS_TICKS if high < 5 * low else WIDE_LOSS_TICKS)
+            axes.set_title(title)
+            axes.set_xlabel("epochs of D-RR")
+        labels = [BASELINE, *(f"{COORDINATED}, {unit}" for unit in UNITS)]
+        for axes in grid[len(titles) :]:
+            axes.axis("off")
+        grid[-1].legend(grid[0].lines, labels, loc="center")
+        grid[0].set_ylabel("training loss / last of D-RR")
+    return figure
 
 
 def part(output: Path, found: Found, commit: bool) -> Part:
@@ -384,7 +410,12 @@ def part(output: Path, found: Found, commit: bool) -> Part:
             "Final training loss over that of D-RR, and what CD-GraB needs until D-RR's lowest"
             " loss by epochs, flops, bytes, numbers sent and time of this CPU; full points set A,"
             " hollow set B, intervals of 95 %.",
-        )
+        ),
+        (
+            "courses",
+            courses(found),
+            "Median training loss by epoch, and of CD-GraB by what its epochs cost; set A.",
+        ),
     ]
     said = made["verdicts"]
     return written(

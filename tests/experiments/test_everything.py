@@ -9,7 +9,7 @@ from asyncjax import storage
 from experiments import claims, everything, quotes
 from experiments.common import numbers
 
-EXTRA = {"experiments.ordering.tpu_costs"}  # needs the extra tpu-compile
+EXTRA = {"experiments.ordering.epoch_costs"}  # needs the extra tpu-compile
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path, capsys):

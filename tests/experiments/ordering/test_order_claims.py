@@ -10,11 +10,11 @@ from asyncjax import results
 from experiments.common import numbers
 from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
 from experiments.ordering import (
+    epoch_costs,
     herding_report,
     herding_runs,
     order_claims,
     ordered_networks_report,
-    tpu_costs,
 )
 from experiments.ordering.epoch_costs import MACHINE
 from experiments.ordering.order_claims import (
@@ -207,7 +207,7 @@ def test_the_page_shows_the_committed_numbers():
         herding_report.single_table(settings, seeds),
         herding_report.parallel_table(settings, seeds),
         herding_report.block_table(settings, seeds),
-        tpu_costs.table(numbers.load("tpu_costs")["tasks"]),
+        epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"]),
     ]
     for table in tables:
         assert lines(table) in page

@@ -20,7 +20,6 @@ from experiments.ordering import (
     ordered_networks_report,
     ordered_networks_runs,
     ordered_tasks,
-    tpu_costs,
 )
 from experiments.ordering.epoch_costs import DEVICE, MACHINE, Cost
 from experiments.ordering.epoch_prices import prices
@@ -91,7 +90,8 @@ def test_all_orders_start_alike_and_have_as_many_trials(found):
 @pytest.mark.slow
 def test_tables_are_written(tmp_path, found):
     part = ordered_networks_report.part(tmp_path, {"line": found}, commit=False)
-    assert [path.name for path, _ in part.figures] == ["ordered_networks.png"]
+    names = ["ordered_networks.png", "ordered_networks_courses.png"]
+    assert [path.name for path, _ in part.figures] == names
     assert part.figures[0][0].stat().st_size > 10_000
     assert [row[1] for row in part.tables[0].rows] == list(TASK.orders)
     assert "loss_curve" not in part.numbers["tasks"]["line"]["sets"]["A"]["D-RR"]
@@ -190,23 +190,23 @@ def test_costs_of_a_tpu_are_told_by_task_and_its_compiler_is_asked_for(tmp_path,
     def count(function: Any, arguments: Any) -> Cost:
         return Cost(10.0, 100.0) if function is epoch_costs.add_signed else Cost(100.0, 1000.0)
 
-    monkeypatch.setattr(tpu_costs, "tasks", lambda: {"line": TASK})
-    settings = tpu_costs.Settings(output=tmp_path, tasks=("line",))
+    monkeypatch.setattr(epoch_costs, "tasks", lambda: {"line": TASK})
+    settings = epoch_costs.Settings(output=tmp_path, tasks=("line",))
     with monkeypatch.context() as context:
-        context.setattr(tpu_costs, "described", lambda topology: count)
-        part = tpu_costs.run(settings)
+        context.setattr(epoch_costs, "described", lambda topology: count)
+        part = epoch_costs.run(settings)
     ((name, *ratios),) = part.tables[0].rows
     assert name == "line, m = 8"
     assert ratios == pytest.approx([*[1.8] * 4, 80 / (6 * 4), 800 / (32 * 4)], rel=1e-3)
     with pytest.raises(ValueError, match="tasks must be of line, got 'cifar'"):
-        tpu_costs.run(replace(settings, tasks=("cifar",)))
+        epoch_costs.run(replace(settings, tasks=("cifar",)))
 
     def missing(*_: Any, **__: Any) -> None:
         raise RuntimeError("no TPU")
 
     monkeypatch.setattr(topologies, "get_topology_desc", missing)
     with pytest.raises(RuntimeError, match="the compiler of a TPU must be installed: pip install"):
-        tpu_costs.run(settings)
+        epoch_costs.run(settings)
 
 
 @pytest.mark.slow
