@@ -105,6 +105,9 @@ def _widened(samples: Samples, width: int) -> np.ndarray:
 def moved(trace: traces.EventTrace, number: int, n_workers: int) -> traces.EventTrace:
     """The trace of instance `number`, of n workers, as one of the problem of all.
 
+    Workers' names move too: a step rule that keeps a state by worker
+    (`steps.scale_by_measured_time(n)`) must be given `worker % n`, or it keeps nothing at all.
+
     Example:
         >>> from asyncjax import clocks
         >>> own = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=4)

@@ -27,7 +27,8 @@ ASKED = {
     "noise": "Is noise the limit: would twice the rows a gradient halve the updates?",
     "link": "Is the link dear: does sending take as long as a job?",
 }
-# How a method is had: its step rule, on the trace of `pure` where it names no other.
+_FREE = "traces.asynchronous(clock, ...), "  # the trace of a rule that changes steps alone
+# How a method is had.
 CALLS = {
     "synchronous": "traces.synchronous(clock, k=n, ...)",
     "fastest k": "traces.synchronous(clock, k=k, ...)",
@@ -40,12 +41,12 @@ CALLS = {
     "Rennala": "traces.asynchronous(clock, collect=traces.fresh(b), ...)",
     "Ringmaster": "traces.asynchronous(clock, collect=traces.fresher_than(R), ...)",
     "SSP": "traces.asynchronous(clock, gate=traces.lead_at_most(S), read='start', ...)",
-    "Adaptive 1": "optax.chain(steps.scale_by_adaptive_1(step), optax.scale(-1.0))",
-    "(1+delay)^-a": "optax.chain(steps.scale_by_staleness('polynomial', exponent=a),"
+    "Adaptive 1": f"{_FREE}optax.chain(steps.scale_by_adaptive_1(step), optax.scale(-1.0))",
+    "(1+delay)^-a": f"{_FREE}optax.chain(steps.scale_by_staleness('polynomial', exponent=a),"
     " optax.sgd(step))",
-    "Rescaled": "optax.chain(steps.scale_by_measured_time(n), optax.sgd(step))",
-    "DC-ASGD": "optax.chain(steps.compensate_delay(strength), optax.sgd(step))",
-    "table": "optax.chain(steps.average_workers(n), optax.sgd(step))",
+    "Rescaled": f"{_FREE}optax.chain(steps.scale_by_measured_time(n), optax.sgd(step))",
+    "DC-ASGD": f"{_FREE}optax.chain(steps.compensate_delay(strength), optax.sgd(step))",
+    "table": f"{_FREE}optax.chain(steps.average_workers(n), optax.sgd(step))",
     "AdaSync": "simulation.run_policy(problem, clock, stragglers.ada_sync(...), ...)",
     "drop-compute": "simulation.run_policy(problem, clock, stragglers.drop_compute(...), ...)",
 }
@@ -206,7 +207,10 @@ def page_of(
     return "\n\n".join(
         [
             f"```text\n{outline(tree)}\n```",
-            *wrapped(f"{about['legend']} u of the workers: {told}."),
+            *wrapped(
+                f"{about['legend']} u of the workers, links left out: {told}; a bound on it lies in"
+                " the middle, by logarithms, between two of them."
+            ),
             *wrapped(
                 "How many times as fast as synchronous and as pure asynchronous SGD, all tuned"
                 f" alike, to {level} of the way to the lowest loss: geometric mean over the leaf's"

@@ -276,13 +276,14 @@ def trial_table(found: Numbers) -> results.Table:
         own = [scene["methods"][method] for scene in scenes]
         there = [np.mean(np.isfinite(one["times"][TIGHTEST])) for one in own]
         trials = sorted({one["trials"] for one in own})
+        spans = str(trials[0]) if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
         edges = sum(bool(one["at_edge"]) for one in own)
         knobs = ", ".join(METHODS[method].space) if method in METHODS else ""
         rows.append(
             (
                 method,
                 knobs,
-                " or ".join(map(str, trials)),
+                spans,
                 sum(one["tuning_gradients"] for one in own),
                 f"{np.mean(there):.0%}",
                 edges,

@@ -42,7 +42,7 @@ class Settings:
     instances: int = 10  # of each of the two reported sets
     tuning_instances: int = 5
     trials: int = 4  # settings that a method tries in a round of tuning
-    rounds: tuple[int, int] = (3, 5)  # least and most; more where a best value is at an edge
+    rounds: tuple[int, int] = (3, 8)  # least and most; more where a best value is at an edge
     seed: int = 0
     engine: Literal["here", "processes", "ray"] = "here"  # where pieces are computed
     workers: int = 2  # of the engine
