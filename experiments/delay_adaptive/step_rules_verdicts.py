@@ -64,6 +64,17 @@ def _horizon(found: Found, own: Found, axis: str) -> np.ndarray:
     return np.asarray(own["horizon"] if axis == "times" else found["n_updates"], float)
 
 
+def _both(
+    found: Found, case: str, letter: str, rival: str, level: int, kind: str, axis: str
+) -> list[np.ndarray] | None:
+    """Values of Adaptive 1 and a rival; None if nobody is there, or the rival was not run."""
+    own = found["cases"][case][letter]
+    if rival not in own[kind]:
+        return None
+    values = [_values(found, own, kind, rule, axis, level) for rule in (OURS, rival)]
+    return values if np.isfinite(values).any() else None
+
+
 def ahead(
     found: Found,
     case: str,
@@ -92,13 +103,10 @@ def ahead(
         "> " if only runs of the rival did not get there, "< " if only runs of Adaptive 1,
         "about " if of both. None if nobody did, or the rival was not run.
     """
-    own = found["cases"][case][letter]
-    if rival not in own[kind]:
+    values = _both(found, case, letter, rival, level, kind, axis)
+    if values is None:
         return None
-    values = [_values(found, own, kind, rule, axis, level) for rule in (OURS, rival)]
-    if not np.isfinite(values).any():
-        return None
-    last = _horizon(found, own, axis)
+    last = _horizon(found, found["cases"][case][letter], axis)
     ours, theirs = (np.log(np.maximum(np.minimum(one, last), 1e-3)) for one in values)
     draws = max(4000, round(20 / doubt) + 1)
     difference = paired(ours, theirs, level=1 - doubt, draws=draws)
@@ -113,26 +121,31 @@ def conditions(found: Found, letter: str) -> dict[str, tuple[Condition, ...]]:
         rival = found["fixed"] if claim.rival == "fixed" else claim.rival
         last = len(found["levels"]) - 1
         levels = [last] if claim.kind == "tuned" else range(last + 1)
-
-        def asked(case: str, level: int, doubt: float, claim: Claim = claim, rival: str = rival):
-            return ahead(
-                found, case, letter, rival, level, kind=claim.kind, axis=claim.axis, doubt=doubt
-            )
-
         places = [
             (case, level)
             for case in found["cases"]
             if claim.counts(case)
             for level in levels
-            if asked(case, level, DOUBT) is not None
+            if _both(found, case, letter, rival, level, claim.kind, claim.axis) is not None
         ]
-        own = [(place, asked(*place, DOUBT / len(places))) for place in places]
-        if own:
-            made[name] = tuple(
-                Condition(f"{case}, {100 * found['levels'][level]:g} %", said[0])
-                for (case, level), said in own
-                if said is not None
+        own = [
+            (
+                f"{case}, {100 * found['levels'][level]:g} %",
+                ahead(
+                    found,
+                    case,
+                    letter,
+                    rival,
+                    level,
+                    kind=claim.kind,
+                    axis=claim.axis,
+                    doubt=DOUBT / len(places),
+                ),
             )
+            for case, level in places
+        ]
+        if own:
+            made[name] = tuple(Condition(text, said[0]) for text, said in own if said is not None)
     return made
 
 
