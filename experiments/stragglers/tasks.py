@@ -28,7 +28,7 @@ class Settings:
     dim: int = 20
     noise: float = 3.0  # standard deviation of the linear targets
     signal: float = 7.0  # standard deviation of the linear weights: how far off the start is
-    instances: int = 10  # of each of the two reported sets
+    instances: int = 40  # of each of the two reported sets
     tuning_instances: int = 3
     trials: int = 10  # settings that a method tries in a round of tuning
     rounds: tuple[int, int] = (3, 5)
