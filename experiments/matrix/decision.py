@@ -65,9 +65,19 @@ def made(measured: Mapping[str, Any], laws: Mapping[str, Workers]) -> tuple[str,
         "scenes": len(sets["B"]),
         "command": COMMAND,
         "laws": {name: laws[name].busy for name in laws},
+        "what": LAWS,
         "legend": legend(len(sets["B"])),
     }
     return page_of(tree, facts, worth_of(tree, sets), about), advice_of(tree, facts, about)
+
+
+LAWS = {
+    "even": "all alike",
+    "spread": "speeds of 1 to 4",
+    "straggler": "one ten times slower",
+    "by chance": "exponential times: a job that is stopped loses no time",
+    "recorded": "a recorded job",
+}
 
 
 def legend(count: int) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from experiments.common.comparison import Difference, paired
 from experiments.matrix.decision_tree import (
     LEVEL,
+    PRICE,
     PURE,
     REFERENCE,
     Leaf,
@@ -145,6 +146,7 @@ class Worth:
         over: Time of each alternative over that of following the tree.
         by_answer: Time of synchronous SGD over that of following the tree, where a scene has an
             answer that only a person knows: yes, no.
+        fewer: Leaves of the tree that set A gives at twice the price of a leaf.
         single: The one method that does best everywhere by set A.
         agreeing: Scenes in which the tree that set B would have chosen recommends the same.
         scenes: How many there are.
@@ -153,6 +155,7 @@ class Worth:
     asked: tuple[tuple[Question, Ratio], ...]
     over: Mapping[str, Ratio]
     by_answer: Mapping[str, tuple[Ratio, Ratio]]
+    fewer: int
     single: str
     agreeing: int
     scenes: int
@@ -162,7 +165,7 @@ def worth_of(tree: Node, sets: Mapping[str, Sequence[Scene]]) -> Worth:
     """Compares following the tree with one method everywhere, and with a choice a scene."""
     chosen, group = sets["A"], sets["B"]
     single, other = recommended(priced(chosen)), tree_of(group)
-    effortless = tree_of(chosen, effort=0.0)
+    effortless, small = tree_of(chosen, effort=0.0), tree_of(chosen, price=2 * PRICE)
     by_name = {scene.name: recommended(priced([scene])) for scene in chosen}
 
     def mean(pick: Any, scenes: Sequence[Scene] = group) -> np.ndarray:
@@ -178,6 +181,7 @@ def worth_of(tree: Node, sets: Mapping[str, Sequence[Scene]]) -> Worth:
         "a choice a scene": lambda scene: by_name[scene.name],
         "the tree of set B": lambda scene: leaf_of(other, scene).method,
         "the tree without effort": lambda scene: leaf_of(effortless, scene).method,
+        "the tree at twice the price": lambda scene: leaf_of(small, scene).method,
     }
     over = {name: _ratio(paired(mean(pick), mean(follow))) for name, pick in picks.items()}
     by_answer = {}
@@ -188,7 +192,8 @@ def worth_of(tree: Node, sets: Mapping[str, Sequence[Scene]]) -> Worth:
         )
         by_answer[what] = (yes, no)
     same = sum(follow(scene) == leaf_of(other, scene).method for scene in group)
-    return Worth(_saved(tree, sets), over, by_answer, single, same, len(group))
+    fewer = len(leaves(small))
+    return Worth(_saved(tree, sets), over, by_answer, fewer, single, same, len(group))
 
 
 def _saved(node: Node, sets: Mapping[str, Sequence[Scene]]) -> tuple[tuple[Question, Ratio], ...]:

@@ -203,7 +203,9 @@ def page_of(
 ) -> str:
     """What stands between the marks of `docs/which_rule.md`."""
     level = f"{100 * float(LEVEL):g} %"
-    told = ", ".join(f"{law} {busy:.2f}" for law, busy in about["laws"].items())
+    told = ", ".join(
+        f"{law} ({about['what'][law]}) {busy:.2f}" for law, busy in about["laws"].items()
+    )
     return "\n\n".join(
         [
             f"```text\n{outline(tree)}\n```",
@@ -265,7 +267,13 @@ def _over_all(worth: Worth) -> str:
 
 
 def _chosen(worth: Worth) -> str:
-    """The criterion, and what the price in it that is a matter of taste does."""
+    """The criterion, and what the prices in it, which are a matter of taste, do."""
+
+    def compared(name: str) -> str:
+        other = worth.over[name]
+        same = other == (1.0, 1.0, 1.0)
+        return "is the same" if same else f"takes {_interval(other)} times as long on set B"
+
     return (
         "How it was chosen: of all trees over these questions, the one with the least mean"
         " logarithm of time on set A, where a method other than synchronous rounds must"
@@ -275,8 +283,9 @@ def _chosen(worth: Worth) -> str:
         " tried, so this is no proof, and set B is asked above). A leaf recommends the simplest"
         " method of those that are not told apart from the fastest, or take at most"
         f" {_percent(NEAR)} longer. The {_percent(EFFORT)} were set after a first look at both"
-        " sets: a tree chosen without them takes"
-        f" {_interval(worth.over['the tree without effort'])} times as long on set B."
+        f" sets: a tree chosen without them {compared('the tree without effort')}. The one chosen"
+        f" at twice the price of a leaf has {worth.fewer} leaves and"
+        f" {compared('the tree at twice the price')}."
     )
 
 
@@ -303,6 +312,7 @@ def advice_of(tree: Node, facts: Sequence[Facts], about: Mapping[str, Any]) -> d
     names = ("level", "problems", "workers", "instances", "scenes", "command")
     kept = {name: about[name] for name in names}
     busy = list(about["laws"].values())
+    extra = {"busy": [min(busy), max(busy)], "by_chance": about["what"]["by chance"]}
 
     def made(node: Node) -> dict[str, Any]:
         if isinstance(node, Fork):
@@ -318,11 +328,12 @@ def advice_of(tree: Node, facts: Sequence[Facts], about: Mapping[str, Any]) -> d
             "arrived": own.arrived,
             "synchronous_arrived": own.reference_arrived,
             "level_with": [_named(method) for method in own.level_with],
+            "faster": [_named(method) for method in own.faster],
             "knobs": knobs_of(own),
             "instances": own.instances,
         }
 
-    return rounded({"about": {**kept, "busy": [min(busy), max(busy)]}, "tree": made(tree)}, 3)
+    return rounded({"about": {**kept, **extra}, "tree": made(tree)}, 3)
 
 
 __all__ = ["advice_of", "asked", "knobs_of", "outline", "page_of", "wrapped"]

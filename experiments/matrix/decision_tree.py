@@ -230,19 +230,20 @@ def questions(group: Sequence[Scene]) -> Iterator[Question]:
             yield Question(what)
 
 
-def tree_of(scenes: Sequence[Scene], effort: float = EFFORT) -> Node:
+def tree_of(scenes: Sequence[Scene], effort: float = EFFORT, price: float = PRICE) -> Node:
     """The tree that is chosen: see the head of this file.
 
     Args:
         scenes: Of one set.
         effort: What leaving synchronous rounds costs, a logarithm of time.
+        price: What a leaf more costs, a logarithm of time averaged over all scenes.
 
     Raises:
         ValueError: There is no scene.
     """
     if not scenes:
         raise ValueError("scenes must be one or more, got none")
-    price = PRICE * len(scenes)
+    each = price * len(scenes)
     kept: dict[tuple[str, ...], tuple[Node, float]] = {}
 
     def best(group: Sequence[Scene]) -> tuple[Node, float]:
@@ -251,7 +252,7 @@ def tree_of(scenes: Sequence[Scene], effort: float = EFFORT) -> Node:
             return kept[key]
         own = priced(group, effort)
         method = recommended(own)
-        node, value = Leaf(method, key), len(group) * float(own[method].mean()) + price
+        node, value = Leaf(method, key), len(group) * float(own[method].mean()) + each
         for question in questions(group):
             parts = [[s for s in group if question.answer(s) is said] for said in (True, False)]
             (yes, one), (no, other) = map(best, parts)

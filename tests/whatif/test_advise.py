@@ -20,6 +20,7 @@ def leaf(method, over_synchronous, **others):
         "arrived": 1.0,
         "synchronous_arrived": 1.0,
         "level_with": [],
+        "faster": [],
         "knobs": "step 1",
         "instances": 10,
         **others,
@@ -41,7 +42,14 @@ TREE = fork(
     below=0.7,
     around=[0.5, 0.9],
 )
-ABOUT = {"level": 0.95, "problems": "a problem", "workers": 8, "instances": 10, "busy": [0.2, 0.95]}
+ABOUT = {
+    "level": 0.95,
+    "problems": "a problem",
+    "workers": 8,
+    "instances": 10,
+    "busy": [0.2, 0.95],
+    "by_chance": "bad luck",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +98,7 @@ def test_what_would_leave_fewer_lines_is_said():
 def test_a_hint_is_one_line_with_its_interval():
     gain, cost = Interval(1.9, 1.6, 2.3), Interval(1.25, 1.125, 1.375)
     hint = whatif.Hint(
-        ("it rains",), "Rescaled", "f()", gain, cost, (1.5, 2.5), 1.0, 1.0, (), "step 1", 10
+        ("it rains",), "Rescaled", "f()", gain, cost, (1.5, 2.5), 1.0, 1.0, (), (), "step 1", 10
     )
     told = "Rescaled, 1.90 times as fast as synchronous (1.60 to 2.30 on 10 instances)"
     span = "; in single scenes 1.50 to 2.50"
@@ -99,6 +107,8 @@ def test_a_hint_is_one_line_with_its_interval():
     assert cut.endswith("2.50; at the target in 90 % of its runs, synchronous in 75 %")
     level = hint._replace(conditions=(), level_with=("synchronous", "pure", "table"))
     assert level.sentence == f"{told}{span}; level with it: pure, table"
+    beaten = hint._replace(faster=("local SGD",), level_with=("pure",)).sentence
+    assert beaten.endswith("2.50; told to be faster: local SGD; level with it: pure")
     unsure = hint._replace(over_synchronous=Interval(1.2, 0.9, 1.6))
     assert "instances), not told apart from it; in" in unsure.sentence
     rounds = hint._replace(conditions=(), method="synchronous")
@@ -142,12 +152,15 @@ def test_it_tells_for_good_from_by_chance_and_from_too_short():
 
 
 def test_what_was_not_measured_is_said():
-    assert len(list(advising._notes(0.5, []))) == 1
-    told = list(advising._notes(0.8, []))
+    assert len(list(advising._notes(0.5, True, []))) == 1
+    told = list(advising._notes(0.8, True, []))
     assert told[1].startswith("Nothing was measured between 0.50 and 0.90")
-    told = list(advising._notes(1.0, ["noise"]))
+    told = list(advising._notes(1.0, False, ["noise"]))
     assert told[1] == "No scene had such workers: there rounds were busy 0.20 to 0.95"
     assert told[2].startswith("The tree asks nothing of noise")
+    for kind in (False, None):
+        *_, last = advising._notes(0.4, kind, [])
+        assert last == "Uneven by chance was measured with one law alone, bad luck"
     heads = [whatif.Advice(0.8, kind, (), ()).headline for kind in (True, False, None)]
     assert "80 % of the time, uneven for good)" in heads[0]
     assert "80 % of the time, uneven by chance)" in heads[1]

@@ -17,7 +17,7 @@ import numpy as np
 
 from asyncjax import storage
 from asyncjax.checks import flag, instance
-from asyncjax.whatif.advising.questions import SOME, WORDS, is_lasting
+from asyncjax.whatif.advising.questions import EVEN, SOME, WORDS, is_lasting
 from asyncjax.whatif.comparing.compare import Comparison, Interval
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS
 from asyncjax.whatif.describing.describe import Description
@@ -46,6 +46,7 @@ class Hint(NamedTuple):
         arrived: Share of its runs that were at the target in time.
         synchronous_arrived: The same of synchronous SGD.
         level_with: Methods that were not told apart from it.
+        faster: Methods that were told to be faster, on the instances that chose nothing.
         knobs: As they were tuned, in words.
         instances: On which the intervals rest.
     """
@@ -59,6 +60,7 @@ class Hint(NamedTuple):
     arrived: float
     synchronous_arrived: float
     level_with: tuple[str, ...]
+    faster: tuple[str, ...]
     knobs: str
     instances: int
 
@@ -69,15 +71,20 @@ class Hint(NamedTuple):
         if self.method == SYNCHRONOUS:
             value, span = _told(self.over_pure, self.instances)
             told = f"{PURE} training takes {value} times as long ({span})"
-            return f"{begin}stay synchronous; {told}{_unsure(self.over_pure)}"
+            return f"{begin}stay synchronous; {told}{_unsure(self.over_pure)}{self._others}"
         gain = self.over_synchronous
         value, span = _told(gain, self.instances)
-        level = [name for name in self.level_with if name != SYNCHRONOUS][:_NAMED]
-        others = f"; level with it: {', '.join(level)}" if level else ""
         told = f"{value} times as fast as synchronous ({span}){_unsure(gain)}"
         low, high = self.by_scene
         single = f"in single scenes {low:.2f} to {high:.2f}"
-        return f"{begin}{self.method}, {told}; {single}{self._runs}{others}"
+        return f"{begin}{self.method}, {told}; {single}{self._runs}{self._others}"
+
+    @property
+    def _others(self) -> str:
+        """What else might be taken."""
+        level = [name for name in self.level_with if name != SYNCHRONOUS][:_NAMED]
+        parts = {"told to be faster": self.faster[:_NAMED], "level with it": level}
+        return "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
 
     @property
     def _runs(self) -> str:
@@ -110,7 +117,7 @@ class Advice:
     def headline(self) -> str:
         """What was found of the workers, to stand above the hints, without a colon."""
         kind = {True: ", uneven for good", False: "", None: ", uneven for good or by chance"}
-        if self.lasting is False and self.busy < 0.9:
+        if self.lasting is False and self.busy < EVEN:
             kind[False] = ", uneven by chance"
         return (
             f"Small problems with workers like these (synchronous rounds keep them busy"
@@ -163,7 +170,7 @@ def advise(
     known |= {"busy": busy, "lasting": lasting}
     hints = tuple(_walk(tree()["tree"], known))
     asked = {question["what"] for question in _asked(tree()["tree"])}
-    notes = list(_notes(busy, [what for what in said if what not in asked]))
+    notes = list(_notes(busy, lasting, [what for what in said if what not in asked]))
     notes += _open(hints)
     return Advice(busy, lasting, hints, tuple(notes))
 
@@ -197,6 +204,7 @@ def _walk(
             node["arrived"],
             node["synchronous_arrived"],
             tuple(node["level_with"]),
+            tuple(node["faster"]),
             node["knobs"],
             node["instances"],
         )
@@ -222,7 +230,7 @@ def _asked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from (question for branch in ("yes", "no") for question in _asked(node[branch]))
 
 
-def _notes(busy: float, idle: list[str]) -> Iterator[str]:
+def _notes(busy: float, lasting: bool | None, idle: list[str]) -> Iterator[str]:
     """What the hints rest on; `idle` is what was said and is never asked."""
     about = tree()["about"]
     yield (
@@ -242,6 +250,8 @@ def _notes(busy: float, idle: list[str]) -> Iterator[str]:
                 f"Nothing was measured between {low:.2f} and {high:.2f}, where these workers lie;"
                 f" the tree parts at {question['below']:.2f}"
             )
+    if busy < EVEN and not lasting:
+        yield f"Uneven by chance was measured with one law alone, {about['by_chance']}"
     words = {"skew": "who holds which labels", "noise": "noise", "link": "the link"}
     yield from (f"The tree asks nothing of {words[what]}, so it is not used" for what in idle)
 
