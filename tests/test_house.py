@@ -72,7 +72,13 @@ INNER = {
     },
 }
 # Groups of experiments: all may import `common`, and these more.
-GROUPS = {"common": set(), "claims.py": {"quotes"}}
+GROUPS = {
+    "common": set(),
+    "claims.py": {"quotes"},
+    "uncompared.py": {"page_tables", "quotes"},
+    # What pages show of all groups, for one test.
+    "page_tables.py": {path.parent.name for path in ROOT.glob("experiments/*/__init__.py")},
+}
 MANY_FILES = {  # folders of more than 15 files, and why
     "asyncjax/clocks": "a law of durations a file",
     "asyncjax/steps": "a step rule a file",

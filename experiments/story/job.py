@@ -13,7 +13,7 @@ job. Run it with `python -m experiments.story`.
 
 from asyncjax import cluster
 from experiments.common.parts import Part, run_alone, written
-from experiments.story import report
+from experiments.story import pages, report
 from experiments.story.choices import (
     CHOICES,
     PLAIN,
@@ -73,6 +73,8 @@ def run(settings: Settings) -> Part:
         report.PAPERS,
     )
     report.write(settings.output / "report.html", part)
+    if settings.commit:
+        pages.commit(part.numbers)
     return part
 
 

@@ -51,6 +51,7 @@ class Settings:
     slack: float = 2.0  # target: so many times the loss at which all plain ends (tuning seeds)
     trained: tuple[str, ...] = TRAINED
     choices: tuple[str, ...] = ()  # besides the full set and all plain; none: all
+    commit: bool = False  # also write the numbers where committed ones are
     step_sizes: tuple[float, ...] = field(
         default_factory=lambda: tuple(2.0**power for power in range(-7, 1))
     )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster, storage, traces
-from experiments.story import job, report, runs
+from experiments.common import numbers
+from experiments.story import job, pages, report, runs
 from experiments.story.choices import (
     CHOICES,
     FITTING,
@@ -220,3 +221,18 @@ def test_wrong_settings_are_named(settings, workload):
     left = int(np.argmin(cluster.completion(made["PD-ORS"], jobs)))
     with pytest.raises(ValueError, match="job must be one that PD-ORS completes"):
         site_of("PD-ORS", made["PD-ORS"], jobs, left, gradients=100, shape=0.0)
+
+
+def test_the_page_has_the_tables_of_the_committed_run(tmp_path, monkeypatch):
+    found = numbers.load(pages.NAME)
+    text = (numbers.FOLDER.parent / "README.md").read_text(encoding="utf-8").replace("**", "")
+    made = list(pages.rows(found))
+    assert len(made) == 19 + 3
+    assert all(row in text.splitlines() for row in made)
+    monkeypatch.setattr(pages.numbers, "save", lambda name, own, command: saved.append(own))
+    saved, plain = [], found["jobs"]["network"]["choices"]["all plain"]
+    plain |= {"final": [9.0] * 5, "time": [[1.0]], "loss": [[2.0]]}
+    pages.commit(found)
+    assert "time" not in saved[0]["jobs"]["network"]["choices"]["all plain"]
+    (row,) = [one for one in pages.rows(saved[0]) if one.startswith("| all plain |")]
+    assert "| 9.00 (9.00–9.00) |" in row

@@ -1,0 +1,134 @@
+"""Who was tuned how much, by the committed numbers: a table of `docs/protocol.md`.
+
+Wherever committed numbers have `trials` of several methods side by side, those methods were tuned
+against each other and must have as many; what a trial cost stands beside where it was counted, in
+gradients or in episodes of a scheduler. `python -m experiments.budgets` prints the table, with
+`--write` it puts it into the page; a test compares both.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asyncjax import results
+from experiments.common import numbers
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
+BEGIN, END = "<!-- made by experiments.budgets -->", "<!-- end of what is made -->"
+# Costs of tuning, by the names that parts have given them.
+COSTS = {"tuning_gradients": "gradients", "gradients": "gradients", "episodes": "episodes"}
+# Numbers in which what stands side by side are not methods.
+OTHERS = ("delay_bench",)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Methods that were tuned against each other.
+
+    Attributes:
+        trials: Of each method, by name.
+        costs: Of each method, where counted.
+        unit: Of the costs.
+    """
+
+    trials: Mapping[str, Any]
+    costs: Mapping[str, Any]
+    unit: str
+
+    @property
+    def alike(self) -> bool:
+        """Whether all had as many trials."""
+        return len({str(own) for own in self.trials.values()}) == 1
+
+
+def groups(found: Any) -> Iterator[Tuned]:
+    """All groups of methods among the numbers of a part.
+
+    Example:
+        >>> found = {"case": {"pure": {"trials": 8}, "shuffled": {"trials": 12}}}
+        >>> [(dict(one.trials), one.alike) for one in groups(found)]
+        [({'pure': 8, 'shuffled': 12}, False)]
+    """
+    if isinstance(found, list):
+        for one in found:
+            yield from groups(one)
+    if not isinstance(found, Mapping):
+        return
+    tuned = {name: own for name, one in found.items() if (own := _tuning(one))}
+    if len(tuned) > 1:
+        unit = next((cost for own in tuned.values() for cost in COSTS if cost in own), "")
+        costs = {name: own[unit] for name, own in tuned.items() if unit in own}
+        trials = {name: own["trials"] for name, own in tuned.items()}
+        yield Tuned(trials, costs, COSTS.get(unit, ""))
+    for one in found.values():
+        yield from groups(one)
+
+
+def _tuning(found: Any) -> Mapping[str, Any]:
+    """What was written of how a method was tuned, if this is a method."""
+    if not isinstance(found, Mapping):
+        return {}
+    own = found if "trials" in found else found.get("tuned", {})
+    return own if isinstance(own, Mapping) and "trials" in own else {}
+
+
+def flat(value: Any) -> list[float]:
+    """Numbers of a list, or one."""
+    return [one for item in value for one in flat(item)] if isinstance(value, list) else [value]
+
+
+def table() -> results.Table:
+    """Trials and their costs, a row a file of committed numbers."""
+    rows = []
+    for path in sorted(numbers.FOLDER.glob("*.json")):
+        found = [] if path.stem in OTHERS else list(groups(numbers.load(path.stem)))
+        if not found:
+            continue
+        trials = [one for group in found for own in group.trials.values() for one in flat(own)]
+        costs = [one for group in found for own in group.costs.values() for one in flat(own)]
+        unit = next((group.unit for group in found if group.unit), "")
+        told = f"{_span(costs)} {unit}" if costs else "not counted"
+        alike = sum(group.alike for group in found)
+        rows.append((path.name, f"{alike} of {len(found)}", _span(trials), told))
+    heads = ("groups with as many trials for all", "trials of a method", "of all its trials")
+    return results.Table(
+        (results.Column("numbers", right=False), *(results.Column(head) for head in heads)),
+        tuple(rows),
+        "A group is the methods that are compared in one place.",
+    )
+
+
+def _span(values: list[float]) -> str:
+    """The least and the most.
+
+    Example:
+        >>> _span([12, 12]), _span([8, 1200])
+        ('12', '8 to 1,200')
+    """
+    low, high = min(values), max(values)
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+
+
+def rows() -> str:
+    """The table without its text, as the page has it."""
+    lines = results.as_markdown(table()).splitlines()
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the table; with `--write` puts it between its marks."""
+    if arguments not in ([], ["--write"]):
+        print(f"usage: python -m experiments.budgets [--write], got {' '.join(arguments)}")
+        return 2
+    print(rows())
+    if arguments:
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        after = rest.split(END, maxsplit=1)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n\n{rows()}\n\n{END}{after}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
