@@ -29,6 +29,7 @@ PAGES = (
     "docs/main_job.md",
     "docs/which_rule.md",
     "docs/speed_and_limits.md",
+    "docs/protocol.md",
 )
 EXPERIMENTS = "experiments/README.md"
 NUMBER = re.compile(r"(?<![\w.`/-])[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e-?\d+)?(?!\w)")
