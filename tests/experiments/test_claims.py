@@ -114,18 +114,10 @@ def test_the_command_says_what_is_wrong_and_how_it_is_called(monkeypatch, capsys
     assert "no rule: PD-ORS comes near the optimum" in capsys.readouterr().out
 
 
-# Rows with figures that are not quoted.
-UNQUOTED = {
-    "a step carried to other delays fails less often with Adaptive 1 than a constant one",
-    "shuffled dispatch gets further than pure",
-    "and more than later schedulers",
-}
-
-
 def test_figures_of_the_table_are_quotes():
     """Each number of a row's figure lies within a quote of the page."""
     text = (quotes.ROOT / claims.TABLE).read_text(encoding="utf-8")
     left = claims.rows_of(quotes.bare(claims.TABLE, quotes.read()))
     rows = zip(claims.rows_of(text), left, strict=True)
     unquoted = {row[0] for row, bare in rows if re.search(r"\d", bare[2])}
-    assert unquoted <= UNQUOTED
+    assert unquoted == set()

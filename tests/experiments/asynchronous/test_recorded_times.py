@@ -1,13 +1,12 @@
 """The experiment on recorded times: instances, rules, verdicts that flip, and that it resumes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from asyncjax import results, traces
+from asyncjax import traces
 from experiments.asynchronous import (
     recorded_times,
     recorded_times_report,
@@ -125,16 +124,6 @@ def test_committed_verdicts_follow_from_committed_numbers():
     assert found == kept["verdicts"]
     for column in kept["columns"].values():
         assert len({own["trials"] for own in column["rules"].values()}) == 1
-
-
-@pytest.mark.slow
-def test_the_readme_has_the_tables_that_the_program_prints():
-    report = recorded_times_report
-    text = (Path(report.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    kept = numbers.load(report.NAME)
-    for table in (report.times_table(kept), report.verdict_table(kept)):
-        lines = [ln for ln in results.as_markdown(table).splitlines() if ln.startswith("|")]
-        assert "\n".join(lines) in text
 
 
 def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_path):
