@@ -83,6 +83,18 @@ def test_policies_ask_for_what_there_is(method):
     assert 1 <= float(choice.load) <= policy.max_load <= 8
 
 
+@pytest.mark.parametrize("method", POLICIES, ids=lambda method: method.name)
+def test_policies_are_made_of_traced_settings(method):
+    """As in a program whose data are the settings."""
+
+    def decided(settings):
+        policy = method.policy(settings, 4)
+        return policy.decide(policy.init(), stragglers.nothing_seen(N_WORKERS))[1]
+
+    settings = {name: jnp.asarray(knob.values[0]) for name, knob in method.space.items()}
+    assert jax.eval_shape(decided, settings).k.shape == ()
+
+
 @pytest.mark.parametrize("method", STEP_RULES, ids=lambda method: method.name)
 def test_settings_that_a_gradient_brings_make_the_rule(method):
     """Two updates by the rule itself, and by the one that is built of traced settings."""

@@ -81,10 +81,11 @@ def cyclic_code(n_workers: int, tolerated: int, *, key: Array | None = None) -> 
             "n_workers and tolerated must keep 30 n^3 + (n + 512) s^3 below 1e9 for a cyclic code,"
             f" got {n} and {s}, {work:.1e}; a fractional code needs no search"
         )
-    key = jax.random.key(0) if key is None else key
     size = _DRAWS * s * n
-    bits = jax.random.bits(key, (1 << (size - 1).bit_length(),), jnp.uint32)  # few shapes compile
-    drawn = np.asarray(bits)[:size].reshape(_DRAWS, s, n) / 2.0**32
+    with jax.ensure_compile_time_eval():  # a code is a constant, also where it is made under jit
+        key = jax.random.key(0) if key is None else key
+        bits = jax.random.bits(key, (1 << (size - 1).bit_length(),), jnp.uint32)  # few shapes
+        drawn = np.asarray(bits)[:size].reshape(_DRAWS, s, n) / 2.0**32
     checks = list(drawn - drawn.mean(axis=2, keepdims=True))
     if (n + s) % 2:
         checks.append(_waves(n, s))

@@ -120,6 +120,11 @@ def test_keys_make_other_codes_and_the_same_key_the_same():
         np.testing.assert_allclose(cyclic_code(6, 2), first, rtol=1e-9)
 
 
+def test_a_code_is_a_constant_of_a_program():
+    made = jax.jit(lambda x: x @ cyclic_code(5, 2).astype(np.float32))(jnp.eye(5))
+    np.testing.assert_allclose(made, cyclic_code(5, 2), rtol=1e-6)
+
+
 def test_the_policy_waits_for_all_but_the_tolerated():
     for make, n, s in ((cyclic_code, 5, 2), (fractional_code, 6, 1), (cyclic_code, 4, 0)):
         code = make(n, s)
