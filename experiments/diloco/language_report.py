@@ -162,6 +162,11 @@ def speed_up(horizon: float, own: Row, other: Row) -> float:
     return horizon / float(time) if time <= horizon * (1 + 1e-9) else 0.0
 
 
+def at_equal(axis: str, horizon: float, own: Row, other: Row) -> float:
+    """A run's loss when it has done or sent as much as the other at the horizon; NaN beyond."""
+    return at(own[axis], own["loss"], at(other["time"], other[axis], horizon))
+
+
 def costs(settings: Settings, found: Found, scene: Scene) -> results.Table:
     """What a scene's runs did and sent, and their loss when all have done and sent as much."""
     horizon, rows = horizon_of(settings, scene), []
@@ -171,11 +176,7 @@ def costs(settings: Settings, found: Found, scene: Scene) -> results.Table:
         own, pairs = found.runs[scene, arm], list(found.pairs(scene, arm))
 
         def equal(axis: str, pairs: list[tuple[Row, Row]] = pairs) -> str:
-            points = [at(other["time"], other[axis], horizon) for _, other in pairs]
-            values = [
-                at(run[axis], run["loss"], point)
-                for (run, _), point in zip(pairs, points, strict=True)
-            ]
+            values = [at_equal(axis, horizon, *pair) for pair in pairs]
             return "-" if np.isnan(values).any() else spread(values)
 
         rows.append(
@@ -308,7 +309,12 @@ def numbers(settings: Settings, found: Found) -> dict[str, Any]:
             for (n_workers, arm), tuned in found.tuned.items()
         ],
         "runs": [
-            {"scene": scene.name, "arm": arm, "runs": runs}
+            {
+                "scene": scene.name,
+                "horizon": horizon_of(settings, scene),
+                "arm": arm,
+                "runs": runs,
+            }
             for (scene, arm), runs in found.runs.items()
         ],
     }

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.diloco import gaussians, gaussians_runs
+from experiments.diloco import gaussians, gaussians_runs, pages
 from experiments.diloco.gaussians_runs import LAST, PEAK, WAYS, H, Settings
 
 
@@ -78,3 +78,5 @@ def test_a_small_run_learns_and_is_kept(tmp_path):
     assert ways[0]["time"][-1] == pytest.approx(8 * 66.6)
     assert {way["local_steps"][-1] for way in ways} == {8 * 80}
     assert ways[0]["loss"][0][-1] < ways[0]["loss"][0][0]
+    end = pages.end_of(ways[0])
+    assert (end["seconds"], end["loss"]) == (ways[0]["time"][-1], [ways[0]["loss"][0][-1]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asyncjax import storage
-from experiments.diloco import arms, language, language_report, language_runs, texts
+from experiments.diloco import arms, language, language_report, language_runs, pages, texts
 from experiments.diloco.arms import ARMS, SYNCHRONOUS, Scene, Trial
 from experiments.diloco.language_runs import Bench, Settings
 from experiments.diloco.language_tuning import tune
@@ -161,6 +161,11 @@ def test_the_part_writes_tables_figures_and_numbers(tmp_path):
     assert len(kept["tuned"]) == 3
     finals = [run["final"] for run in kept["runs"][0]["runs"]]
     assert language_report.spread(finals) == tables[0].rows[0][1]
+    found = pages.summary(made.numbers, {"ways": []})
+    assert found["scenes"]["2 workers, uneven"]["pure, SGD"]["final"] == [
+        run["final"] for run in made.numbers["runs"][1]["runs"]
+    ]
+    assert [len(rows) - 2 for rows in pages.tables(found).values()] == [3, 2, 3, 3, 0]
     before = sorted(path.name for path in (tmp_path / "runs").iterdir())
     again = language.run(settings)
     assert [table.rows for table in again.tables] == [table.rows for table in tables]
