@@ -18,6 +18,7 @@ from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
 from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
+from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
@@ -165,7 +166,7 @@ def _reality() -> Made:
 
 
 def _delay_bench() -> Made:
-    return delay_bench_report.page_rows(numbers.load(delay_bench_report.NAME)["digits"])
+    return delay_bench_pages.rows(numbers.load(delay_bench_report.NAME))
 
 
 def _rollouts() -> Made:

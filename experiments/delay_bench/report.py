@@ -24,7 +24,7 @@ from asyncjax.results import plots
 from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
 from experiments.delay_bench.bench import INSIDE, Cell
-from experiments.delay_bench.runs import LAWS, METHODS, Found, Settings
+from experiments.delay_bench.runs import Found, Settings
 
 NAME = "delay_bench"
 PLAIN = "0"  # the law without delay
@@ -36,7 +36,9 @@ CLAIMS = (  # (text, method, rival, of the relative losses)
     ("Muon loses a smaller factor than Adam", "Muon", "Adam", True),
     ("Muon loses a smaller factor than SGD momentum", "Muon", "SGD momentum", True),
     ("NAdamW: b1 = .99 ends below .9", "NAdamW .99", "NAdamW .9", False),
+    ("Lion loses a smaller factor than Muon", "Lion", "Muon", True),
 )
+ANSWERS = {1: "yes", -1: "no", 0: "not told apart"}
 
 
 def ahead(own: ArrayLike, other: ArrayLike) -> int:
@@ -93,7 +95,7 @@ def verdict(claim: Sequence[Any], methods: Mapping[str, Mapping[str, Cell]], law
         relative(methods[name], law) if is_relative else methods[name][law].loss
         for name in (one, other)
     )
-    return {1: "yes", -1: "no", 0: "not told apart"}[ahead(first, second)]
+    return ANSWERS[ahead(first, second)]
 
 
 def part(settings: Settings, found: Found, texts: Mapping[str, str]) -> Part:
@@ -152,21 +154,6 @@ def commit(settings: Settings, found: Found) -> None:
     }
     command = f"python -m experiments.{NAME} --commit --tasks {' '.join({**known, **own})}"
     committed.save(NAME, {**known, **own}, command=command)
-
-
-def page_rows(methods: Mapping[str, Mapping[str, Any]], digits: int = 3) -> list[str]:
-    """The rows of the table of losses in `experiments/README.md`, of a task's committed numbers."""
-    rows = []
-    for method in (name for name in METHODS if name in methods):
-        cells = []
-        for law in (law for law in LAWS if law in methods[method]):
-            own = results.median_and_spread(methods[method][law]["loss"])
-            low, middle, high = (
-                f"{float(one):.{digits}f}" for one in (own.low, own.median, own.high)
-            )
-            cells.append(f"{middle} ({low} to {high})")
-        rows.append(f"| {method} | {' | '.join(cells)} |")
-    return rows
 
 
 def in_words(settings: Settings, found: Found) -> str:

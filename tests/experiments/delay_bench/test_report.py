@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asyncjax import storage
+from asyncjax import problems, storage
 from experiments import quotes
 from experiments.common import numbers
-from experiments.delay_bench import bench, job, report
+from experiments.delay_bench import bench, job, pages, report
 from experiments.delay_bench.bench import Cell
-from experiments.delay_bench.runs import Settings
+from experiments.delay_bench.runs import METHODS, Settings
 
 
 def cell(*loss):
@@ -82,7 +82,7 @@ def test_a_run_is_written_and_goes_on_where_it_was(tmp_path, monkeypatch):
     for own in cells.values():
         plain, staged = own["0"], own["by stage 8..0"]
         assert max(plain["loss"]) < np.log(10) / 2  # it learns
-        assert plain["relative"] == [2.0, 2.0]
+        assert plain["relative"] == [1.0, 1.0]
         assert min(staged["relative"]) > 1.0  # delays cost
         assert len(plain["step_sizes"]) >= 5  # of which the best has two on either side
     assert saved["claims"]["digits"]["Muon ends below Adam"]["0"] in ("yes", "no", "not told apart")
@@ -102,10 +102,71 @@ def test_a_run_is_written_and_goes_on_where_it_was(tmp_path, monkeypatch):
         job.run(replace(settings, seed=1))  # other settings never use what is there
 
 
-def test_the_page_has_the_committed_losses():
-    kept = numbers.load(report.NAME)["digits"]
-    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    assert "\n".join(report.page_rows(kept)) in text
+def test_the_page_has_the_tables_of_the_committed_numbers():
+    kept = numbers.load(report.NAME)
+    text = quotes.ROOT.joinpath("experiments/README.md").read_text(encoding="utf-8")
+    assert set(kept) == {"digits", "language"}
+    for made in (pages.relative_rows, pages.claim_rows, pages.order_rows):
+        assert "\n".join(made(kept)) in text
+    for task, digits in pages.DIGITS.items():
+        assert "\n".join(pages.loss_rows(kept[task], digits)) in text
+
+
+def test_what_the_pages_say_of_every_seed_holds_in_the_committed_numbers():
+    answers = {
+        (claim[0], task, law): answer
+        for task, cells in numbers.load(report.NAME).items()
+        for place, claim in enumerate(report.CLAIMS)
+        for law, answer in pages.answers(cells, place).items()
+    }
+    below = [answers[key] for key in answers if key[0] == "Muon ends below Adam"]
+    assert below == ["yes"] * 12
+    for (text, _, law), answer in answers.items():
+        if text == "Muon loses a smaller factor than Adam" and law != "1":
+            assert answer == "yes"
+    drawn = [
+        report.ahead(cells["uniform 0..8"]["loss"], cells["4"]["loss"])
+        for cells in (numbers.load(report.NAME)["digits"][name] for name in METHODS)
+    ]
+    assert drawn == [int(name == "Muon") for name in METHODS]
+
+
+def kept_of(own, other):
+    """Committed numbers of two methods on a task; their losses are those of every law."""
+    fields = [{"loss": losses, "relative": losses} for losses in (own, other)]
+    laws = {"Muon": dict.fromkeys(("0", "8"), fields[0])}
+    laws["SGD momentum"] = dict.fromkeys(("0", "8"), fields[1])
+    return {"language": laws | {"Adam": laws["SGD momentum"]} | dict.fromkeys(REST, laws["Muon"])}
+
+
+REST = ("NAdamW .9", "NAdamW .99", "Lion")
+
+
+def test_rows_of_the_page_turn_with_the_numbers():
+    kept = kept_of([1.0, 2.0], [2.0, 3.0])
+    assert pages.claim_rows(kept)[0] == "| Muon ends below Adam | language | yes | | | yes | | | |"
+    factor = "| Muon loses a smaller factor than Adam | language | | | | yes | | | |"
+    assert factor in pages.claim_rows(kept)
+    kept = kept_of([2.0, 3.0], [1.0, 3.5])
+    assert pages.claim_rows(kept)[0] == "| Muon ends below Adam | language | ~ | | | ~ | | | |"
+    kept = kept_of([2.0, 3.0], [1.0, 2.5])
+    assert pages.claim_rows(kept)[0] == "| Muon ends below Adam | language | no | | | no | | | |"
+    assert pages.order_rows(kept)[1].startswith("| | 8 | SGD momentum ~ Adam < ")
+    assert pages.relative_rows(kept)[-1] == "| Muon | 2.50 |"
+    assert pages.loss_rows(kept["language"], 1)[0].startswith("| SGD momentum | 1.8 (1.")
+
+
+def test_what_the_frequencies_of_characters_give_is_as_the_page_says():
+    try:
+        corpus = problems.shakespeare_characters(genres=["tragedies"])
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    counts = np.bincount(np.asarray(corpus.train).ravel())
+    shares = counts[counts > 0] / counts.sum()
+    entropy, begin = -float(np.sum(shares * np.log(shares))), np.log(len(corpus.vocabulary))
+    text = quotes.ROOT.joinpath("experiments/README.md").read_text(encoding="utf-8")
+    said = f"begins at {begin:.1f}, {entropy:.2f} is what the frequencies of characters alone give"
+    assert said in " ".join(text.split())
 
 
 def test_numbers_of_another_task_stay(monkeypatch):
@@ -116,6 +177,6 @@ def test_numbers_of_another_task_stay(monkeypatch):
     report.commit(Settings(), {"digits": {"Muon": {"0": own, "8": cell(0.4, 0.4)}}})
     assert set(saved[0]) == {"language", "digits"}
     assert saved[0]["digits"]["Muon"]["8"]["relative"] == [2.0, 2.0]
-    assert report.page_rows(saved[0]["digits"], 1) == [
+    assert pages.loss_rows(saved[0]["digits"], 1) == [
         "| Muon | 0.2 (0.2 to 0.2) | 0.4 (0.4 to 0.4) |"
     ]
