@@ -32,7 +32,7 @@ from experiments.ordering import (
     ordered_networks_report,
 )
 from experiments.reality import verdicts as reality
-from experiments.rollouts import admission_report
+from experiments.rollouts import admission_report, learning_report
 from experiments.shuffled_map import report as shuffled_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
@@ -170,7 +170,8 @@ def _delay_bench() -> Made:
 
 
 def _rollouts() -> Made:
-    return admission_report.page_rows(numbers.load(admission_report.NAME))
+    yield from admission_report.page_rows(numbers.load(admission_report.NAME))
+    yield from learning_report.page_rows(numbers.load(learning_report.NAME))
 
 
 def _joint() -> Made:

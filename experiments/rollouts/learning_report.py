@@ -1,6 +1,6 @@
 """Tables, the figure and the numbers of the comparison of learning."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,8 +10,10 @@ import optax
 
 from asyncjax import results
 from asyncjax.results import plots
+from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
 from experiments.rollouts.learning_runs import (
+    ARMS,
     BASE,
     CAP,
     N_RECORDS,
@@ -21,16 +23,21 @@ from experiments.rollouts.learning_runs import (
     times,
 )
 
+NAME = "rollouts_learning"
 TITLE = "What do age and correction do to learning?"
 SHARES = (0.25, 0.5, 1.0)  # of the time, at which rewards are read off
+NAMED = {"truncated, ESS": "truncated, step times ESS"}  # in the pages
 
 
 def part(settings: Settings, found: Found) -> Part:
-    """Draws the figure and makes the tables."""
+    """Draws the figure and makes the tables; writes numbers where they are committed if asked."""
+    if settings.commit:
+        command = "python -m experiments.rollouts.learning --commit"
+        committed.save(NAME, kept(settings, found), command=command, digits=4)
     tables = (rewards_table(settings, found), runs_table(settings, found))
     return written(
         settings.output,
-        "rollouts_learning",
+        NAME,
         TITLE,
         (figure(settings, found),),
         tables,
@@ -76,10 +83,11 @@ def told_apart(ours: Sequence[float], theirs: Sequence[float]) -> str:
         >>> told_apart([2.0, 3.0], [1.0, 1.0]), told_apart([2.0, 3.0], [1.0, 4.0])
         ('ahead', 'no (1 of 2)')
     """
-    ahead = int(np.sum(np.array(ours) > np.array(theirs)))
-    if ahead in (0, len(ours)):
-        return "ahead" if ahead else "behind"
-    return f"no ({ahead} of {len(ours)})"
+    first, second = np.array(ours), np.array(theirs)
+    if np.all(first < second):
+        return "behind"
+    ahead = int(np.sum(first > second))
+    return "ahead" if ahead == len(first) else f"no ({ahead} of {len(first)})"
 
 
 def _short(found: results.Spread) -> str:
@@ -178,6 +186,60 @@ def figure(settings: Settings, found: Found) -> Drawing:
         f" '{BASE[0]}'. Median and quartiles of {settings.seeds} seeds."
     )
     return "", page, caption
+
+
+def kept(settings: Settings, found: Found) -> dict[str, Any]:
+    """What is committed: by rule and correction, a number a seed, rewards by time."""
+    return {
+        f"{rule}, {correction}": {
+            "reward": {
+                f"{share * settings.horizon:g}": about(own, share).tolist() for share in SHARES
+            },
+            "scores": {f"{rate:g}": one for rate, one in zip(own.rates, own.scores, strict=True)},
+            "rate": own.chosen,
+            "at_edge": results.at_grid_edge(own.rates.index(own.chosen), len(own.rates)),
+            "solved": own.solved,
+            "steps": own.steps,
+            "age": own.age,
+            "age_longest": own.age_longest,
+            "effective": own.effective,
+            "long_share": own.long_share,
+            "trainer_idle": own.trainer_idle,
+        }
+        for (rule, correction), own in found.items()
+    }
+
+
+def page_rows(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The rows of the table of rewards in `experiments/README.md`, of the committed numbers."""
+    rows, before = [], ""
+    base = _by_time(arms[", ".join(BASE)])[-1]
+    for rule, correction in (arm for arm in ARMS if ", ".join(arm) in arms):
+        own = arms[f"{rule}, {correction}"]
+        rewards = _by_time(own)
+        *early, last = (
+            results.median_and_spread(values, smaller_is_better=False) for values in rewards
+        )
+        end = told_apart(rewards[-1], base)
+        compared = end if end in ("ahead", "behind") else "not told apart"
+        age = float(np.median(own["age"]))
+        cells = [
+            "" if rule == before else rule,
+            NAMED.get(correction, correction),
+            *(f"{float(one.median):.2f}" for one in early),
+            _short(last),
+            "the base" if (rule, correction) == BASE else compared,
+            str(round(float(np.median(own["steps"])))),
+            f"{age:.1f}" if age else "0",
+        ]
+        rows.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+        before = rule
+    return rows
+
+
+def _by_time(arm: Mapping[str, Any]) -> list[list[float]]:
+    """The rewards of an arm from the earliest time to the end, a number a seed."""
+    return [arm["reward"][time] for time in sorted(arm["reward"], key=float)]
 
 
 def numbers(settings: Settings, found: Found) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from experiments.rollouts import (
     laws,
     learning,
     learning_report,
+    learning_runs,
 )
 from experiments.rollouts.learning_runs import Outcome
 
@@ -128,6 +129,7 @@ def test_arms_are_told_apart_only_where_all_seeds_agree():
     assert learning_report.told_apart([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
     assert learning_report.told_apart([0.0, 0.0], [1.0, 1.0]) == "behind"
     assert learning_report.told_apart([0.0, 2.0], [1.0, 1.0]) == "no (1 of 2)"
+    assert learning_report.told_apart([1.0, 0.0], [1.0, 1.0]) == "no (0 of 2)"
     rewards = [list(np.arange(21.0)), list(np.arange(21.0) + 1.0)]
     own = Outcome("budget 4", "none", (), (), 1.0, rewards, *[[]] * 7)
     np.testing.assert_allclose(learning_report.about(own, 0.25), [5.0, 6.0])
@@ -169,3 +171,52 @@ def test_a_row_of_the_page_turns_with_the_numbers():
     more = own | {"budget, eta 4": fields | {"wasted": [0.0, 0.1, 0.2, 0.3, 0.3]}}
     rows = admission_report.page_rows(kept | {"one tenth": more})
     assert rows[-2].endswith("| 20 % (10 % to 30 %) | 1.00 |")
+
+
+def test_the_page_has_the_committed_rewards():
+    kept = numbers.load(learning_report.NAME)
+    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
+    assert "\n".join(learning_report.page_rows(kept)) in text
+
+
+def arm(rule, correction, last, age):
+    """An arm whose reward grows evenly, on three seeds two hundredths apart."""
+    curves = [(np.linspace(0.0, last, 21) + 0.02 * seed).tolist() for seed in range(3)]
+    scores = ((0.001, 0.002, 0.004), (0.1, 0.3, 0.2), 0.002)
+    rest = ([0.5] * 3, [40, 41, 42], [age] * 3, [9] * 3, [0.9] * 3, [0.5] * 3, [0.0] * 3)
+    return Outcome(rule, correction, *scores, curves, *rest)
+
+
+def test_a_row_of_the_table_of_rewards_turns_with_the_numbers():
+    base = arm(*learning_runs.BASE, 0.8, 4.0)
+    found = {
+        ("synchronous", "truncated"): arm("synchronous", "truncated", 0.4, 0.0),
+        learning_runs.BASE: base,
+        ("budget 4", "truncated, ESS"): arm("budget 4", "truncated, ESS", 1.0, 3.96),
+    }
+    rows = learning_report.page_rows(learning_report.kept(learning.Settings(), found))
+    assert rows == [
+        "| synchronous | truncated | 0.12 | 0.22 | 0.40 (0.39 to 0.41) | behind | 41 | 0 |",
+        "| budget 4 | truncated | 0.22 | 0.42 | 0.78 (0.77 to 0.79) | the base | 41 | 4.0 |",
+        "| | truncated, step times ESS | 0.27 | 0.52 | 0.97 (0.96 to 0.98) | ahead | 41 | 4.0 |",
+    ]
+    found["budget 4", "truncated, ESS"] = base
+    kept = learning_report.kept(learning.Settings(), found)
+    assert "| not told apart |" in learning_report.page_rows(kept)[2]
+    assert kept["synchronous, truncated"]["scores"] == {"0.001": 0.1, "0.002": 0.3, "0.004": 0.2}
+    assert not kept["synchronous, truncated"]["at_edge"]
+
+
+def test_what_the_page_says_of_learning_holds_in_the_committed_numbers():
+    kept = numbers.load(learning_report.NAME)
+    assert not any(own["at_edge"] for own in kept.values())
+    base = kept["budget 4, truncated"]["reward"]
+    clip = kept["budget 4, PPO clip"]["reward"]
+    assert {learning_report.told_apart(clip[time], base[time]) for time in base} == {"ahead"}
+    rules = [own for name, own in kept.items() if name.endswith(", truncated")]
+    by_steps = sorted(rules, key=lambda own: np.median(own["steps"]))
+    ends = [own["reward"]["800"] for own in by_steps]
+    assert np.all(np.diff(np.median(ends, axis=1))[:4] > 0.0)
+    assert learning_report.told_apart(*ends[-2:]).startswith("no")
+    falls = sorted(kept["ready first, truncated"]["reward"]["800"])
+    assert falls[1] < 0.9 < falls[2]
