@@ -4,7 +4,6 @@ Runs in lanes are what each is alone, pieces resume, numbers mean what they say,
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax import problems, results, simulation, storage, stragglers, traces
+from asyncjax import problems, simulation, storage, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
 from experiments.common.judging import raveled
 from experiments.common.protocol import SET_A, TUNING, Instance
@@ -289,11 +288,16 @@ def test_other_instances_and_other_code_never_use_a_piece(monkeypatch):
     assert runs._mark(piece(ONE)) != mark
 
 
-def test_committed_tables_stand_in_the_page():
-    page = (Path(__file__).parents[2] / "experiments" / "README.md").read_text()
-    found = claims.kept()
-    for made in report.all_tables(found):
-        assert results.as_markdown(made) in page
+def test_all_methods_are_shown_by_what_they_gain():
+    facts = facts_of(lambda scene, method: {"pure": 10.0}.get(method, 20.0))
+    facts["scenes"][SCENE]["methods"]["pure"]["at_edge"] = ["step"]
+    found = {"A": facts, "B": facts}
+    kept = report.tuning_of(found)
+    assert (kept["best values"], kept["at an edge"]) == (3 * len(SCENES), 1)
+    rows = report.full_table(report.summary_of(found, {})).rows
+    assert rows[0][0] == "pure"
+    assert dict((row[0], row[1:]) for row in rows)["synchronous"] == ("1", "1", "1")
+    assert rows[0][1].startswith("2 (")
 
 
 def test_traces_serve_all_settings_that_do_not_change_them():
