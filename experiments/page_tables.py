@@ -20,6 +20,7 @@ from experiments.common.recordings import spread_of_jobs
 from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
+from experiments.diloco import pages as diloco_pages
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
@@ -169,6 +170,11 @@ def _delay_bench() -> Made:
     return delay_bench_pages.rows(numbers.load(delay_bench_report.NAME))
 
 
+def _diloco() -> Made:
+    made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
+    return [line for lines in made.values() for line in lines]
+
+
 def _rollouts() -> Made:
     yield from admission_report.page_rows(numbers.load(admission_report.NAME))
     yield from learning_report.page_rows(numbers.load(learning_report.NAME))
@@ -196,6 +202,7 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _matrix,
     _reality,
     _delay_bench,
+    _diloco,
     _rollouts,
     _joint,
 )

@@ -14,10 +14,9 @@ from experiments.diloco.language_report import at, at_equal, speed_up
 
 NAME = "diloco"
 COMMAND = "python -m experiments.diloco --commit"
-DIGITS = 4
 SGD, NESTEROV, DELAYED = "pure, SGD", "pure, Nesterov", "pure, delayed Nesterov"
 DYLU, GRACE = "DyLU, delayed Nesterov", "grace, Nesterov"
-PAIRS = ((NESTEROV, SGD), (DELAYED, SGD), (DELAYED, NESTEROV), (DYLU, SGD), (GRACE, SGD))
+PAIRS = ((NESTEROV, SGD), (DELAYED, SGD), (DYLU, SGD), (DYLU, DELAYED), (GRACE, SGD))
 ABSENT = "as without DyLU"
 KINDS = ("uneven", "outages", "uneven, skewed", "even")
 
@@ -34,7 +33,7 @@ def commit(parts: Sequence[Part]) -> None:
     if missing := {"diloco", "diloco_gaussians"} - set(made):
         raise ValueError(f"parts must be both to be committed, {missing.pop()} was not run")
     found = summary(made["diloco"], made["diloco_gaussians"])
-    numbers.save(NAME, found, command=COMMAND, digits=DIGITS)
+    numbers.save(NAME, found, command=COMMAND)
 
 
 def summary(language: Found, gaussians: Found) -> dict[str, Any]:
@@ -173,10 +172,8 @@ def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
     if np.isnan(values).any():
         return "-"
     found = results.median_and_spread(np.array(values, float))
-    low, middle, high = (
-        round(float(one), digits) + 0.0 for one in (found.low, found.median, found.high)
-    )
-    return f"{middle:{sign}.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    low, middle, high = (float(one) for one in (found.low, found.median, found.high))
+    return f"{middle:{sign}z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -97,12 +97,12 @@ def test_the_trials_are_put_between_their_marks(tmp_path, monkeypatch, capsys):
     assert "[--write]" in capsys.readouterr().out
 
 
-def test_only_one_part_tunes_methods_unalike_and_says_so():
-    """Rules with a parameter try more settings there: see docs/protocol.md."""
+def test_only_two_parts_tune_methods_unalike_and_say_so():
+    """Rules with a parameter, arms with momentum try more settings: see docs/protocol.md."""
     unalike = {
         path.stem
         for path in numbers.FOLDER.glob("*.json")
         if path.stem not in budgets.OTHERS
         and not all(group.alike for group in budgets.groups(numbers.load(path.stem)))
     }
-    assert unalike == {"time_complexity"}
+    assert unalike == {"diloco", "time_complexity"}

@@ -89,7 +89,7 @@ def test_figures_of_a_scene_are_those_of_its_runs():
 
 def test_rows_are_made_of_committed_numbers_alone(tmp_path):
     found = pages.summary(language([2.0, 2.0, 1.0]), GAUSSIANS)
-    numbers.save("tiny", found, folder=tmp_path, digits=pages.DIGITS)
+    numbers.save("tiny", found, folder=tmp_path)
     made = pages.tables(numbers.load("tiny", folder=tmp_path))
     assert made["loss"][0] == "| arm | 2 workers, uneven | 2, even |"
     assert made["less"][2:] == [
