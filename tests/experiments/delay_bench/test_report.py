@@ -124,6 +124,8 @@ def test_what_the_pages_say_of_every_seed_holds_in_the_committed_numbers():
     for (text, _, law), answer in answers.items():
         if text == "Muon loses a smaller factor than Adam" and law != "1":
             assert answer == "yes"
+    assert all("| Muon " in row for row in pages.order_rows(numbers.load(report.NAME)))
+    assert answers["Lion loses a smaller factor than Muon", "language", "8"] == "yes"
     drawn = [
         report.ahead(cells["uniform 0..8"]["loss"], cells["4"]["loss"])
         for cells in (numbers.load(report.NAME)["digits"][name] for name in METHODS)
