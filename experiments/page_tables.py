@@ -159,7 +159,8 @@ def _story() -> Made:
 
 
 def _matrix() -> Made:
-    return matrix_report.all_tables(matrix_claims.kept())
+    full = matrix_report.full_table(numbers.load("matrix_full"))
+    return *matrix_report.all_tables(matrix_claims.kept()), full
 
 
 def _reality() -> Made:
