@@ -73,8 +73,9 @@ def read(path: Path = LIST) -> list[Quote]:
     return [Quote(**entry) for entry in entries]
 
 
+@cache
 def loaded(name: str) -> Any:
-    """Committed numbers, or the tables of the benchmarks."""
+    """Committed numbers, or the tables of the benchmarks; read once."""
     return numbers.load(name) if name != BENCHMARKS else timed()
 
 
