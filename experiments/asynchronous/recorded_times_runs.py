@@ -39,7 +39,7 @@ class Settings:
     instances: int = 10  # of each of the two reported sets
     tuning_instances: int = 5
     trials: int = 4  # settings that a rule tries in a round of tuning
-    rounds: tuple[int, int] = (3, 6)
+    rounds: tuple[int, int] = (3, 8)
     steps: tuple[float, float] = (2.0**-6, 1.0)  # ends of the first grid, of six steps
     horizon: float = 200.0  # simulated time that every rule gets
     batch: int = 8  # rows of a gradient

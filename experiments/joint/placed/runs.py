@@ -37,7 +37,7 @@ class Settings:
     instances: int = 10  # of each set
     floors: int = 10  # instances on which the floor of PD-ORS is tuned
     trials: int = 6  # of an arm in a round
-    rounds: tuple[int, int] = (2, 4)
+    rounds: tuple[int, int] = (2, 8)
     records: int = 600  # of a curve
     levels: tuple[float, ...] = (0.9, 0.95, 0.98)
 
