@@ -5,8 +5,9 @@ x^T A x / 2 - b^T x with A = tridiag(-1, 2, -1) / 4, the badly conditioned quadr
 literature, and return its gradient plus Gaussian noise. A run ends when the exact gradient norm
 first reaches the target; its score is the simulated time. Pure asynchronous, Rennala, Ringmaster,
 synchronous and fastest-m servers get the same grid of step sizes and the same grid for their own
-parameter (b, R, m), so that those with a parameter try more settings; the best is chosen on some
-instances, and two disjoint sets of others are reported.
+parameter (b, R, m). Those without a parameter, or with fewer values of it, try as many settings:
+further steps around their best one. The best is chosen on some instances, and two disjoint sets of
+others are reported.
 
 The optimal times that are drawn beside the measured ones are recalled from the literature (Tyurin,
 Richtárik 2023), with constants dropped: only their shape over n, noise and speeds is meant.

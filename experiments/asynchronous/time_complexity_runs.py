@@ -4,6 +4,7 @@ The function and its start are those of the theory, the same for all; an instanc
 the gradients and, where they are random, the times.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -270,6 +271,45 @@ def reported(
     return made
 
 
+def ends(tried: Mapping[tuple[Method, float], float], method: Method) -> tuple[float, float]:
+    """The least and the largest step that a method tried."""
+    steps = [step for own, step in tried if own == method]
+    return min(steps), max(steps)
+
+
+def finer(
+    tried: Mapping[tuple[Method, float], float], horizon: float, count: int
+) -> tuple[Method, list[float]]:
+    """Steps for a method that has trials left, between those that it tried.
+
+    Around the best step, up to its neighbours on either side; over the whole grid of the method
+    where nothing arrived. The widest gaps come first.
+
+    Args:
+        tried: Times by method and step, the steps of a method a common factor apart.
+        horizon: Later times count as never.
+        count: How many.
+
+    Example:
+        >>> tried = {("sgd", 0.25): 9.0, ("sgd", 0.5): 3.0, ("sgd", 1.0): 5.0, ("sgd", 2.0): 9.0}
+        >>> method, steps = finer(tried, 10.0, 3)
+        >>> method, [round(step, 3) for step in steps]
+        ('sgd', [0.354, 0.707, 0.297])
+    """
+    (method, step), best = min(tried.items(), key=lambda item: item[1])
+    steps = sorted(own for other, own in tried if other == method)
+    if best <= horizon:
+        ratio = steps[1] / steps[0]
+        steps = [step / ratio, step, step * ratio]
+    new: list[float] = []
+    while len(new) < count:
+        ratios = [high / low for low, high in itertools.pairwise(steps)]
+        widest = int(np.argmax(np.round(ratios, 9)))
+        new.append(float(np.sqrt(steps[widest] * steps[widest + 1])))
+        steps = sorted([*steps, new[-1]])
+    return method, new
+
+
 def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
     """All methods for one law of speeds and one number of workers: by name, a score a level."""
     clock, began = workers(speeds, n), time.perf_counter()
@@ -285,20 +325,25 @@ def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
         again = unfinished(settings, found)
         pending = {method: LONGER * size for method, size in pending.items() if method in again}
     mean, made = np.asarray(clock.mean).tolist(), dict[str, list[Score]]()
+    trials = max(len(candidates(found, name)) for name in CANDIDATES) * len(settings.step_sizes)
     shown: dict[tuple[Method, float], Any] = {}
-    for name in CANDIDATES:
+    for name, level in itertools.product(CANDIDATES, range(len(settings.noise))):
         own = candidates(found, name)
-        trials = len(own) * len(settings.step_sizes)
-        for level in range(len(settings.noise)):
-            times = np.array([tuned(found[method][level]) for method in own])
-            times = np.where(times <= settings.horizon, times, np.inf)
-            if not np.isfinite(times.min()):
-                never = {letter: [np.inf] * settings.instances for letter in SETS}
-                one = Score(never, np.nan, np.nan, False, False, trials, mean)
-                made.setdefault(name, []).append(one)
-                continue
-            which, place = np.unravel_index(np.argmin(times), times.shape)
-            method, step = own[which], settings.step_sizes[place]
+        tried = {
+            (method, step): time
+            for method in own
+            for step, time in zip(settings.step_sizes, tuned(found[method][level]), strict=True)
+        }
+        method, further = finer(tried, settings.horizon, trials - len(tried))
+        width = len(settings.step_sizes)  # as many at once as of the grid: one compilation
+        for steps in (further[at : at + width] for at in range(0, len(further), width)):
+            outcome = run_method(settings, method, clock, sizes[method], keys, steps)[level]
+            tried |= zip(((method, step) for step in steps), tuned(outcome), strict=True)
+        (method, step), best = min(tried.items(), key=lambda item: item[1])
+        if best > settings.horizon:
+            never = {letter: [np.inf] * settings.instances for letter in SETS}
+            score = Score(never, np.nan, np.nan, False, False, trials, mean)
+        else:
             if (method, step) not in shown:
                 shown[method, step] = reported(settings, method, clock, step, sizes[method])
             both = shown[method, step]
@@ -306,13 +351,13 @@ def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
                 times={letter: both[letter][level] for letter in SETS},
                 step_size=step,
                 parameter=method.parameter,
-                step_at_edge=results.at_grid_edge(int(place), len(settings.step_sizes)),
+                step_at_edge=step in ends(tried, method),
                 parameter_at_edge=name == "Rennala"
                 and method.parameter == max(one.parameter for one in own),
                 trials=trials,
                 mean_times=mean,
             )
-            made.setdefault(name, []).append(score)
+        made.setdefault(name, []).append(score)
     print(f"{speeds:<14} n = {n:<5} {time.perf_counter() - began:5.1f} s", flush=True)
     return made
 

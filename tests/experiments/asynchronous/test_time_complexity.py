@@ -50,10 +50,23 @@ def test_every_method_has_a_row_and_only_waiting_for_the_straggler_fails(made):
     for name in CANDIDATES:
         if name != "synchronous":
             assert all(3.0 <= time <= 100 for own in row[name]["times"].values() for time in own)
-            assert row[name]["step_size"] in settings.step_sizes
+            assert 0.125 <= row[name]["step_size"] <= 2.0
+        assert row[name]["trials"] == 2 * len(settings.step_sizes)
     assert row["fastest m"]["parameter"] == 1
     assert row["Ringmaster"]["parameter"] in (1, np.inf)
     assert row["optimum_any_data_recalled"] > 50 * row["optimum_recalled"]
+
+
+def test_further_steps_lie_around_the_best_and_over_the_grid_where_nothing_arrived():
+    one, other = (Method(name, 1, True, None) for name in ("one", "other"))
+    tried = {(one, 0.5): 4.0, (one, 1.0): 3.0, (other, 0.5): 2.0, (other, 1.0): 5.0}
+    method, steps = time_complexity_runs.finer(tried, 10.0, 6)
+    assert method is other
+    assert len({*steps, 0.25, 0.5, 1.0}) == 9
+    assert all(0.25 < step < 1.0 for step in steps)
+    method, steps = time_complexity_runs.finer(tried, 1.0, 3)
+    assert len(steps) == 3
+    assert all(0.5 < step < 1.0 for step in steps)
 
 
 def test_tables_say_how_far_a_failed_run_went(made):
