@@ -65,7 +65,7 @@ class Settings:
     data: tuple[str, ...] = ("breast cancer", "digits")  # all laws
     large: tuple[str, ...] = ("MNIST", "Shakespeare")  # simulated workers only
     laws: tuple[str, ...] = WORKERS + SEQUENCES
-    study: Study = field(default_factory=partial(Study, instances=10, trials=4))
+    study: Study = field(default_factory=partial(Study, trials=4))
     commit: bool = False  # also write experiments/numbers/piag.json
 
 

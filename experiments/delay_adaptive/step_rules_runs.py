@@ -55,7 +55,7 @@ _PREDICTED = {name: rule_of(name, 1.0) for name in ("Adaptive 1", "Adaptive 2")}
 class Study:
     """How much is run of each case."""
 
-    instances: int = 8  # of each of the two reported sets
+    instances: int = 10  # of each of the two reported sets
     tuning_instances: int = 2
     n_updates: int = 4000  # the synchronous server makes as many gradients
     record_every: int = 5  # updates; of the synchronous server a fifth of it

@@ -214,7 +214,7 @@ def tasks() -> Mapping[str, Task]:
     What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
     """
     small: dict[str, Any] = {"instances": 20, "tuning_instances": 5}
-    dear: dict[str, Any] = {"instances": 5, "tuning_instances": 2, "trials": 3}
+    dear: dict[str, Any] = {"tuning_instances": 2, "trials": 3}
     dear |= {"orders": ("D-RR", "independent", "CD-GraB")}
     sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
     found = (
