@@ -12,7 +12,7 @@ whatever their delays, and `at_once` of them run side by side in one compiled ca
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 import optax
 
 from asyncjax import results
+from experiments.common import grids
 from experiments.delay_bench.delays import Law
 
 INSIDE = 2  # steps that are tried on either side of the best one
@@ -103,15 +104,18 @@ def delay_bench(
     tuning_seeds: int = 2,
     at_once: int = 8,
     known: Mapping[str, Mapping[str, Cell]] | None = None,
+    done: Callable[[str, dict[str, Cell]], None] = lambda name, cells: None,
 ) -> dict[str, dict[str, Cell]]:
     """Tunes and runs every optimizer under every law of delays.
 
     For each pair the whole grid of step sizes is run on the tuning seeds. While the step with the
     lowest median loss has not `INSIDE` tried steps on either side, the grid grows by one step
     there, by `EXTENSIONS` steps at most; late gradients make valleys of which a single step beyond
-    the best one does not tell. The chosen step is run on the other seeds. All pairs have the same
-    seeds: the same loop, batches and (by law) delays, so that their losses can be compared in
-    pairs.
+    the best one does not tell. Then, under each law, optimizers that have tried fewer steps than
+    another get steps between theirs (`grids.between`) until all have tried as many; where a best
+    step is near an end then, its grid grows, and all are made level again. The chosen step is run
+    on the other seeds. All pairs have the same seeds: the same loop, batches and (by law) delays,
+    so that their losses can be compared in pairs.
 
     Args:
         make_loop: `key -> Loop`; data splits and initial models may depend on the key, which is
@@ -125,9 +129,11 @@ def delay_bench(
         at_once: Runs in one compiled call; each holds longest delay + 1 models.
         known: Cells of an earlier call with the same loop, key, seeds and updates; what is in them
             is not run again.
+        done: Called with the name and the cells of an optimizer whenever it has gone through all
+            laws: once, and again after each time that it got steps between.
 
     Returns:
-        Cells by optimizer and law.
+        Cells by optimizer and law; those of a law have as many steps.
 
     Example:
         >>> import jax, jax.numpy as jnp, optax
@@ -144,12 +150,24 @@ def delay_bench(
     keys = jax.random.split(key, tuning_seeds + seeds)
     made = _delays_of_seeds(make_loop, delays, n_updates, keys)
     longest = max(int(own.max()) for own in made.values())
-    return {
-        name: _Bench(make_loop, own, longest, made, keys, at_once).cells(
-            tuning_seeds, (known or {}).get(name, {})
-        )
+    benches = {
+        name: _Bench(make_loop, own, longest, made, keys, at_once)
         for name, own in optimizers.items()
     }
+    found: dict[str, dict[str, Cell]] = {}
+    behind, least = list(optimizers), dict.fromkeys(delays, 0)
+    while behind:
+        for name in behind:
+            own = found.get(name) or (known or {}).get(name, {})
+            found[name] = benches[name].cells(tuning_seeds, own, least)
+            done(name, found[name])
+        tried = {
+            law: {name: len(cells[law].step_sizes) for name, cells in found.items()}
+            for law in delays
+        }
+        least = {law: max(counts.values()) for law, counts in tried.items()}
+        behind = [name for name in found if any(tried[law][name] < least[law] for law in delays)]
+    return found
 
 
 def train(
@@ -213,9 +231,15 @@ class _Bench:
     keys: jax.Array  # typed key[seeds], the tuning seeds first
     at_once: int
 
-    def cells(self, tuning_seeds: int, known: Mapping[str, Cell]) -> dict[str, Cell]:
-        """Tunes and runs what is not known; by law."""
-        compiled = jax.jit(jax.vmap(partial(train, self.make_loop, self.tuned.make, self.longest)))
+    @cached_property
+    def compiled(self) -> Any:
+        """Several runs side by side, compiled once however often there are more of them."""
+        return jax.jit(jax.vmap(partial(train, self.make_loop, self.tuned.make, self.longest)))
+
+    def cells(
+        self, tuning_seeds: int, known: Mapping[str, Cell], least: Mapping[str, int]
+    ) -> dict[str, Cell]:
+        """Tunes, with at least so many steps a law, and runs what is not known; by law."""
         tuning, reported = range(tuning_seeds), range(tuning_seeds, len(self.keys))
         tried = {
             law: dict(zip(known[law].step_sizes, known[law].tuning, strict=True))
@@ -229,11 +253,10 @@ class _Bench:
             for step in self.tuned.step_sizes
             if step not in tried[law]
         ]
-        most = len(self.tuned.step_sizes) + EXTENSIONS
         while missing := missing or [
-            (law, step) for law, own in tried.items() for step in further(own, most)
+            (law, step) for law, own in tried.items() for step in self.further(own, least[law])
         ]:
-            found = self._run(compiled, missing, tuning)
+            found = self._run(missing, tuning)
             for (law, step), losses in zip(missing, found, strict=True):
                 tried[law][step] = losses[:, 0]
             missing = []
@@ -245,11 +268,23 @@ class _Bench:
         }
         lacking = [(law, step) for law, step in chosen.items() if law not in final]
         if lacking:
-            found = self._run(compiled, lacking, reported)
+            found = self._run(lacking, reported)
             final |= {law: own for (law, _), own in zip(lacking, found, strict=True)}
         return {law: _cell(own, chosen[law], final[law]) for law, own in tried.items()}
 
-    def _run(self, compiled: Any, wanted: Sequence[tuple[str, float]], seeds: range) -> np.ndarray:
+    def further(self, tried: Mapping[float, np.ndarray], least: int) -> list[float]:
+        """The steps to try next; none once the best one lies inside and `least` were tried."""
+        first = self.tuned.step_sizes
+        return grids.wanted(
+            tried,
+            best_step(tried),
+            factor=first[1] / first[0],
+            inside=INSIDE,
+            most=len(first) + EXTENSIONS,
+            least=least,
+        )
+
+    def _run(self, wanted: Sequence[tuple[str, float]], seeds: range) -> np.ndarray:
         """Runs pairs of law and step on some seeds, float64[pairs, seeds, 2]."""
         runs = [(law, step, seed) for law, step in wanted for seed in seeds]
         found = []
@@ -263,7 +298,7 @@ class _Bench:
                 self.keys[jnp.asarray(own)],
                 jnp.asarray(np.stack(late)),
             )
-            found.append(np.asarray(compiled(run), np.float64))
+            found.append(np.asarray(self.compiled(run), np.float64))
         table = np.concatenate(found)[: len(runs)].reshape(len(wanted), len(seeds), 2)
         return np.where(np.isfinite(table), table, np.inf)
 
@@ -287,24 +322,3 @@ def best_step(tried: Mapping[float, np.ndarray]) -> float:
     if not np.isfinite(np.median(scores, axis=1)).any():
         return steps[0]
     return steps[results.best_on_grid(scores)]
-
-
-def further(tried: Mapping[float, np.ndarray], most: int) -> list[float]:
-    """The steps to try next: none once `INSIDE` of them lie on either side of the best.
-
-    Args:
-        tried: Losses by step, at least two steps a common factor apart.
-        most: Steps that may be tried in all.
-
-    Example:
-        >>> losses = {0.25: np.array([3.0]), 0.5: np.array([2.0]), 1.0: np.array([1.0])}
-        >>> further(losses, 5)
-        [2.0]
-        >>> further(losses | {2.0: np.array([2.0]), 4.0: np.array([3.0])}, 6)
-        []
-    """
-    steps = sorted(tried)
-    factor, place = steps[1] / steps[0], steps.index(best_step(tried))
-    ends = [steps[0] / factor] if place < INSIDE else []
-    ends += [steps[-1] * factor] if place >= len(steps) - INSIDE else []
-    return ends[: max(0, most - len(steps))]

@@ -3,8 +3,9 @@
 SGD with momentum, Adam, NAdamW, Lion and Muon, each as optax has it, under delays that are
 constant, by stage of a pipeline, or drawn anew for every update. The step size is tuned for every
 pair of optimizer and law on seeds that are not reported; grids grow until the best step lies
-inside. Whether one optimizer is ahead of another is said from paired differences: the same seed has
-the same split, initial model, batches and delays for all.
+inside, and become finer until under a law all optimizers have tried as many steps. Whether one
+optimizer is ahead of another is said from paired differences: the same seed has the same split,
+initial model, batches and delays for all.
 
 `python -m experiments.delay_bench` runs the whole; what is finished is kept in `OUTPUT/cells`. For
 a loop of your own see `experiments.delay_bench.bench.delay_bench`.

@@ -272,8 +272,8 @@ def _steps_table(
         _columns("method", _laws(methods)),
         tuple(rows),
         f"{task}: the chosen step, of how many that were tried: {settings.of(task, 'steps')} a"
-        f" factor of 2 apart, and more until {INSIDE} lie on either side of the best. A star: they"
-        " do not.",
+        f" factor of 2 apart, more until {INSIDE} lie on either side of the best, and steps between"
+        " them until all methods have as many under a law. A star: they do not lie there.",
     )
 
 

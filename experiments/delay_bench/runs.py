@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import optax
 from optax import contrib
 
 from asyncjax import problems, storage
+from experiments.common import grids
 from experiments.delay_bench import tasks
 from experiments.delay_bench.bench import Cell, Tuned, delay_bench
 from experiments.delay_bench.delays import Law, by_stage, constant, geometric, uniform
@@ -140,39 +141,58 @@ def run_all(settings: Settings) -> tuple[Found, dict[str, str]]:
         except (ImportError, FileNotFoundError) as missing:
             print(f"{name} left out: {missing}", flush=True)
             continue
-        texts[name], found[name] = task.text, {}
-        for method in settings.methods:
-            path = settings.output / "cells" / f"{name}, {method}.json"
-            mark = fingerprint(settings, name, method)
-            known = loaded(path, mark)
-            found[name][method] = run_method(settings, name, task, method, known)
-            save(path, mark, known | found[name][method])
+        texts[name] = task.text
+
+        def told(method: str, cells: Mapping[str, Cell], name: str = name) -> None:
             print(
-                f"[{len(found[name])}/{len(settings.methods)}] {name}: {method}, done after"
-                f" {time.perf_counter() - began:.0f} s,"
+                f"{name}: {method}, {sum(len(cell.step_sizes) for cell in cells.values())} steps,"
+                f" done after {time.perf_counter() - began:.0f} s,"
                 f" {time.process_time() - spent:.0f} s of CPU time",
                 flush=True,
             )
+
+        found[name] = run_task(settings, name, task, told)
     return found, texts
 
 
-def run_method(
-    settings: Settings, name: str, task: Task, method: str, known: Mapping[str, Cell]
-) -> dict[str, Cell]:
-    """Tunes and runs one optimizer on a task under all its laws, but for what is known."""
-    make, centre = METHODS[method]
-    laws = laws_of(task)
+def run_task(
+    settings: Settings,
+    name: str,
+    task: Task,
+    told: Callable[[str, Mapping[str, Cell]], None],
+) -> dict[str, dict[str, Cell]]:
+    """Tunes and runs all optimizers on a task under all its laws, but for what is known.
+
+    Args:
+        settings: What is run.
+        name: Of the task.
+        task: In the size of the settings.
+        told: Called with the name and the cells of an optimizer that has become a file.
+
+    Returns:
+        Cells by optimizer and law.
+    """
+    laws, first = laws_of(task), settings.of(name, "steps")
+    paths = {one: settings.output / "cells" / f"{name}, {one}.json" for one in settings.methods}
+    marks = {one: fingerprint(settings, name, one) for one in settings.methods}
+    known = {one: loaded(paths[one], marks[one]) for one in settings.methods}
+
+    def done(method: str, cells: dict[str, Cell]) -> None:
+        save(paths[method], marks[method], known[method] | cells)
+        told(method, cells)
+
     return delay_bench(
         task.make_loop,
-        {method: Tuned(make, grid(centre, settings.of(name, "steps")))},
+        {one: Tuned(METHODS[one][0], grid(METHODS[one][1], first)) for one in settings.methods},
         {law: laws[law] for law in settings.of(name, "laws")},
         n_updates=settings.of(name, "updates"),
         key=jax.random.key(settings.seed),
         seeds=settings.seeds,
         tuning_seeds=settings.tuning_seeds,
         at_once=28 if name == "digits" else 5,
-        known={method: known},
-    )[method]
+        known=known,
+        done=done,
+    )
 
 
 def fingerprint(settings: Settings, task: str, method: str) -> str:
@@ -196,6 +216,7 @@ def sources() -> str:
     """A digest of the code that makes the numbers: that of this folder, networks and data."""
     digest, room = hashlib.sha256(), Path(problems.__file__).parent
     own = [Path(__file__).parent / f"{name}.py" for name in ("bench", "delays", "runs", "tasks")]
+    own.append(Path(grids.__file__))
     for folder in ("data", "networks"):
         own += sorted((room / folder).glob("*.py"))
     for path in (*own, room / "losses" / "network.py"):

@@ -158,8 +158,9 @@ def runs_table(settings: Settings, found: Found) -> results.Table:
     return results.Table(
         (*text, *map(results.Column, (*heads, "trainer idle"))),
         tuple(rows),
-        "Medians over seeds. Rate: of Adam, chosen on tuning seeds; * where it is the end of the"
-        " extended grid. Effective samples: of the weights as a step begins, share of the batch.",
+        "Medians over seeds. Rate: of Adam, chosen on tuning seeds among as many for every arm;"
+        " * where it is the end of the extended grid. Effective samples: of the weights as a step"
+        " begins, share of the batch.",
     )
 
 
@@ -196,6 +197,7 @@ def kept(settings: Settings, found: Found) -> dict[str, Any]:
                 f"{share * settings.horizon:g}": about(own, share).tolist() for share in SHARES
             },
             "scores": {f"{rate:g}": one for rate, one in zip(own.rates, own.scores, strict=True)},
+            "trials": len(own.rates),
             "rate": own.chosen,
             "at_edge": results.at_grid_edge(own.rates.index(own.chosen), len(own.rates)),
             "solved": own.solved,

@@ -2,14 +2,15 @@
 
 Slots of unequal speed write answers to a copying task token by token; what a sample takes is what
 the policy has made. Every arm has the same simulated time, the same prompts and the same grid of
-learning rates, is tuned on seeds of its own and reported on others.
+learning rates to begin with, is tuned on seeds of its own and reported on others. Grids grow where
+an end is best; arms that have tried fewer rates than another then get rates between theirs.
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import optax
 from asyncjax import problems, results, simulation, storage, traces
 from asyncjax.simulation.rollouts.corrections import Correction
 from asyncjax.traces.generation.admission import Rule
+from experiments.common import grids
 from experiments.rollouts.laws import PRESETS
 
 CAP = 2.0  # of importance weights
@@ -122,26 +124,27 @@ def times(settings: Settings) -> np.ndarray:
 
 
 def run_all(settings: Settings) -> Found:
-    """Runs what is not there yet, and says how far it is."""
+    """Runs what is not there yet, until all arms have tried as many rates; says how far it is."""
     found: Found = {}
     began, spent = time.perf_counter(), time.process_time()
     problem = task_of(settings)
-    todo = arms(settings)
-    for rule, correction in todo:
-        path = settings.output / "arms" / f"{rule}, {correction}.json"
-        mark = fingerprint(settings, rule, correction)
-        own = loaded(path, mark)
-        if own is None:
-            own = run_arm(settings, problem, rule, correction)
+    behind, least = arms(settings), 0
+    while behind:
+        for arm in behind:
+            path = settings.output / "arms" / f"{', '.join(arm)}.json"
+            mark = fingerprint(settings, *arm)
+            known = found.get(arm) or loaded(path, mark)
+            found[arm] = run_arm(settings, problem, arm, known, least)
             path.parent.mkdir(parents=True, exist_ok=True)
-            storage.save_json(path, {"fingerprint": mark, "outcome": asdict(own)})
-        found[rule, correction] = own
-        print(
-            f"[{len(found)}/{len(todo)}] {rule}, {correction}: done after"
-            f" {time.perf_counter() - began:.0f} s,"
-            f" {time.process_time() - spent:.0f} s of CPU time",
-            flush=True,
-        )
+            storage.save_json(path, {"fingerprint": mark, "outcome": asdict(found[arm])})
+            print(
+                f"{', '.join(arm)}: {len(found[arm].rates)} rates, done after"
+                f" {time.perf_counter() - began:.0f} s,"
+                f" {time.process_time() - spent:.0f} s of CPU time",
+                flush=True,
+            )
+        least = max(len(own.rates) for own in found.values())
+        behind = [arm for arm, own in found.items() if len(own.rates) < least]
     return found
 
 
@@ -248,36 +251,42 @@ def score(settings: Settings, runs: list[One]) -> float:
 
 
 def run_arm(
-    settings: Settings, problem: problems.RolloutProblem, rule: str, correction: str
+    settings: Settings,
+    problem: problems.RolloutProblem,
+    arm: tuple[str, str],
+    known: Outcome | None,
+    least: int,
 ) -> Outcome:
-    """Tunes an arm, then runs it on the seeds that are reported."""
-    arm = (rule, correction)
-    n_steps = steps_of(settings, problem, arm)
+    """Tunes an arm, then runs it on the seeds that are reported; what is known is not run again.
+
+    Args:
+        settings: What is run.
+        problem: The task.
+        arm: Rule and correction.
+        known: What this arm has done before.
+        least: Rates that must be tried.
+    """
+
+    @cache
+    def n_steps() -> int:
+        return steps_of(settings, problem, arm)
 
     def runs(rate: float, first: int, count: int) -> list[One]:
         keys = [jax.random.key(10_000 * settings.seed + first + own) for own in range(count)]
-        return [run_one(settings, problem, arm, rate, n_steps, key) for key in keys]
+        return [run_one(settings, problem, arm, rate, n_steps(), key) for key in keys]
 
     def tried(rate: float) -> float:
         return score(settings, runs(rate, 5_000, settings.tuning_seeds))
 
-    scores = {rate: tried(rate) for rate in sorted(settings.rates)}
-    for _ in range(settings.extensions):
-        rates = sorted(scores)
-        best = max(rates, key=lambda rate: scores[rate])
-        if best == rates[0]:
-            scores[best / 2] = tried(best / 2)
-        elif best == rates[-1]:
-            scores[best * 2] = tried(best * 2)
-        else:
-            break
-    chosen = max(sorted(scores), key=lambda rate: scores[rate])
+    before = dict(zip(known.rates, known.scores, strict=True)) if known else {}
+    scores = tuned(settings, tried, before, least)
+    rates, chosen = sorted(scores), best_rate(scores)
+    if known and known.chosen == chosen:
+        return replace(known, rates=tuple(rates), scores=tuple(scores[rate] for rate in rates))
     final = runs(chosen, 0, settings.seeds)
     tallies = [traces.summarize_rollouts(one.trace) for one in final]
-    rates = sorted(scores)
     return Outcome(
-        rule,
-        correction,
+        *arm,
         tuple(rates),
         tuple(scores[rate] for rate in rates),
         chosen,
@@ -290,6 +299,45 @@ def run_arm(
         [tally.long_share for tally in tallies],
         [tally.trainer_idle for tally in tallies],
     )
+
+
+def tuned(
+    settings: Settings,
+    tried: Callable[[float], float],
+    known: Mapping[float, float],
+    least: int,
+) -> dict[float, float]:
+    """Scores by rate, from those known on: the grid, grown while an end is best, and more between.
+
+    Args:
+        settings: First rates, and by how many the grid grows at most.
+        tried: The score of a rate.
+        known: Scores that are there.
+        least: Rates that must be tried in all.
+
+    Example:
+        >>> found = tuned(Settings(), lambda rate: -abs(rate - 0.005), {}, 6)
+        >>> [round(rate, 4) for rate in found]
+        [0.001, 0.002, 0.004, 0.008, 0.0028, 0.0057]
+    """
+    scores = dict(known)
+    wanted = [rate for rate in sorted(settings.rates) if rate not in scores]
+    while wanted := wanted or grids.wanted(
+        scores,
+        best_rate(scores),
+        factor=2.0,
+        inside=1,
+        most=len(settings.rates) + settings.extensions,
+        least=least,
+    ):
+        scores |= {rate: tried(rate) for rate in wanted}
+        wanted = []
+    return scores
+
+
+def best_rate(scores: Mapping[float, float]) -> float:
+    """The rate with the highest score, the smallest of several."""
+    return max(sorted(scores), key=lambda rate: scores[rate])
 
 
 def fingerprint(settings: Settings, rule: str, correction: str) -> str:
@@ -309,7 +357,8 @@ def _sources() -> str:
     rooms.append(Path(simulation.__file__).parent / "rollouts")
     files = [path for room in rooms for path in sorted(room.glob("*.py"))]
     digest = hashlib.sha256()
-    for path in (*files, here / "laws.py", here / "learning_runs.py"):
+    own = (here / "laws.py", here / "learning_runs.py", Path(grids.__file__))
+    for path in (*files, *own):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -162,12 +162,115 @@ def test_grids_grow_until_the_best_step_lies_inside(monkeypatch):
     assert same["6"].loss.tolist() == from_below["6"].loss.tolist()
 
 
-def test_where_all_steps_diverge_smaller_ones_are_tried():
-    bad = np.array([np.inf, np.inf])
-    assert bench.best_step({1.0: bad, 2.0: bad}) == 1.0
-    assert bench.further({1.0: bad, 2.0: bad}, most=4) == [0.5, 4.0]
-    assert bench.further({1.0: bad, 2.0: bad}, most=3) == [0.5]
-    assert bench.further({1.0: bad, 2.0: bad}, most=2) == []
-    inside = {1.0: bad, 2.0: bad, 4.0: np.ones(2), 8.0: bad}
-    assert bench.further(inside, most=9) == [16.0]
-    assert bench.further(inside | {16.0: bad}, most=9) == []
+BAD = np.array([np.inf, np.inf])
+
+
+def test_where_all_steps_diverge_smaller_ones_are_tried(monkeypatch):
+    def further(tried, extensions):
+        monkeypatch.setattr(bench, "EXTENSIONS", extensions)
+        own = bench._Bench(quadratic(), Tuned(optax.sgd, (1.0, 2.0)), 0, {}, KEY, 1)
+        return own.further(tried, 0)
+
+    assert bench.best_step({1.0: BAD, 2.0: BAD}) == 1.0
+    assert further({1.0: BAD, 2.0: BAD}, 2) == [0.5, 4.0]
+    assert further({1.0: BAD, 2.0: BAD}, 1) == [0.5]
+    assert further({1.0: BAD, 2.0: BAD}, 0) == []
+    inside = {1.0: BAD, 2.0: BAD, 4.0: np.ones(2), 8.0: BAD}
+    assert further(inside, 7) == [16.0]
+    assert further(inside | {16.0: BAD}, 7) == []
+    assert further(inside | {2.5: BAD, 16.0: BAD, 2.0**-0.5: BAD}, 7) == []
+    near_an_end = {1.0: BAD, 2.0**0.5: np.ones(2), 2.0: BAD, 4.0: BAD}
+    assert further(near_an_end, 7) == [0.5]  # the factor is that of the first grid
+
+
+class MadeUp:
+    """Losses of steps that are no runs: the distance to the best step of a method and law."""
+
+    def __init__(self, monkeypatch, dips=()):
+        self.ran, self.dips = [], dict(dips)  # dips: steps that do better than their distance says
+        monkeypatch.setattr(bench._Bench, "_run", lambda *given: self.run(*given))
+
+    def run(self, own, wanted, seeds):
+        method, best = own.tuned.make
+        for law, step in wanted:
+            assert (method, law, step, seeds) not in self.ran, "nothing is run twice"
+            self.ran.append((method, law, step, seeds))
+        losses = [
+            abs(np.log2(step / best[law])) + self.dips.get((method, law, step), 0.0)
+            for law, step in wanted
+        ]
+        return np.broadcast_to(np.array(losses)[:, None, None], (len(losses), len(seeds), 2))
+
+    def tried(self, method, law):
+        return [step for *own, step, seeds in self.ran if own == [method, law] and len(seeds) == 2]
+
+
+FIRST = tuple(2.0**power for power in range(-2, 3))
+BESTS = {"even": {"0": 1.0, "3": 1.2}, "late": {"0": 1.0, "3": 2.0**-3}}
+
+
+def level(known=None, done=lambda name, cells: None, bests=BESTS):
+    return delay_bench(
+        quadratic(),
+        {name: Tuned((name, own), FIRST) for name, own in bests.items()},
+        {"0": constant(0), "3": constant(3)},
+        n_updates=2,
+        key=KEY,
+        known=known,
+        done=done,
+    )
+
+
+def test_under_a_law_all_have_as_many_steps(monkeypatch):
+    made = MadeUp(monkeypatch)
+    found = level()
+    assert [len(found[name]["0"].step_sizes) for name in BESTS] == [5, 5]
+    assert [len(found[name]["3"].step_sizes) for name in BESTS] == [8, 8]
+    assert not any(cell.at_edge for cells in found.values() for cell in cells.values())
+    assert made.tried("late", "3")[5:] == [2.0**-3, 2.0**-4, 2.0**-5]
+    np.testing.assert_allclose(made.tried("even", "3")[5:], 2.0 ** np.array([-0.5, 0.5, -1.5]))
+    best = found["even"]["3"].step_size
+    assert best == pytest.approx(2.0**0.5)  # nearer to 1.2 than 1
+    assert ("even", "3", best, range(2, 7)) in made.ran
+    assert [law for name, law, _, seeds in made.ran if name == "late" and len(seeds) == 5] == [
+        "0",
+        "3",
+    ]
+
+
+def test_a_new_best_step_near_an_end_makes_grids_grow_again(monkeypatch):
+    between = np.sqrt(1 / 8)
+    made = MadeUp(monkeypatch, {("even", "3", between): -9.0})
+    found = level()
+    np.testing.assert_allclose(made.tried("even", "3")[5:], [2.0**-0.5, 2.0**0.5, between, 2.0**-3])
+    assert found["even"]["3"].step_size == between
+    assert made.tried("late", "3")[8:] == [pytest.approx(2.0**-3.5)]
+    assert [len(found[name]["3"].step_sizes) for name in BESTS] == [9, 9]
+    assert not found["even"]["3"].at_edge
+
+
+def test_a_killed_run_goes_on_between_the_steps(monkeypatch):
+    made = MadeUp(monkeypatch)
+    whole, kept, calls = level(), {}, []
+
+    def keep(name, cells):
+        calls.append(name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        kept[name] = cells
+
+    made.ran = []
+    with pytest.raises(KeyboardInterrupt):
+        level(done=keep)
+    assert calls == ["even", "late", "even"]
+    made.ran = []
+    again = level(known=kept)
+    assert {(name, law) for name, law, *_ in made.ran} == {("even", "3")}
+    assert len(made.tried("even", "3")) == 3
+    made.ran = []
+    level(known=again)
+    assert made.ran == []
+    for name, cells in whole.items():
+        for law, cell in cells.items():
+            assert again[name][law].step_sizes == cell.step_sizes
+            assert again[name][law].loss.tolist() == cell.loss.tolist()

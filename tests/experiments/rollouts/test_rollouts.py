@@ -125,6 +125,53 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path):
     assert jax.tree.all(jax.tree.map(lambda a, b: a == b, again.numbers, part.numbers))
 
 
+def made_up(settings, arm, known, least, best):
+    """What `run_arm` gives, from scores that only depend on the rate; and the rates it ran."""
+    ran = []
+
+    def tried(rate):
+        ran.append(rate)
+        return -abs(np.log2(rate / best))
+
+    before = dict(zip(known.rates, known.scores, strict=True)) if known else {}
+    scores = learning_runs.tuned(settings, tried, before, least)
+    rates = tuple(sorted(scores))
+    own = Outcome(
+        *arm, rates, tuple(scores[r] for r in rates), learning_runs.best_rate(scores), *[[]] * 8
+    )
+    return own, ran
+
+
+def test_all_arms_try_as_many_rates_and_none_twice(tmp_path, monkeypatch):
+    settings = learning.Settings(
+        output=tmp_path, rules=("synchronous", "budget 4"), corrections=("truncated", "none")
+    )
+    best = {"synchronous": 0.0023, "budget 4": 0.0001}
+    ran = []
+
+    def run_arm(settings, problem, arm, known, least):
+        own, rates = made_up(settings, arm, known, least, best[arm[0]])
+        ran.extend((*arm, rate) for rate in rates)
+        return own
+
+    monkeypatch.setattr(learning_runs, "task_of", lambda settings: None)
+    monkeypatch.setattr(learning_runs, "run_arm", run_arm)
+    found = learning_runs.run_all(settings)
+    assert [len(own.rates) for own in found.values()] == [7, 7, 7]
+    first, second, _ = found.values()
+    np.testing.assert_allclose(second.rates, 0.001 * 2.0 ** np.arange(-4, 3))
+    assert first.chosen == pytest.approx(0.002 * 2**0.25)  # of four between .001 and .004
+    assert len(ran) == len(set(ran)) == 21
+    again = learning_runs.run_all(settings)
+    assert again == found
+    assert len(ran) == 21
+    (tmp_path / "arms" / "synchronous, truncated.json").write_text("{")
+    assert learning_runs.run_all(settings) == found
+    assert {rule for rule, *_ in ran[21:]} == {"synchronous"}
+    more = learning_runs.tuned(settings, lambda rate: rate, dict.fromkeys((0.001, 0.002), 0.0), 0)
+    assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
+
+
 def test_arms_are_told_apart_only_where_all_seeds_agree():
     assert learning_report.told_apart([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
     assert learning_report.told_apart([0.0, 0.0], [1.0, 1.0]) == "behind"
