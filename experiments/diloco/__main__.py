@@ -19,7 +19,7 @@ COLLECTION = Collection(
     "Asynchronous DiLoCo, measured",
     "Workers make several steps of AdamW on their own and send how far they went; a server makes"
     " a step with momentum of it. Either it waits for all, or it does not. All ways are tuned on"
-    " seeds that are not reported, with the same first trials and more where a grid ends.",
+    " seeds that are not reported, with as many trials each.",
     (language, gaussians),
 )
 

@@ -21,7 +21,7 @@ import optax
 
 from asyncjax import clocks, problems, steps, traces
 
-MOMENTA = (0.0, 0.2, 0.5, 0.8, 0.9)
+MOMENTA = (0.0, 0.2, 0.5, 0.8, 0.9, 0.95)
 OUTER = tuple(2.0 ** (power / 2) for power in range(-16, 8))
 BYTES = 4  # of a parameter
 

@@ -37,8 +37,8 @@ def measured(settings: Settings, report: Callable[[str], None]) -> Found:
     bench, found = Bench(settings, report), Found({}, {})
     for n_workers in settings.workers:
         first = scenes(settings, n_workers)[0]
-        for arm in arms_of(settings, first):
-            found.tuned[n_workers, arm.name] = tune(bench, first, arm)
+        for name, tuned in tune(bench, first, arms_of(settings, first)).items():
+            found.tuned[n_workers, name] = tuned
     for scene in (scene for n in settings.workers for scene in scenes(settings, n)):
         for seed in range(settings.seed, settings.seed + settings.seeds):
             for arm in arms_of(settings, scene):

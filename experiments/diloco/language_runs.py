@@ -21,6 +21,8 @@ from asyncjax.simulation.plans.waves import ceil_to_grid
 from experiments.diloco import arms, texts
 from experiments.diloco.arms import ARMS, Arm, Outer, Scene, Trial
 
+FIRST_TRIALS = 16  # as many may the first search of an arm make
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -45,7 +47,8 @@ class Settings:
     up: float = 90.0  # seconds, mean time between two outages of a worker
     down: float = 30.0  # mean length of an outage
     # rates of AdamW: the middle three, the others where the best is at an end
-    inner: tuple[float, ...] = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+    inner: tuple[float, ...] = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    trials: int = 36  # at most, to choose rates; all arms get as many as the one with the most
     seeds: int = 5  # reported
     tuning_seeds: int = 2  # only to choose rates; all trials on the first, three on the others
     records: int = 12  # points of a curve
@@ -80,6 +83,8 @@ def resolved(settings: Settings) -> Settings:
     for field in ("seeds", "tuning_seeds", "records", "local_steps"):
         if getattr(settings, field) < 1:
             raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
+    if settings.trials < FIRST_TRIALS:
+        raise ValueError(f"trials must be at least {FIRST_TRIALS}, got {settings.trials}")
     if len(settings.inner) < 3:
         raise ValueError(f"inner must hold at least 3 rates, got {settings.inner}")
     return settings

@@ -4,13 +4,18 @@
     then     the two other rates of AdamW at the best of these
     then     four more: smaller momenta with larger outer rates, or, where there is no momentum,
              outer rates in between and further out
+    last     one at a time: what lies beyond an end at which the choice is, otherwise the nearest to
+             it that was not tried, until no choice is at an end and all arms have as many trials
 
-Where the best lies at an end, the grid is extended, by two values at most (the smallest momentum by
-a smaller one), and in the end half and twice the best outer rate are tried. All are run on one
-seed, the best three on the others too; the least mean of the final loss is taken.
+In the first part a grid whose best lies at an end is extended, by two values at most. All are run
+on one seed, the best three on the others too; the least mean of the final loss is the choice. It is
+made anew with every trial of the last part. The large model has no last part.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import log2
 
 import numpy as np
 
@@ -19,11 +24,15 @@ from experiments.diloco.language_runs import Bench
 
 FIRST = tuple(OUTER.index(2.0**power) for power in range(-5, 1))
 FIRST_LARGE = FIRST[-4::1]
+FIRST_MOMENTUM = 0.9
 SMALLER = ((0.8, 0), (0.8, 2), (0.5, 2), (0.5, 4))  # momentum, half powers of 2 on the rate
-LOWEST = (0, 1)  # half powers of 2 on the rate, with a momentum below those
 BETWEEN = (1, -1, 2, -2, 3, -3, 4, -4)  # half powers of 2, the first four that are new
 MOST_MORE, MORE = 2, 4
+LEADING = 3  # trials that are run on all tuning seeds
 TUNING = 1000  # the first tuning seed, after the settings' own
+# What must be equal for a trial to stand beside another, by the knob in which they differ. The
+# outer rate may differ where momentum does: a step's reach is the rate over 1 - momentum.
+HELD = {"inner": ("outer", "momentum"), "outer": ("inner", "momentum"), "momentum": ("inner",)}
 
 
 @dataclass
@@ -32,104 +41,200 @@ class Tuned:
 
     trial: Trial
     scores: dict[Trial, list[float]] = field(default_factory=dict)  # final losses by seed
-    at_edge: bool = False  # no worse rate was tried on one side of the one that was taken
+    at_edge: bool = False  # as `open_sides` has it
 
 
-def tune(bench: Bench, scene: Scene, arm: Arm) -> Tuned:
-    """Chooses the rates of an arm in a scene."""
-    settings, scores = bench.settings, dict[Trial, float]()
-    rates, seed = settings.inner, settings.seed + TUNING
-    momentum = MOMENTA[-1] if arm.momentum else 0.0
-
-    def score(inner: float, place: int, momentum: float) -> None:
-        trial = Trial(inner, OUTER[place], momentum)
-        if trial not in scores:
-            scores[trial] = float(bench.run(scene, arm, trial, seed)["final"])
-            text = f"{scene.name}: {arm.name}, {_words(trial)}: {scores[trial]:.4f}"
-            bench.tell(text)
-
-    def best() -> Trial:
-        return min(scores, key=lambda trial: scores[trial])
-
-    middle = rates[len(rates) // 2]
-    places = list(FIRST_LARGE if settings.large else FIRST)
-    for place in places:
-        score(middle, place, momentum)
-    for _ in range(MOST_MORE):
-        now = OUTER.index(best().outer)
-        if now == min(places) and now >= 2:
-            places.append(now - 2)
-        elif now == max(places) and now + 2 < len(OUTER):
-            places.append(now + 2)
-        else:
-            break
-        score(middle, places[-1], momentum)
-    where, tried = OUTER.index(best().outer), [len(rates) // 2]
-    for number in (len(rates) // 2 - 1, len(rates) // 2 + 1):
-        score(rates[number], where, momentum)
-        tried.append(number)
-    for _ in range(MOST_MORE):
-        now = rates.index(best().inner)
-        step = 1 if now == max(tried) else -1
-        if min(tried) < now < max(tried) or not 0 <= now + step < len(rates):
-            break
-        score(rates[now + step], where, momentum)
-        tried.append(now + step)
-    _more(arm, best(), set(scores), score, SMALLER[1:3] if settings.large else SMALLER)
-    if not settings.large:
-        smallest = min(trial.momentum for trial in scores)
-        if arm.momentum and best().momentum == smallest:
-            for shift in LOWEST:
-                place = min(OUTER.index(best().outer) + shift, len(OUTER) - 1)
-                score(best().inner, place, MOMENTA[MOMENTA.index(smallest) - 1])
-        last = best()
-        for shift in (-2, 2):  # so that a smaller and a larger rate was tried beside the best
-            place = OUTER.index(last.outer) + shift
-            if 0 <= place < len(OUTER):
-                score(last.inner, place, last.momentum)
-    return _confirmed(bench, scene, arm, scores)
+def tune(bench: Bench, scene: Scene, arms: Sequence[Arm]) -> dict[str, Tuned]:
+    """Chooses the rates of arms that are compared in a scene."""
+    searches = [Search(bench, scene, arm) for arm in arms]
+    for search in searches:
+        search.begin()
+    if not bench.settings.large:
+        trials = 0
+        while {len(search.scores) for search in searches} != {trials}:
+            trials = max(len(search.scores) for search in searches)
+            for search in searches:
+                search.go_on(trials)
+    return {search.arm.name: search.tuned() for search in searches}
 
 
-def _more(
-    arm: Arm,
-    best: Trial,
-    tried: set[Trial],
-    score: object,
-    smaller: tuple[tuple[float, int], ...],
-) -> None:
-    """Four trials more, around the best; with momentum, those of `smaller`."""
-    assert callable(score)
-    where = OUTER.index(best.outer)
-    if arm.momentum:
-        for momentum, shift in smaller:
-            score(best.inner, min(where + shift, len(OUTER) - 1), momentum)
-        return
-    new = [
-        where + shift
-        for shift in BETWEEN
-        if 0 <= where + shift < len(OUTER)
-        and best._replace(outer=OUTER[where + shift]) not in tried
-    ]
-    for place in new[:MORE]:
-        score(best.inner, place, best.momentum)
+@dataclass
+class Search:
+    """The search of an arm's rates."""
+
+    bench: Bench
+    scene: Scene
+    arm: Arm
+    scores: dict[Trial, float] = field(default_factory=dict)  # on the first tuning seed
+    others: dict[Trial, list[float]] = field(default_factory=dict)  # of those that ever led
+
+    def begin(self) -> None:
+        """The first trials, which are alike for all arms but for the ends of grids."""
+        large, rates = self.bench.settings.large, self.bench.settings.inner
+        momentum = FIRST_MOMENTUM if self.arm.momentum else 0.0
+        middle = len(rates) // 2
+        places = list(FIRST_LARGE if large else FIRST)
+        for place in places:
+            self._score(Trial(rates[middle], OUTER[place], momentum))
+        for _ in range(MOST_MORE):
+            now = OUTER.index(self._best().outer)
+            if now == min(places) and now >= 2:
+                places.append(now - 2)
+            elif now == max(places) and now + 2 < len(OUTER):
+                places.append(now + 2)
+            else:
+                break
+            self._score(Trial(rates[middle], OUTER[places[-1]], momentum))
+        outer, tried = self._best().outer, [middle - 1, middle, middle + 1]
+        for number in tried[::2]:
+            self._score(Trial(rates[number], outer, momentum))
+        for _ in range(MOST_MORE):
+            now = rates.index(self._best().inner)
+            step = 1 if now == max(tried) else -1
+            if min(tried) < now < max(tried) or not 0 <= now + step < len(rates):
+                break
+            self._score(Trial(rates[now + step], outer, momentum))
+            tried.append(now + step)
+        self._four_more(SMALLER[1:3] if large else SMALLER)
+
+    def _four_more(self, smaller: Sequence[tuple[float, int]]) -> None:
+        """Trials around the best; with momentum, those of `smaller`."""
+        best = self._best()
+        where = OUTER.index(best.outer)
+        if self.arm.momentum:
+            for momentum, shift in smaller:
+                place = min(where + shift, len(OUTER) - 1)
+                self._score(Trial(best.inner, OUTER[place], momentum))
+            return
+        places = (where + shift for shift in BETWEEN if 0 <= where + shift < len(OUTER))
+        around = (best._replace(outer=OUTER[place]) for place in places)
+        for trial in [trial for trial in around if trial not in self.scores][:MORE]:
+            self._score(trial)
+
+    def go_on(self, trials: int) -> None:
+        """Tries on until the choice is at no end and there are so many trials, or the most."""
+        settings = self.bench.settings
+        while len(self.scores) < settings.trials:
+            taken = self.choice()
+            sides = open_sides(taken, self.scores, momentum=self.arm.momentum)
+            beyond = (_beyond(taken, *side, settings.inner) for side in sides)
+            wanted = next((trial for trial in beyond if trial is not None), None)
+            if wanted is None and len(self.scores) >= trials:
+                return
+            self._score(wanted or self._nearest(taken))
+
+    def _nearest(self, taken: Trial) -> Trial:
+        """Of what was not tried, the nearest to the choice."""
+        rates = self.bench.settings.inner
+        momenta = MOMENTA if self.arm.momentum else MOMENTA[:1]
+
+        def distance(trial: Trial) -> int:
+            outer = abs(OUTER.index(trial.outer) - _place(taken, trial.momentum))
+            inner = abs(rates.index(trial.inner) - rates.index(taken.inner))
+            momentum = abs(MOMENTA.index(trial.momentum) - MOMENTA.index(taken.momentum))
+            return outer + 2 * (inner + momentum)
+
+        every = (Trial(*values) for values in product(rates, OUTER, momenta))
+        return min((trial for trial in every if trial not in self.scores), key=distance)
+
+    def choice(self) -> Trial:
+        """Of the leading trials the best on all tuning seeds."""
+        return min(self._leading(), key=lambda trial: float(np.mean(self._all_seeds(trial))))
+
+    def tuned(self) -> Tuned:
+        """What came out."""
+        taken = self.choice()
+        scores = {trial: [value] for trial, value in self.scores.items()}
+        scores |= {trial: self._all_seeds(trial) for trial in self._leading()}
+        at_edge = bool(open_sides(taken, scores, momentum=self.arm.momentum))
+        self.bench.tell(
+            f"{self.scene.name}: {self.arm.name} takes {_words(taken)} of {len(scores)} trials"
+            f"{', at an end' if at_edge else ''}"
+        )
+        return Tuned(taken, scores, at_edge)
+
+    def _score(self, trial: Trial) -> None:
+        if trial not in self.scores:
+            self.scores[trial] = self._run(trial, 0)
+            text = f"{self.scene.name}: {self.arm.name}, {_words(trial)}: {self.scores[trial]:.4f}"
+            self.bench.tell(text)
+
+    def _run(self, trial: Trial, number: int) -> float:
+        seed = self.bench.settings.seed + TUNING + number
+        return float(self.bench.run(self.scene, self.arm, trial, seed)["final"])
+
+    def _best(self) -> Trial:
+        return self._leading()[0]
+
+    def _leading(self) -> list[Trial]:
+        return sorted(self.scores, key=lambda trial: self.scores[trial])[:LEADING]
+
+    def _all_seeds(self, trial: Trial) -> list[float]:
+        if trial not in self.others:
+            numbers = range(1, self.bench.settings.tuning_seeds)
+            self.others[trial] = [self._run(trial, number) for number in numbers]
+        return [self.scores[trial], *self.others[trial]]
 
 
-def _confirmed(bench: Bench, scene: Scene, arm: Arm, scores: dict[Trial, float]) -> Tuned:
-    """The best of the best three on all tuning seeds."""
-    settings = bench.settings
-    every = {trial: [value] for trial, value in scores.items()}
-    leading = sorted(scores, key=lambda trial: scores[trial])[:3]
-    for trial in leading:
-        for more in range(1, settings.tuning_seeds):
-            found = bench.run(scene, arm, trial, settings.seed + TUNING + more)
-            every[trial].append(float(found["final"]))
-    taken = min(leading, key=lambda trial: float(np.mean(every[trial])))
-    alike = sorted(t.outer for t in scores if t[::2] == taken[::2])
-    rates = sorted({t.inner for t in scores})
-    at_edge = taken.inner in (rates[0], rates[-1])
-    at_edge |= len(alike) > 1 and taken.outer in (alike[0], alike[-1])
-    bench.tell(f"{scene.name}: {arm.name} takes {_words(taken)}")
-    return Tuned(taken, every, at_edge)
+def open_sides(
+    taken: Trial, tried: Collection[Trial], *, momentum: bool = True
+) -> list[tuple[str, int]]:
+    """Knobs and sides (-1 below, 1 above) on which no value was tried beyond the one taken.
+
+    Rates must have been tried on both sides with all else equal, the momentum with the same rate of
+    AdamW. None is below a momentum of 0.
+
+    Args:
+        taken: The choice.
+        tried: All trials.
+        momentum: Whether the momentum is tuned.
+
+    Example:
+        >>> taken = Trial(0.01, 0.5, 0.0)
+        >>> beside = [Trial(0.01, 1.0, 0.0), Trial(0.03, 0.5, 0.0), Trial(0.003, 0.5, 0.0)]
+        >>> open_sides(taken, [taken, *beside], momentum=False)
+        [('outer', -1)]
+        >>> open_sides(taken, [taken, *beside, Trial(0.01, 0.25, 0.0)])
+        [('momentum', 1)]
+    """
+    found = []
+    for knob, held in HELD.items():
+        if knob == "momentum" and not momentum:
+            continue
+        own = getattr(taken, knob)
+        beside = [
+            getattr(trial, knob)
+            for trial in tried
+            if all(getattr(trial, name) == getattr(taken, name) for name in held)
+        ]
+        if min(beside) >= own and not (knob == "momentum" and own == 0):
+            found.append((knob, -1))
+        if max(beside) <= own:
+            found.append((knob, 1))
+    return found
+
+
+def _beyond(taken: Trial, knob: str, side: int, rates: Sequence[float]) -> Trial | None:
+    """A trial further out: half or twice the outer rate, the next of the others; or there is none.
+
+    The outer rate goes with the momentum so that a step's reach stays.
+    """
+    if knob == "inner":
+        place = rates.index(taken.inner) + side
+        return taken._replace(inner=rates[place]) if 0 <= place < len(rates) else None
+    if knob == "outer":
+        place = OUTER.index(taken.outer) + 2 * side
+        return taken._replace(outer=OUTER[place]) if 0 <= place < len(OUTER) else None
+    place = MOMENTA.index(taken.momentum) + side
+    if not 0 <= place < len(MOMENTA):
+        return None
+    return Trial(taken.inner, OUTER[_place(taken, MOMENTA[place])], MOMENTA[place])
+
+
+def _place(taken: Trial, momentum: float) -> int:
+    """Where the outer rate lies with which another momentum's step reaches as far."""
+    shift = round(2 * log2((1 - momentum) / (1 - taken.momentum)))
+    return min(max(OUTER.index(taken.outer) + shift, 0), len(OUTER) - 1)
 
 
 def _words(trial: Trial) -> str:
