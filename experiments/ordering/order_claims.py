@@ -297,12 +297,16 @@ def _ratios(own: Found, which: str) -> dict[str, dict[str, float]]:
     }
 
 
+def _step(value: float) -> str:
+    return f"{value:.3g}"
+
+
 def gap_table(made: Found) -> results.Table:
     """Final gaps of all orders, and how many times lower than D-RR's they are."""
     columns = (
         results.Column("problem", right=False),
         results.Column("order", right=False),
-        results.Column("step", format=lambda value: f"{value:.3g}"),
+        results.Column("step", format=_step),
         results.Column("trials", format=str),
         results.Column("f - f*, A"),
         results.Column("D-RR / this, set A", right=False),
