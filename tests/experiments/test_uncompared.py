@@ -102,7 +102,6 @@ def test_only_two_parts_tune_methods_unalike_and_say_so():
     unalike = {
         path.stem
         for path in numbers.FOLDER.glob("*.json")
-        if path.stem not in budgets.OTHERS
-        and not all(group.alike for group in budgets.groups(numbers.load(path.stem)))
+        if not all(group.alike for group in budgets.groups(budgets.load(path.stem)))
     }
     assert unalike == {"diloco", "time_complexity"}
