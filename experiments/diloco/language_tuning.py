@@ -30,9 +30,7 @@ BETWEEN = (1, -1, 2, -2, 3, -3, 4, -4)  # half powers of 2, the first four that 
 MOST_MORE, MORE = 2, 4
 LEADING = 3  # trials that are run on all tuning seeds
 TUNING = 1000  # the first tuning seed, after the settings' own
-# What must be equal for a trial to stand beside another, by the knob in which they differ. The
-# outer rate may differ where momentum does: a step's reach is the rate over 1 - momentum.
-HELD = {"inner": ("outer", "momentum"), "outer": ("inner", "momentum"), "momentum": ("inner",)}
+KNOBS = ("momentum", "outer", "inner")  # ends of the first are left first
 
 
 @dataclass
@@ -182,7 +180,7 @@ def open_sides(
     """Knobs and sides (-1 below, 1 above) on which no value was tried beyond the one taken.
 
     Rates must have been tried on both sides with all else equal, the momentum with the same rate of
-    AdamW. None is below a momentum of 0.
+    AdamW and the outer rate with which a step reaches as far. None is below a momentum of 0.
 
     Args:
         taken: The choice.
@@ -198,15 +196,9 @@ def open_sides(
         [('momentum', 1)]
     """
     found = []
-    for knob, held in HELD.items():
-        if knob == "momentum" and not momentum:
-            continue
+    for knob in KNOBS if momentum else KNOBS[1:]:
         own = getattr(taken, knob)
-        beside = [
-            getattr(trial, knob)
-            for trial in tried
-            if all(getattr(trial, name) == getattr(taken, name) for name in held)
-        ]
+        beside = [getattr(trial, knob) for trial in tried if trial == _moved(taken, trial, knob)]
         if min(beside) >= own and not (knob == "momentum" and own == 0):
             found.append((knob, -1))
         if max(beside) <= own:
@@ -214,21 +206,20 @@ def open_sides(
     return found
 
 
-def _beyond(taken: Trial, knob: str, side: int, rates: Sequence[float]) -> Trial | None:
-    """A trial further out: half or twice the outer rate, the next of the others; or there is none.
+def _moved(taken: Trial, to: Trial, knob: str) -> Trial:
+    """A trial with one knob as in another; the outer rate goes with the momentum."""
+    if knob == "momentum":
+        return Trial(taken.inner, OUTER[_place(taken, to.momentum)], to.momentum)
+    return taken._replace(**{knob: getattr(to, knob)})
 
-    The outer rate goes with the momentum so that a step's reach stays.
-    """
-    if knob == "inner":
-        place = rates.index(taken.inner) + side
-        return taken._replace(inner=rates[place]) if 0 <= place < len(rates) else None
-    if knob == "outer":
-        place = OUTER.index(taken.outer) + 2 * side
-        return taken._replace(outer=OUTER[place]) if 0 <= place < len(OUTER) else None
-    place = MOMENTA.index(taken.momentum) + side
-    if not 0 <= place < len(MOMENTA):
+
+def _beyond(taken: Trial, knob: str, side: int, rates: Sequence[float]) -> Trial | None:
+    """A trial further out, if there is one: half or twice the outer rate, else the next value."""
+    values, step = {"inner": (rates, 1), "outer": (OUTER, 2), "momentum": (MOMENTA, 1)}[knob]
+    place = values.index(getattr(taken, knob)) + step * side
+    if not 0 <= place < len(values):
         return None
-    return Trial(taken.inner, OUTER[_place(taken, MOMENTA[place])], MOMENTA[place])
+    return _moved(taken, taken._replace(**{knob: values[place]}), knob)
 
 
 def _place(taken: Trial, momentum: float) -> int:

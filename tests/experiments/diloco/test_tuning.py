@@ -6,7 +6,7 @@ from math import log2, log10, sin
 import pytest
 
 from experiments.diloco import language_tuning
-from experiments.diloco.arms import ARMS, SYNCHRONOUS, Scene, Trial
+from experiments.diloco.arms import ARMS, MOMENTA, OUTER, SYNCHRONOUS, Scene, Trial
 from experiments.diloco.language_runs import FIRST_TRIALS, Settings, resolved
 from experiments.diloco.language_tuning import Search, open_sides, tune
 
@@ -76,9 +76,12 @@ def test_the_next_trial_lies_beyond_the_end():
     search = Search(Valley(Settings()), Scene(4), ARMS[NESTEROV])
     search.begin()
     taken, begun = search.choice(), len(search.scores)
-    assert open_sides(taken, search.scores)[0] == ("inner", -1)
+    assert open_sides(taken, search.scores)[0] == ("momentum", -1)
     search.go_on(0)
-    assert list(search.scores)[begun] == taken._replace(inner=0.03)
+    further = list(search.scores)[begun]
+    assert (further.inner, further.momentum) == (taken.inner, 0.2)
+    reach = taken.outer / (1 - taken.momentum)
+    assert further.outer / (1 - further.momentum) == pytest.approx(reach, rel=0.2)
 
 
 def test_who_is_still_at_an_end_after_the_most_trials_is_told():
@@ -111,8 +114,8 @@ BESIDE = (
     Trial(0.03, 0.5, 0.5),
     Trial(0.01, 0.25, 0.5),
     Trial(0.01, 1.0, 0.5),
-    Trial(0.01, 2.0, 0.2),
-    Trial(0.01, 0.125, 0.8),
+    Trial(0.01, OUTER[OUTER.index(0.5) + 1], 0.2),
+    Trial(0.01, OUTER[OUTER.index(0.5) - 3], 0.8),
 )
 
 
@@ -136,16 +139,17 @@ def test_a_side_on_which_nothing_was_tried_is_an_end(place, side):
 
 
 def test_the_only_outer_rate_beside_equal_others_is_at_both_ends():
-    others = [Trial(0.01, 0.25, 0.8), Trial(0.01, 1.0, 0.2), *BESIDE[1:3]]
-    assert open_sides(TAKEN, [TAKEN, *others]) == [("outer", -1), ("outer", 1)]
+    alone = [*BESIDE[:3], *BESIDE[5:], Trial(0.01, 0.25, 0.2), Trial(0.03, 1.0, 0.5)]
+    assert open_sides(TAKEN, alone) == [("outer", -1), ("outer", 1)]
 
 
 def test_nothing_is_below_no_momentum_and_the_greatest_is_an_end():
     none = Trial(0.01, 0.5, 0.0)
     beside = [trial._replace(momentum=0.0) for trial in BESIDE[:5]]
-    assert open_sides(none, [*beside, Trial(0.01, 0.5, 0.2)]) == []
-    most = language_tuning.MOMENTA[-1]
-    beside = [trial._replace(momentum=most) for trial in BESIDE[:5]]
+    larger = Trial(0.01, OUTER[OUTER.index(0.5) - 1], 0.2)
+    assert open_sides(none, [*beside, larger]) == []
+    assert open_sides(none, [*beside, larger._replace(outer=0.125)]) == [("momentum", 1)]
+    beside = [trial._replace(momentum=MOMENTA[-1]) for trial in BESIDE[:5]]
     tried = [*beside, Trial(0.01, 1.0, 0.9)]
     assert open_sides(beside[0], tried) == [("momentum", 1)]
     assert language_tuning._beyond(beside[0], "momentum", 1, (0.01,)) is None
