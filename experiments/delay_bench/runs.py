@@ -52,7 +52,7 @@ TASKS = {"digits": tasks.digits, "language": tasks.language}
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults take about seven minutes of CPU time, most of it `language`."""
+    """What is run; the defaults take about nine minutes of CPU time, most of it `language`."""
 
     output: Path = Path("output/delay_bench")
     seed: int = 0
