@@ -51,7 +51,7 @@ N_RECORDS = 20  # of each run; all arms with one correction share a compilation
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run; the defaults take about nine minutes of one core."""
+    """What is run; the defaults take about sixteen minutes of one core."""
 
     output: Path = Path("output/rollouts/learning")
     seed: int = 0
