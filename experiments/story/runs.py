@@ -53,7 +53,7 @@ class Settings:
     choices: tuple[str, ...] = ()  # besides the full set and all plain; none: all
     commit: bool = False  # also write the numbers where committed ones are
     step_sizes: tuple[float, ...] = field(
-        default_factory=lambda: tuple(2.0**power for power in range(-7, 1))
+        default_factory=lambda: tuple(2.0**power for power in range(-9, 1))
     )
 
 
