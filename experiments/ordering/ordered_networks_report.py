@@ -381,8 +381,9 @@ def courses(found: Found) -> Any:
                 order = BASELINE if name == BASELINE else COORDINATED
                 base, loss = (own["sets"]["A"][one]["loss_curve"] for one in (BASELINE, order))
                 count = 1 + int((len(base) - 1) / price)  # epochs that fit, the start too
-                loss = np.array(loss)[1:count] / base[-1]
-                axes.plot(price * np.arange(1, count), loss, color=styles[name].colour)
+                shown = np.array(loss)[1:count] / base[-1]
+                epochs = np.arange(1, 1 + len(shown))
+                axes.plot(price * epochs, shown, color=styles[name].colour)
             axes.set_yscale("log")
             low, high = axes.get_ylim()
             _ticks(axes.yaxis, (low, high), LOSS_TICKS if high < 5 * low else WIDE_LOSS_TICKS)
