@@ -15,7 +15,8 @@ def real(name):
     path = REAL / name
     if not path.exists():
         pytest.skip(
-            f"needs {name} in {REAL.name} of a folder shared beside the repository, no part of it"
+            f"reads {name} as it was released, in {REAL.name} of a folder shared beside the"
+            " repository; it is no part of it, and tables written here test the same readers"
         )
     return path
 
