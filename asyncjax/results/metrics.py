@@ -3,7 +3,8 @@
 Time to target, for records at `x_1 <= x_2 <= ...` with values `v_1, v_2, ...` and target `c`:
 `x_i` for the smallest `i` with `v_i <= c`, and infinity when there is none. A method that
 never reaches the target therefore keeps its place in a comparison, as infinitely slow, and
-medians over seeds count it so.
+medians over seeds count it so. A noisy loss may cross the target early by luck and leave it again;
+with `stays` it is the smallest `i` with `v_j <= c` for all `j >= i`.
 
 Everything here is plain NumPy on the host, in float64.
 """
@@ -44,10 +45,12 @@ def time_to_target(
     *,
     above: bool = False,
     interpolate: bool = False,
+    stays: bool = False,
 ) -> Any:
-    """First point of the axis at which the values reach a target.
+    """First point of the axis at which the values reach a target, or reach it for good.
 
-    `min {x_i : v_i <= target}` (`>=` when `above`), infinity when there is none.
+    `min {x_i : v_i <= target}` (`>=` when `above`), infinity when there is none. With `stays`,
+    `min {x_i : v_j <= target for all j >= i}`.
 
     Args:
         axis: `[R]` or broadcastable to `values`: time, gradients or updates at each record,
@@ -57,6 +60,9 @@ def time_to_target(
         above: Reached means at or above the target (an accuracy) instead of at or below (a loss).
         interpolate: Place the crossing between two records by a straight line instead of at the
             later record. Only where the record before the crossing is finite.
+        stays: Count the crossing after which every later record is at the target too, instead of
+            the first one. A NaN value counts as above the target; records whose axis is NaN are
+            left out, so put NaN there to end a run early.
 
     Returns:
         float64 `[...]` in the unit of the axis, infinity where the target is never reached.
@@ -72,14 +78,21 @@ def time_to_target(
         1.5
         >>> float(time_to_target([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 0.5))
         inf
+        >>> float(time_to_target([0.0, 1.0, 2.0, 3.0], [4.0, 1.0, 2.0, 1.0], 1.5, stays=True))
+        3.0
     """
     goal = real("target", target, finite=False)
     above, interpolate = flag("above", above), flag("interpolate", interpolate)
+    stays = flag("stays", stays)
     points, curve = _matched(axis, values)
     curve, goal = (-curve, -goal) if above else (curve, goal)
     if curve.shape[-1] == 0:
         return np.full(curve.shape[:-1], np.inf)[()]
-    hit = (curve <= goal) & ~np.isnan(points)
+    recorded = ~np.isnan(points)
+    hit = (curve <= goal) & recorded
+    if stays:
+        missed_later = np.logical_or.accumulate((recorded & ~hit)[..., ::-1], axis=-1)[..., ::-1]
+        hit &= ~missed_later
     first = hit.argmax(axis=-1)[..., None]
     at = np.take_along_axis(points, first, axis=-1)
     if interpolate:

@@ -57,6 +57,34 @@ def test_time_to_target_single_record_and_none() -> None:
     assert_array_equal(time_to_target(np.zeros(0), np.zeros((2, 0)), 1.0), [INF, INF])
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("above", [False, True])
+def test_time_to_target_for_good_is_the_definition(seed: int, above: bool) -> None:
+    """min {x_i : v_j at the target for all j >= i}, by two loops; NaN axes are left out."""
+    rng = np.random.default_rng(seed)
+    axis = np.sort(rng.choice(30, size=9)).astype(float)
+    values = rng.choice([0.0, 1.0, 2.0, NAN], p=[0.5, 0.3, 0.15, 0.05], size=9)
+    axis[rng.random(9) < 0.2] = NAN
+    expected = INF
+    for i in range(9):
+        later = [v for x, v in zip(axis[i:], values[i:], strict=True) if not np.isnan(x)]
+        if not np.isnan(axis[i]) and all(v <= 1.0 for v in later):
+            expected = axis[i]
+            break
+    sign = -1.0 if above else 1.0
+    reached = time_to_target(axis, sign * values, sign * 1.0, above=above, stays=True)
+    assert reached == expected
+
+
+def test_time_to_target_for_good_of_a_noisy_curve() -> None:
+    time, loss = [0.0, 1.0, 2.0, 3.0, 4.0], [[4.0, 1.0, 3.0, 1.0, 0.5], [4.0, 1.0, 1.0, 1.0, 2.0]]
+    assert_array_equal(time_to_target(time, loss, 2.0, stays=True), [3.0, 1.0])
+    assert_array_equal(time_to_target(time, loss, 1.5, stays=True), [3.0, INF])
+    between = time_to_target(time, loss, 2.0, stays=True, interpolate=True)
+    assert_allclose(between, [2.5, 2.0 / 3.0], rtol=1e-15)
+    assert_array_equal(time_to_target(time, loss, 1.5), [1.0, 1.0])
+
+
 def test_time_to_target_refuses() -> None:
     with pytest.raises(ValueError, match=r"target must be .* got nan"):
         time_to_target([0.0], [1.0], NAN)
