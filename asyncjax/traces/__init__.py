@@ -9,7 +9,8 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 
 | name | what it is |
 |---|---|
-| `asynchronous`, `synchronous`, `rollouts` | make a trace of a clock and of rules |
+| `Rule`, `Synchronous` | what a server does with its workers; `rule.trace(clock)` |
+| `asynchronous`, `synchronous`, `rollouts` | the same in one call |
 | `lasting` | traces that reach a horizon in time |
 | `from_delays`, `read_log` | a trace of a log of delays; durations of a log |
 | `to_deliverer`, `uniformly`, `shuffled`, `shuffled_once`, `given` | dispatch: who gets a job |
@@ -28,7 +29,7 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
 
-from asyncjax.traces.asynchronous import asynchronous
+from asyncjax.traces.asynchronous import Rule, asynchronous
 from asyncjax.traces.averages import (
     buffered,
     fresh,
@@ -64,7 +65,7 @@ from asyncjax.traces.reading import read_log
 from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize
-from asyncjax.traces.synchronous import synchronous
+from asyncjax.traces.synchronous import Synchronous, synchronous
 from asyncjax.traces.tables import ringleader, table
 from asyncjax.traces.timed import adaptive_deadline, grace_period
 from asyncjax.traces.validation import validate
@@ -77,9 +78,11 @@ __all__ = [
     "Progress",
     "RolloutSummary",
     "RolloutTrace",
+    "Rule",
     "Service",
     "StalledError",
     "Summary",
+    "Synchronous",
     "adaptive_deadline",
     "admission",
     "asynchronous",

@@ -16,8 +16,7 @@ start adds up to its compute time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -50,6 +49,169 @@ from asyncjax.traces.until import made_until
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
+_PURE, _IMMEDIATELY = to_deliverer(), immediately()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a server does with its workers; `Rule()` is pure asynchronous SGD.
+
+    A rule has no state: `trace` runs it on a clock, `live.train` on real workers.
+
+    Attributes:
+        dispatch: Which worker gets the next job; by default `to_deliverer`.
+        collect: What the server does with a gradient; by default `immediately`.
+        gate: A start gate, `lead_at_most`.
+        read: When a job reads the model: `"assignment"`, the moment it is handed out, even if it
+            then waits in its worker's queue; or `"start"`, the moment its worker starts it.
+        concurrency: Number of jobs handed out at time 0 by the dispatch rule; may exceed n. None:
+            one to every worker, and the dispatch rule begins with the first reaction.
+        timeout: A job that is not back so long after its start is given up (and counted as
+            cancelled): its worker is idle again, the collection rule is told, and the dispatch rule
+            hands out a job in its place, at the current model (at the job's own, where a rule's
+            workers keep their model). One number, or one per worker; more than 0, inf for never,
+            time units. None: the server waits for ever.
+
+    Raises:
+        TypeError: A field is of the wrong kind.
+        ValueError: `read` is another word, or is `"start"` for a collection whose workers keep
+            their model; `concurrency` or `timeout` is out of range.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> rule = traces.Rule(collect=traces.wait_for(2))
+        >>> rule.trace(clocks.constant([1.0, 2.0, 4.0]), n_updates=3).update_time
+        array([2., 4., 5.])
+
+    Reference:
+        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
+    """
+
+    dispatch: Dispatch = _PURE
+    collect: Collection = _IMMEDIATELY
+    gate: Gate | None = None
+    read: str = "assignment"
+    concurrency: int | None = None
+    timeout: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (("dispatch", Dispatch), ("collect", Collection)):
+            value = getattr(self, name)
+            instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
+        if self.gate is not None:
+            instance("gate", self.gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
+        if self.concurrency is not None:
+            whole("concurrency", self.concurrency)
+            if self.concurrency > _MOST_OPEN:
+                whole("concurrency", self.concurrency, 1, _MOST_OPEN)
+        if not isinstance(self.read, str) or self.read not in _READS:
+            kind = ValueError if isinstance(self.read, str) else TypeError
+            words = ", ".join(map(repr, _READS))
+            raise kind(f"read must be one of {words}, got {shown(self.read)}")
+        if self.read == "start" and self.collect.keeps_model:
+            raise ValueError(
+                f"read must be 'assignment' for '{self.collect.name}', whose workers keep their"
+                " model, got 'start'"
+            )
+        if np.ndim(self.timeout) > 0:  # so that equal rules are equal
+            times = tuple(np.asarray(self.timeout).tolist())
+            object.__setattr__(self, "timeout", times)
+
+    def trace(
+        self,
+        clock: Clock,
+        *,
+        n_updates: int | None = None,
+        until: float | None = None,
+        load: ArrayLike = 1.0,
+        service: Service | None = None,
+        interruptible: bool = True,
+        key: jax.Array | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> EventTrace:
+        """Makes the trace of a server that goes by this rule.
+
+        The duration of job j of worker i depends on (key, i, j) alone: all rules under one key face
+        the same workers, and the trace of 50 updates is a prefix of the trace of 100.
+
+        Args:
+            clock: How long each of the n workers takes.
+            n_updates: Number of server updates; the trace ends with the arrival that makes the last
+                one. Either this or `until`.
+            until: Time up to which updates are made, time units: the trace is that of `n_updates`
+                with the number made by then, to the bit, for methods that are compared at equal
+                time. Costs about twice as much, since the number has to be found.
+            load: Factor on the compute part of every duration, more than 0; H for jobs of H local
+                steps. One number, or one per worker.
+            service: How long the server itself takes for a gradient and for a step. An arrival's
+                `time` is when it reaches the server; it is handled when those before it are, and
+                the jobs in answer to it start when that is done. None: no time at all, and no
+                waiting.
+            interruptible: Whether a worker lets go of a job that is stopped (`cancel=True`) or
+                given up (`timeout`) and starts his next one at once. False: he goes on with it, in
+                vain, and starts the next one when it is done, as real workers do (see `live`).
+            key: Typed key, needed where the clock or the dispatch rule is random.
+            progress: Called on the host a few times a second with how far the run is, and at its
+                end. A trace that is made in one piece tells by the share of the durations drawn,
+                about. Does not change the trace.
+
+        Returns:
+            The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
+            whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
+            them back; `fresh(b, cancel=True)` is O(n) a round in NumPy. From 8,192 workers on so
+            are `wait_for`, and every dispatch rule of this library where nobody is given up, lost
+            or gated. All else (jobs that are stopped, a server that takes time, powers, alarms,
+            rules of one's own that do not say what they are stuck without) runs an event loop,
+            O(log n) an arrival or a cancelled job.
+
+        Raises:
+            ValueError: An argument is out of range; no update is made up to `until`, or `n_updates`
+                is given too; `wait_for(b)` with b larger than the number of open jobs; a timeout
+                that no job can keep; a duration that is not positive and finite, or depends on the
+                block it is drawn in; a missing key; a dispatch rule names a worker who is not
+                there; weights of a collection rule are out of range; or a rule that reuses
+                gradients makes a step without a newly arrived one.
+            StalledError: The run cannot go on; a ValueError that says after which arrival and why,
+                and holds the trace so far.
+            TypeError: An argument, or what a rule answers, is of the wrong kind.
+
+        Note:
+            A run is called stuck (StalledError) when no update can come any more: the rule needs a
+            worker whose job is lost, who has no job and gets none, or whose jobs are always given
+            up, be it that his timeout is shorter than any (then at once) or that none of his next
+            100,000 is back in time. One that is only slow goes on. Where this cannot be known it is
+            called stuck after 100,000 jobs given up in a row, and 20 more a worker, without an
+            arrival; and, with a rule of one's own that does not say what it needs
+            (`Collector.is_stuck_without`), a dispatch rule that may pass workers over, or powers
+            that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a worker,
+            without an update.
+
+            A job may never return (`clocks.losing`, `clocks.present`). Without a timeout its worker
+            is then never heard again: `to_deliverer` goes on with the other workers; `uniformly`,
+            `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all open jobs
+            lie there (StalledError); `wait_for`, `table` before its first step, `per_worker`,
+            `ringleader` and a gate may wait for it for ever (StalledError), while `fresh`,
+            `buffered` and `fresher_than` go on; with `cancel` a lost job is stopped like any other
+            late one. With a timeout, `to_deliverer` asks the same worker again and the other rules
+            ask the next; the jobs queued at a dead worker each take one timeout to leave it.
+        """
+
+        def first(count: int) -> EventTrace:
+            return _traced(
+                self, clock, load, service, interruptible, key, progress, n_updates=count
+            )
+
+        return made_until(first, until, n_updates)
+
+    def check_workers(self, n_workers: int) -> None:
+        """Refuses a collection that waits for more gradients than jobs are open."""
+        open_jobs = n_workers if self.concurrency is None else self.concurrency
+        period = self.collect.period
+        if self.collect.holds_back and period is not None and period > open_jobs:
+            raise ValueError(
+                f"collect waits for {period} gradients but only {open_jobs} jobs are open"
+                " (concurrency): it would wait for ever; wait for fewer or raise concurrency"
+            )
 
 
 def asynchronous(
@@ -69,81 +231,31 @@ def asynchronous(
     key: jax.Array | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
-    """Makes the trace of an asynchronous server.
-
-    The duration of job j of worker i depends on (key, i, j) alone: all rules under one key face the
-    same workers, and the trace of 50 updates is a prefix of the trace of 100.
+    """Makes the trace of an asynchronous server: `Rule(...).trace(clock, ...)` in one call.
 
     Args:
-        clock: How long each of the n workers takes.
-        n_updates: Number of server updates; the trace ends with the arrival that makes the last
-            one. Either this or `until`.
-        until: Time up to which updates are made, time units: the trace is that of `n_updates` with
-            the number made by then, to the bit, for methods that are compared at equal time. Costs
-            about twice as much, since the number has to be found.
-        dispatch: Which worker gets the next job; default `to_deliverer`.
-        collect: What the server does with a gradient; default `immediately`.
-        read: When a job reads the model: `"assignment"`, the moment it is handed out, even if it
-            then waits in its worker's queue; or `"start"`, the moment its worker starts it.
-        concurrency: Number of jobs handed out at time 0 by the dispatch rule; may exceed n. None:
-            one to every worker, and the dispatch rule begins with the first reaction.
-        gate: A start gate, `lead_at_most`.
-        load: Factor on the compute part of every duration, more than 0; H for jobs of H local
-            steps. One number, or one a worker.
-        timeout: A job that is not back so long after its start is given up (and counted as
-            cancelled): its worker is idle again, the collection rule is told, and the dispatch rule
-            hands out a job in its place, at the current model (at the job's own, where a rule's
-            workers keep their model). One number, or one a worker; more than 0, inf for never, time
-            units. None: the server waits for ever.
-        service: How long the server itself takes for a gradient and for a step. An arrival's `time`
-            is when it reaches the server; it is handled when those before it are, and the jobs in
-            answer to it start when that is done. None: no time at all, and no waiting.
-        interruptible: Whether a worker lets go of a job that is stopped (`cancel=True`) or given up
-            (`timeout`) and starts his next one at once. False: he goes on with it, in vain, and
-            starts the next one when it is done, as real workers do (see `live`).
-        key: Typed key, needed where the clock or the dispatch rule is random.
-        progress: Called on the host a few times a second with how far the run is, and at its end. A
-            trace that is made in one piece tells by the share of the durations drawn, about. Does
-            not change the trace.
+        clock: As in `Rule.trace`.
+        n_updates: As in `Rule.trace`.
+        until: As in `Rule.trace`.
+        dispatch: As in `Rule`; None: `to_deliverer`.
+        collect: As in `Rule`; None: `immediately`.
+        read: As in `Rule`.
+        concurrency: As in `Rule`.
+        gate: As in `Rule`.
+        load: As in `Rule.trace`.
+        timeout: As in `Rule`.
+        service: As in `Rule.trace`.
+        interruptible: As in `Rule.trace`.
+        key: As in `Rule.trace`.
+        progress: As in `Rule.trace`.
 
     Returns:
-        The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in whole
-        arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds them back;
-        `fresh(b, cancel=True)` is O(n) a round in NumPy. From 8,192 workers on so are `wait_for`,
-        and every dispatch rule of this library where nobody is given up, lost or gated. All else
-        (jobs that are stopped, a server that takes time, powers, alarms, rules of one's own that
-        do not say what they are stuck without) runs an event loop, O(log n) an arrival or a
-        cancelled job.
+        The trace, NumPy arrays on the host.
 
     Raises:
-        ValueError: An argument is out of range; no update is made up to `until`, or `n_updates` is
-            given too; `wait_for(b)` with b larger than the number of open jobs; a timeout that no
-            job can keep; a duration that is not positive and finite, or depends on the block it is
-            drawn in; a missing key; a dispatch rule names a worker who is not there; weights of a
-            collection rule are out of range; or a rule that reuses gradients makes a step without a
-            newly arrived one.
-        StalledError: The run cannot go on; a ValueError that says after which arrival and why, and
-            holds the trace so far.
-        TypeError: An argument, or what a rule answers, is of the wrong kind.
-
-    Note:
-        A run is called stuck (StalledError) when no update can come any more: the rule needs a
-        worker whose job is lost, who has no job and gets none, or whose jobs are always given up,
-        be it that his timeout is shorter than any (then at once) or that none of his next 100,000
-        is back in time. One that is only slow goes on. Where this cannot be known it is called
-        stuck after 100,000 jobs given up in a row, and 20 more a worker, without an arrival; and,
-        with a rule of one's own that does not say what it needs (`Collector.is_stuck_without`), a
-        dispatch rule that may pass workers over, or powers that make jobs late, after 250,000
-        arrivals and given-up jobs, and 100 more a worker, without an update.
-
-        A job may never return (`clocks.losing`, `clocks.present`). Without a timeout its worker is
-        then never heard again: `to_deliverer` goes on with the other workers; `uniformly`,
-        `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all open jobs lie
-        there (StalledError); `wait_for`, `table` before its first step, `per_worker`, `ringleader`
-        and a gate may wait for it for ever (StalledError), while `fresh`, `buffered` and
-        `fresher_than` go on; with `cancel` a lost job is stopped like any other late one. With a
-        timeout, `to_deliverer` asks the same worker again and the other rules ask the next; the
-        jobs queued at a dead worker each take one timeout to leave it.
+        ValueError: As in `Rule` and `Rule.trace`.
+        StalledError: As in `Rule.trace`.
+        TypeError: As in `Rule` and `Rule.trace`.
 
     Example:
         >>> import jax
@@ -153,44 +265,45 @@ def asynchronous(
         >>> trace = traces.asynchronous(clock, n_updates=100, dispatch=rule, key=key)
         >>> trace.n_updates, int(trace.delay.max()) >= 2
         (100, True)
-
-    Reference:
-        Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
     """
-    dispatch = to_deliverer() if dispatch is None else dispatch
-    collect = immediately() if collect is None else collect
-    rules = dispatch, collect, gate, read, concurrency
-    asked = _Asked(clock, *rules, load, timeout, service, interruptible, key, progress)
-    return made_until(partial(_made, asked), until, n_updates)
+    return Rule(
+        _PURE if dispatch is None else dispatch,
+        _IMMEDIATELY if collect is None else collect,
+        gate,
+        read,
+        concurrency,
+        timeout,
+    ).trace(
+        clock,
+        n_updates=n_updates,
+        until=until,
+        load=load,
+        service=service,
+        interruptible=interruptible,
+        key=key,
+        progress=progress,
+    )
 
 
-class _Asked(NamedTuple):
-    """What a trace is made of, as the caller gave it, but for how long it is."""
-
-    clock: Clock
-    dispatch: Dispatch
-    collect: Collection
-    gate: Gate | None
-    read: str
-    concurrency: int | None
-    load: ArrayLike
-    timeout: ArrayLike | None
-    service: Service | None
-    interruptible: bool
-    key: jax.Array | None
-    progress: Callable[[Progress], None] | None
-
-
-def _made(asked: _Asked, n_updates: int) -> EventTrace:
+def _traced(
+    rule: Rule,
+    clock: Clock,
+    load: ArrayLike,
+    service: Service | None,
+    interruptible: bool,
+    key: jax.Array | None,
+    progress: Callable[[Progress], None] | None,
+    *,
+    n_updates: int,
+) -> EventTrace:
     """The trace of so many updates."""
-    clock, dispatch, collect, gate, read, concurrency = asked[:6]
-    load, timeout, service, interruptible, key, progress = asked[6:]
+    dispatch, collect, gate, concurrency = rule.dispatch, rule.collect, rule.gate, rule.concurrency
     n_updates = count_of_updates(n_updates)
     instance("clock", clock, Clock, "a Clock, as its factories make it")
-    check_rules(clock.n_workers, dispatch, collect, read, concurrency, gate)
+    rule.check_workers(clock.n_workers)
     factor = _load(load, clock.n_workers)
     least = clock.least(factor)
-    longest = timeouts_of(timeout, least)
+    longest = timeouts_of(rule.timeout, least)
     if service is not None:
         check_service(service)
     interruptible = flag("interruptible", interruptible)
@@ -201,8 +314,9 @@ def _made(asked: _Asked, n_updates: int) -> EventTrace:
     with on_host(key) as host_key:
         duration_key, dispatch_key = jax.random.split(host_key)
     blocks = DurationBlocks(clock, duration_key, factor)
-    changes_no_time = gate is None and timeout is None and service is None and clock.is_plain
-    nobody_waits, at_start = dispatch.answers_deliverer and changes_no_time, read == "start"
+    changes_no_time = gate is None and rule.timeout is None and clock.is_plain
+    changes_no_time = changes_no_time and service is None
+    nobody_waits, at_start = dispatch.answers_deliverer and changes_no_time, rule.read == "start"
     if nobody_waits and collect.period is not None and not collect.holds_back:
         return merged(
             blocks, collect, n_updates, concurrency=open_jobs, read_at_start=at_start, pace=pace
@@ -245,39 +359,6 @@ def first_jobs(n_workers: int, concurrency: int | None, answer: Answer) -> list[
     if concurrency is None:
         return list(range(n_workers))
     return list(answer([i % n_workers for i in range(concurrency)]))
-
-
-def check_rules(
-    n_workers: int,
-    dispatch: Dispatch,
-    collect: Collection,
-    read: str,
-    concurrency: int | None,
-    gate: Gate | None,
-) -> None:
-    """Refuses rules that no server of so many workers can go by."""
-    for name, value, kind in (("dispatch", dispatch, Dispatch), ("collect", collect, Collection)):
-        instance(name, value, kind, f"a {kind.__name__}, as its factories make it")
-    if gate is not None:
-        instance("gate", gate, Gate, "a Gate, as traces.lead_at_most makes it, or None")
-    if concurrency is not None:
-        whole("concurrency", concurrency)
-        if concurrency > _MOST_OPEN:
-            whole("concurrency", concurrency, 1, _MOST_OPEN)
-    if not isinstance(read, str) or read not in _READS:
-        kind = ValueError if isinstance(read, str) else TypeError
-        raise kind(f"read must be one of {', '.join(map(repr, _READS))}, got {shown(read)}")
-    if read == "start" and collect.keeps_model:
-        raise ValueError(
-            f"read must be 'assignment' for '{collect.name}', whose workers keep their model, got"
-            " 'start'"
-        )
-    open_jobs = n_workers if concurrency is None else concurrency
-    if collect.holds_back and collect.period is not None and collect.period > open_jobs:
-        raise ValueError(
-            f"collect waits for {collect.period} gradients but only {open_jobs} jobs are open"
-            " (concurrency): it would wait for ever; wait for fewer or raise concurrency"
-        )
 
 
 def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:

@@ -13,6 +13,7 @@ k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 
 import jax
@@ -27,6 +28,64 @@ from asyncjax.traces.rounds import compact_trace
 from asyncjax.traces.until import made_until
 
 
+@dataclass(frozen=True)
+class Synchronous:
+    """Synchronous rounds: the server steps with the k fastest of n workers and stops the others.
+
+    Attributes:
+        k: Gradients in a step, 1..n. The other n - k jobs of a round are cancelled.
+        load: Factor on the compute part of every duration, more than 0.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> rounds = traces.Synchronous(k=2)
+        >>> rounds.trace(clocks.constant([1.0, 2.0, 9.0]), until=5.0).update_time
+        array([2., 4.])
+
+    Reference:
+        Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
+    """
+
+    k: int
+    load: float = 1.0
+
+    def __post_init__(self) -> None:
+        real("load", self.load, above=0.0)
+
+    def trace(
+        self,
+        clock: Clock,
+        *,
+        n_updates: int | None = None,
+        until: float | None = None,
+        key: jax.Array | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> EventTrace:
+        """Makes the trace.
+
+        Args:
+            clock: How long each of the n workers takes.
+            n_updates: Number of rounds; each makes one update. Either this or `until`.
+            until: Time up to which rounds end, time units, as in `Rule.trace`.
+            key: Typed key, needed where the clock is random.
+            progress: Called on the host a few times a second with how far the run is, and at its
+                end.
+
+        Returns:
+            The trace with E = k * n_updates arrivals, delay 0 throughout, and job = read_version =
+            version = round.
+
+        Raises:
+            ValueError: An argument is out of range, a duration is not positive and finite, or the
+                key is missing.
+            StalledError: A round ends never, since fewer than k jobs of it return; a ValueError
+                that holds the trace so far.
+            TypeError: An argument is of the wrong kind.
+        """
+        asked = clock, self.k, self.load, key, progress
+        return made_until(lambda count: _made(*asked, n_updates=count), until, n_updates)
+
+
 def synchronous(
     clock: Clock,
     *,
@@ -37,26 +96,23 @@ def synchronous(
     key: jax.Array | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> EventTrace:
-    """Makes the trace of a synchronous server that waits for the k fastest of n workers.
+    """Makes the trace of synchronous rounds: `Synchronous(k, load).trace(clock, ...)` in one call.
 
     Args:
-        clock: How long each of the n workers takes.
-        k: Gradients in a step, 1..n. The other n - k jobs of a round are cancelled.
-        n_updates: Number of rounds; each makes one update. Either this or `until`.
-        until: Time up to which rounds end, time units, as in `asynchronous`.
-        load: Factor on the compute part of every duration, more than 0.
-        key: Typed key, needed where the clock is random.
-        progress: Called on the host a few times a second with how far the run is, and at its end.
+        clock: As in `Synchronous.trace`.
+        k: As in `Synchronous`.
+        n_updates: As in `Synchronous.trace`.
+        until: As in `Synchronous.trace`.
+        load: As in `Synchronous`.
+        key: As in `Synchronous.trace`.
+        progress: As in `Synchronous.trace`.
 
     Returns:
-        The trace with E = k * n_updates arrivals, delay 0 throughout, and job = read_version =
-        version = round.
+        The trace, as `Synchronous.trace` makes it.
 
     Raises:
-        ValueError: An argument is out of range, a duration is not positive and finite, or the key
-            is missing.
-        StalledError: A round ends never, since fewer than k jobs of it return; a ValueError that
-            holds the trace so far.
+        ValueError: As in `Synchronous.trace`.
+        StalledError: As in `Synchronous.trace`.
         TypeError: An argument is of the wrong kind.
 
     Example:
@@ -64,12 +120,9 @@ def synchronous(
         >>> trace = traces.synchronous(clocks.constant([1.0, 2.0, 9.0]), k=2, n_updates=3)
         >>> trace.time
         array([1., 2., 3., 4., 5., 6.])
-
-    Reference:
-        Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
     """
-    asked = clock, k, load, key, progress
-    return made_until(lambda count: _made(*asked, n_updates=count), until, n_updates)
+    rounds = Synchronous(k, load)
+    return rounds.trace(clock, n_updates=n_updates, until=until, key=key, progress=progress)
 
 
 def _made(
