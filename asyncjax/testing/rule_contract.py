@@ -7,6 +7,7 @@ its `start` opens. It knows nothing of what comes later, and what it says of its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,21 +17,16 @@ from asyncjax import clocks
 from asyncjax.checks import shown
 from asyncjax.testing.rule_example import Call, Server, example_clocks, heard, server_of, trace_of
 from asyncjax.testing.telling import first_difference, told
-from asyncjax.traces import Collection, Dispatch, EventTrace, validate
+from asyncjax.traces import EventTrace, Rule, validate
 from asyncjax.traces.collection import Verdict
-from asyncjax.traces.dispatch import Gate
 
 _COLUMNS = ("time", "worker", "job", "read_version", "version", "steps", "start")
 _LISTED = 50  # entries of a list of workers that are compared
 
 
 def check_rule_traces(
+    rule: Rule | None = None,
     *,
-    dispatch: Dispatch | None = None,
-    collect: Collection | None = None,
-    gate: Gate | None = None,
-    read: str = "assignment",
-    concurrency: int | None = None,
     n_workers: int = 4,
     n_updates: int = 40,
     key: jax.Array | None = None,
@@ -41,11 +37,7 @@ def check_rule_traces(
     workers whose jobs are lost and given up after a timeout.
 
     Args:
-        dispatch: A dispatch rule; None for `to_deliverer`.
-        collect: A collection rule; None for `immediately`.
-        gate: A gate; None for none.
-        read: When a job reads the model, "assignment" or "start".
-        concurrency: Jobs handed out at time 0; None for one to every worker.
+        rule: A server rule; None for `Rule()`, pure asynchronous SGD.
         n_workers: Workers of every run.
         n_updates: Updates of every run, at least 2.
         key: Typed key; None for `jax.random.key(0)`.
@@ -58,29 +50,26 @@ def check_rule_traces(
 
     Example:
         >>> from asyncjax import traces
-        >>> check_rule_traces(collect=traces.wait_for(2))
+        >>> check_rule_traces(traces.Rule(collect=traces.wait_for(2)))
     """
-    server = server_of(dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
+    server = server_of(rule, n_workers, n_updates, key)
     runs = example_clocks(server.n_workers)
     made = {words: trace_of(server, clock, words) for words, clock in runs.items()}
-    if gate is None:
+    if server.rule.gate is None:
         words = "jobs that are lost, and given up after a timeout"
         lossy = clocks.losing(runs["exponential times"], 0.25)
-        made[words] = trace_of(server, lossy, words, timeout=6.0)
+        hurried = server._replace(rule=replace(server.rule, timeout=6.0))
+        made[words] = trace_of(hurried, lossy, words)
     for words, trace in made.items():
         with told(f"traces of {server.name} with {words} must be such as could have happened"):
             validate(trace)
-        if gate is not None:
+        if server.rule.gate is not None:
             _check_lead(server, trace, words)
 
 
 def check_rule_repeats(
+    rule: Rule | None = None,
     *,
-    dispatch: Dispatch | None = None,
-    collect: Collection | None = None,
-    gate: Gate | None = None,
-    read: str = "assignment",
-    concurrency: int | None = None,
     n_workers: int = 4,
     n_updates: int = 40,
     key: jax.Array | None = None,
@@ -92,11 +81,7 @@ def check_rule_repeats(
     not random does not look at the key.
 
     Args:
-        dispatch: A dispatch rule; None for `to_deliverer`.
-        collect: A collection rule; None for `immediately`.
-        gate: A gate; None for none.
-        read: When a job reads the model, "assignment" or "start".
-        concurrency: Jobs handed out at time 0; None for one to every worker.
+        rule: A server rule; None for `Rule()`, pure asynchronous SGD.
         n_workers: Workers of every run.
         n_updates: Updates of every run, at least 2.
         key: Typed key; None for `jax.random.key(0)`.
@@ -108,9 +93,9 @@ def check_rule_repeats(
 
     Example:
         >>> from asyncjax import traces
-        >>> check_rule_repeats(dispatch=traces.shuffled(), collect=traces.fresh(2))
+        >>> check_rule_repeats(traces.Rule(traces.shuffled(), traces.fresh(2)))
     """
-    server = server_of(dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
+    server = server_of(rule, n_workers, n_updates, key)
     runs = example_clocks(server.n_workers)
     first = {words: trace_of(server, clock, words) for words, clock in runs.items()}
     for words, clock in reversed(runs.items()):
@@ -120,27 +105,25 @@ def check_rule_repeats(
             f"{server.name} must make the same trace twice with {words}, a rule keeping what it"
             " remembers in the run that `start` opens",
         )
-    if not server.dispatch.is_random:
+    if not server.rule.dispatch.is_random:
         words = "workers of three speeds"
+        rekeyed = server._replace(key=jax.random.fold_in(server.key, 1))
         _same_traces(
             first[words],
-            trace_of(server, runs[words], words, key=jax.random.fold_in(server.key, 1)),
-            f"dispatch '{server.dispatch.name}' must not look at the key, since it says it is not"
-            " random",
+            trace_of(rekeyed, runs[words], words),
+            f"dispatch '{server.rule.dispatch.name}' must not look at the key, since it says it is"
+            " not random",
         )
+    shorter = server._replace(n_updates=server.n_updates // 2)
     for words in ("times in halves", "exponential times"):
-        short = trace_of(server, runs[words], words, n_updates=server.n_updates // 2)
+        short = trace_of(shorter, runs[words], words)
         _check_beginning(server, short, first[words], words)
         _check_open_at_once(server, runs[words], words)
 
 
 def check_rule_hints(
+    rule: Rule | None = None,
     *,
-    dispatch: Dispatch | None = None,
-    collect: Collection | None = None,
-    gate: Gate | None = None,
-    read: str = "assignment",
-    concurrency: int | None = None,
     n_workers: int = 4,
     n_updates: int = 40,
     key: jax.Array | None = None,
@@ -151,11 +134,7 @@ def check_rule_hints(
     `is_stuck_without` is true of all workers; `serves` gives at every step what `reuse` gives.
 
     Args:
-        dispatch: A dispatch rule; None for `to_deliverer`.
-        collect: A collection rule; None for `immediately`.
-        gate: A gate; None for none.
-        read: When a job reads the model, "assignment" or "start".
-        concurrency: Jobs handed out at time 0; None for one to every worker.
+        rule: A server rule; None for `Rule()`, pure asynchronous SGD.
         n_workers: Workers of every run.
         n_updates: Updates of every run, at least 2.
         key: Typed key; None for `jax.random.key(0)`.
@@ -167,11 +146,11 @@ def check_rule_hints(
 
     Example:
         >>> from asyncjax import traces
-        >>> check_rule_hints(dispatch=traces.shuffled_once(), collect=traces.wait_for(2))
+        >>> check_rule_hints(traces.Rule(traces.shuffled_once(), traces.wait_for(2)))
     """
-    server = server_of(dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
+    server = server_of(rule, n_workers, n_updates, key)
     calls: dict[str, list[Call]] = {}
-    rule, n = server.collect, server.n_workers
+    rule, n = server.rule.collect, server.n_workers
     for words, clock in example_clocks(n).items():
         quick = trace_of(server, clock, words)
         asked = trace_of(heard(server, calls), clock, words)
@@ -261,13 +240,13 @@ def _check_open_at_once(server: Server, clock: clocks.Clock, words: str) -> None
     calls: dict[str, list[Call]] = {}
     trace_of(heard(server, calls), clock, words)
     n, (_, start, _) = server.n_workers, calls["start"][0]
-    runs = [server.collect.start(n)._replace(is_stuck_without=None) for _ in range(2)]
-    answers = [server.dispatch.start(*start) for _ in range(2)]
+    runs = [server.rule.collect.start(n)._replace(is_stuck_without=None) for _ in range(2)]
+    answers = [server.rule.dispatch.start(*start) for _ in range(2)]
     of_runs = [{**run._asdict(), **(run.timer._asdict() if run.timer else {})} for run in runs]
     of_answers = [{"answer": one, "observe": getattr(one, "observe", None)} for one in answers]
     for name, functions, log in (
-        (f"collection '{server.collect.name}'", of_runs, calls["collect"]),
-        (f"dispatch '{server.dispatch.name}'", of_answers, calls["dispatch"]),
+        (f"collection '{server.rule.collect.name}'", of_runs, calls["collect"]),
+        (f"dispatch '{server.rule.dispatch.name}'", of_answers, calls["dispatch"]),
     ):
         for number, (called, arguments, alone) in enumerate(log):
             for one in functions:
@@ -283,7 +262,7 @@ def _check_open_at_once(server: Server, clock: clocks.Clock, words: str) -> None
 
 def _check_serves(server: Server, trace: EventTrace, log: list[Call], words: str) -> None:
     """Refuses a `serves` that lets other gradients enter a step than `reuse`."""
-    rule = server.collect
+    rule = server.rule.collect
     if rule.serves is None or trace.reuse is None:
         return
     with told(f"serves of the rule '{rule.name}' must open a run"):
@@ -309,7 +288,7 @@ def _check_serves(server: Server, trace: EventTrace, log: list[Call], words: str
 
 def _check_dispatch(server: Server) -> None:
     """Refuses `answers_deliverer` and `listed` that are not what is answered one by one."""
-    rule, n = server.dispatch, server.n_workers
+    rule, n = server.rule.dispatch, server.n_workers
     key = server.key if rule.is_random else None
     if rule.answers_deliverer:
         with told(f"start of the dispatch rule '{rule.name}' must open a run"):
@@ -340,9 +319,9 @@ def _check_lead(server: Server, trace: EventTrace, words: str) -> None:
     At one instant the deliveries that came after the start are counted too, which makes a lead
     smaller, never larger.
     """
-    assert server.gate is not None
+    assert server.rule.gate is not None
     assert trace.start is not None  # made here
-    bound, n = server.gate.bound, server.n_workers
+    bound, n = server.rule.gate.bound, server.n_workers
     for e, (worker, start) in enumerate(zip(trace.worker, trace.start, strict=True)):
         own = int(np.count_nonzero(trace.worker[:e] == worker))
         there = np.bincount(trace.worker[trace.time <= start], minlength=n)

@@ -13,64 +13,45 @@ import jax
 import numpy as np
 
 from asyncjax import clocks
-from asyncjax.checks import whole
+from asyncjax.checks import instance, whole
 from asyncjax.clocks import Clock
 from asyncjax.testing.telling import given_key, told
-from asyncjax.traces import Collection, Dispatch, EventTrace, asynchronous, immediately
-from asyncjax.traces.asynchronous import check_rules
+from asyncjax.traces import EventTrace, Rule
 from asyncjax.traces.collection import Collector
-from asyncjax.traces.dispatch import Answer, Gate, to_deliverer
+from asyncjax.traces.dispatch import Answer
 
 Call = tuple[str, tuple[Any, ...], Any]  # name of a function, its arguments, what it answered
 
 
 class Server(NamedTuple):
-    """What `traces.asynchronous` is given in every run of a check.
+    """What every run of a check is of.
 
     Attributes:
-        dispatch: A dispatch rule.
-        collect: A collection rule.
-        gate: A gate, or None.
-        read: "assignment" or "start".
-        concurrency: Jobs of time 0, or None.
+        rule: What is checked.
         n_workers: Workers of every run.
         n_updates: Updates of every run.
         key: Typed key of every run.
     """
 
-    dispatch: Dispatch
-    collect: Collection
-    gate: Gate | None
-    read: Any
-    concurrency: int | None
+    rule: Rule
     n_workers: int
     n_updates: int
     key: jax.Array
 
     @property
     def name(self) -> str:
-        """The rules in words."""
-        gate = "" if self.gate is None else f", a lead of at most {self.gate.bound}"
-        return f"dispatch '{self.dispatch.name}', collection '{self.collect.name}'{gate}"
+        """The rule in words."""
+        rule = self.rule
+        gate = "" if rule.gate is None else f", a lead of at most {rule.gate.bound}"
+        return f"dispatch '{rule.dispatch.name}', collection '{rule.collect.name}'{gate}"
 
 
-def server_of(
-    dispatch: Any,
-    collect: Any,
-    gate: Any,
-    read: Any,
-    concurrency: Any,
-    n_workers: Any,
-    n_updates: Any,
-    key: Any,
-) -> Server:
+def server_of(rule: Rule | None, n_workers: int, n_updates: int, key: jax.Array | None) -> Server:
     """Reads the arguments that all checks of rules share."""
     n_workers, n_updates = whole("n_workers", n_workers), whole("n_updates", n_updates, 2)
-    dispatch = to_deliverer() if dispatch is None else dispatch
-    collect = immediately() if collect is None else collect
-    check_rules(n_workers, dispatch, collect, read, concurrency, gate)
-    key = given_key("key", key)
-    return Server(dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
+    rule = Rule() if rule is None else instance("rule", rule, Rule, "a traces.Rule")
+    rule.check_workers(n_workers)
+    return Server(rule, n_workers, n_updates, given_key("key", key))
 
 
 def example_clocks(n_workers: int) -> dict[str, Clock]:
@@ -90,22 +71,10 @@ def example_clocks(n_workers: int) -> dict[str, Clock]:
     }
 
 
-def trace_of(server: Server, clock: Clock, words: str, **changed: Any) -> EventTrace:
-    """A trace of the rules; an AssertionError if none comes."""
+def trace_of(server: Server, clock: Clock, words: str) -> EventTrace:
+    """A trace of the rule; an AssertionError if none comes."""
     with told(f"{server.name} must make {server.n_updates} updates with {words}"):
-        return asynchronous(
-            clock,
-            **{
-                "n_updates": server.n_updates,
-                "dispatch": server.dispatch,
-                "collect": server.collect,
-                "gate": server.gate,
-                "read": server.read,
-                "concurrency": server.concurrency,
-                "key": server.key,
-                **changed,
-            },
-        )
+        return server.rule.trace(clock, n_updates=server.n_updates, key=server.key)
 
 
 def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
@@ -116,7 +85,7 @@ def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
     """
 
     def start_collector(n_workers: int) -> Collector:
-        run, log = server.collect.start(n_workers), calls.setdefault("collect", [])
+        run, log = server.rule.collect.start(n_workers), calls.setdefault("collect", [])
         log.clear()
         if not isinstance(run, Collector):
             return run  # refused where it is used
@@ -127,7 +96,7 @@ def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
         return Collector(_listed("receive", run.receive, log), given_up, None, timer)
 
     def start_answer(n_workers: int, key: jax.Array | None) -> Answer:
-        answer, log = server.dispatch.start(n_workers, key), calls.setdefault("dispatch", [])
+        answer, log = server.rule.dispatch.start(n_workers, key), calls.setdefault("dispatch", [])
         log.clear()
         calls["start"] = [("start", (n_workers, key), None)]
         if not callable(answer):
@@ -137,12 +106,13 @@ def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
             listed.observe = _listed("observe", observe, log)  # pyright: ignore[reportFunctionMemberAccess]
         return listed
 
-    for mine, theirs in ((start_collector, server.collect), (start_answer, server.dispatch)):
+    collect, dispatch = server.rule.collect, server.rule.dispatch
+    for mine, theirs in ((start_collector, collect), (start_answer, dispatch)):
         mine.__module__ = str(getattr(theirs.start, "__module__", ""))  # so looked at like theirs
-    dispatch = replace(server.dispatch, start=start_answer, answers_deliverer=False, listed=None)
-    period = server.collect.period if server.collect.holds_back else None
-    collect = replace(server.collect, start=start_collector, period=period)
-    return server._replace(dispatch=dispatch, collect=collect)
+    dispatch = replace(dispatch, start=start_answer, answers_deliverer=False, listed=None)
+    period = collect.period if collect.holds_back else None
+    collect = replace(collect, start=start_collector, period=period)
+    return server._replace(rule=replace(server.rule, dispatch=dispatch, collect=collect))
 
 
 def _listed(name: str, function: Callable[..., Any], log: list[Call]) -> Callable[..., Any]:

@@ -6,8 +6,6 @@ and stand in front of real workers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
 from asyncjax.testing.rule_contract import (
@@ -15,17 +13,12 @@ from asyncjax.testing.rule_contract import (
     check_rule_repeats,
     check_rule_traces,
 )
-from asyncjax.traces import Collection, Dispatch
-from asyncjax.traces.dispatch import Gate
+from asyncjax.traces import Rule
 
 
 def check_rule(
+    rule: Rule | None = None,
     *,
-    dispatch: Dispatch | None = None,
-    collect: Collection | None = None,
-    gate: Gate | None = None,
-    read: str = "assignment",
-    concurrency: int | None = None,
     n_workers: int = 4,
     n_updates: int = 40,
     key: jax.Array | None = None,
@@ -33,14 +26,9 @@ def check_rule(
     """Checks a server rule, or several together, on small runs with and without ties.
 
     Runs `check_rule_traces`, `check_rule_repeats` and `check_rule_hints`; each can be run alone.
-    The arguments are those of `traces.asynchronous`.
 
     Args:
-        dispatch: A dispatch rule; None for `to_deliverer`.
-        collect: A collection rule; None for `immediately`.
-        gate: A gate; None for none.
-        read: When a job reads the model, "assignment" or "start".
-        concurrency: Jobs handed out at time 0; None for one to every worker.
+        rule: A server rule; None for `Rule()`, pure asynchronous SGD.
         n_workers: Workers of every run.
         n_updates: Updates of every run, at least 2.
         key: Typed key; None for `jax.random.key(0)`.
@@ -54,23 +42,19 @@ def check_rule(
         A rule that remembers from one trace to the next, since its counter is not made in `start`:
 
         >>> import numpy as np
-        >>> from asyncjax.traces import Collection
+        >>> from asyncjax.traces import Collection, Rule
         >>> from asyncjax.traces.collection import Collector, Verdict
         >>> seen = []
         >>> def receive(worker, delay):
         ...     seen.append(worker)
         ...     return Verdict.KEEP if len(seen) % 3 else Verdict.STEP
         >>> rule = Collection("every third", lambda n: Collector(receive), lambda a: 0.3 * a.used)
-        >>> check_rule(collect=rule, n_updates=11)
+        >>> check_rule(Rule(collect=rule), n_updates=11)
         Traceback (most recent call last):
         ...
         AssertionError: collection 'every third' must keep what it remembers in the run that \
 `start` opens: of two runs that are open at once, got <Verdict.STEP: 2> from receive at call 1, \
 where a run alone answers <Verdict.KEEP: 1>
     """
-    arguments = (dispatch, collect, gate, read, concurrency, n_workers, n_updates, key)
-    names = ("dispatch", "collect", "gate", "read", "concurrency", "n_workers", "n_updates", "key")
-    server: dict[str, Any] = dict(zip(names, arguments, strict=True))
-    check_rule_traces(**server)
-    check_rule_repeats(**server)
-    check_rule_hints(**server)
+    for check in (check_rule_traces, check_rule_repeats, check_rule_hints):
+        check(rule, n_workers=n_workers, n_updates=n_updates, key=key)

@@ -10,12 +10,17 @@ from asyncjax.traces.collection import Collection, Collector, Verdict
 from asyncjax.traces.dispatch import Dispatch, Gate
 from asyncjax.traces.registry import REGISTRY
 
-RULES = {name: rule for name, rule in REGISTRY.items() if rule.func is traces.asynchronous}
+RULES = {name: rule for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
+
+
+def run(check, *, n_workers=4, n_updates=40, **fields):
+    """A check of the rule that has these fields."""
+    check(traces.Rule(**fields), n_workers=n_workers, n_updates=n_updates)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rules_of_the_library_keep_the_contract(name):
-    testing.check_rule(**RULES[name].keywords)
+    testing.check_rule(RULES[name])
 
 
 def test_all_rules_but_synchronous_rounds_are_checked():
@@ -25,16 +30,16 @@ def test_all_rules_but_synchronous_rounds_are_checked():
 @pytest.mark.parametrize("bound", [0, 1, 2.5, float("inf")])
 @pytest.mark.parametrize("read", ["assignment", "start"])
 def test_gates_keep_the_contract(bound, read):
-    testing.check_rule(gate=traces.lead_at_most(bound), read=read)
-    testing.check_rule(gate=traces.lead_at_most(bound), dispatch=traces.shuffled(), read=read)
+    run(testing.check_rule, gate=traces.lead_at_most(bound), read=read)
+    run(testing.check_rule, gate=traces.lead_at_most(bound), dispatch=traces.shuffled(), read=read)
 
 
 @pytest.mark.slow
 def test_other_rules_of_the_library_keep_the_contract():
-    testing.check_rule(dispatch=traces.given([3, 2, 1, 0] * 100))
-    testing.check_rule(collect=traces.wait_for(4), n_workers=7, n_updates=25)
+    run(testing.check_rule, dispatch=traces.given([3, 2, 1, 0] * 100))
+    run(testing.check_rule, collect=traces.wait_for(4), n_workers=7, n_updates=25)
     shares = traces.fastest_quotas([1.0, 1.0, 2.0, 3.0], 3)
-    testing.check_rule(dispatch=traces.quotas(shares), collect=traces.wait_for(3))
+    run(testing.check_rule, dispatch=traces.quotas(shares), collect=traces.wait_for(3))
 
 
 def ones(arrivals):
@@ -66,10 +71,10 @@ def own(count, **fields):
 
 
 def test_good_rules_of_ones_own_pass():
-    testing.check_rule(collect=own(3))
-    testing.check_rule(collect=own(3, period=3))
-    testing.check_rule(collect=own(2, holds_back=True))
-    testing.check_rule(dispatch=Dispatch("back", lambda n, key: lambda who: [*who]))
+    run(testing.check_rule, collect=own(3))
+    run(testing.check_rule, collect=own(3, period=3))
+    run(testing.check_rule, collect=own(2, holds_back=True))
+    run(testing.check_rule, dispatch=Dispatch("back", lambda n, key: lambda who: [*who]))
 
     def observing(n_workers, key):
         longest = [0.0]
@@ -83,7 +88,7 @@ def test_good_rules_of_ones_own_pass():
         answer.observe = observe
         return answer
 
-    testing.check_rule(dispatch=Dispatch("by the longest", observing))
+    run(testing.check_rule, dispatch=Dispatch("by the longest", observing))
 
 
 # Traces that cannot be made, or could not have happened.
@@ -123,7 +128,7 @@ NO_TRACES = {
 def test_a_rule_that_never_steps_is_told():
     rule = collection(lambda: lambda worker, delay: Verdict.DROP)
     with pytest.raises(AssertionError, match=r"must make 40 updates with equal .* StalledError"):
-        testing.check_rule_traces(collect=rule)
+        run(testing.check_rule_traces, collect=rule)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
@@ -131,7 +136,7 @@ def test_a_rule_that_never_steps_is_told():
 def test_traces_that_cannot_be_made_are_told(name):
     rules, words = NO_TRACES[name]
     with pytest.raises(AssertionError, match=words):
-        testing.check_rule_traces(**rules)
+        run(testing.check_rule_traces, **rules)
 
 
 def test_a_gate_that_lets_go_is_told():
@@ -143,7 +148,7 @@ def test_a_gate_that_lets_go_is_told():
 
     bounds = [0.0, 5.0, 5.0, 5.0, 5.0]
     with pytest.raises(AssertionError, match=r"a gate of 0.0 must hold back .*got a lead of"):
-        testing.check_rule_traces(gate=object.__new__(Kept))
+        run(testing.check_rule_traces, gate=object.__new__(Kept))
 
 
 def warming_up(seen):
@@ -242,7 +247,7 @@ NOT_REPEATED = {
 def test_what_is_remembered_or_foreseen_is_told(name):
     rules, words = NOT_REPEATED[name]
     with pytest.raises(AssertionError, match=words):
-        testing.check_rule_repeats(**rules)
+        run(testing.check_rule_repeats, **rules)
 
 
 WRONG_HINTS = {
@@ -293,7 +298,7 @@ WRONG_HINTS = {
 def test_what_a_rule_says_of_itself_wrongly_is_told(name):
     rules, words = WRONG_HINTS[name]
     with pytest.raises(AssertionError, match=words):
-        testing.check_rule_hints(**rules)
+        run(testing.check_rule_hints, **rules)
 
 
 def test_the_whole_check_runs_every_part():
@@ -303,4 +308,4 @@ def test_the_whole_check_runs_every_part():
         WRONG_HINTS["another list"],
     ):
         with pytest.raises(AssertionError, match=words):
-            testing.check_rule(**rules)
+            run(testing.check_rule, **rules)
