@@ -26,7 +26,7 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.loops.server import judge
 from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.treatment import Arriving
+from asyncjax.simulation.plans.update import Arriving
 
 SECONDS = 30.0  # between two writings, at least
 _SHARE = 20  # and so many times as long as the last one took
@@ -109,19 +109,19 @@ def log_of(path: str | os.PathLike[str], problem: Problem, own: Model, *settings
     programs = (
         jobs.gradient_of.lower(problem, own.params, np.int32(0), np.int32(0), key, kept),
         model.add.lower(gradient, gradient, np.float64(1)),
-        model.step.lower(own.optimizer, key, state, gradient, own.params, extras),
+        model.step.lower(own.update.optimizer, key, state, gradient, own.params, extras),
         jax.jit(judge).lower(problem, own.params, loss),
     )
-    if own.view is not None:
-        programs += (model.viewed.lower(own.treatment, *state),)
-    if own.treatment.arrival is not None:
+    if own.update.worker_params is not None:
+        programs += (model.viewed.lower(own.update, *state),)
+    if own.update.gradient_transform is not None:
         arriving = Arriving(gradient, own.params, loss, np.int32(0), extras, key)
         args = (arriving, own.params, own.arrival_state)
-        programs += (model.arrive.lower(own.treatment, *args),)
-    if own.treatment.aggregate is not None:
-        programs += (model.together.lower(own.treatment, [own.params] * 3, [extras] * 3),)
+        programs += (model.arrive.lower(own.update, *args),)
+    if own.update.aggregator is not None:
+        programs += (model.together.lower(own.update, [own.params] * 3, [extras] * 3),)
     words = np.frombuffer(repr(settings).encode(), np.uint8)
-    has_extras = isinstance(own.optimizer, optax.GradientTransformationExtraArgs)
+    has_extras = isinstance(own.update.optimizer, optax.GradientTransformationExtraArgs)
     mark = mark_of(programs, problem.params, problem.data, key, words, has_extras)
     return Log(Checkpoint(Path(path), mark))
 

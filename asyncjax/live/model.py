@@ -31,7 +31,7 @@ from asyncjax.live.jobs import (
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.server import first_state, server_step
 from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.treatment import UNTREATED, Arriving, Treatment
+from asyncjax.simulation.plans.update import Arriving, Update
 from asyncjax.traces.collection import Entries
 
 INDEX = ("versions", "recorded", "held", "kept")  # what a state is of
@@ -73,19 +73,12 @@ def told_of(loss: Any, worker: int, job: int, bits: int) -> Told:
 class Model:
     """The model of a run, and all that is needed to step on."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        optimizer: optax.GradientTransformation,
-        key: jax.Array,
-        treatment: Treatment = UNTREATED,
-    ) -> None:
-        self.optimizer, self.key, self.version, self.problem = optimizer, key, 0, problem
-        self.treatment, self.view = treatment, treatment.view
+    def __init__(self, problem: Problem, update: Update, key: jax.Array) -> None:
+        self.update, self.key, self.version, self.problem = update, key, 0, problem
         self.params = jax.tree.map(jnp.asarray, problem.params)
         self.structure = jax.tree.structure(self.params)
-        self.opt_state = jax.jit(partial(first_state, optimizer))(self.params, None)
-        self.arrival_state = treatment.begin(self.params)
+        self.opt_state = jax.jit(partial(first_state, update.optimizer))(self.params, None)
+        self.arrival_state = update.begin(self.params)
         self.versions: dict[int, Any] = {0: self._handed()}  # as they are handed out
         self.leaves: dict[int, Leaves] = {}  # the same on the host, where they were sent
         self.held: dict[int, Held] = {}  # by number of arrival
@@ -126,11 +119,11 @@ class Model:
         direction = add(add(None, gradient, np.float64(0)), gradient, np.float64(0))
         extras = Extras(np.int32(0), np.int32(0), np.int32(0), np.float64(0))
         server = (self.params, self.opt_state)
-        if self.treatment.arrival is not None:
+        if self.update.gradient_transform is not None:
             loss = np.zeros((), self.forms[0].dtype)
             own = Arriving(gradient, self.params, loss, np.int32(0), extras, self.key)
-            arrive(self.treatment, own, self.params, self.arrival_state)
-        step(self.optimizer, self.key, server, direction, self.params, extras)
+            arrive(self.update, own, self.params, self.arrival_state)
+        step(self.update.optimizer, self.key, server, direction, self.params, extras)
 
     def sent(self, version: int) -> Leaves:
         """A version as it travels."""
@@ -154,7 +147,7 @@ class Model:
         direction = self._direction(own)
         server = (self.params, self.opt_state)
         self.params, self.opt_state = step(
-            self.optimizer, self.key, server, direction, self.versions[oldest], extras
+            self.update.optimizer, self.key, server, direction, self.versions[oldest], extras
         )
         self.version += 1
         self.versions[self.version] = jax.block_until_ready(self._handed())
@@ -172,7 +165,7 @@ class Model:
         direction, rows, told = None, [], []
         for place, (held, weight) in enumerate(own):
             gradient = jax.tree.unflatten(self.structure, held.gradient)
-            if self.treatment.is_of_arrivals:
+            if self.update.is_of_arrivals:
                 delay = np.int32(self.version - held.read_version)
                 told.append(Extras(delay, *held.told[1:]))
                 arriving = Arriving(
@@ -184,19 +177,19 @@ class Model:
                     self.key,
                 )
                 gradient, self.arrival_state = arrive(
-                    self.treatment, arriving, self.params, self.arrival_state
+                    self.update, arriving, self.params, self.arrival_state
                 )
-            if self.treatment.aggregate is None:
+            if self.update.aggregator is None:
                 direction = add(direction, gradient, np.float64(weight))
             else:
                 rows.append(add(None, gradient, np.float64(weight)))
-        return together(self.treatment, rows, told) if rows else direction
+        return together(self.update, rows, told) if rows else direction
 
     def _handed(self) -> Any:
         """The model as workers are handed it."""
-        if self.view is None:
+        if self.update.worker_params is None:
             return self.params
-        return viewed(self.treatment, self.params, self.opt_state)
+        return viewed(self.update, self.params, self.opt_state)
 
     def _entering(self, arrival: int) -> Held:
         held = self.held.get(arrival)
@@ -283,27 +276,27 @@ def add(direction: Any, gradient: Any, weight: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def viewed(treatment: Treatment, params: Any, opt_state: Any) -> Any:
+def viewed(update: Update, params: Any, opt_state: Any) -> Any:
     """What is handed out."""
-    made = treatment.handed(params, opt_state)
+    made = update.handed(params, opt_state)
     return jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), made, params)
 
 
 @partial(jax.jit, static_argnums=0)
-def arrive(treatment: Treatment, own: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
+def arrive(update: Update, own: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
     """What a gradient becomes when it arrives, and the state of what treats it."""
     own = own._replace(gradient=jax.tree.map(jnp.asarray, own.gradient))
-    return treatment.arrived(own, params, state)
+    return update.arrived(own, params, state)
 
 
 @partial(jax.jit, static_argnums=0)
-def together(treatment: Treatment, rows: list[Any], told: list[Extras]) -> Any:
+def together(update: Update, rows: list[Any], told: list[Extras]) -> Any:
     """The direction of an update of its weighted gradients; compiled for each number of them."""
-    assert treatment.aggregate is not None
+    assert update.aggregator is not None
     count = len(rows)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves) * count, *rows)
     extras = jax.tree.map(lambda *values: jnp.stack(values), *told)
-    made = treatment.aggregate(stacked, jnp.ones(count, bool), extras)
+    made = update.aggregator(stacked, jnp.ones(count, bool), extras)
     return jax.tree.map(lambda new, old: new.astype(old.dtype), made, rows[0])
 
 

@@ -26,11 +26,11 @@ from asyncjax.live import jobs
 from asyncjax.live.model import Model, Told
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
-from asyncjax.simulation.arguments import check_optimizer, key_of, treatment_of
+from asyncjax.simulation.arguments import checked_update, key_of
 from asyncjax.simulation.loops.events import events_of
 from asyncjax.simulation.loops.server import Replayed, measure
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.treatment import Aggregate, View
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.replay import check_workers, run_of
 from asyncjax.traces import EventTrace
 from asyncjax.traces.collection import Entries
@@ -41,13 +41,10 @@ from asyncjax.traces.serving import exact_weights
 def rerun(
     problem: Problem | Callable[..., Problem],
     trace: EventTrace,
-    optimizer: optax.GradientTransformation,
+    update: Update | optax.GradientTransformation,
     *,
     key: jax.Array | None = None,
     record_every: int | None = None,
-    view: View | None = None,
-    arrival: optax.GradientTransformation | None = None,
-    aggregate: Aggregate | None = None,
 ) -> Run:
     """Computes the model of a live run again from its trace, bit for bit.
 
@@ -57,12 +54,9 @@ def rerun(
     Args:
         problem: As in `train`.
         trace: `run.trace` of a live run, or any other trace.
-        optimizer: As in `train`.
+        update: As in `train`.
         key: That of the live run.
         record_every: As in `train`.
-        view: As in `train`.
-        arrival: As in `train`.
-        aggregate: As in `train`.
 
     Returns:
         The run. Its parameters are those of the live run where the workers computed on the same
@@ -88,14 +82,12 @@ def rerun(
         True
     """
     own, key = jobs.make_problem(problem, None), key_of(key)
-    check_optimizer("optimizer", optimizer)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    treated = {"view": view, "arrival": arrival, "aggregate": aggregate}
-    treatment = treatment_of([planned], optimizer, own.params, **treated)
+    update = checked_update(update, own.params, [planned])
     check_workers(own, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    model, entries = Model(own, optimizer, key, treatment), _entries(trace)
+    model, entries = Model(own, update, key), _entries(trace)
     records, losses, states = {*planned.records.tolist()}, [], {}
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True

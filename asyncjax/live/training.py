@@ -12,7 +12,6 @@ from collections.abc import Callable
 import jax
 import numpy as np
 import optax
-from numpy.typing import ArrayLike
 
 from asyncjax.checks import instance, real, whole
 from asyncjax.live import jobs
@@ -28,13 +27,18 @@ from asyncjax.live.loop import Live, Settings
 from asyncjax.live.model import Model
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
-from asyncjax.simulation.arguments import check_optimizer, check_run, key_of, treatment_of
-from asyncjax.simulation.plans.treatment import Aggregate, Treatment, View
+from asyncjax.simulation.arguments import (
+    Execution,
+    check_problem,
+    checked_update,
+    execution_of,
+    key_of,
+)
+from asyncjax.simulation.plans.update import Update
 from asyncjax.traces import Progress
-from asyncjax.traces.asynchronous import check_rules, first_jobs, timeouts_of
-from asyncjax.traces.averages import immediately
+from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
 from asyncjax.traces.collection import Collection
-from asyncjax.traces.dispatch import Answer, Dispatch, Gate, to_deliverer
+from asyncjax.traces.dispatch import Answer, Dispatch
 from asyncjax.traces.host import check_key, count_of_updates, on_host
 from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.progress import pace_of
@@ -44,29 +48,23 @@ from asyncjax.traces.server import Rules, Server
 def train(
     problem: Problem | Callable[..., Problem],
     workers: Engine | VirtualEngine,
-    optimizer: optax.GradientTransformation,
+    update: Update | optax.GradientTransformation,
+    rule: Rule | None = None,
     *,
     n_updates: int,
-    dispatch: Dispatch | None = None,
     collect: Collection | None = None,
-    gate: Gate | None = None,
-    read: str = "assignment",
-    concurrency: int | None = None,
-    timeout: ArrayLike | None = None,
     key: jax.Array | None = None,
     record_every: int | None = None,
     patience: float = 600.0,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    view: View | None = None,
-    arrival: optax.GradientTransformation | None = None,
-    aggregate: Aggregate | None = None,
 ) -> Run:
     """Trains with real workers.
 
-    The server is that of `traces.asynchronous`, told what really happens: every dispatch and
-    collection rule and gate works here too. `traces.wait_for(n)` is synchronous training,
-    `traces.fresh(k, cancel=True)` that of the fastest k.
+    The server is that of `traces.Rule`, told what really happens: every rule works here too.
+    `collect=traces.wait_for(n)` is synchronous training, `collect=traces.fresh(k, cancel=True)`
+    that of the fastest k.
 
     Args:
         problem: What is optimised, or a function that makes it: without an argument, or of the
@@ -74,39 +72,34 @@ def train(
             sent to another process must be importable there. Workers may keep a state from job to
             job (`problems.local_steps(..., keep_state=True)`), see the note.
         workers: An engine: `processes`, `threads`, `devices`, `ray`, `executors`, or `virtual`.
-        optimizer: Any optax optimizer; handed what `simulation.replay` hands it.
+        update: Any optax optimizer, handed what `simulation.replay` hands it; or a
+            `simulation.Update`, whose aggregator is compiled for each number of gradients.
+        rule: What the server does with its workers; None: `traces.Rule()`, every gradient on
+            arrival. Its timeout is in seconds: the worker goes on with the job, and gets another
+            when it has answered.
         n_updates: Server updates; the run ends with the arrival that makes the last one.
-        dispatch: As in `traces.asynchronous`.
-        collect: As in `traces.asynchronous`.
-        gate: As in `traces.asynchronous`.
-        read: As in `traces.asynchronous`.
-        concurrency: As in `traces.asynchronous`.
-        timeout: As in `traces.asynchronous`, seconds. The worker goes on with the job, and gets
-            another when it has answered.
+        collect: Short form of `rule=traces.Rule(collect=collect)`.
         key: Typed key: job j of worker i gets fold_in(fold_in(key, i), j), as in a replay. None:
             `jax.random.key(0)`.
         record_every: As in `simulation.replay`. Models are judged after the run.
         patience: Seconds without any news after which the run is called stuck; after which a worker
             that is not heard counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
-        progress: As in `simulation.replay`; its time is in seconds.
-        checkpoint: File from which a run that was killed goes on. It is written before anything
-            runs, then every half a minute (and no more than a twentieth of the time), and removed
-            at the end: what the server was told, and the models and gradients that it holds. If it
-            is there the rules are told all of it again, jobs that were in flight are sent again,
-            and time goes on from the last event. The file of another run is refused, as in
-            `simulation.replay` (what workers load for themselves is not seen). It is written
-            between two events, by the thread that serves them: 10 ms for a small model, about 5
-            seconds a gigabyte of all that is held (measured on two slow cores). What workers keep
-            is in it.
-        view: What a worker is sent in place of the model, as in `simulation.replay`.
-        arrival: What each gradient goes through when it arrives, as in `simulation.replay`.
-        aggregate: What makes one direction of the gradients of an update, as in
-            `simulation.replay`; compiled for each number of them.
+        execution: A checkpoint and progress, as in `simulation.replay`.
+        progress: Short form of the execution's; its time is in seconds.
+        checkpoint: Short form of the execution's: file from which a run that was killed goes on. It
+            is written before anything runs, then every half a minute (and no more than a twentieth
+            of the time), and removed at the end: what the server was told, and the models and
+            gradients that it holds. If it is there the rules are told all of it again, jobs that
+            were in flight are sent again, and time goes on from the last event. The file of another
+            run is refused, as in `simulation.replay` (what workers load for themselves is not
+            seen). It is written between two events, by the thread that serves them: 10 ms for a
+            small model, about 5 seconds a gigabyte of all that is held (measured on two slow
+            cores). What workers keep is in it.
 
     Returns:
         The run. Its trace (`run.trace`) is in seconds since all workers were ready;
-        `simulation.replay(problem, run.trace, optimizer, key=key, waves=False)` computes the same
+        `simulation.replay(problem, run.trace, update, key=key, waves=False)` computes the same
         model: to the bit for plain SGD, to rounding (1e-5) where the compiler joins operations in
         another way. Memory at the server: a model for each version that is still read or recorded,
         a gradient for each that waits or serves, and, where they are carried to it, n states of
@@ -141,37 +134,43 @@ def train(
     """
     instance("workers", workers, (Engine, VirtualEngine), "an engine, such as live.processes(8)")
     n = workers.n_workers
-    dispatch = to_deliverer() if dispatch is None else dispatch
-    collect = immediately() if collect is None else collect
+    rule = _rule(rule, collect)
+    execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
+    checkpoint = execution.checkpoint
+    rule.check_workers(n)
     n_updates, key = count_of_updates(n_updates), key_of(key)
-    check_rules(n, dispatch, collect, read, concurrency, gate)
-    check_optimizer("optimizer", optimizer)
     if record_every is not None:
         record_every = whole("record_every", record_every)
     own = _servers(problem, n)
-    check_run(own, progress=progress, checkpoint=checkpoint)
-    treated = {"view": view, "arrival": arrival, "aggregate": aggregate}
-    treatment = _treatment(collect, treatment_of([], optimizer, own.params, **treated))
+    check_problem(own)
+    update = checked_update(update, own.params)
+    if update.is_of_arrivals and rule.collect.reuse is not None:
+        raise ValueError(
+            "gradient_transform and aggregator must be None where gradients serve in several"
+            f" updates (collect, {rule.collect.name})"
+        )
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
-    settings = Settings(n_updates, record_every, timeouts_of(timeout, least), patience)
+    settings = Settings(n_updates, record_every, timeouts_of(rule.timeout, least), patience)
     check_key(key, None)
-    answer = _answering(dispatch, n, key)
-    rules = Rules(answer, collect, collector(collect, n), gate, read == "start")
-    initial, model = first_jobs(n, concurrency, answer), Model(own, optimizer, key, treatment)
+    answer = _answering(rule.dispatch, n, key)
+    opened = collector(rule.collect, n)
+    rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
+    initial, model = first_jobs(n, rule.concurrency, answer), Model(own, update, key)
     model.prime()
     log = None
     if checkpoint is not None:
-        bound = None if gate is None else gate.bound
-        rest = (settings.n_updates, record_every, settings.timeout, concurrency)
-        log = log_of(checkpoint, own, model, dispatch.name, collect.name, bound, read, *rest)
+        bound = None if rule.gate is None else rule.gate.bound
+        names = (rule.dispatch.name, rule.collect.name, bound, rule.read)
+        rest = (settings.n_updates, record_every, settings.timeout, rule.concurrency)
+        log = log_of(checkpoint, own, model, *names, *rest)
     crew = _crew(workers, problem, key, patience, _keeping(own, workers, log))
     try:
         server = Server(n, rules, places_stay=crew.places_stay)
-        live = Live(own, model, server, crew, settings, dispatch, log)
+        live = Live(own, model, server, crew, settings, rule.dispatch, log)
         live.begin(initial)
-        live.go_on(pace_of(progress, n_updates))
+        live.go_on(pace_of(execution.progress, n_updates))
     finally:
         crew.close()
     run = live.outcome()
@@ -180,14 +179,14 @@ def train(
     return run
 
 
-def _treatment(collect: Collection, treatment: Treatment) -> Treatment:
-    """What the server does with gradients, which must serve once where it does something."""
-    if treatment.is_of_arrivals and collect.reuse is not None:
-        raise ValueError(
-            "arrival and aggregate must be None where gradients serve in several updates (collect,"
-            f" {collect.name})"
-        )
-    return treatment
+def _rule(rule: Rule | None, collect: Collection | None) -> Rule:
+    """The rule that was given, in its long form or its short one."""
+    if rule is None:
+        return Rule() if collect is None else Rule(collect=collect)
+    instance("rule", rule, Rule, "a traces.Rule")
+    if collect is not None:
+        raise ValueError(f"collect must be None where a rule is given, got '{collect.name}'")
+    return rule
 
 
 def _answering(dispatch: Dispatch, n_workers: int, key: jax.Array) -> Answer:

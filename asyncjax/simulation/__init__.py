@@ -5,6 +5,8 @@ Epochs run in any example order.
 | name | what it does |
 |---|---|
 | `replay` | a trace, with any problem and any optimizer |
+| `Update` | what the server does with gradients: an optimizer and what stands around it |
+| `Execution` | devices, memory, checkpoint, progress |
 | `sweep` | all step sizes and seeds in one call |
 | `replay_piag`, `first_gradients` | PIAG of a trace, and the gradients that it begins with |
 | `replay_block_descent` | asynchronous block coordinate descent |
@@ -19,12 +21,14 @@ Epochs run in any example order.
 """
 
 from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
+from asyncjax.simulation.arguments import Execution
 from asyncjax.simulation.block_descent import replay_block_descent
 from asyncjax.simulation.epochs import run_epochs
 from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.plans.program import Sizes
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.rollout_runs import RolloutRecords, replay_rollouts
@@ -35,11 +39,13 @@ from asyncjax.simulation.visits.loaders import IndexSource
 
 __all__ = [
     "ErrorEstimate",
+    "Execution",
     "IndexSource",
     "Progress",
     "ReplayPlan",
     "RolloutRecords",
     "Sizes",
+    "Update",
     "advantages",
     "corrections",
     "estimate_error_bound",

@@ -23,7 +23,15 @@ import optax
 from asyncjax.checks import flag, instance, one_key, whole
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
-from asyncjax.simulation.arguments import check_optimizer, check_prox, check_run, key_of, trace_of
+from asyncjax.simulation.arguments import (
+    Execution,
+    check_optimizer,
+    check_problem,
+    check_prox,
+    execution_of,
+    key_of,
+    trace_of,
+)
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
@@ -96,7 +104,7 @@ def replay_piag(
     key: jax.Array | None = None,
     waves: bool = True,
     width: int | None = None,
-    memory_limit: float | None = None,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -126,9 +134,10 @@ def replay_piag(
         key: As in `replay`.
         waves: As in `replay`.
         width: As in `replay`.
-        memory_limit: As in `replay`; the table, one model a worker, comes on top.
-        progress: As in `replay`.
-        checkpoint: As in `replay`.
+        execution: As in `replay`; a limit on memory does not count the table, one model a worker.
+            It has no mesh.
+        progress: Short form of the execution's.
+        checkpoint: Short form of the execution's.
 
     Returns:
         The run; its optimizer state has `last_step_size`, `last_table_delay`, `row_ages` and the
@@ -151,7 +160,9 @@ def replay_piag(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
+    check_problem(problem)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("memory_limit",), **short)
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     arrivals = trace_of(trace)
@@ -170,9 +181,7 @@ def replay_piag(
         key=key,
         waves=waves,
         width=width,
-        memory_limit=memory_limit,
-        progress=progress,
-        checkpoint=checkpoint,
+        execution=execution,
         opt_state=start,
     )
     return _with_first_gradients(run, n_workers) if full_start else run

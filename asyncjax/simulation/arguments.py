@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import struct
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
@@ -15,29 +16,91 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from asyncjax.checks import file_path, function, instance, one_key, shown, whole
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.treatment import Arriving, Treatment
-from asyncjax.traces import EventTrace
+from asyncjax.simulation.plans.update import Arriving, Update
+from asyncjax.traces import EventTrace, Progress
 
+FIELDS = ("mesh", "specs", "memory_limit")  # of an execution, beside progress and checkpoint
 _KNOWN = ("optax", "asyncjax")  # packages whose functions depend on nothing that changes
 
 
-def check_run(
-    problem: Problem, *, progress: Any = None, checkpoint: Any = None, memory_limit: Any = None
-) -> None:
-    """Refuses what no run can go by."""
+@dataclass(frozen=True)
+class Execution:
+    """Where a run is computed and how it is watched; what is computed does not depend on it.
+
+    Attributes:
+        mesh: Devices over which the run is split; how, the verb says. The result is that of one
+            device up to rounding, and a checkpoint may be resumed on another number of devices.
+            Data are whole on every device, unless they lie on the mesh already. None: one device.
+        specs: For models that do not fit one device: the `PartitionSpec` of each parameter, in a
+            tree like the params or one for all, or a function of a leaf. Versions, directions,
+            records and what of the optimizer's state is like the params are split the same way, and
+            are never gathered. Lanes go over the axes that no spec names, beside which the model
+            stays split (tensor parallel); if specs name all axes, over all, and each device is sent
+            its own lanes' models whole (fully sharded data parallel). None: whole on every device.
+        memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
+            anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
+            CPU is `MemAvailable` of Linux; and no limit where it does not say, over a mesh, and
+            where the problem, the key or the optimizer's state is traced.
+        checkpoint: File in which the state of the run is kept: it is written at once and then every
+            half a minute, and removed at the end. If it is there, the run goes on from it, to the
+            same bits, in another process too. It knows its run by what is compiled, constants
+            included, and by all arrays that this is given: anything else is refused. (What a host
+            callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3
+            s where they were compiled before, and no compilation. Needs concrete arguments.
+        progress: Called on the host a few times a second with how far the run is; needs concrete
+            arguments.
+
+    Example:
+        >>> import math
+        >>> from asyncjax import simulation
+        >>> simulation.Execution(memory_limit=math.inf).checkpoint is None
+        True
+    """
+
+    mesh: Mesh | None = None
+    specs: Any = None
+    memory_limit: float | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    progress: Callable[[Progress], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.progress is not None:
+            function("progress", self.progress, "a function of a Progress")
+        if self.checkpoint is not None:
+            file_path("checkpoint", self.checkpoint)
+        limit = self.memory_limit
+        if limit is not None and not (isinstance(limit, float) and limit == math.inf):
+            whole("memory_limit", limit)
+
+
+def execution_of(
+    execution: Execution | None, *, knows: Sequence[str] = (), **short: Any
+) -> Execution:
+    """The execution of a run, of its long form and the short ones, None where they are not given.
+
+    `knows` names the fields that this run can honour beside progress and checkpoint.
+    """
+    if execution is None:
+        execution = Execution()
+    instance("execution", execution, Execution, "a simulation.Execution")
+    for name, value in short.items():
+        if value is not None and getattr(execution, name) is not None:
+            raise ValueError(f"{name} must be given once, alone or in the execution")
+    for name in FIELDS:
+        if name not in knows and getattr(execution, name) is not None:
+            raise ValueError(f"{name} of the execution must be None: this run does not look at it")
+    return replace(execution, **{name: own for name, own in short.items() if own is not None})
+
+
+def check_problem(problem: Problem) -> None:
+    """Refuses what is no problem."""
     instance("problem", problem, Problem, "a Problem, as asyncjax.problems makes it")
-    if progress is not None:
-        function("progress", progress, "a function of a Progress")
-    if checkpoint is not None:
-        file_path("checkpoint", checkpoint)
-    is_open = isinstance(memory_limit, float) and memory_limit == math.inf
-    if memory_limit is not None and not is_open:
-        whole("memory_limit", memory_limit)
 
 
 def check_optimizer(name: str, value: Any) -> None:
@@ -81,83 +144,101 @@ def check_prox(prox: Any, params: Any) -> None:
         )
 
 
-def treatment_of(
-    plans: Sequence[ReplayPlan],
-    optimizer: optax.GradientTransformation,
-    params: Any,
-    *,
-    view: Any,
-    arrival: Any,
-    aggregate: Any,
-) -> Treatment:
-    """What a server does beside its update, checked."""
-    check_view(view, optimizer, params)
-    for name, value in (("arrival", arrival), ("aggregate", aggregate)):
-        if value is not None and any(plan.blends is not None for plan in plans):
+def checked_update(
+    update: Update | optax.GradientTransformation, params: Any, plans: Sequence[ReplayPlan] = ()
+) -> Update:
+    """The update of a run, every part the first that is equal to it, so that it is compiled once.
+
+    Refuses parts that are of the wrong kind, make no model of such a model, or look at gradients
+    one by one where these serve in several updates.
+    """
+    if not isinstance(update, Update):
+        check_optimizer("update", update)
+        return Update(first_equal(update))
+    check_optimizer("optimizer", update.optimizer)
+    check_worker_params(update.worker_params, update.optimizer, params)
+    for name in ("gradient_transform", "aggregator"):
+        if getattr(update, name) is not None and any(plan.blends is not None for plan in plans):
             raise ValueError(
                 f"{name} must be None where gradients serve in several updates (a trace of a table,"
                 " with reuse)"
             )
-    check_arrival(arrival, params)
-    check_aggregate(aggregate, params)
-    takes_extras = isinstance(arrival, optax.GradientTransformationExtraArgs)
-    return Treatment(view, arrival, aggregate, takes_extras)
+    check_gradient_transform(update.gradient_transform, params)
+    check_aggregator(update.aggregator, params)
+    parts = (getattr(update, part.name) for part in fields(update) if part.init)
+    return Update(*map(first_equal, parts))
 
 
-def check_view(view: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
-    """Refuses what is no view of a model; None is.
+def plain_optimizer(
+    update: Update | optax.GradientTransformation, what: str
+) -> optax.GradientTransformation:
+    """The optimizer of an update that is nothing beside it; `what` knows no more."""
+    if not isinstance(update, Update):
+        check_optimizer("update", update)
+        return update
+    for name in ("worker_params", "gradient_transform", "aggregator"):
+        if getattr(update, name) is not None:
+            raise ValueError(f"{name} of the update must be None in {what}")
+    check_optimizer("optimizer", update.optimizer)
+    return update.optimizer
+
+
+def check_worker_params(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
+    """Refuses what does not make a model of a model; None does.
 
     Example:
-        >>> check_view(lambda params, state: 0.0, optax.sgd(0.1), jnp.zeros(2))
+        >>> check_worker_params(lambda params, state: 0.0, optax.sgd(0.1), jnp.zeros(2))
         Traceback (most recent call last):
         ...
-        ValueError: view must return a tree like the model's, got float32[]
+        ValueError: worker_params must return a tree like the model's, got float32[]
     """
-    if view is not None:
-        function("view", view, "a function of (params, opt_state), such as steps.look_ahead(0.9)")
-        _check_made("view", lambda model: view(model, optimizer.init(model)), params)
+    if given is not None:
+        words = "a function of (params, opt_state), such as steps.look_ahead(0.9)"
+        function("worker_params", given, words)
+        _check_made("worker_params", lambda model: given(model, optimizer.init(model)), params)
 
 
-def check_arrival(arrival: Any, params: Any) -> None:
+def check_gradient_transform(given: Any, params: Any) -> None:
     """Refuses what does not make gradients of gradients; None does.
 
     Example:
-        >>> check_arrival(optax.sgd, jnp.zeros(2))
+        >>> check_gradient_transform(optax.sgd, jnp.zeros(2))
         Traceback (most recent call last):
         ...
-        TypeError: arrival must be an optax transformation, such as optax.sgd(0.1), got sgd uncalled
+        TypeError: gradient_transform must be an optax transformation, such as optax.sgd(0.1), got \
+sgd uncalled
     """
-    if arrival is None:
+    if given is None:
         return
-    check_optimizer("arrival", arrival)
+    check_optimizer("gradient_transform", given)
     one = Arriving(None, None, jnp.zeros(()), np.int32(0), _extras(()), jax.random.key(0))
 
     def tried(model: Any) -> Any:
-        own = one._replace(gradient=model, read_params=model)
-        return Treatment(arrival=arrival).changed(own, model, arrival.init(model))[0]
+        arriving, update = one._replace(gradient=model, read_params=model), optax.identity()
+        transform = Update(update, gradient_transform=given)
+        return transform.changed(arriving, model, given.init(model))[0]
 
-    _check_made("arrival", tried, params)
+    _check_made("gradient_transform", tried, params)
 
 
-def check_aggregate(aggregate: Any, params: Any) -> None:
+def check_aggregator(given: Any, params: Any) -> None:
     """Refuses what does not make one gradient of several; None does.
 
     Example:
-        >>> check_aggregate(lambda rows, present, extras: rows, jnp.zeros(2))
+        >>> check_aggregator(lambda rows, present, extras: rows, jnp.zeros(2))
         Traceback (most recent call last):
         ...
-        ValueError: aggregate must return a tree like the model's, got float32[3,2]
+        ValueError: aggregator must return a tree like the model's, got float32[3,2]
     """
-    if aggregate is None:
+    if given is None:
         return
-    words = "a function of (rows, present, extras), such as steps.median()"
-    function("aggregate", aggregate, words)
+    function("aggregator", given, "a function of (rows, present, extras), such as steps.median()")
 
     def tried(model: Any) -> Any:
         rows = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), model)
-        return aggregate(rows, jnp.ones(3, bool), _extras((3,)))
+        return given(rows, jnp.ones(3, bool), _extras((3,)))
 
-    _check_made("aggregate", tried, params)
+    _check_made("aggregator", tried, params)
 
 
 def _extras(shape: tuple[int, ...]) -> Extras:

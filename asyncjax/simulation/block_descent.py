@@ -25,9 +25,11 @@ from asyncjax.checks import flag, real, whole
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
 from asyncjax.simulation.arguments import (
+    Execution,
     check_optimizer,
+    check_problem,
     check_prox,
-    check_run,
+    execution_of,
     key_of,
     plan_of,
     trace_of,
@@ -58,7 +60,7 @@ def replay_block_descent(
     record_every: int | None = None,
     key: jax.Array | None = None,
     waves: bool = True,
-    memory_limit: float | None = None,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -90,9 +92,10 @@ def replay_block_descent(
         record_every: As in `replay`.
         key: As in `replay`.
         waves: As in `replay`; torn reads go one event at a time in any case.
-        memory_limit: As in `replay`; with torn reads nothing is checked.
-        progress: As in `replay`.
-        checkpoint: As in `replay`.
+        execution: As in `replay`; with torn reads a limit on memory is not looked at. It has no
+            mesh.
+        progress: Short form of the execution's.
+        checkpoint: Short form of the execution's.
 
     Returns:
         The run; its optimizer state has `last_block` and the rule's own fields. The gradient of a
@@ -105,7 +108,7 @@ def replay_block_descent(
             twice; `torn` is outside 0..1, or above 0 for a trace without `start`; `n_blocks` is out
             of range; or as in `replay`.
         TypeError: `n_blocks` is not an integer, or `torn` no number.
-        MemoryError: `memory_limit` would be exceeded.
+        MemoryError: The limit on memory would be exceeded.
 
     Example:
         >>> import jax, numpy as np
@@ -125,7 +128,9 @@ def replay_block_descent(
     Reference:
         Wu et al. 2022, "Delay-adaptive step-sizes for asynchronous learning", arXiv 2202.08550.
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
+    check_problem(problem)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("memory_limit",), **short)
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     n_blocks = whole("n_blocks", n_blocks)
@@ -141,9 +146,7 @@ def replay_block_descent(
             record_every=record_every,
             key=key,
             waves=waves,
-            memory_limit=memory_limit,
-            progress=progress,
-            checkpoint=checkpoint,
+            execution=execution,
         )
     if arrivals.start is None:
         raise ValueError(
@@ -153,7 +156,7 @@ def replay_block_descent(
     planned = plan_of(trace, record_every=record_every)
     check_workers(problem, arrivals)
     loop = torn_loop(planned, block_versions(arrivals, n_blocks, torn), optimizer, key)
-    done = run_of(planned, run(loop, problem, progress, checkpoint))
+    done = run_of(planned, run(loop, problem, execution.progress, execution.checkpoint))
     costs = done.costs._replace(live_versions=int(arrivals.delay.max()) + 1)
     return replace(done, source=Source((arrivals,), (costs,)))
 

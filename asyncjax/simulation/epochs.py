@@ -17,25 +17,31 @@ from collections.abc import Callable
 import jax
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
-from asyncjax.simulation.arguments import check_optimizer, check_run, key_of
+from asyncjax.simulation.arguments import (
+    Execution,
+    check_problem,
+    execution_of,
+    key_of,
+    plain_optimizer,
+)
 from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.projected_steps import fitting_units
 from asyncjax.simulation.loops.shards import shards_of
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.visits.units import busy_steps, in_units, plain_order
 
 
 def run_epochs(
     problem: Problem,
     order: Order | ProjectedOrder,
-    optimizer: optax.GradientTransformation,
+    update: Update | optax.GradientTransformation,
     *,
     n_epochs: int,
     n_workers: int = 1,
@@ -43,9 +49,9 @@ def run_epochs(
     record_every: int = 1,
     key: jax.Array | None = None,
     prefix_norms: bool = False,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    mesh: Mesh | None = None,
 ) -> Run:
     """Trains for whole epochs, the examples of each worker in a given order.
 
@@ -59,7 +65,7 @@ def run_epochs(
     and `worker` 0, `job` the number of the step, `time` the epochs with this step done, `key` and
     `read_params` (the model itself).
 
-    Pure in (problem, order, optimizer, key), so it may be vmapped over step sizes, keys and initial
+    Pure in (problem, order, update, key), so it may be vmapped over step sizes, keys and initial
     models. A second call with the same problem, order, optimizer and sizes compiles nothing. Memory
     beside the model and the order: gradients of the m b units of a step for an order that looks at
     them, else one gradient and the activations.
@@ -71,7 +77,7 @@ def run_epochs(
             `orders.coordinated_by_projection`) trains without the gradient of any single unit; it
             needs an even `units_per_step` and a problem made by `problems.logistic`,
             `least_squares`, `classification`, `regression` or `language_model`.
-        optimizer: Any optax optimizer.
+        update: Any optax optimizer; an `Update` may be nothing more here.
         n_epochs: At least 1.
         n_workers: m, the workers of the order and the shards of the problem.
         units_per_step: b, units of each worker in a step, all at the same model; the last step of
@@ -82,15 +88,16 @@ def run_epochs(
             "prefix_linf": `orders.prefix_norms` of the gradients as they were seen, summed over
             workers. Keeps the gradient of every unit, m n d numbers; they are then formed for every
             order, also for one by projections.
-        progress: As in `replay`; its time is in epochs.
-        checkpoint: As in `replay`.
-        mesh: Devices over which the workers are split: each computes the gradients of its workers,
-            and their mean is summed over devices once a step. For an order that looks at gradients
-            these are exchanged, so that every vector of the order, its balance among them, is split
-            along d if that divides evenly; what travels then are inner products. The model is whole
-            on every device, and so are data, unless they lie on the mesh already. The result is
-            that of one device up to rounding: an order may decide another way where an inner
-            product is nearly 0. None: one device.
+        execution: As in `replay`; its progress has its time in epochs. Each device of a mesh
+            computes the gradients of its workers, and their mean is summed over devices once a
+            step. For an order that looks at gradients these are exchanged, so that every vector of
+            the order, its balance among them, is split along d if that divides evenly; what travels
+            then are inner products. The model is whole on every device, and so are data, unless
+            they lie on the mesh already. The result is that of one device up to rounding: an order
+            may decide another way where an inner product is nearly 0. It has no specs and no limit
+            on memory.
+        progress: Short form of the execution's.
+        checkpoint: Short form of the execution's.
 
     Returns:
         The run, with `order_state`. Records: `version` server steps, `time` epochs, `loss` the
@@ -129,8 +136,9 @@ def run_epochs(
         Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
         Training", arXiv 2302.00845.
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint)
-    check_optimizer("optimizer", optimizer)
+    check_problem(problem)
+    execution = execution_of(execution, knows=("mesh",), progress=progress, checkpoint=checkpoint)
+    optimizer = plain_optimizer(update, "epochs")
     measured, key = flag("prefix_norms", prefix_norms), key_of(key)
     n_epochs, n_workers = whole("n_epochs", n_epochs), whole("n_workers", n_workers)
     units = whole("units_per_step", units_per_step)
@@ -144,9 +152,9 @@ def run_epochs(
     total = n_epochs * sizes.n_steps
     if total >= 2**31:
         raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
-    shards = shards_of(mesh_of(mesh), None, problem.params)
+    shards = shards_of(mesh_of(execution.mesh), None, problem.params)
     loop = epoch_loop(order, sizes, optimizer, key, shards)
-    state = run(loop, problem, progress, checkpoint)
+    state = run(loop, problem, execution.progress, execution.checkpoint)
     return _run(sizes, busy_steps(plain, shape, units), state)
 
 

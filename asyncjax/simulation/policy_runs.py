@@ -15,10 +15,16 @@ from asyncjax.checks import instance, one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run, Source
-from asyncjax.simulation.arguments import check_optimizer, check_run
+from asyncjax.simulation.arguments import (
+    Execution,
+    check_problem,
+    execution_of,
+    plain_optimizer,
+)
 from asyncjax.simulation.loops.loads import load_rule
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
+from asyncjax.simulation.plans.update import Update
 from asyncjax.stragglers import Policy, Response
 from asyncjax.stragglers.policies.policy import check_policy
 
@@ -27,12 +33,13 @@ def run_policy(
     problem: Problem,
     times: Response | Clock,
     policy: Policy,
-    optimizer: optax.GradientTransformation,
+    update: Update | optax.GradientTransformation,
     *,
     n_updates: int,
     record_every: int = 1,
     key: jax.Array,
     rows_at_once: int | None = None,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -60,7 +67,7 @@ def run_policy(
         times: How long a worker takes for a load: a response, or a clock without losses and powers
             (read as "scale").
         policy: Decides (k, load); see `stragglers`.
-        optimizer: Any optax optimizer.
+        update: Any optax optimizer; an `Update` may be nothing more here.
         n_updates: At least 1.
         record_every: Record a row after every so many updates and at the end. A policy sees the
             loss where a row is recorded.
@@ -69,9 +76,9 @@ def run_policy(
             those that do not count masked; under vmap over step sizes and stages the drawn rows are
             shared. A number: only rows that count are taken, so many in a pass: less work where k
             or loads are small, and a bound on memory.
-        progress: Called with a `Progress` about four times a second; the run is then cut into
-            pieces, to the same bits.
-        checkpoint: As in `replay`.
+        execution: A checkpoint and progress, as in `replay`.
+        progress: Short form of the execution's; the run is then cut into pieces, to the same bits.
+        checkpoint: Short form of the execution's.
 
     Returns:
         The run: `records` as `PolicyRecords` (costs are sums from the start, `samples_done` counts
@@ -104,8 +111,9 @@ def run_policy(
     Reference:
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint)
-    check_optimizer("optimizer", optimizer)
+    check_problem(problem)
+    execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
+    optimizer = plain_optimizer(update, "a run of a policy")
     one_key("key", key)
     instance("times", times, (Response, Clock), "a response or a clock")
     if not times.is_plain:
@@ -119,7 +127,7 @@ def run_policy(
         rows_at_once = whole("rows_at_once", rows_at_once)
     sizes = PolicySizes(total, min(every, total), n, load_rule(problem, policy, n, rows_at_once))
     loop = policy_loop(sizes, optimizer, PolicyInputs(times, policy, key))
-    state = run(loop, problem, progress, checkpoint)
+    state = run(loop, problem, execution.progress, execution.checkpoint)
     return Run(
         state.params,
         state.opt_state,

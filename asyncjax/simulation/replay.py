@@ -22,13 +22,14 @@ from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
-    check_optimizer,
-    check_run,
-    first_equal,
+    FIELDS,
+    Execution,
+    check_problem,
+    checked_update,
+    execution_of,
     forms,
     key_of,
     plan_of,
-    treatment_of,
 )
 from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
 from asyncjax.simulation.loops.loop import Progress, run
@@ -39,8 +40,8 @@ from asyncjax.simulation.loops.waves import wave_loop
 from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.program import Sizes, sizes_of, treated
-from asyncjax.simulation.plans.treatment import Aggregate, View
+from asyncjax.simulation.plans.program import Sizes, sizes_of, with_update
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.visits.learned_visits import learned
 from asyncjax.simulation.visits.ordered import ordered
 from asyncjax.traces import EventTrace
@@ -53,22 +54,17 @@ _LARGE = 8192  # parameters
 def replay(
     problem: Problem,
     trace: EventTrace | ReplayPlan,
-    optimizer: optax.GradientTransformation,
+    update: Update | optax.GradientTransformation,
     *,
     order: Order | None = None,
     record_every: int | None = None,
     key: jax.Array | None = None,
     waves: bool = True,
     width: int | None = None,
-    memory_limit: float | None = None,
+    opt_state: Any = None,
+    execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    opt_state: Any = None,
-    mesh: Mesh | None = None,
-    specs: Any = None,
-    view: View | None = None,
-    arrival: optax.GradientTransformation | None = None,
-    aggregate: Aggregate | None = None,
 ) -> Run:
     """Replays a trace.
 
@@ -78,7 +74,7 @@ def replay(
     where workers keep a state from job to job (`problems.local_steps(..., keep_state=True)`) they
     are computed too, since they move it.
 
-    Pure in (problem, trace, optimizer, key), so it may be vmapped over step sizes, keys and initial
+    Pure in (problem, trace, update, key), so it may be vmapped over step sizes, keys and initial
     models; the trace stays concrete. A second call with the same problem, optimizer and sizes
     compiles nothing, and optimizers of optax or `steps` that are made anew of equal numbers are the
     same. Another number in them compiles anew, as in a loop over `optax.sgd(s)`; for that `sweep`
@@ -89,7 +85,7 @@ def replay(
         problem: What is optimised.
         trace: A trace, or a plan of it made before, which has its own `record_every` and `width`,
             and was made with `worker_order=True` if workers keep a state.
-        optimizer: Any optax optimizer.
+        update: Any optax optimizer, or an `Update`.
         order: Job q of worker j takes unit o[j, q mod n_j] of that worker's own epoch q // n_j. An
             order that ignores gradients is known beforehand (see `ordered`). One that learns
             (`orders.coordinated`, `orders.independent`) is shown every gradient as it arrives, late
@@ -105,43 +101,13 @@ def replay(
             nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
             still goes one event at a time, which is measured to be faster.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
-        memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
-            anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
-            CPU is `MemAvailable` of Linux; and no limit where it does not say, over a mesh, and
-            where `problem`, `key` or `opt_state` is traced.
-        progress: Called on the host a few times a second with how far the run is; needs concrete
-            arguments.
-        checkpoint: File in which the state of the run is kept: it is written at once and then every
-            half a minute, and removed at the end. If it is there, the run goes on from it, to the
-            same bits, in another process too. It knows its run by what is compiled, constants
-            included, and by all arrays that this is given: anything else is refused. (What a host
-            callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3
-            s where they were compiled before, and no compilation. Needs concrete arguments.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
-        mesh: Devices over which the lanes of a wave are split; their gradients are gathered once a
-            wave, and every device makes every update. The run goes in waves. The result is that of
-            one device up to rounding, and a checkpoint may be resumed on another number of devices.
-            Data are whole on every device, unless they lie on the mesh already. None: one device.
-        specs: For models that do not fit one device: the `PartitionSpec` of each parameter, in a
-            tree like the params or one for all, or a function of a leaf. Versions, directions,
-            records and what of the optimizer's state is like the params are split the same way, and
-            are never gathered. Lanes go over the axes that no spec names, beside which the model
-            stays split (tensor parallel); if specs name all axes, over all, and each device is sent
-            its own lanes' models whole (fully sharded data parallel). None: whole on every device.
-        view: `(params, opt_state) -> params`: what a worker is handed in place of the model,
-            such as `steps.look_ahead(0.9)`: it computes there, and `read_params` is that. Records
-            are of the model itself. None: the model.
-        arrival: Transformation of every gradient that enters an update, in the order of their
-            arrival, before it is weighed and summed: any of `steps` that makes gradients of
-            gradients. It gets `params`, the model as it is then, `read_params` (what this gradient
-            was taken at), `delay`, `worker`, `job`, `time` and `key` of its own, `loss` (of its
-            job) and `place` (how many entered the same update before it). Its last state is
-            `arrival_state` of the run. None: as they are.
-        aggregate: `(rows, present, extras) -> direction` of an update: `rows` a tree of [B, ...],
-            the m gradients times m and their weights, so that the mean of them is the weighted
-            sum; `present` bool[B], True for the first m, the others are 0; `extras` their
-            `delay`, `worker`, `job` and `time`, [B] each. Such as `steps.median()`. None: the mean.
+        execution: Devices, a limit on memory, a checkpoint, progress. Over a mesh the lanes of a
+            wave are split; their gradients are gathered once a wave, and every device makes every
+            update. The run goes in waves then.
+        progress: Short form of the execution's.
+        checkpoint: Short form of the execution's.
 
     Returns:
         The run. Memory on the device: (live versions + unfinished directions + records + 2 * width)
@@ -171,44 +137,45 @@ def replay(
         >>> bool(run.records.loss[-1] < run.records.loss[0])
         True
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
-    check_optimizer("optimizer", optimizer)
-    optimizer, view, arrival, aggregate = map(first_equal, (optimizer, view, arrival, aggregate))
+    check_problem(problem)
+    execution = execution_of(execution, knows=FIELDS, progress=progress, checkpoint=checkpoint)
+    mesh = execution.mesh
     is_plan, waves, key = isinstance(trace, ReplayPlan), flag("waves", waves), key_of(key)
     planned = _planned(problem, trace, order, mesh, width=width, record_every=record_every)
     check_workers(problem, planned.trace)
-    _check_state(problem, optimizer, opt_state)
+    update = checked_update(update, problem.params, [planned])
+    _check_state(problem, update.optimizer, opt_state)
     learner = None
     if isinstance(order, Order) and order.needs_gradients:
         arrivals = np.sort(planned.gradients.arrival)
         problem, learner = learned(problem, order, planned.trace, arrivals)
     elif order is not None:
         problem = ordered(problem, order, planned.trace, key)
-    treatment = treatment_of(
-        [planned], optimizer, problem.params, view=view, arrival=arrival, aggregate=aggregate
-    )
-    sizes = treated(sizes_of([planned]), [planned], treatment)
-    shards = shards_of(mesh_of(mesh), specs, problem.params)
+    sizes = with_update(sizes_of([planned]), [planned], update)
+    shards = shards_of(mesh_of(mesh), execution.specs, problem.params)
     if shards is not None:
         why = {
-            "where arrivals are treated one by one (arrival, aggregate)": treatment.is_of_arrivals,
+            "where arrivals are treated one by one (gradient_transform, aggregator)": (
+                update.is_of_arrivals
+            ),
             "where a run goes one event at a time: waves=False, or an order that learns from what"
             " arrives": learner is not None or not waves,
         }
         _check_no_mesh(why)
-    chosen = is_plan or width is not None or progress is not None or checkpoint is not None
+    chosen = is_plan or width is not None
+    chosen = chosen or execution.progress is not None or execution.checkpoint is not None
     chosen = chosen or shards is not None
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
-    _check_memory(problem, sizes, shards, one_by_one, memory_limit, (key, opt_state))
+    _check_memory(problem, sizes, shards, one_by_one, execution.memory_limit, (key, opt_state))
     if one_by_one:
         has_objective = problem.objective_of is not None
-        own = event_sizes(sizes, problem, exact=memory_limit is not None)
+        own = event_sizes(sizes, problem, exact=execution.memory_limit is not None)
         given = inputs_of(planned, own, key, opt_state, has_objective=has_objective)
-        kind = ByEvent(optimizer, own, learner, treatment=treatment)
+        kind = ByEvent(update, own, learner)
         loop = event_loop(planned, kind, given)
     else:
-        loop = wave_loop(planned, sizes, optimizer, key, opt_state, shards, treatment)
-    return run_of(planned, run(loop, problem, progress, checkpoint))
+        loop = wave_loop(planned, sizes, update, key, opt_state, shards)
+    return run_of(planned, run(loop, problem, execution.progress, execution.checkpoint))
 
 
 def _check_memory(

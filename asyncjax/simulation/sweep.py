@@ -20,7 +20,12 @@ from jax.sharding import Mesh
 from asyncjax.checks import flag, function, shown, within
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run, Source
-from asyncjax.simulation.arguments import check_run, treatment_of
+from asyncjax.simulation.arguments import (
+    Execution,
+    check_problem,
+    checked_update,
+    execution_of,
+)
 from asyncjax.simulation.loops.grid import (
     ByGrid,
     GridInputs,
@@ -42,9 +47,9 @@ from asyncjax.simulation.plans.program import (
     levelled,
     sizes_of,
     stack,
-    treated,
+    with_update,
 )
-from asyncjax.simulation.plans.treatment import Aggregate, Treatment, View
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.replay import check_workers, costs_of, records_of, without_scratch
 from asyncjax.traces import EventTrace
 
@@ -52,21 +57,18 @@ from asyncjax.traces import EventTrace
 def sweep(
     problem: Problem,
     traces: EventTrace | Sequence[EventTrace],
-    optimizer: Callable[[Any], optax.GradientTransformation],
+    update: Callable[[Any], Update | optax.GradientTransformation],
     step_sizes: Any,
     *,
     keys: jax.Array,
     record_every: int | None = None,
     width: int | None = None,
-    memory_limit: float | None = None,
     sizes: Callable[[Sizes], Sizes] | None = None,
+    together: bool | None = None,
+    execution: Execution | None = None,
+    mesh: Mesh | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    mesh: Mesh | None = None,
-    view: View | None = None,
-    arrival: optax.GradientTransformation | None = None,
-    aggregate: Aggregate | None = None,
-    together: bool | None = None,
 ) -> Run:
     """Replays every seed with every step size, in one compiled call.
 
@@ -78,33 +80,15 @@ def sweep(
             one is several times longer than another are better swept with `together=False`, or
             each length in a call of its own.
             Gradients must serve in several updates in all of them or in none.
-        optimizer: Makes an optimizer from a step size (a traced scalar), such as `optax.sgd`.
+        update: Makes an optimizer, or an `Update`, from a step size (a traced scalar), such as
+            `optax.sgd`.
         step_sizes: float[G], at least 0 and finite.
         keys: Typed keys [S], one a seed.
         record_every: As in `replay`; None leaves it to the number of updates of each trace.
         width: As in `replay`.
-        memory_limit: Bytes for all runs together, as in `replay`, None again for what is free; on
-            each device of a mesh, for the runs that it has.
         sizes: Rounds the sizes of the compiled program up, so that sweeps over other traces share
             its compilation: given the sizes that these traces need, returns sizes that hold them.
             The same run, on longer arrays. None: as they are.
-        progress: As in `replay`; of the replay that has made the smallest share of its updates.
-        checkpoint: As in `replay`. It may be resumed on another number of devices.
-        mesh: Devices, however they are arranged, over which the runs are split: the D devices as a
-            by b, so that a device has the fewest runs, and among equals with the largest a; seeds
-            in a parts, step sizes in b. What does not divide is padded by repeats of the last seed
-            or step size, which are dropped at the end. The problem and a trace common to all seeds
-            are on every device whole, and nothing travels between devices. What a device has is,
-            bit for bit, a sweep over its seeds and step sizes alone. It is the same part of a
-            sweep over all on one device, to the same bits where the compiler adds in one order
-            whatever the number of runs side by side. A network's samples, common to all runs, meet
-            all their models in one product, as wide as there are runs, which on a CPU is summed in
-            other blocks: 1e-7 to 1e-5 apart. None: one device; or the mesh on which `keys` lie, if
-            they lie on one.
-        view: As in `replay`; it sees the state of its own run, so a step size that it needs is to
-            be in there.
-        arrival: As in `replay`.
-        aggregate: As in `replay`.
         together: True: all runs side by side, under one vmap, each as long as the longest. False:
             one after the other inside the same call, each as long as its own trace, in waves of
             one gradient where `width` is None; at once (without progress and checkpoint) with the
@@ -113,6 +97,22 @@ def sweep(
             grouped convolutions, which its library does not take: twelve runs of two layers of
             3 x 3 kernels took 1.9 (8 and 16 channels) and 5.6 times (16 and 32) as much of the
             processor side by side; one after the other as much as twelve replays.
+        execution: As in `replay`; its limit on memory is for all runs together, on each device of a
+            mesh for those that it has. Its progress is that of the replay that has made the
+            smallest share of its updates. It has no specs.
+        mesh: Short form of the execution's: devices, however they are arranged, over which the runs
+            are split: the D devices as a by b, so that a device has the fewest runs, and among
+            equals with the largest a; seeds in a parts, step sizes in b. What does not divide is
+            padded by repeats of the last seed or step size, which are dropped at the end. The
+            problem and a trace common to all seeds are on every device whole, and nothing travels
+            between devices. What a device has is, bit for bit, a sweep over its seeds and step
+            sizes alone. It is the same part of a sweep over all on one device, to the same bits
+            where the compiler adds in one order whatever the number of runs side by side. A
+            network's samples, common to all runs, meet all their models in one product, as wide as
+            there are runs, which on a CPU is summed in other blocks: 1e-7 to 1e-5 apart. None: one
+            device; or the mesh on which `keys` lie, if they lie on one.
+        progress: Short form of the execution's.
+        checkpoint: Short form of the execution's.
 
     Returns:
         A run whose params, states, losses and metrics have leading axes [S, G]; the other
@@ -124,7 +124,7 @@ def sweep(
         made; if it has devices of several processes, each process gets all of them, in NumPy.
 
     Raises:
-        TypeError: `optimizer` is an optimizer instead of what makes one, `mesh` is no mesh, or
+        TypeError: `update` is an optimizer instead of what makes one, `mesh` is no mesh, or
             another argument is of the wrong kind.
         ValueError: `step_sizes` is empty, not one-dimensional, or holds what is negative or
             not finite; there is no key; the number of traces is neither one nor that of the keys;
@@ -160,12 +160,14 @@ def sweep(
         ...     run = simulation.sweep(
         ...         problem, trace, optax.sgd, [0.1, 0.2], keys=keys, width=1, sizes=common)
     """
-    check_run(problem, progress=progress, checkpoint=checkpoint, memory_limit=memory_limit)
+    check_problem(problem)
+    short = {"mesh": mesh, "progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("mesh", "memory_limit"), **short)
     steps = _checked_steps(step_sizes)
     given = several("traces", [traces] if isinstance(traces, EventTrace) else traces)
-    _check_maker(optimizer, steps)
+    _check_maker(update, steps)
     _check_keys(keys)
-    mesh, keys = mesh_of(mesh, keys), peers_of(keys).gathered(keys)
+    mesh, keys = mesh_of(execution.mesh, keys), peers_of(keys).gathered(keys)
     if sizes is not None:
         function("sizes", sizes, "a function of Sizes that returns Sizes")
     if len(given) not in (1, len(keys)):
@@ -176,20 +178,19 @@ def sweep(
     plans = plan_alike(given, width=width, record_every=record_every, worker_order=keeps)
     for each in plans:
         check_workers(problem, each.trace)
-    treatment = treatment_of(
-        plans, optimizer(steps[0]), problem.params, view=view, arrival=arrival, aggregate=aggregate
-    )
-    common = _sizes_of(plans, treatment, together, sizes)
+    first = checked_update(update(steps[0]), problem.params, plans)
+    common = _sizes_of(plans, first, together, sizes)
     runs = most_on_a_device(mesh, len(keys), len(steps))
     if not together:
-        runs = 1 if progress is None and checkpoint is None else runs + 1
+        is_at_once = execution.progress is None and execution.checkpoint is None
+        runs = 1 if is_at_once else runs + 1
     stated = memory(problem.params, common, worker_state=jax.eval_shape(problem.worker_state))
-    check_memory(stated, runs, memory_limit, None if mesh is not None else (problem, keys, steps))
+    arrays = None if mesh is not None else (problem, keys, steps)
+    check_memory(stated, runs, execution.memory_limit, arrays)
     program = stack(plans, common) if len(plans) > 1 else assemble(plans[0], common)
-    loop = grid_loop(
-        plans, ByGrid(optimizer, None, treatment, together), GridInputs(program, keys, steps), mesh
-    )
-    replayed = run(loop, problem, progress, checkpoint)
+    kind = ByGrid(update, together=together)
+    loop = grid_loop(plans, kind, GridInputs(program, keys, steps), mesh)
+    replayed = run(loop, problem, execution.progress, execution.checkpoint)
     params, opt_state, measured, _, kept, workers = unpadded(replayed, len(keys), len(steps))
     return Run(
         params,
@@ -211,12 +212,12 @@ def _are_together(problem: Problem, together: bool | None, mesh: Mesh | None) ->
 
 def _sizes_of(
     plans: Sequence[ReplayPlan],
-    treatment: Treatment,
+    update: Update,
     together: bool,
     sizes: Callable[[Sizes], Sizes] | None,
 ) -> Sizes:
     """Sizes that hold all plans, rounded up by `sizes`."""
-    own = treated(sizes_of(plans), plans, treatment)
+    own = with_update(sizes_of(plans), plans, update)
     own = own if together else replace(own, masked=False)
     return own if sizes is None else check_sizes(sizes(own), own)
 
@@ -248,14 +249,14 @@ def _checked_steps(step_sizes: Any) -> jax.Array:
     return jnp.asarray(steps, jnp.result_type(float))
 
 
-def _check_maker(optimizer: Any, steps: jax.Array) -> None:
+def _check_maker(update: Any, steps: jax.Array) -> None:
     words = "a function that makes an optax optimizer from a step size, such as optax.sgd"
-    if isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(f"optimizer must be {words}, got an optimizer")
-    function("optimizer", optimizer, words)
-    made = optimizer(steps[0])
-    if not isinstance(made, optax.GradientTransformation):
-        raise TypeError(f"optimizer must be {words}, but it returned {shown(made)}")
+    if isinstance(update, optax.GradientTransformation | Update):
+        raise TypeError(f"update must be {words}, got an optimizer")
+    function("update", update, words)
+    result = update(steps[0])
+    if not isinstance(result, optax.GradientTransformation | Update):
+        raise TypeError(f"update must be {words}, but it returned {shown(result)}")
 
 
 def _check_keys(keys: Any) -> None:

@@ -150,7 +150,7 @@ def check_rule_hints(
     """
     server = server_of(rule, n_workers, n_updates, key)
     calls: dict[str, list[Call]] = {}
-    rule, n = server.rule.collect, server.n_workers
+    collect, n = server.rule.collect, server.n_workers
     for words, clock in example_clocks(n).items():
         quick = trace_of(server, clock, words)
         asked = trace_of(heard(server, calls), clock, words)
@@ -162,15 +162,15 @@ def check_rule_hints(
         )
         _check_serves(server, asked, calls["collect"], words)
     _check_dispatch(server)
-    with told(f"start of the rule '{rule.name}' must open a run"):
-        needs = rule.start(n).is_stuck_without
+    with told(f"start of the rule '{collect.name}' must open a run"):
+        needs = collect.start(n).is_stuck_without
     if needs is not None:
-        with told(f"is_stuck_without of the rule '{rule.name}' must take a set of workers"):
+        with told(f"is_stuck_without of the rule '{collect.name}' must take a set of workers"):
             is_stuck = needs(set(range(n)))
         if is_stuck is not True:
             raise AssertionError(
-                f"is_stuck_without of the rule '{rule.name}' must be True for all {n} workers, got"
-                f" {shown(is_stuck)}"
+                f"is_stuck_without of the rule '{collect.name}' must be True for all {n} workers,"
+                f" got {shown(is_stuck)}"
             )
 
 

@@ -49,7 +49,9 @@ class Server(NamedTuple):
 def server_of(rule: Rule | None, n_workers: int, n_updates: int, key: jax.Array | None) -> Server:
     """Reads the arguments that all checks of rules share."""
     n_workers, n_updates = whole("n_workers", n_workers), whole("n_updates", n_updates, 2)
-    rule = Rule() if rule is None else instance("rule", rule, Rule, "a traces.Rule")
+    if rule is None:
+        rule = Rule()
+    instance("rule", rule, Rule, "a traces.Rule")
     rule.check_workers(n_workers)
     return Server(rule, n_workers, n_updates, given_key("key", key))
 

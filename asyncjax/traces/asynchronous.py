@@ -113,7 +113,7 @@ class Rule:
                 f"read must be 'assignment' for '{self.collect.name}', whose workers keep their"
                 " model, got 'start'"
             )
-        if np.ndim(self.timeout) > 0:  # so that equal rules are equal
+        if self.timeout is not None and np.ndim(self.timeout) > 0:  # so that equal rules are equal
             times = tuple(np.asarray(self.timeout).tolist())
             object.__setattr__(self, "timeout", times)
 

@@ -1,7 +1,7 @@
 """Registry: every server rule by name, as tests and benchmarks go through them.
 
-An entry makes a trace, `REGISTRY[name].trace(clock, n_updates=..., key=...)`, on a clock of at least
-four workers. A new dispatch rule, collection rule or gate adds its line here.
+An entry makes a trace, `REGISTRY[name].trace(clock, n_updates=..., key=...)`, on a clock of at
+least four workers. A new dispatch rule, collection rule or gate adds its line here.
 """
 
 from __future__ import annotations

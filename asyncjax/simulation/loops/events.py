@@ -12,7 +12,7 @@ events there are is no part of what is compiled, so replays of unlike traces sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +38,7 @@ from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, read, repeat, when, write
-from asyncjax.simulation.plans.treatment import UNTREATED, Arriving, Treatment, weighted
+from asyncjax.simulation.plans.update import Arriving, Update, weighted
 from asyncjax.simulation.visits.learned_visits import LearnedVisits, VisitState
 from asyncjax.steps import block_labels
 
@@ -220,10 +220,14 @@ def event_loop(plan: ReplayPlan, kind: ByEvent, given: EventInputs) -> Loop:
 class ByEvent:
     """A replay whose turns are used arrivals."""
 
-    optimizer: optax.GradientTransformation
+    update: Update
     sizes: Sizes
     learner: LearnedVisits | None = None
-    treatment: Treatment = field(default=UNTREATED, kw_only=True)
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """The optimizer."""
+        return self.update.optimizer
 
     def begin(self, problem: Problem, given: EventInputs) -> EventState:
         """Every row holds version 0."""
@@ -237,14 +241,14 @@ class ByEvent:
         return EventState(
             params,
             opt_state,
-            repeat(self.treatment.handed(params, opt_state), sizes.slots + 1),
+            repeat(self.update.handed(params, opt_state), sizes.slots + 1),
             blank(params, rows) if rows else jax.tree.map(jnp.zeros_like, params),
             blank(params, sizes.records + 1),
             runs,
             None if self.learner is None else self.learner.begin(given.key),
             jnp.zeros(len(events.worker), loss_type(problem, params)),
             workers,
-            self.treatment.begin(params),
+            self.update.begin(params),
         )
 
     def advance(
@@ -288,7 +292,7 @@ class ByEvent:
         grads, arrival_state = treated
         if given.entering is not None and self.sizes.collected:
             direction = _put(direction, e, e.place, weighted(grads, e.weight))
-            whole = self.treatment.together(direction, given.entering, e.number)
+            whole = self.update.together(direction, given.entering, e.number)
         elif runs is None:
             whole = weighted(grads, e.weight)
             if e.enters is not None:  # 0 times NaN is NaN
@@ -303,7 +307,7 @@ class ByEvent:
             server, versions = before[:2], before[2]
             read_params = model if e.oldest_slot is None else read(versions, e.oldest_slot)
             moved = server_step(self.optimizer, key, server, whole, read_params, e.extras)
-            return *moved, write(versions, e.write_slot, self.treatment.handed(*moved))
+            return *moved, write(versions, e.write_slot, self.update.handed(*moved))
 
         before = (state.params, state.opt_state, state.versions)
         if single and runs is None:
@@ -332,7 +336,7 @@ class ByEvent:
 
         def treat(before: tuple[Any, Any]) -> tuple[Any, Any]:
             now = own._replace(gradient=before[0])
-            return self.treatment.arrived(now, state.params, before[1])
+            return self.update.arrived(now, state.params, before[1])
 
         return treat(before) if e.enters is None else when(e.enters, treat, before)
 

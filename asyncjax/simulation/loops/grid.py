@@ -31,7 +31,7 @@ from asyncjax.simulation.loops.server import Replayed
 from asyncjax.simulation.loops.waves import ByWave, WaveInputs
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, stacked_axes
-from asyncjax.simulation.plans.treatment import UNTREATED, Treatment
+from asyncjax.simulation.plans.update import update_of
 
 _AXES = ("seeds", "steps")
 
@@ -119,9 +119,8 @@ def _is_stacked(program: Program) -> bool:
 class ByGrid:
     """A sweep, whose turns are waves; states and outcomes have leading axes [S, G]."""
 
-    optimizer: Callable[[Any], optax.GradientTransformation]  # of a step size
+    optimizer: Callable[[Any], Any]  # of a step size, or an `Update`
     mesh: Mesh | None = None  # of axes "seeds" and "steps"; None: one device
-    treatment: Treatment = UNTREATED
     together: bool = True  # runs go side by side
 
     def begin(self, problem: Problem, given: GridInputs) -> Any:
@@ -194,9 +193,11 @@ class ByGrid:
         def single(
             problem: Problem, program: Program, key: jax.Array, step: jax.Array, own: Any
         ) -> Any:
-            flat, rule, restored = flattened(problem, self.optimizer(step), self._small)
-            treatment = self.treatment if flat is problem else self.treatment.flat(restored)
-            return one(ByWave(rule, None, treatment), flat, WaveInputs(program, key, None), own)
+            update = update_of(self.optimizer(step))
+            flat, rule, restored = flattened(problem, update.optimizer, self._small)
+            if flat is not problem:
+                update = update.flat(rule, restored)
+            return one(ByWave(update), flat, WaveInputs(program, key, None), own)
 
         if self.together:
             over_steps = jax.vmap(single, in_axes=(None, None, None, 0, 0))

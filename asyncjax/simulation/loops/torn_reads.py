@@ -19,6 +19,7 @@ from asyncjax.simulation.loops.events import ByEvent, EventInputs, event_loop, e
 from asyncjax.simulation.loops.loop import Loop
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import sizes_of
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 
@@ -64,5 +65,5 @@ def torn_loop(
     events = events_of(plan)._replace(
         read_slot=block_version % n_rows, write_slot=(version + 1) % n_rows, oldest_slot=None
     )
-    kind = ByEvent(optimizer, replace(sizes_of([plan]), slots=n_rows - 1))
+    kind = ByEvent(Update(optimizer), replace(sizes_of([plan]), slots=n_rows - 1))
     return event_loop(plan, kind, EventInputs(events, key))

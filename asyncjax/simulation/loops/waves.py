@@ -40,7 +40,7 @@ from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, Sizes, assemble
 from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, read, read_lanes, repeat, write
-from asyncjax.simulation.plans.treatment import UNTREATED, Arriving, Treatment
+from asyncjax.simulation.plans.update import Arriving, Update
 
 
 class WaveState(NamedTuple):
@@ -79,11 +79,10 @@ class WaveInputs(NamedTuple):
 def wave_loop(
     plan: ReplayPlan,
     sizes: Sizes,
-    optimizer: optax.GradientTransformation,
+    update: Update,
     key: jax.Array,
     opt_state: Any,
     shards: Shards | None = None,
-    treatment: Treatment = UNTREATED,
 ) -> Loop:
     """The replay of a plan in waves, on one device or split."""
 
@@ -94,17 +93,21 @@ def wave_loop(
     if shards is not None:
         split = given._replace(program=assemble(plan, shards.widened(sizes)))
         split = everywhere_on(shards.mesh)(split)
-        placed = Placed(ByWave(optimizer, shards, treatment), split, shards.placed)
-    return Loop(ByWave(optimizer, None, treatment), given, plan.n_waves, progress, placed)
+        placed = Placed(ByWave(update, shards), split, shards.placed)
+    return Loop(ByWave(update), given, plan.n_waves, progress, placed)
 
 
 @dataclass(frozen=True)
 class ByWave:
     """A replay whose turns are waves."""
 
-    optimizer: optax.GradientTransformation
+    update: Update
     shards: Shards | None = None  # None: one device
-    treatment: Treatment = UNTREATED
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """The optimizer."""
+        return self.update.optimizer
 
     def begin(self, problem: Problem, given: WaveInputs) -> WaveState:
         """Every row holds version 0."""
@@ -119,13 +122,13 @@ class ByWave:
         state = WaveState(
             params,
             opt_state,
-            repeat(self.treatment.handed(params, opt_state), sizes.slots + 1),
+            repeat(self.update.handed(params, opt_state), sizes.slots + 1),
             blank(params, sizes.directions + 1),
             blank(params, sizes.records + 1),
             jnp.zeros((sizes.waves, sizes.width), loss_type(problem, params)),
             runs,
             workers,
-            self.treatment.begin(params),
+            self.update.begin(params),
         )
         return self._split(state)
 
@@ -137,8 +140,7 @@ class ByWave:
         if last is not None or self.shards is not None or flat is problem:
             return self._run(problem, given, state, first, last)
         one = partial(_on_models, lambda model: ravel_pytree(model)[0])
-        treatment = self.treatment.flat(restored)
-        kind = replace(self, optimizer=optimizer, treatment=treatment)
+        kind = replace(self, update=self.update.flat(optimizer, restored))
         done = kind._run(flat, given, one(state), first, last)
         return _on_models(restored, done)
 
@@ -200,7 +202,7 @@ class ByWave:
             if program.sizes.masked:
                 made = read(program.made, at)
                 moved = jax.tree.map(partial(jnp.where, made), moved, server)
-            handed = self.treatment.handed(moved[0], moved[1])
+            handed = self.update.handed(moved[0], moved[1])
             versions = write(versions, read(program.write_slot, at), handed)
             if program.update_record is not None:
                 row = read(program.update_record, read(program.update_number, at))
@@ -246,7 +248,7 @@ class ByWave:
         count = read(entering.count, number)
         if program.sizes.masked:
             count = jnp.where(read(program.made, at), count, 0)
-        return self.treatment.taken(entering, number, count, arriving, moving.params, kept)
+        return self.update.taken(entering, number, count, arriving, moving.params, kept)
 
     def measure(self, problem: Problem, given: WaveInputs, state: WaveState) -> Replayed:
         """Judges the recorded models."""

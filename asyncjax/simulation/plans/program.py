@@ -19,7 +19,7 @@ from asyncjax.simulation.plans.blends import Runs, place_rows
 from asyncjax.simulation.plans.entering import Entering, entering_of, most_entering, rows_of
 from asyncjax.simulation.plans.extras import Extras, extras_of
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_of
-from asyncjax.simulation.plans.treatment import Treatment
+from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces.event_trace import worker_count
 
@@ -135,17 +135,17 @@ def sizes_of(plans: Sequence[ReplayPlan]) -> Sizes:
     )
 
 
-def treated(sizes: Sizes, plans: Sequence[ReplayPlan], treatment: Treatment) -> Sizes:
+def with_update(sizes: Sizes, plans: Sequence[ReplayPlan], update: Update) -> Sizes:
     """The sizes of a replay whose server treats models and gradients in a way of its own."""
-    sizes = replace(sizes, views=treatment.view is not None)
-    if not treatment.is_of_arrivals:
+    sizes = replace(sizes, views=update.worker_params is not None)
+    if not update.is_of_arrivals:
         return sizes
     most = max(most_entering(plan) for plan in plans)
     return replace(
         sizes,
         directions=ceil_to_grid(max(rows_of(plan)[1] for plan in plans)),
         entering=most,
-        collected=0 if treatment.aggregate is None else most,
+        collected=0 if update.aggregator is None else most,
     )
 
 
