@@ -48,12 +48,21 @@ def calls(mesh):
         )
 
     def replay(**options):
-        return simulation.replay(problem, plan, optax.adam(0.1), mesh=mesh, **options)
+        return simulation.replay(
+            problem, plan, optax.adam(0.1), execution=simulation.Execution(mesh=mesh), **options
+        )
 
     def epochs():
         rows = problems.logistic(np.ones((4 * N, 64)), np.arange(4 * N) % 2, n_workers=N)
         order = orders.coordinated(N, 4, 64)
-        simulation.run_epochs(rows, order, optax.sgd(0.1), n_epochs=2, n_workers=N, mesh=mesh)
+        simulation.run_epochs(
+            rows,
+            order,
+            optax.sgd(0.1),
+            n_epochs=2,
+            n_workers=N,
+            execution=simulation.Execution(mesh=mesh),
+        )
 
     return {
         "sweep": lambda: simulation.sweep(

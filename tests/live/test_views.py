@@ -18,11 +18,20 @@ VIEW = steps.look_ahead(2.0)
 def test_views_are_those_of_a_replay_and_a_rerun():
     rest = {"collect": traces.buffered(2), "view": VIEW}
     run = lived(optimizer=OPTIMIZER, **rest)
-    again = live.rerun(quadratic(), run.trace, OPTIMIZER, key=jax.random.key(0), view=VIEW)
+    again = live.rerun(
+        quadratic(),
+        run.trace,
+        simulation.Update(OPTIMIZER, worker_params=VIEW),
+        key=jax.random.key(0),
+    )
     np.testing.assert_array_equal(run.params, again.params)
     np.testing.assert_array_equal(run.records.loss, again.records.loss)
     replayed = simulation.replay(
-        quadratic(), run.trace, OPTIMIZER, key=jax.random.key(0), view=VIEW, waves=False
+        quadratic(),
+        run.trace,
+        simulation.Update(OPTIMIZER, worker_params=VIEW),
+        key=jax.random.key(0),
+        waves=False,
     )
     np.testing.assert_allclose(run.params, replayed.params, rtol=1e-5)
     np.testing.assert_allclose(run.records.loss, replayed.records.loss, rtol=1e-5)

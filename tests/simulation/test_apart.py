@@ -129,10 +129,18 @@ def test_one_run_is_kept_at_a_time():
     one = memory(problem.params, sizes_of([simulation.plan(trace, width=1)])).total
     given = (problem, trace, optax.sgd, RATES)
     with pytest.raises(MemoryError, match=r"but 1 run\(s\)"):
-        simulation.sweep(*given, keys=keys, together=False, memory_limit=one - 1)
+        simulation.sweep(
+            *given, keys=keys, together=False, execution=simulation.Execution(memory_limit=one - 1)
+        )
     with pytest.raises(MemoryError, match=r"but 5 run\(s\)"):
         simulation.sweep(
-            *given, keys=keys, together=False, memory_limit=one, progress=lambda now: None
+            *given,
+            keys=keys,
+            together=False,
+            execution=simulation.Execution(memory_limit=one),
+            progress=lambda now: None,
         )
     with pytest.raises(MemoryError, match=r"but 4 run\(s\)"):
-        simulation.sweep(*given, keys=keys, width=1, memory_limit=one)
+        simulation.sweep(
+            *given, keys=keys, width=1, execution=simulation.Execution(memory_limit=one)
+        )

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from asyncjax.simulation.plans.treatment import Treatment
 
 from asyncjax import clocks, problems, simulation, steps, traces
 from asyncjax.simulation.plans.memory import memory
 from asyncjax.simulation.plans.program import sizes_of, treated
-from asyncjax.simulation.plans.treatment import Treatment
 from tests.oracles.treatments import train
 from tests.simulation.shared import columns, quadratic, trace_of
 
@@ -50,7 +50,11 @@ def test_transformed_arrivals_equal_the_plain_loop(rule):
     expected = train(np.ones(3), columns(trace), gradient, sgd, arrive=arrive)
     for way in WAYS:
         run = simulation.replay(
-            problem, trace, optax.sgd(RATE), arrival=COMPENSATED, record_every=20, **way
+            problem,
+            trace,
+            simulation.Update(optax.sgd(RATE), gradient_transform=COMPENSATED),
+            record_every=20,
+            **way,
         )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
         losses = [problem.objective(expected[v]) for v in (20, 40, 60)]
@@ -68,7 +72,9 @@ def test_aggregates_equal_the_plain_loop(rule):
 
     expected = train(np.ones(3), columns(trace), gradient, sgd, aggregate=together)
     for way in WAYS:
-        run = simulation.replay(problem, trace, optax.sgd(RATE), aggregate=middle, **way)
+        run = simulation.replay(
+            problem, trace, simulation.Update(optax.sgd(RATE), aggregator=middle), **way
+        )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
 
 
@@ -98,7 +104,7 @@ def test_fedbuffs_weights_are_those_of_a_weighted_trace():
         for staleness in (None, lambda delay: (1.0 + delay) ** -0.5)
     )
     rule, optimizer = steps.scale_by_staleness("polynomial", exponent=0.5), optax.sgd(RATE)
-    one = simulation.replay(problem, plain, optimizer, arrival=rule)
+    one = simulation.replay(problem, plain, simulation.Update(optimizer, gradient_transform=rule))
     other = simulation.replay(problem, weighted, optimizer)
     np.testing.assert_allclose(one.params, other.params, rtol=0, atol=1e-7)  # float32 weights
     versions, total = [np.ones(3)], np.zeros(3)
@@ -146,7 +152,12 @@ def test_an_arrival_is_told_its_own(rule, way):
     trace = trace_of(rule)
     used = np.flatnonzero(trace.used)
     models = train(np.ones(3), columns(trace), gradient, sgd)
-    run = simulation.replay(problem, trace, optax.sgd(RATE), arrival=diary(len(used)), **way)
+    run = simulation.replay(
+        problem,
+        trace,
+        simulation.Update(optax.sgd(RATE), gradient_transform=diary(len(used))),
+        **way,
+    )
     seen, version = run.arrival_state, np.asarray(trace.version)[used]
     assert int(seen.count) == len(used)
     place = np.arange(len(used)) - np.searchsorted(version, version)
@@ -185,7 +196,12 @@ def test_a_state_moves_only_with_updates_that_are_made():
     keys = jax.random.split(jax.random.key(0), 2)
     size = max(int(trace.used.sum()) for trace in given)
     run = simulation.sweep(
-        problem, given, optax.sgd, [RATE], keys=keys, arrival=diary(size), width=3
+        problem,
+        given,
+        lambda step: simulation.Update(optax.sgd(step), gradient_transform=diary(size)),
+        [RATE],
+        keys=keys,
+        width=3,
     )
     counts = [int(trace.used.sum()) for trace in given]
     np.testing.assert_array_equal(run.arrival_state.count[:, 0], counts)
@@ -213,10 +229,12 @@ def test_trees_are_treated_as_trees(waves):
     run = simulation.replay(
         problem,
         trace,
-        optax.sgd(RATE),
-        aggregate=only_w,
-        arrival=optax.masked(optax.scale(0.5), {"w": True, "b": False}),
-        view=view,
+        simulation.Update(
+            optax.sgd(RATE),
+            worker_params=view,
+            gradient_transform=optax.masked(optax.scale(0.5), {"w": True, "b": False}),
+            aggregator=only_w,
+        ),
         waves=waves,
     )
     np.testing.assert_array_equal(run.params["b"], 0.0)
@@ -259,7 +277,12 @@ def test_workers_that_keep_a_state_are_treated_too(way):
     trace = trace_of("fresher than 4")
     assert not trace.used.all()
     size, optimizer = int(trace.used.sum()), optax.sgd(0.5)
-    run = simulation.replay(problem, trace, optimizer, arrival=diary(size), aggregate=mean, **way)
+    run = simulation.replay(
+        problem,
+        trace,
+        simulation.Update(optimizer, gradient_transform=diary(size), aggregator=mean),
+        **way,
+    )
     assert int(run.arrival_state.count) == size
     plain = simulation.replay(problem, trace, optimizer, **way)
     np.testing.assert_allclose(run.params, plain.params, rtol=0, atol=1e-12)

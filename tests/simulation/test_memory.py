@@ -43,8 +43,12 @@ def test_without_a_limit_what_is_free_is_one(monkeypatch):
     )
     with pytest.raises(MemoryError, match=words):
         simulation.replay(problem, trace, RULE)
-    lifted = simulation.replay(problem, trace, RULE, memory_limit=math.inf)
-    own = simulation.replay(problem, trace, RULE, memory_limit=stated)
+    lifted = simulation.replay(
+        problem, trace, RULE, execution=simulation.Execution(memory_limit=math.inf)
+    )
+    own = simulation.replay(
+        problem, trace, RULE, execution=simulation.Execution(memory_limit=stated)
+    )
     for other in (lifted, own):
         np.testing.assert_array_equal(fits.params, other.params)
         np.testing.assert_array_equal(fits.records.loss, other.records.loss)
@@ -75,7 +79,7 @@ def test_nothing_is_asked_over_a_mesh_or_while_traced(monkeypatch):
     (problem, _), trace = quadratic(), trace_of("pure")
     asked = free(monkeypatch, 0)
     mesh = jax.make_mesh((1,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
-    simulation.replay(problem, trace, RULE, mesh=mesh, width=3)
+    simulation.replay(problem, trace, RULE, execution=simulation.Execution(mesh=mesh), width=3)
     jax.eval_shape(lambda own: simulation.replay(own, trace, RULE).params, problem)
     jax.eval_shape(lambda: simulation.replay(problem, trace, RULE).params)  # a constant of jit
     jax.vmap(lambda key: simulation.replay(problem, trace, RULE, key=key).params)(KEYS)

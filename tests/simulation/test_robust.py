@@ -122,7 +122,10 @@ def test_calibrated_updates_equal_the_plain_loop(rule):
     expected = train(np.ones(3), columns(trace), gradient, sgd, arrive=arrive)
     for way in ({"waves": False}, {"width": 5}):
         run = simulation.replay(
-            problem, trace, optax.sgd(0.05), arrival=steps.calibrate_workers(N), **way
+            problem,
+            trace,
+            simulation.Update(optax.sgd(0.05), gradient_transform=steps.calibrate_workers(N)),
+            **way,
         )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
 
@@ -134,7 +137,9 @@ def test_calibration_with_everybody_in_every_step_is_the_mean():
         clocks.constant(np.ones(N)), n_updates=20, collect=traces.wait_for(N)
     )
     optimizer = optax.sgd(0.05)
-    run = simulation.replay(problem, trace, optimizer, arrival=steps.calibrate_workers(N))
+    run = simulation.replay(
+        problem, trace, simulation.Update(optimizer, gradient_transform=steps.calibrate_workers(N))
+    )
     plain = simulation.replay(problem, trace, optimizer)
     np.testing.assert_allclose(run.params, plain.params, rtol=0, atol=1e-12)
 

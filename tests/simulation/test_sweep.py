@@ -131,12 +131,26 @@ def test_memory_is_stated_and_refused():
     made = simulation.plan(trace)
     stated = memory(problem.params, sizes_of([made]))
     assert stated.total == stated.versions + stated.directions + stated.recorded + stated.lanes
-    simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total)
+    simulation.replay(
+        problem, trace, optax.sgd(0.05), execution=simulation.Execution(memory_limit=stated.total)
+    )
     with pytest.raises(MemoryError, match=r"memory_limit is .* but 1 run\(s\) keep .*versions"):
-        simulation.replay(problem, trace, optax.sgd(0.05), memory_limit=stated.total - 1)
+        simulation.replay(
+            problem,
+            trace,
+            optax.sgd(0.05),
+            execution=simulation.Execution(memory_limit=stated.total - 1),
+        )
     keys, limit = jax.random.split(jax.random.key(0), 2), 5 * stated.total
     with pytest.raises(MemoryError, match=r"6 run\(s\)"):
-        simulation.sweep(problem, trace, optax.sgd, STEPS, keys=keys, memory_limit=limit)
+        simulation.sweep(
+            problem,
+            trace,
+            optax.sgd,
+            STEPS,
+            keys=keys,
+            execution=simulation.Execution(memory_limit=limit),
+        )
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from asyncjax.simulation.plans.treatment import Treatment
 
 from asyncjax import simulation, steps
-from asyncjax.simulation.plans.treatment import Treatment
 from tests.oracles.treatments import Dana, train
 from tests.simulation.shared import N, columns, quadratic, trace_of
 
@@ -40,7 +40,11 @@ def test_a_look_ahead_equals_the_plain_loop(rule):
     expected = train(np.ones(3), columns(trace), gradient, plain.step, view=plain.view)
     for more in ({"waves": False}, {"width": 5}):
         run = simulation.replay(
-            problem, trace, heavy(), view=steps.look_ahead(2.0), record_every=20, **more
+            problem,
+            trace,
+            simulation.Update(heavy(), worker_params=steps.look_ahead(2.0)),
+            record_every=20,
+            **more,
         )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
         losses = [problem.objective(expected[v]) for v in (20, 40, 60)]
@@ -52,7 +56,9 @@ def test_gradients_that_serve_several_times_are_taken_at_views():
     trace = trace_of("ringleader")
     assert trace.reuse is not None
     one, other = (
-        simulation.replay(problem, trace, heavy(), view=steps.look_ahead(2.0), **more)
+        simulation.replay(
+            problem, trace, simulation.Update(heavy(), worker_params=steps.look_ahead(2.0)), **more
+        )
         for more in ({"waves": False}, {"width": 5})
     )
     np.testing.assert_allclose(one.params, other.params, rtol=0, atol=1e-12)
@@ -70,7 +76,9 @@ def test_distributed_nesterov_equals_the_plain_loop():
 
     expected = train(np.ones(3), columns(trace), gradient, step, view=plain.view)
     optimizer = steps.distributed_nesterov(RATE, BETA, n_workers=N)
-    run = simulation.replay(problem, trace, optimizer, view=steps.look_ahead(), width=3)
+    run = simulation.replay(
+        problem, trace, simulation.Update(optimizer, worker_params=steps.look_ahead()), width=3
+    )
     np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
 
 
@@ -79,7 +87,9 @@ def test_a_view_of_the_model_itself_changes_nothing(waves):
     problem, _ = quadratic()
     trace = trace_of("buffered 3")
     runs = [
-        simulation.replay(problem, trace, optax.adam(0.05), waves=waves, view=view)
+        simulation.replay(
+            problem, trace, simulation.Update(optax.adam(0.05), worker_params=view), waves=waves
+        )
         for view in (None, lambda params, state: params)
     ]
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
@@ -97,7 +107,10 @@ def test_the_optimizer_is_told_what_the_worker_was_handed(waves):
 
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), correct)
     run = simulation.replay(
-        problem, trace, optimizer, view=lambda params, state: params + shift, waves=waves
+        problem,
+        trace,
+        simulation.Update(optimizer, worker_params=lambda params, state: params + shift),
+        waves=waves,
     )
     reads = []
 
@@ -121,12 +134,21 @@ def test_a_sweep_hands_out_views_of_each_of_its_runs(count):
     given = [trace_of("buffered 3", seed=seed) for seed in range(count)]
     keys, view = jax.random.split(jax.random.key(0), 2), steps.look_ahead(2.0)
     run = simulation.sweep(
-        problem, given, heavy, [RATE, 2 * RATE], keys=keys, view=view, record_every=20
+        problem,
+        given,
+        lambda step: simulation.Update(heavy(step), worker_params=view),
+        [RATE, 2 * RATE],
+        keys=keys,
+        record_every=20,
     )
     for seed, trace in enumerate(given):
         for number, rate in enumerate((RATE, 2 * RATE)):
             own = simulation.replay(
-                problem, trace, heavy(rate), view=view, waves=False, record_every=20
+                problem,
+                trace,
+                simulation.Update(heavy(rate), worker_params=view),
+                waves=False,
+                record_every=20,
             )
             np.testing.assert_allclose(run.params[seed, number], own.params, rtol=0, atol=1e-12)
             np.testing.assert_allclose(
@@ -149,7 +171,9 @@ def test_views_resume_from_a_checkpoint(tmp_path, waves):
             raise Killed
 
     def go(**more):
-        return simulation.replay(problem, trace, optimizer, view=view, waves=waves, **more)
+        return simulation.replay(
+            problem, trace, simulation.Update(optimizer, worker_params=view), waves=waves, **more
+        )
 
     with pytest.raises(Killed):
         go(checkpoint=file, progress=kill)
@@ -177,7 +201,15 @@ def test_the_same_view_compiles_once():
 def test_what_is_no_view_is_refused(view, error, message):
     problem, _ = quadratic()
     with pytest.raises(error, match=message):
-        simulation.replay(problem, trace_of("pure"), optax.sgd(0.1), view=view)
+        simulation.replay(
+            problem, trace_of("pure"), simulation.Update(optax.sgd(0.1), worker_params=view)
+        )
     keys = jax.random.split(jax.random.key(0), 2)
     with pytest.raises(error, match=message):
-        simulation.sweep(problem, trace_of("pure"), optax.sgd, jnp.ones(1), keys=keys, view=view)
+        simulation.sweep(
+            problem,
+            trace_of("pure"),
+            lambda step: simulation.Update(optax.sgd(step), worker_params=view),
+            jnp.ones(1),
+            keys=keys,
+        )

@@ -281,9 +281,16 @@ def test_states_are_in_the_memory():
     without = memory(own.params, sizes)
     assert stated.lanes - without.lanes == 2 * sizes.width * state
     assert stated.total == without.total + stated.workers + 2 * sizes.width * state
-    simulation.replay(own, trace, optax.sgd(1.0), memory_limit=stated.total)
+    simulation.replay(
+        own, trace, optax.sgd(1.0), execution=simulation.Execution(memory_limit=stated.total)
+    )
     with pytest.raises(MemoryError, match="workers"):
-        simulation.replay(own, trace, optax.sgd(1.0), memory_limit=stated.total - 1)
+        simulation.replay(
+            own,
+            trace,
+            optax.sgd(1.0),
+            execution=simulation.Execution(memory_limit=stated.total - 1),
+        )
 
 
 def test_runs_that_carry_no_states_say_so():
@@ -295,7 +302,9 @@ def test_runs_that_carry_no_states_say_so():
     with pytest.raises(ValueError, match="order must ignore gradients where workers keep a state"):
         simulation.replay(own, trace, rule, order=orders.independent(N, 2, 3))
     with pytest.raises(ValueError, match="mesh must be None where workers keep a state"):
-        simulation.replay(own, trace, rule, mesh=jax.make_mesh((1,), ("d",)))
+        simulation.replay(
+            own, trace, rule, execution=simulation.Execution(mesh=jax.make_mesh((1,), ("d",)))
+        )
     keeps = r"problem keeps a state at every worker \(keep_state=True\)"
     with pytest.raises(ValueError, match=keeps):
         simulation.replay_piag(own, trace, steps.scale_by_adaptive_1(0.1))

@@ -76,7 +76,9 @@ def test_what_passes_is_what_passes_in_the_plain_loop(float64, dampening, settin
     assert 20 < twin.dropped < 290
     rule = optax.chain(steps.pass_lipschitz(N, F, **settings), *behind)
     for way in ({"waves": False}, {}):
-        run = simulation.replay(problem, trace, optax.sgd(0.05), arrival=rule, **way)
+        run = simulation.replay(
+            problem, trace, simulation.Update(optax.sgd(0.05), gradient_transform=rule), **way
+        )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
 
 
@@ -102,7 +104,9 @@ def test_without_adversaries_everything_passes(float64):
     trace = trace_of(60)
     plain = simulation.replay(problem, trace, optax.sgd(0.01)).params
     rule = steps.pass_lipschitz(N, 0)
-    own = simulation.replay(problem, trace, optax.sgd(0.01), arrival=rule).params
+    own = simulation.replay(
+        problem, trace, simulation.Update(optax.sgd(0.01), gradient_transform=rule)
+    ).params
     np.testing.assert_array_equal(own, plain)
 
 

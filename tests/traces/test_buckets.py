@@ -60,8 +60,7 @@ def test_models_are_those_of_the_plain_algorithm(float64, aggregate, n_buckets, 
         run = simulation.replay(
             problem,
             trace,
-            optax.sgd(0.05),
-            aggregate=steps.bucketed(n_buckets, ours),
+            simulation.Update(optax.sgd(0.05), aggregator=steps.bucketed(n_buckets, ours)),
             key=jax.random.key(0),
             waves=waves,
         )
@@ -123,15 +122,16 @@ def test_a_virtual_run_steps_along_the_median_of_the_buckets(float64):
     run = live.train(
         problem,
         live.virtual(clock, key),
-        optax.sgd(0.05),
+        simulation.Update(optax.sgd(0.05), aggregator=aggregate),
         n_updates=30,
         collect=traces.every_bucket(3),
-        aggregate=aggregate,
         key=key,
     )
     trace = made(3, 30)
     assert_same(run.trace, trace)
-    own = simulation.replay(problem, trace, optax.sgd(0.05), aggregate=aggregate, key=key)
+    own = simulation.replay(
+        problem, trace, simulation.Update(optax.sgd(0.05), aggregator=aggregate), key=key
+    )
     np.testing.assert_allclose(run.params, own.params, rtol=1e-12)
 
 
@@ -150,7 +150,9 @@ def test_two_of_ten_flipped_signs_move_the_mean_and_not_the_median():
 
     def distance(aggregate):
         run = simulation.replay(
-            problem, trace, optax.sgd(0.1), aggregate=steps.bucketed(10, aggregate)
+            problem,
+            trace,
+            simulation.Update(optax.sgd(0.1), aggregator=steps.bucketed(10, aggregate)),
         )
         return float(np.abs(np.asarray(run.params) - 3.0).max())
 

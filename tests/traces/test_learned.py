@@ -89,9 +89,9 @@ def test_a_virtual_run_learns_the_same():
         live.virtual(clocks.recorded(TIMES), key),
         optax.sgd(0.1),
         n_updates=12,
-        dispatch=traces.learned_quotas(B, scale=0.02),
-        collect=traces.wait_for(B),
-        concurrency=B,
+        rule=traces.Rule(
+            dispatch=traces.learned_quotas(B, scale=0.02), concurrency=B, collect=traces.wait_for(B)
+        ),
         key=key,
     )
     own = made(clocks.recorded(TIMES), 12, scale=0.02)

@@ -215,8 +215,7 @@ def test_a_virtual_run_is_the_simulated_one(rule, timeout):
         live.virtual(CLOCK, key),
         optax.sgd(0.1),
         n_updates=25,
-        collect=rule,
-        timeout=timeout,
+        rule=traces.Rule(timeout=timeout, collect=rule),
         key=key,
     )
     own = traces.asynchronous(CLOCK, n_updates=25, collect=rule, timeout=timeout, key=key)

@@ -62,14 +62,22 @@ def replay(mesh, lie=None, **rest):
     problem = problems.quadratic(np.ones((8, 16)), np.arange(128.0).reshape(8, 16), noise=1.0)
     if lie is not None:
         problem = replace(problem, data=jax.tree.map(lambda leaf: placed(leaf, lie), problem.data))
-    return simulation.replay(problem, trace, optax.adam(0.05), width=8, mesh=mesh, **rest)
+    return simulation.replay(
+        problem, trace, optax.adam(0.05), width=8, execution=simulation.Execution(mesh=mesh), **rest
+    )
 
 
 def epochs(mesh, **rest):
     """CD-GraB's order on eight workers."""
     order = orders.coordinated(8, 4, 4)
     return simulation.run_epochs(
-        rows(), order, optax.sgd(0.05), n_epochs=3, n_workers=8, mesh=mesh, **rest
+        rows(),
+        order,
+        optax.sgd(0.05),
+        n_epochs=3,
+        n_workers=8,
+        execution=simulation.Execution(mesh=mesh),
+        **rest,
     )
 
 

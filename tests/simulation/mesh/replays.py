@@ -80,7 +80,9 @@ def lanes():
     problem = problems.quadratic(rng.random((N, 24)), rng.random((N, 24)))
     planned = simulation.plan(trace_of(N, 40), width=8, record_every=40)
     with compiled(texts):
-        simulation.replay(problem, planned, optax.adam(0.1), mesh=MESH)
+        simulation.replay(
+            problem, planned, optax.adam(0.1), execution=simulation.Execution(mesh=MESH)
+        )
     return {"travels": collectives(texts[0]), "width": planned.width}
 
 
@@ -145,7 +147,13 @@ def limited():
     stated = memory(problem.params, sizes_of([planned])).total
 
     def replay(limit, **own):
-        return simulation.replay(problem, planned, optax.sgd(0.1), memory_limit=limit, **own)
+        return simulation.replay(
+            problem,
+            planned,
+            optax.sgd(0.1),
+            execution=simulation.Execution(memory_limit=limit),
+            **own,
+        )
 
     return {
         "one": told(replay, stated - 1),

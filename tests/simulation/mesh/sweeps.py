@@ -132,7 +132,13 @@ def limited():
     def sweep(limit, mesh):
         trace = trace_of(N, 30)
         return simulation.sweep(
-            problem, trace, optax.sgd, sizes, keys=keys, memory_limit=limit, mesh=mesh
+            problem,
+            trace,
+            optax.sgd,
+            sizes,
+            keys=keys,
+            execution=simulation.Execution(memory_limit=limit),
+            mesh=mesh,
         )
 
     told_of_one = told(sweep, 2**20, None)
