@@ -35,14 +35,14 @@ RULES = (("pure", traces.immediately()), ("buffered 8", traces.buffered(8)))
 PLAIN = "plain"
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
-    "arrival, nothing": {"arrival": optax.identity()},
-    "arrival, weight by its delay": {"arrival": steps.scale_by_staleness("polynomial")},
-    "arrival, clipped": {"arrival": optax.clip_by_global_norm(1.0)},
-    "arrival, a row a worker": {"arrival": steps.calibrate_workers(WORKERS)},
-    "aggregate, mean": {"aggregate": steps.mean()},
-    "aggregate, median": {"aggregate": steps.median()},
-    "view, the model": {"view": lambda params, opt_state: params},
-    "view, look-ahead": {"view": steps.look_ahead(0.9)},
+    "arrival, nothing": {"gradient_transform": optax.identity()},
+    "arrival, weight by its delay": {"gradient_transform": steps.scale_by_staleness("polynomial")},
+    "arrival, clipped": {"gradient_transform": optax.clip_by_global_norm(1.0)},
+    "arrival, a row a worker": {"gradient_transform": steps.calibrate_workers(WORKERS)},
+    "aggregate, mean": {"aggregator": steps.mean()},
+    "aggregate, median": {"aggregator": steps.median()},
+    "view, the model": {"worker_params": lambda params, opt_state: params},
+    "view, look-ahead": {"worker_params": steps.look_ahead(0.9)},
 }
 
 
@@ -72,7 +72,8 @@ def replays(problem: Problem, made: ReplayPlan, *, waves: bool) -> dict[str, Cal
     """A replay with each treatment, by its name."""
 
     def run(treated: Mapping[str, Any]) -> Any:
-        return simulation.replay(problem, made, OPTIMIZER, waves=waves, **treated).params
+        update = simulation.Update(OPTIMIZER, **treated)
+        return simulation.replay(problem, made, update, waves=waves).params
 
     return {name: partial(run, treated) for name, treated in TREATMENTS.items()}
 

@@ -47,9 +47,9 @@ def calls(mesh):
             *(("x", "y") if axis in even[:1] else None for axis in range(leaf.ndim))
         )
 
-    def replay(**options):
+    def replay(specs=None):
         return simulation.replay(
-            problem, plan, optax.adam(0.1), execution=simulation.Execution(mesh=mesh), **options
+            problem, plan, optax.adam(0.1), execution=simulation.Execution(mesh, specs)
         )
 
     def epochs():

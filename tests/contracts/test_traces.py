@@ -18,7 +18,7 @@ def rule(request):
 
 @pytest.fixture(scope="module")
 def trace(rule):
-    return rule(CLOCK, n_updates=90, key=KEY)
+    return rule.trace(CLOCK, n_updates=90, key=KEY)
 
 
 def test_it_could_have_happened(trace):
@@ -29,14 +29,14 @@ def test_it_could_have_happened(trace):
 
 
 def test_a_shorter_trace_is_its_beginning(rule, trace):
-    short = rule(CLOCK, n_updates=31, key=KEY)
+    short = rule.trace(CLOCK, n_updates=31, key=KEY)
     for name in ("time", "worker", "job", "read_version", "version", "steps", "start"):
         column = getattr(short, name)
         np.testing.assert_array_equal(getattr(trace, name)[: len(column)], column, err_msg=name)
 
 
 def test_it_belongs_to_its_key(rule, trace):
-    again, other = (rule(CLOCK, n_updates=90, key=jax.random.key(seed)) for seed in (0, 1))
+    again, other = (rule.trace(CLOCK, n_updates=90, key=jax.random.key(seed)) for seed in (0, 1))
     for one, two in zip(jax.tree.leaves(trace), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(trace.time, other.time)

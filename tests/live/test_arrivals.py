@@ -12,11 +12,11 @@ from tests.live.test_resume import CLOCK, begun, lived
 from tests.live.test_training import assert_equal
 
 TREATED = {
-    "its delay": {"arrival": steps.scale_by_staleness("polynomial")},
-    "clipped": {"arrival": optax.clip_by_global_norm(1.0)},
-    "with a state": {"arrival": steps.calibrate_workers(4)},
-    "median": {"aggregate": steps.median()},
-    "both": {"arrival": optax.ema(0.5), "aggregate": steps.trimmed_mean(0.34)},
+    "its delay": {"gradient_transform": steps.scale_by_staleness("polynomial")},
+    "clipped": {"gradient_transform": optax.clip_by_global_norm(1.0)},
+    "with a state": {"gradient_transform": steps.calibrate_workers(4)},
+    "median": {"aggregator": steps.median()},
+    "both": {"gradient_transform": optax.ema(0.5), "aggregator": steps.trimmed_mean(0.34)},
 }
 RULES = {"buffered 3": traces.buffered(3), "grace": traces.grace_period(0.5, quorum=2)}
 
@@ -35,18 +35,20 @@ def assert_same(run, other, tolerance=0.0):
 @pytest.mark.parametrize("name", TREATED)
 def test_a_virtual_run_is_its_replay_and_its_rerun(name, rule):
     treated, key = TREATED[name], jax.random.key(0)
-    run = lived(optimizer=adam(0.1), collect=RULES[rule], **treated)
-    again = live.rerun(quadratic(), run.trace, adam(0.1), key=key, **treated)
+    update = simulation.Update(adam(0.1), **treated)
+    run = lived(update=update, collect=RULES[rule])
+    again = live.rerun(quadratic(), run.trace, update, key=key)
     assert_same(run, again)
-    replayed = simulation.replay(quadratic(), run.trace, adam(0.1), key=key, waves=False, **treated)
+    replayed = simulation.replay(quadratic(), run.trace, update, key=key, waves=False)
     assert_same(run, replayed, 1e-4)
-    plain = lived(optimizer=adam(0.1), collect=RULES[rule])
+    plain = lived(update=adam(0.1), collect=RULES[rule])
     assert np.abs(run.params - plain.params).max() > 1e-4
 
 
 def test_a_mean_of_all_is_the_plain_run():
-    rest = {"optimizer": sgd(0.1), "collect": traces.buffered(3), "n_updates": 6}
-    run, plain = lived(aggregate=steps.mean(), **rest), lived(**rest)
+    rest = {"collect": traces.buffered(3), "n_updates": 6}
+    mean = simulation.Update(sgd(0.1), aggregator=steps.mean())
+    run, plain = lived(update=mean, **rest), lived(update=sgd(0.1), **rest)
     np.testing.assert_allclose(run.params, plain.params, rtol=1e-5)
 
 
@@ -56,7 +58,8 @@ def test_a_killed_run_goes_on_with_what_had_arrived(tmp_path, monkeypatch, name)
     monkeypatch.setattr(log, "SECONDS", -1.0)
     monkeypatch.setattr(log, "_SHARE", 0)
     path = tmp_path / "log"
-    rest = {"collect": traces.buffered(3), "clock": CLOCK, **TREATED[name]}
+    rest = {"collect": traces.buffered(3), "clock": CLOCK}
+    rest["update"] = simulation.Update(adam(0.1), **TREATED[name])
     begun(path, monkeypatch, **rest)
     run, whole = lived(checkpoint=path, **rest), lived(**rest)
     assert_equal(run.trace, whole.trace)
@@ -67,5 +70,5 @@ def test_a_killed_run_goes_on_with_what_had_arrived(tmp_path, monkeypatch, name)
 
 
 def test_tables_are_refused():
-    with pytest.raises(ValueError, match="arrival and aggregate must be None where gradients"):
-        lived(collect=traces.table(), aggregate=steps.median())
+    with pytest.raises(ValueError, match="gradient_transform and aggregator must be None where"):
+        lived(collect=traces.table(), update=simulation.Update(sgd(0.1), aggregator=steps.median()))

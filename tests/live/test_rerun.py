@@ -73,7 +73,9 @@ def rerun_of(run, optimizer, problem=PROBLEM, **options):
 def test_every_rule_on_a_clock(rule):
     optimizer = OPTIMIZERS["adam"]
     workers = live.virtual(CLOCK, KEY)
-    run = live.train(PROBLEM, workers, optimizer, n_updates=25, key=KEY, **RULES[rule])
+    run = live.train(
+        PROBLEM, workers, optimizer, n_updates=25, key=KEY, rule=traces.Rule(**RULES[rule])
+    )
     assert run.trace.n_updates == 25
     assert_same(run, rerun_of(run, optimizer))
 
@@ -112,7 +114,9 @@ def test_processes():
     flags = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}  # without emitters of fusions a thread
     with live.processes(2, environment=lambda worker: flags) as workers:  # less is another sum
         for rule in ("immediately", "Ringmaster", "table", "fresh, stopped"):
-            run = live.train(network, workers, optimizer, n_updates=30, key=KEY, **RULES[rule])
+            run = live.train(
+                network, workers, optimizer, n_updates=30, key=KEY, rule=traces.Rule(**RULES[rule])
+            )
             assert_same(run, rerun_of(run, optimizer, network))
 
 
@@ -141,7 +145,7 @@ def test_a_trace_that_stopped_early_and_bad_arguments():
         live.rerun(PROBLEM, four, optax.sgd(0.1))
     with pytest.raises(TypeError, match="trace must be an EventTrace"):
         live.rerun(PROBLEM, run, optax.sgd(0.1))
-    with pytest.raises(TypeError, match="optimizer must be an optax transformation"):
+    with pytest.raises(TypeError, match="update must be an optax transformation"):
         live.rerun(PROBLEM, run.trace, optax.sgd)
     with pytest.raises(ValueError, match="record_every"):
         live.rerun(PROBLEM, run.trace, optax.sgd(0.1), record_every=0)

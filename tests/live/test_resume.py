@@ -17,7 +17,7 @@ from asyncjax.live import log
 from asyncjax.live.log import ARRIVED
 from asyncjax.traces.collection import Collection, Collector, Verdict
 from tests.live.shared import adam, quadratic, sgd, tree
-from tests.live.test_training import CLOCK, RULES, assert_equal
+from tests.live.test_training import CLOCK, FIELDS, RULES, assert_equal
 
 LIVES = int(os.environ.get("LIVES", "4"))  # of the run that is killed and killed again
 
@@ -33,11 +33,12 @@ def often(monkeypatch):
     monkeypatch.setattr(log, "_SHARE", 0)
 
 
-def lived(problem=quadratic, optimizer=None, seed=0, n_updates=25, clock=CLOCK, **rest):
+def lived(problem=quadratic, update=None, seed=0, n_updates=25, clock=CLOCK, **rest):
     key = jax.random.key(seed)
-    optimizer = sgd(0.1) if optimizer is None else optimizer
+    update = sgd(0.1) if update is None else update
+    rule = traces.Rule(**{field: rest.pop(field) for field in FIELDS if field in rest})
     rest = {"key": key, **rest}
-    return live.train(problem, live.virtual(clock, key), optimizer, n_updates=n_updates, **rest)
+    return live.train(problem, live.virtual(clock, key), update, rule, n_updates=n_updates, **rest)
 
 
 def dying(monkeypatch, saves):
@@ -93,7 +94,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_all_of_a_run_is_kept(tmp_path, monkeypatch):
     """Optimizer, losses, recorded models and timing, of a tree with random samples."""
-    path, own = tmp_path / "run.npz", {"problem": tree, "optimizer": adam(0.01), "record_every": 4}
+    path, own = tmp_path / "run.npz", {"problem": tree, "update": adam(0.01), "record_every": 4}
     own["clock"] = clocks.constant([1.0, 2.5])
     whole = lived(**own)
     begun(path, monkeypatch, 14, **own)
@@ -144,7 +145,7 @@ def by_age(power):
 
 
 MIXTURES = {
-    "step size": ({}, {"optimizer": sgd(0.2)}),
+    "step size": ({}, {"update": sgd(0.2)}),
     "problem": ({}, {"problem": problems.quadratic(np.ones((4, 3)), np.ones((4, 3)))}),
     "key": ({}, {"key": jax.random.key(1)}),
     "length": ({}, {"n_updates": 26}),

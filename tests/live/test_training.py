@@ -3,6 +3,7 @@
 import math
 import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import fields
 from functools import partial
 from itertools import product
 
@@ -20,10 +21,13 @@ from asyncjax.traces.event_trace import Reuse
 from asyncjax.traces.registry import REGISTRY
 from tests.live.shared import CENTERS, adam, of_worker, option, quadratic, sgd, tree, troubled
 
+FIELDS = [field.name for field in fields(traces.Rule)]
 RULES = {
-    name: dict(rule.keywords) for name, rule in REGISTRY.items() if rule.func is traces.asynchronous
+    name: {field: getattr(rule, field) for field in FIELDS}
+    for name, rule in REGISTRY.items()
+    if isinstance(rule, traces.Rule)
 }
-ONCE = [name for name, rule in RULES.items() if not getattr(rule.get("collect"), "reuse", None)]
+ONCE = [name for name, rule in RULES.items() if rule["collect"].reuse is None]
 CLOCK = clocks.exponential([1.0, 1.5, 2.0, 4.0])
 SETTINGS = [
     {"read": read, "gate": gate, "concurrency": concurrency, "timeout": timeout, **more}
@@ -40,16 +44,18 @@ def simulated(seed=0, clock=CLOCK, n_updates=25, **rules):
     return traces.asynchronous(clock, n_updates=n_updates, key=jax.random.key(seed), **rules)
 
 
-def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, optimizer=None, **rules):
+def lived(seed=0, clock=CLOCK, n_updates=25, problem=None, update=None, **rest):
     key = jax.random.key(seed)
-    workers = live.virtual(clock, key, interruptible=rules.pop("interruptible", True))
+    workers = live.virtual(clock, key, interruptible=rest.pop("interruptible", True))
+    rule = traces.Rule(**{field: rest.pop(field) for field in FIELDS if field in rest})
     return live.train(
         quadratic() if problem is None else problem,
         workers,
-        sgd(0.1) if optimizer is None else optimizer,
+        sgd(0.1) if update is None else update,
+        rule,
         n_updates=n_updates,
         key=key,
-        **rules,
+        **rest,
     )
 
 
@@ -138,9 +144,7 @@ def test_a_virtual_run_is_its_replay_bit_for_bit(name):
 
 @pytest.mark.parametrize("rule", ["wait for 2", "table"])
 def test_any_tree_and_any_optimizer(rule):
-    run = lived(
-        problem=tree, optimizer=adam(0.01), clock=clocks.constant([1.0, 2.5]), **RULES[rule]
-    )
+    run = lived(problem=tree, update=adam(0.01), clock=clocks.constant([1.0, 2.5]), **RULES[rule])
     again = simulation.replay(tree(), run.trace, adam(0.01), waves=False)
     for one, other in zip(*map(jax.tree.leaves, (run.params, again.params)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
@@ -231,7 +235,9 @@ LIVELY = ["pure", "wait for 2", "fresh 3, cancel", "fresher than 4, cancel", "ta
 def test_threads(name):
     with live.threads(3) as workers:
         for problem, optimizer in ((quadratic(), sgd(0.1)), (tree(), adam(0.01))):
-            run = live.train(problem, workers, optimizer, n_updates=30, **RULES[name])
+            run = live.train(
+                problem, workers, optimizer, n_updates=30, rule=traces.Rule(**RULES[name])
+            )
             check_real(run, problem, optimizer, name)
 
 
@@ -239,7 +245,9 @@ def test_threads(name):
 def test_processes():
     with live.processes(2) as workers:
         for name in LIVELY:
-            run = live.train(quadratic(), workers, sgd(0.1), n_updates=20, **RULES[name])
+            run = live.train(
+                quadratic(), workers, sgd(0.1), n_updates=20, rule=traces.Rule(**RULES[name])
+            )
             check_real(run, quadratic(), sgd(0.1), name)
         opened = dict(workers.opened)
         run = live.train(tree, workers, adam(0.01), n_updates=20)
@@ -271,7 +279,7 @@ def test_progress_is_told_at_the_end():
 
 
 BAD = {
-    "optimizer uncalled": ({"optimizer": optax.sgd}, TypeError, "optimizer must be an optax"),
+    "optimizer uncalled": ({"update": optax.sgd}, TypeError, "update must be an optax"),
     "no problem": ({"problem": 3}, TypeError, "problem must be a Problem, or a function.*got 3"),
     "a maker of none": ({"problem": lambda: 3}, TypeError, "a function that makes one, got 3"),
     "too few shards": (

@@ -53,7 +53,9 @@ def check_virtual(name, *, interruptible=True, problem=None):
     """A virtual run has the bits of its rerun, and is its replay to rounding."""
     problem = keeping() if problem is None else problem
     workers = live.virtual(CLOCK, KEY, interruptible=interruptible)
-    run = live.train(problem, workers, OUTER, n_updates=20, key=KEY, **RULES[name])
+    run = live.train(
+        problem, workers, OUTER, n_updates=20, key=KEY, rule=traces.Rule(**RULES[name])
+    )
     assert_same(run, rerun_of(run, problem))
     replayed = simulation.replay(problem, run.trace, OUTER, key=KEY, waves=False)
     assert_same(run, replayed, 1e-4)
@@ -107,7 +109,7 @@ def test_one_worker_is_the_optimizer_itself():
 def test_one_step_of_sgd_is_the_plain_rule():
     """Its state has no leaves, and is kept all the same."""
     one = problems.local_steps(quadratic(), n_steps=1, optimizer=optax.sgd(0.1), keep_state=True)
-    run, plain = lived(problem=one, optimizer=optax.sgd(1.0)), lived(optimizer=sgd(0.1))
+    run, plain = lived(problem=one, update=optax.sgd(1.0)), lived(update=sgd(0.1))
     assert_equal(run.trace, plain.trace)
     np.testing.assert_allclose(run.params, plain.params, rtol=1e-5, atol=1e-6)
     assert not jax.tree.leaves(run.worker_states)
@@ -116,7 +118,9 @@ def test_one_step_of_sgd_is_the_plain_rule():
 @pytest.mark.parametrize("name", ["pure", "stopped"])
 def test_threads(name):
     with live.threads(3) as workers:
-        run = live.train(keeping(), workers, OUTER, n_updates=25, key=KEY, **RULES[name])
+        run = live.train(
+            keeping(), workers, OUTER, n_updates=25, key=KEY, rule=traces.Rule(**RULES[name])
+        )
     assert_same(run, rerun_of(run, keeping()))
     arrived = np.bincount(run.trace.worker, minlength=3)
     np.testing.assert_array_equal(run.worker_states[0].count, 2 * arrived)
@@ -168,7 +172,7 @@ def test_workers_that_are_lost_at_random_go_on_with_their_states():
 def test_a_killed_run_goes_on_with_the_states(name, problem, tmp_path, monkeypatch):
     monkeypatch.setattr(log, "SECONDS", -1.0)
     monkeypatch.setattr(log, "_SHARE", 0)
-    path, rest = tmp_path / "run.npz", {"problem": problem(), "optimizer": OUTER, **RULES[name]}
+    path, rest = tmp_path / "run.npz", {"problem": problem(), "update": OUTER, **RULES[name]}
     whole = lived(**rest)
     for saves in (9, 4):
         begun(path, monkeypatch, saves, **rest)

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from asyncjax import traces
 from asyncjax.traces.registry import REGISTRY
 from tests.simulate import campaign
 from tests.simulate.campaign import run_seed, run_seeds
@@ -47,9 +48,8 @@ def test_a_seed_alone_is_what_it_is_in_a_batch(level):
 
 
 def test_every_rule_of_the_registry_is_drawn():
-    collected = [
-        rule.keywords["collect"] for rule in REGISTRY.values() if "collect" in rule.keywords
-    ]
+    rules = [rule for rule in REGISTRY.values() if isinstance(rule, traces.Rule)]
+    collected = [rule.collect for rule in rules if rule.collect != traces.Rule().collect]
     # Those that also step by the clock are drawn in tests/traces/test_timed.py, buckets have a twin
     # of their own in tests/traces/test_buckets.py.
     named = {rule.name for rule in collected if rule.start(4).timer is None}

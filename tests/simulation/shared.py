@@ -9,14 +9,13 @@ from tests.oracles import events
 from tests.oracles.problems import quadratic_data, quadratic_gradient
 
 N = 6
-# Arguments of `asynchronous` by the name of the rule.
-RULES = {name: rule.keywords for name, rule in REGISTRY.items() if rule.func is traces.asynchronous}
+RULES = {name: rule for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 
 
 def trace_of(rule, *, n_updates=60, seed=0, clock=None):
     """A trace of a registered rule."""
     clock = clocks.exponential(np.sqrt(1.0 + np.arange(N))) if clock is None else clock
-    return REGISTRY[rule](clock, n_updates=n_updates, key=jax.random.key(seed))
+    return REGISTRY[rule].trace(clock, n_updates=n_updates, key=jax.random.key(seed))
 
 
 def columns(trace):

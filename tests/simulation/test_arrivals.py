@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from asyncjax.simulation.plans.treatment import Treatment
 
 from asyncjax import clocks, problems, simulation, steps, traces
 from asyncjax.simulation.plans.memory import memory
-from asyncjax.simulation.plans.program import sizes_of, treated
+from asyncjax.simulation.plans.program import sizes_of, with_update
+from asyncjax.simulation.plans.update import Update
 from tests.oracles.treatments import train
 from tests.simulation.shared import columns, quadratic, trace_of
 
@@ -84,8 +84,8 @@ def test_what_does_nothing_changes_nothing(rule, way):
     problem, _ = quadratic()
     trace, optimizer = trace_of(rule), optax.adam(0.05)
     plain = simulation.replay(problem, trace, optimizer, **way)
-    for more in ({"aggregate": mean}, {"arrival": optax.identity()}):
-        run = simulation.replay(problem, trace, optimizer, **more, **way)
+    for part in ({"aggregator": mean}, {"gradient_transform": optax.identity()}):
+        run = simulation.replay(problem, trace, simulation.Update(optimizer, **part), **way)
         np.testing.assert_allclose(run.params, plain.params, rtol=0, atol=1e-12)
         np.testing.assert_allclose(run.records.loss, plain.records.loss, rtol=0, atol=1e-12)
 
@@ -178,11 +178,15 @@ def test_a_sweep_treats_the_arrivals_of_each_run(count):
     problem, _ = quadratic()
     given = [trace_of("per worker", seed=seed) for seed in range(count)]
     keys = jax.random.split(jax.random.key(0), 2)
-    more = {"arrival": COMPENSATED, "aggregate": middle, "record_every": 20}
-    run = simulation.sweep(problem, given, optax.sgd, [RATE, 2 * RATE], keys=keys, **more)
+
+    def update(rate):
+        return simulation.Update(optax.sgd(rate), None, COMPENSATED, middle)
+
+    rates = [RATE, 2 * RATE]
+    run = simulation.sweep(problem, given, update, rates, keys=keys, record_every=20)
     for seed, trace in enumerate(given):
         for number, rate in enumerate((RATE, 2 * RATE)):
-            own = simulation.replay(problem, trace, optax.sgd(rate), waves=False, **more)
+            own = simulation.replay(problem, trace, update(rate), waves=False, record_every=20)
             np.testing.assert_allclose(run.params[seed, number], own.params, rtol=0, atol=1e-12)
             np.testing.assert_allclose(
                 run.records.loss[seed, number], own.records.loss, rtol=0, atol=1e-12
@@ -255,8 +259,8 @@ def test_arrivals_resume_from_a_checkpoint(tmp_path, waves):
             raise Killed
 
     def go(**more):
-        more = {"arrival": rule, "aggregate": middle, "waves": waves, **more}
-        return simulation.replay(problem, trace, optax.sgd(RATE), **more)
+        update = simulation.Update(optax.sgd(RATE), None, rule, middle)
+        return simulation.replay(problem, trace, update, waves=waves, **more)
 
     with pytest.raises(Killed):
         go(checkpoint=file, progress=kill)
@@ -292,12 +296,12 @@ def test_memory_counts_the_rows():
     trace = trace_of("buffered 3")
     planned = simulation.plan(trace, width=6)
     plain = sizes_of([planned])
-    own = treated(plain, [planned], Treatment(None, None, mean))
+    own = with_update(plain, [planned], Update(optax.identity(), aggregator=mean))
     params = np.zeros(100, np.float32)
     assert own.entering == own.collected == 3
     assert memory(params, own).directions == 400 * (own.directions + 1 + 3)
     assert memory(params, own, one_by_one=True).directions == 400 * 3
-    only = treated(plain, [planned], Treatment(None, optax.identity()))
+    only = with_update(plain, [planned], Update(optax.identity(), None, optax.identity()))
     assert memory(params, only).directions == 400 * (only.directions + 1)
     assert memory(params, only, one_by_one=True).directions == 400
 
@@ -305,27 +309,41 @@ def test_memory_counts_the_rows():
 @pytest.mark.parametrize(
     ("more", "error", "message"),
     [
-        ({"arrival": optax.sgd}, TypeError, "arrival must be an optax transformation"),
-        ({"aggregate": 3}, TypeError, r"aggregate must be a function of \(rows, present, extras\)"),
-        ({"trace": "table", "arrival": optax.identity()}, ValueError, "arrival must be None where"),
-        ({"trace": "table", "aggregate": mean}, ValueError, "aggregate must be None where"),
-        ({"mesh": True, "aggregate": mean}, ValueError, "mesh must be None where arrivals"),
         (
-            {"aggregate": lambda rows, present, extras: rows},
-            ValueError,
-            "aggregate must return a tree like the model's",
+            {"gradient_transform": optax.sgd},
+            TypeError,
+            "gradient_transform must be an optax transformation",
         ),
         (
-            {"arrival": optax.stateless(lambda updates, params: updates[:1])},
+            {"aggregator": 3},
+            TypeError,
+            r"aggregator must be a function of \(rows, present, extras\)",
+        ),
+        (
+            {"trace": "table", "gradient_transform": optax.identity()},
             ValueError,
-            "arrival must return a tree like the model's",
+            "gradient_transform must be None where",
+        ),
+        ({"trace": "table", "aggregator": mean}, ValueError, "aggregator must be None where"),
+        ({"mesh": True, "aggregator": mean}, ValueError, "mesh must be None where arrivals"),
+        (
+            {"aggregator": lambda rows, present, extras: rows},
+            ValueError,
+            "aggregator must return a tree like the model's",
+        ),
+        (
+            {"gradient_transform": optax.stateless(lambda updates, params: updates[:1])},
+            ValueError,
+            "gradient_transform must return a tree like the model's",
         ),
     ],
 )
 def test_what_cannot_be_treated_is_refused(more, error, message):
     problem, _ = quadratic()
     trace = trace_of(more.pop("trace", "pure"))
+    mesh = None
     if more.pop("mesh", False):
-        more["mesh"] = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+        mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    update = simulation.Update(optax.sgd(0.1), **more)
     with pytest.raises(error, match=message):
-        simulation.replay(problem, trace, optax.sgd(0.1), **more)
+        simulation.replay(problem, trace, update, execution=simulation.Execution(mesh=mesh))

@@ -36,8 +36,8 @@ MAKERS = {
     "chain": lambda: optax.chain(optax.clip(1.0), optax.adam(0.1)),
     "delay-adaptive": lambda: steps.delay_adaptive_sgd(0.1),
     "piag": lambda: steps.piag(0.1, 3),
-    "view": lambda: steps.look_ahead(0.9),
-    "aggregate": steps.median,
+    "worker params": lambda: steps.look_ahead(0.9),
+    "aggregator": steps.median,
 }
 
 

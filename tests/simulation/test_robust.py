@@ -28,7 +28,7 @@ def distance(bad, scale=20.0, **more):
         clock, n_updates=150, collect=traces.buffered(WORKERS), key=jax.random.key(1)
     )
     problem = problems.adversarial(alike(), bad, scale=scale)
-    run = simulation.replay(problem, trace, optax.sgd(RATE), **more)
+    run = simulation.replay(problem, trace, simulation.Update(optax.sgd(RATE), **more))
     return float(np.abs(run.params - CENTERS[honest].mean(axis=0)).max())
 
 
@@ -38,11 +38,11 @@ def own_gradient(params):
 
 
 ROBUST = {
-    "median": {"aggregate": steps.median()},
-    "trimmed mean": {"aggregate": steps.trimmed_mean(0.4)},
-    "krum": {"aggregate": steps.krum(4)},
-    "means of buckets": {"aggregate": steps.bucketed(WORKERS, steps.median())},
-    "descent": {"arrival": steps.pass_descent(own_gradient)},
+    "median": {"aggregator": steps.median()},
+    "trimmed mean": {"aggregator": steps.trimmed_mean(0.4)},
+    "krum": {"aggregator": steps.krum(4)},
+    "means of buckets": {"aggregator": steps.bucketed(WORKERS, steps.median())},
+    "descent": {"gradient_transform": steps.pass_descent(own_gradient)},
 }
 
 

@@ -138,9 +138,9 @@ def maker(step):
 
 WAYS: dict[str, Any] = {
     "plain": {},
-    "views": {"view": lambda params, state: 1.1 * params},
-    "arrivals": {"arrival": optax.chain(optax.trace(0.5), steps.compensate_delay(0.1))},
-    "aggregated": {"arrival": optax.trace(0.5), "aggregate": middle},
+    "views": {"worker_params": lambda params, state: 1.1 * params},
+    "arrivals": {"gradient_transform": optax.chain(optax.trace(0.5), steps.compensate_delay(0.1))},
+    "aggregated": {"gradient_transform": optax.trace(0.5), "aggregator": middle},
 }
 
 
@@ -150,11 +150,15 @@ WAYS: dict[str, Any] = {
 def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, way):
     """States, key uses, extras, records, costs; without an objective the loss is of the jobs."""
     problem, made, keys = noisy(), unequal(rule), keys_of(3)
-    options = {"record_every": 8, **WAYS[way]}
-    run = simulation.sweep(problem, made, maker, RATES, keys=keys, **options)
+
+    def update(step):
+        return simulation.Update(maker(step), **WAYS[way])
+
+    run = simulation.sweep(problem, made, update, RATES, keys=keys, record_every=8)
+    one = update(RATES[1])
     for s, trace in enumerate(made):
-        rule_of = maker(RATES[1])
-        alone = simulation.replay(problem, trace, rule_of, key=keys[s], waves=False, **options)
+        rest = {"key": keys[s], "waves": False, "record_every": 8}
+        alone = simulation.replay(problem, trace, one, **rest)
         check_equals(run, alone, s, 1)
 
 

@@ -91,11 +91,11 @@ def test_it_survives_a_fifth_of_flipped_signs_where_plain_arrival_fails(seed):
     trace = trace_of(600, times)
 
     def loss(**more):
-        x = simulation.replay(problem, trace, optax.sgd(0.1), **more).params
+        x = simulation.replay(problem, trace, simulation.Update(optax.sgd(0.1), **more)).params
         return float(CURVATURE @ np.asarray(x, np.float64) ** 2 / CURVATURE.sum())
 
     assert not loss() < 1e6
-    assert loss(arrival=steps.pass_lipschitz(N, F)) < 0.2
+    assert loss(gradient_transform=steps.pass_lipschitz(N, F)) < 0.2
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def log_of(trace):
 @pytest.mark.parametrize("name", REGISTRY)
 def test_starts_follow_from_a_log_or_are_not_told(name):
     """To the bit those of the trace, or None; too early at most where the log tells less."""
-    trace = REGISTRY[name](CLOCK, n_updates=40, key=jax.random.key(1))
+    trace = REGISTRY[name].trace(CLOCK, n_updates=40, key=jax.random.key(1))
     log = log_of(trace)
     assert traces.validate(log) is log
     if not trace.used.all() or trace.step_time is not None:  # jobs that are not in the log, alarms

@@ -12,11 +12,7 @@ from asyncjax.traces.collection import Verdict
 from asyncjax.traces.registry import REGISTRY
 from asyncjax.traces.serving import Serving, exact_weights
 
-RULES = {
-    name: rule.keywords.get("collect", traces.immediately())
-    for name, rule in REGISTRY.items()
-    if rule.func is traces.asynchronous
-}
+RULES = {name: rule.collect for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 RULES |= {
     "table, at most 3 old": traces.table(max_age=3),
     "buffered, by staleness": traces.buffered(3, staleness=lambda delay: 1.0 / (1.0 + delay)),

@@ -187,7 +187,7 @@ def test_every_rule_of_the_registry_makes_valid_traces(name):
     for seed in range(4):
         spans = rng.exponential(size=(5, 30)) + 0.01
         clock = clocks.recorded(np.ceil(spans) if seed % 2 else spans)
-        check_sound(REGISTRY[name](clock, n_updates=40, key=jax.random.key(seed)))
+        check_sound(REGISTRY[name].trace(clock, n_updates=40, key=jax.random.key(seed)))
 
 
 def anywhere(trace, rng):

@@ -55,7 +55,7 @@ def sweep(mesh, *, seed=0, shift=0.0, maker=optax.adam, lie=None, **rest):
     return simulation.sweep(*given, keys=keys, mesh=mesh, **rest)
 
 
-def replay(mesh, lie=None, **rest):
+def replay(mesh, lie=None, specs=None, **rest):
     """One replay, eight lanes a wave; `lie` is where its data lie already."""
     clock = clocks.exponential(np.sqrt(1.0 + np.arange(8)))
     trace = traces.asynchronous(clock, n_updates=80, key=jax.random.key(2))
@@ -63,7 +63,12 @@ def replay(mesh, lie=None, **rest):
     if lie is not None:
         problem = replace(problem, data=jax.tree.map(lambda leaf: placed(leaf, lie), problem.data))
     return simulation.replay(
-        problem, trace, optax.adam(0.05), width=8, execution=simulation.Execution(mesh=mesh), **rest
+        problem,
+        trace,
+        optax.adam(0.05),
+        width=8,
+        execution=simulation.Execution(mesh, specs),
+        **rest,
     )
 
 

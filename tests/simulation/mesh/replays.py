@@ -1,6 +1,7 @@
 """Facts of replays over eight devices."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from unittest import mock
 
@@ -10,6 +11,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from asyncjax import problems, simulation, traces
+from asyncjax.simulation import Execution
 from asyncjax.simulation.loops import loop
 from asyncjax.simulation.plans.memory import memory
 from asyncjax.simulation.plans.program import sizes_of
@@ -44,9 +46,9 @@ def ways():
     """How a replay is split, by name."""
     pairs = Mesh(np.array(jax.devices()).reshape(2, 4), ("lanes", "model"))
     return {
-        "lanes": {"mesh": MESH},
-        "whole models": {"mesh": MESH, "specs": along("devices", 8)},
-        "split models": {"mesh": pairs, "specs": along("model", 4)},
+        "lanes": Execution(MESH),
+        "whole models": Execution(MESH, along("devices", 8)),
+        "split models": Execution(pairs, along("model", 4)),
     }
 
 
@@ -71,7 +73,7 @@ def difference(kind, way, double):
     """How far a run that is split is from that of one device."""
     with jax.enable_x64(double):
         given, one = on_one_device(kind, double)
-        return apart(one, simulation.replay(*given, **ways()[way]))
+        return apart(one, simulation.replay(*given, execution=ways()[way]))
 
 
 def lanes():
@@ -80,9 +82,7 @@ def lanes():
     problem = problems.quadratic(rng.random((N, 24)), rng.random((N, 24)))
     planned = simulation.plan(trace_of(N, 40), width=8, record_every=40)
     with compiled(texts):
-        simulation.replay(
-            problem, planned, optax.adam(0.1), execution=simulation.Execution(mesh=MESH)
-        )
+        simulation.replay(problem, planned, optax.adam(0.1), execution=Execution(MESH))
     return {"travels": collectives(texts[0]), "width": planned.width}
 
 
@@ -106,9 +106,10 @@ def buffers():
 
     own = ways()["whole models"]
     with compiled(texts):
-        simulation.replay(problem, planned, optax.adam(0.1), **own)
+        simulation.replay(problem, planned, optax.adam(0.1), execution=own)
     with mock.patch.object(loop, "_begin", noting), suppress(Stop):
-        simulation.replay(problem, planned, optax.adam(0.1), progress=lambda now: None, **own)
+        watched = replace(own, progress=lambda now: None)
+        simulation.replay(problem, planned, optax.adam(0.1), execution=watched)
     of_a_model = [begun[0][name] for name in ("params", "versions", "directions", "recorded")]
     return {
         "largest array": largest(texts[0]),
@@ -126,8 +127,8 @@ def on_other_devices(folder):
     planned = simulation.plan(trace_of(N, 40), width=6)
 
     def replay(mesh=None, **options):
-        own = {} if mesh is None else ways()[mesh]
-        return simulation.replay(problem, planned, optax.adam(1e-2), **own, **options)
+        own = None if mesh is None else ways()[mesh]
+        return simulation.replay(problem, planned, optax.adam(1e-2), execution=own, **options)
 
     whole = replay()
     for first, second in (
@@ -146,19 +147,14 @@ def limited():
     planned = simulation.plan(trace_of(N, 40), width=8)
     stated = memory(problem.params, sizes_of([planned])).total
 
-    def replay(limit, **own):
-        return simulation.replay(
-            problem,
-            planned,
-            optax.sgd(0.1),
-            execution=simulation.Execution(memory_limit=limit),
-            **own,
-        )
+    def limited_replay(limit, own):
+        limited = replace(own, memory_limit=limit)
+        return simulation.replay(problem, planned, optax.sgd(0.1), execution=limited)
 
     return {
-        "one": told(replay, stated - 1),
-        "split": told(replay, stated // 4, **ways()["whole models"]),
-        "split, less": told(replay, stated // 16, **ways()["whole models"]),
+        "one": told(limited_replay, stated - 1, Execution()),
+        "split": told(limited_replay, stated // 4, ways()["whole models"]),
+        "split, less": told(limited_replay, stated // 16, ways()["whole models"]),
     }
 
 
@@ -168,7 +164,9 @@ def traced():
     planned = simulation.plan(trace_of(N, 40), width=8)
     for way, own in ways().items():
         out = jax.eval_shape(
-            lambda given, own=own: simulation.replay(given, planned, optax.sgd(0.1), **own).params,
+            lambda given, own=own: (
+                simulation.replay(given, planned, optax.sgd(0.1), execution=own).params
+            ),
             problem,
         )
         pairs = zip(jax.tree.leaves(out), jax.tree.leaves(problem.params), strict=True)
@@ -178,15 +176,14 @@ def traced():
 
 def refused():
     problem = network(N, 96, (30,))
-    mesh = {"mesh": MESH}
+    own = Execution(MESH, lambda leaf: PartitionSpec("devices"))
     return {
         "uneven": told(
             simulation.replay,
             problem,
             trace_of(N, 40),
             optax.sgd(0.1),
-            specs=lambda leaf: PartitionSpec("devices"),
-            **mesh,
+            execution=own,
         ),
     }
 

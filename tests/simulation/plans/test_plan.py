@@ -3,6 +3,8 @@
 Slots hold version numbers and gradient numbers instead of models.
 """
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -108,17 +110,15 @@ def test_programs_do_what_the_trace_says(rule, width):
 def test_programs_of_random_traces(n, rule, width, every, seed):
     n = max(n, FEWEST.get(rule, 1))
     times = np.random.default_rng(seed).exponential(size=(n, 64)) + 0.01
-    arguments = dict(RULES[rule])
+    server = RULES[rule]
     if "wait" in rule:
-        arguments["concurrency"] = 4
-    trace = traces.asynchronous(
-        clocks.recorded(times), n_updates=40, key=jax.random.key(seed), **arguments
-    )
+        server = replace(server, concurrency=4)
+    trace = server.trace(clocks.recorded(times), n_updates=40, key=jax.random.key(seed))
     made = simulation.plan(trace, width=width, record_every=every)
     execute(made, assemble(made, sizes_of([made])))
     if trace.reuse is not None:
         return  # its oldest models are kept for the optimizer
-    open_jobs = max(n, arguments.get("concurrency", n))
+    open_jobs = max(n, server.concurrency or n)
     pinned = int(np.bincount(made.waves.update_wave[made.records - 1]).max())
     group = int(made.gradients.group_size.max())
     assert made.n_slots <= open_jobs + group + pinned
