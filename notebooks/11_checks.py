@@ -111,9 +111,9 @@ def equally(arrivals):
 
 counted = []
 shared = Collection("every third", lambda n_workers: counting(counted), equally)
-told(testing.check_rule, collect=shared)
+told(testing.check_rule, traces.Rule(collect=shared))
 every_third = Collection("every third", lambda n_workers: counting([]), equally)
-told(testing.check_rule, collect=every_third)
+told(testing.check_rule, traces.Rule(collect=every_third))
 
 # %% [markdown]
 # ## An example order

@@ -8,8 +8,8 @@ r"""Aggregates: what an update makes of its gradients when some of them may be a
 
 Krum is of Blanchard, El Mhamdi, Guerraoui, Stainer 2017; median and trimmed mean of Yin, Chen,
 Ramchandran, Bartlett 2018; the buckets are those of buffered asynchronous SGD, Yang and Li 2021
-(BASGD). Each is `(rows, present, extras) -> direction` for `simulation.replay(..., aggregate=...)`:
-rows a tree of [B, ...], of which those that are not present count for nothing.
+(BASGD). Each is `(rows, present, extras) -> direction` for `simulation.Update(optimizer,
+aggregator=...)`: rows a tree of [B, ...], of which those that are not present count for nothing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def trimmed_mean(share: ArrayLike) -> Aggregate:
             is the mean.
 
     Returns:
-        The aggregate, for `replay(..., aggregate=)`.
+        The aggregator, for `simulation.Update`.
 
     Raises:
         TypeError: `share` is not a number.
@@ -129,7 +129,7 @@ def krum(n_adversaries: int) -> Aggregate:
             the m - f - 2 nearest of the others, at least one; the paper asks for 2 f + 2 < m.
 
     Returns:
-        The aggregate, for `replay(..., aggregate=)`.
+        The aggregator, for `simulation.Update`.
 
     Raises:
         TypeError: `n_adversaries` is not an integer.
@@ -179,7 +179,7 @@ def bucketed(n_buckets: int, inner: Aggregate) -> Aggregate:
         inner: What is made of the buckets' means, such as `median()`. It is handed extras None.
 
     Returns:
-        The aggregate, for `replay(..., aggregate=)`.
+        The aggregator, for `simulation.Update`.
 
     Raises:
         TypeError: `n_buckets` is not an integer, or `inner` no function.

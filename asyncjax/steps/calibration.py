@@ -34,8 +34,8 @@ class CalibrateWorkersState(NamedTuple):
 def calibrate_workers(n_workers: int) -> optax.GradientTransformationExtraArgs:
     """CA2FL: adds to each arrival what the mean of all workers' last ones is above its worker's.
 
-    For `simulation.replay(..., arrival=...)`, on a trace of `traces.buffered`. Every `update` needs
-    the extras `worker` and `place`, how many arrivals entered the same step before.
+    For `simulation.Update(..., gradient_transform=...)`, on a trace of `traces.buffered`. Every
+    `update` needs the extras `worker` and `place`, how many arrivals entered the same step before.
 
     Args:
         n_workers: Number of workers n, at least 1.

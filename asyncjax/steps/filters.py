@@ -38,8 +38,8 @@ def pass_descent(
 ) -> optax.GradientTransformationExtraArgs:
     """Zeno++: scales arrivals to the norm of the server's own gradient, and drops those that climb.
 
-    For `simulation.replay(..., arrival=...)`. Every `update` needs `params`, at which the server
-    takes its gradient.
+    For `simulation.Update(..., gradient_transform=...)`. Every `update` needs `params`, at which
+    the server takes its gradient.
 
     Args:
         validation_gradient: `params -> gradient` of a loss that the server can compute itself.

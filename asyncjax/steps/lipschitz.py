@@ -57,8 +57,9 @@ def pass_lipschitz(
 ) -> optax.GradientTransformationExtraArgs:
     """Kardam: drops arrivals that change faster than those of most workers, or come too often.
 
-    For `simulation.replay(..., arrival=...)`, on a trace that steps at every arrival. Every
-    `update` needs `params` and the extras `worker` and `read_params`. What does not pass is zero.
+    For `simulation.Update(..., gradient_transform=...)`, on a trace that steps at every arrival.
+    Every `update` needs `params` and the extras `worker` and `read_params`. What does not pass is
+    zero.
 
     Args:
         n_workers: Number of workers n, at least 1.

@@ -38,9 +38,9 @@ class RememberUpdateState(NamedTuple):
 def look_ahead(reach: ArrayLike = 1.0) -> Callable[[optax.Params, Any], optax.Params]:
     """Returns the view `(params, opt_state) -> params + reach * drift`.
 
-    The drift stands in the optimizer's state: that of `remember_update` or
-    `distributed_nesterov`. For `replay(..., view=...)`; a loop of one's own calls it after each
-    update and gives out what it returns.
+    The drift stands in the optimizer's state: that of `remember_update` or `distributed_nesterov`.
+    For `simulation.Update(..., worker_params=...)`; a loop of one's own calls it after each update
+    and gives out what it returns.
 
     Args:
         reach: How many drifts ahead; with `remember_update` the momentum, for the look-ahead of

@@ -31,9 +31,9 @@ def every_bucket(n_buckets: int) -> Collection:
 
     Returns:
         The rule. Every gradient of a step has the same weight, 1 / their number, so that
-        `simulation.replay(..., aggregate=steps.bucketed(n_buckets, steps.median()))` steps along
-        the median of the buckets' means, and `steps.mean()` in its place along their mean. Without
-        an aggregate the step is along the mean of all gradients.
+        `simulation.Update(optimizer, aggregator=steps.bucketed(n_buckets, steps.median()))` steps
+        along the median of the buckets' means, and `steps.mean()` in its place along their mean.
+        Without an aggregate the step is along the mean of all gradients.
 
     Raises:
         TypeError: `n_buckets` is not an integer.
