@@ -20,6 +20,7 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | `fresher_than`, `fresher_than_quantile` | the same, too late ones thrown away |
 | `grace_period`, `adaptive_deadline` | the same, and the server steps by the clock |
 | `table`, `ringleader` | collection: it serves until replaced |
+| `ssp`, `ata`, `mindflayer` | rules of several parts |
 | `lead_at_most` | a gate: how far a worker may lead |
 | `admission` | rules of rollouts, for `rollouts` |
 | `Service` | how long the server itself takes |
@@ -59,6 +60,7 @@ from asyncjax.traces.horizon import lasting
 from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logs import from_delays
+from asyncjax.traces.named_rules import ata, mindflayer, ssp
 from asyncjax.traces.progress import Progress
 from asyncjax.traces.quotas import fastest_quotas, quotas
 from asyncjax.traces.reading import read_log
@@ -86,6 +88,7 @@ __all__ = [
     "adaptive_deadline",
     "admission",
     "asynchronous",
+    "ata",
     "buffered",
     "every_bucket",
     "fastest_quotas",
@@ -100,6 +103,7 @@ __all__ = [
     "lead_at_most",
     "learned_quotas",
     "load",
+    "mindflayer",
     "per_worker",
     "quotas",
     "read_log",
@@ -108,6 +112,7 @@ __all__ = [
     "save",
     "shuffled",
     "shuffled_once",
+    "ssp",
     "summarize",
     "summarize_rollouts",
     "synchronous",

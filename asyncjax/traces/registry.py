@@ -18,8 +18,8 @@ from asyncjax.traces.averages import (
     wait_for,
 )
 from asyncjax.traces.buckets import every_bucket
-from asyncjax.traces.dispatch import lead_at_most, shuffled, shuffled_once, uniformly
-from asyncjax.traces.learned import learned_quotas
+from asyncjax.traces.dispatch import shuffled, shuffled_once, uniformly
+from asyncjax.traces.named_rules import ata, ssp
 from asyncjax.traces.quotas import quotas
 from asyncjax.traces.synchronous import Synchronous
 from asyncjax.traces.tables import ringleader, table
@@ -33,9 +33,7 @@ REGISTRY: dict[str, Rule | Synchronous] = {
     "shuffled, 11 jobs, read at start": Rule(dispatch=shuffled(), concurrency=11, read="start"),
     "wait for 2": Rule(collect=wait_for(2)),
     "quotas, wait for 3": Rule(dispatch=quotas([2, 1, 1, 1]), collect=wait_for(3)),
-    "learned quotas, wait for 3": Rule(
-        dispatch=learned_quotas(3, scale=0.1), collect=wait_for(3), concurrency=3
-    ),
+    "learned quotas, wait for 3": ata(3, scale=0.1),
     "shuffled, wait for 3": Rule(dispatch=shuffled(), collect=wait_for(3)),
     "buffered 3": Rule(collect=buffered(3)),
     "buffered 3, by staleness": Rule(
@@ -63,6 +61,6 @@ REGISTRY: dict[str, Rule | Synchronous] = {
     "grace 0.5": Rule(collect=grace_period(0.5, quorum=2)),
     "grace 0.3, not held": Rule(collect=grace_period(0.3, holds_back=False)),
     "adaptive deadline": Rule(collect=adaptive_deadline(1.0, quorum=2)),
-    "gate": Rule(gate=lead_at_most(1), read="start"),
+    "gate": ssp(1),
     "synchronous 4": Synchronous(k=4),
 }
