@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from asyncjax import clocks, traces
+from asyncjax.terminal import plain, quietly
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
 
@@ -34,6 +37,8 @@ _EXAMPLES = """examples:
   %(program)s --demo llm_sequences       32 workers of a real LLM training job
   %(program)s durations.csv --own-labels yes --link free
                                          what small problems say, of such data and links"""
+
+_COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 
 # Options: the words for True and for False, and what the help says.
 _KNOWN = {
@@ -78,11 +83,17 @@ def _parser(program: str) -> argparse.ArgumentParser:
         option = f"--{name.replace('_', '-')}"
         known.add_argument(option, choices=(yes, no), help=words)
     reading = parser.add_argument_group("if columns are not found by themselves")
-    for name in ("worker", "step", "start", "end", "duration"):
+    for name in _COLUMNS:
         reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
     reading.add_argument("--unit", help="unit of all times, such as s or ms")
     reading.add_argument(
         "--drop-invalid", action="store_true", help="leave out rows that cannot be read"
+    )
+    reading.add_argument(
+        "--max-unpacked",
+        type=int,
+        metavar="BYTES",
+        help="what a file packed by gzip may unpack to; default: 200 times its size",
     )
     return parser
 
@@ -95,7 +106,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    settings = _parser(program).parse_args(given)
+    return quietly(lambda: _run(given, program))
+
+
+def _run(given: list[str], program: str) -> int:
+    parser = _parser(program)
+    settings, rest = parser.parse_known_args(given)
+    if rest:
+        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
     if (settings.file is None) == (settings.demo is None):
         words = "give the FILE of a table or --demo NAME, one of them; --help says more"
         print(f"asyncjax.whatif: {words}", file=sys.stderr)
@@ -113,16 +131,20 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 noisy=_said(settings, "noise"),
                 dear_link=_said(settings, "link"),
                 progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-                command=f"{program} {shlex.join(given)}",
+                command=f"{program} {shlex.join(_without_folders(given, settings))}",
             )
         found.save(page)
         if figures is not None:
             found.save(figures)
     except (OSError, ValueError, TypeError) as error:
-        print(f"asyncjax.whatif: {_sentence(error)}", file=sys.stderr)
+        print(f"asyncjax.whatif: {plain(_in_options(_sentence(error)))}", file=sys.stderr)
         return 2
-    print(found.text())
-    print(f"\npage: {page}" + (f"\nfigures: {settings.json}" if settings.json else ""))
+    print(plain(found.text(), lines=True))
+    if log.columns:
+        print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in log.notes), sep="\n")
+    print(plain(f"\npage: {page}", lines=True))
+    if settings.json:
+        print(plain(f"figures: {settings.json}"))
     return 0
 
 
@@ -146,8 +168,54 @@ def demo(name: str) -> Log:
 
 
 def _read(settings: argparse.Namespace) -> Log:
-    names = ("worker", "step", "start", "end", "duration", "unit", "drop_invalid")
-    return traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    names = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
+    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    return replace(
+        log,
+        workers=tuple(map(plain, log.workers)),
+        source=plain(log.source),
+        notes=tuple(plain(_in_options(note)) for note in log.notes),
+        columns=plain(log.columns),
+    )
+
+
+def _in_options(sentence: str) -> str:
+    """A sentence of the reader, which speaks of arguments of Python, for who gives options.
+
+    Example:
+        >>> _in_options("worker must be a name, or None, got 3; say worker='rank', duration='ms'")
+        '--worker must be a name, got 3; say --worker rank --duration ms'
+        >>> _in_options("path must be a table with rows, got none in a.csv")
+        'FILE must be a table with rows, got none in a.csv'
+    """
+    names = "|".join((*_COLUMNS, "unit"))
+    sentence = re.sub(r"^path is (.*); it must", r"\1 must", sentence)
+    sentence = re.sub(r"^(?:path|log) must", "FILE must", sentence)
+    sentence = re.sub(rf"^({names}|max_unpacked) must", r"--\1 must", sentence)
+    sentence = re.sub(r"^(--\w+) must be None", r"\1 must be left out", sentence)
+    sentence = sentence.replace(", or None, got", ", got")
+    sentence = re.sub(
+        rf"\b({names})=('[^']*'|\"[^\"]*\")",
+        lambda match: f"--{match[1]} {shlex.quote(match[2][1:-1])}",
+        sentence,
+    )
+    sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
+    return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
+
+
+def _without_folders(given: list[str], settings: argparse.Namespace) -> list[str]:
+    """What was typed, as a page may show it to others: files without the folders they lie in."""
+    names = {
+        name: Path(name).name or name
+        for name in (settings.file, settings.json, settings.output)
+        if name is not None
+    }
+    shown = []
+    for word in given:
+        option, mark, value = word.partition("=")
+        is_option = bool(mark) and option.startswith("--")
+        shown.append(f"{option}={names.get(value, value)}" if is_option else names.get(word, word))
+    return shown
 
 
 def _said(settings: argparse.Namespace, name: str) -> bool | None:
@@ -172,7 +240,7 @@ def _json(name: str) -> Path:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
+        return f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
     return str(error)
 
 
