@@ -51,7 +51,7 @@ _ARGUMENTS = {  # of the functions that the command calls, and the options they 
     **{name: f"--{name}" for name in ("batch", "eta", "group", "seed")},
     **{f"{name}_time": f"--{name}-time" for name in ("training", "token", "transfer")},
     **{"n_slots": "--slots", "n_steps": "--steps", "path": "--report", "lengths": "--lengths"},
-    **{"bound": "--eta", "budget": "--eta"},
+    "max_age": "--eta",
 }
 _NAMES = ("output_length", "length", "lengths", "tokens", "output_tokens", "response_length")
 

@@ -208,9 +208,7 @@ def _split(text: str, delimiter: str, source: str, notes: list[str]) -> Table:
     if shape is None or not lines:
         below = " below the header" if shape is not None else ""
         raise ValueError(f"path must be a table with rows, got none{below} in {source}")
-    return Table(
-        shape.names, columns, np.concatenate(lines), source, notes, delimiter=delimiter
-    )
+    return Table(shape.names, columns, np.concatenate(lines), source, notes, delimiter=delimiter)
 
 
 def _opened(

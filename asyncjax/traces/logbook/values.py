@@ -129,14 +129,16 @@ def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | No
         return texts, kinds.index("either")
     for_comma = {"either": "." if decimal else "", ",": ".", ".": ""}
     read = [
-        text if part is None or not kind else part[1] + part[2].replace(",", for_comma[kind]) + part[3]
+        text
+        if part is None or not kind
+        else part[1] + part[2].replace(",", for_comma[kind]) + part[3]
         for text, part, kind in zip(texts, parts, kinds, strict=True)
     ]
     return read, None
 
 
 def _mark(number: str) -> str:
-    """What the decimal mark of a number must be, "," or "."; "either" if "," may be; "": neither."""
+    """The decimal mark of a number, "," or "."; "either" if "," may be one; "" if there is none."""
     if "," not in number:
         return "." if "." in number else ""
     if _THOUSANDS.fullmatch(number):

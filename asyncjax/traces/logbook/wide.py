@@ -83,13 +83,13 @@ def without_extremes(table: Table) -> tuple[Table, str | None]:
         The table, and the name of the one column that had no such columns beside it, if any.
     """
     names = table.names or []
-    extremes = {
-        name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names
-    }
+    extremes = {name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names}
     if not extremes:
         return table, None
     places = [place for place, name in enumerate(names) if name not in extremes]
-    alone = [name for name in names if name and not {name, f"{name}__MIN", f"{name}__MAX"} & extremes]
+    alone = [
+        name for name in names if name and not {name, f"{name}__MIN", f"{name}__MAX"} & extremes
+    ]
     table.notes.append(
         f"{len(extremes)} columns that end in __MIN or __MAX, such as {min(extremes)!r}, are left"
         " out: a tracker's smallest and largest values of another column, not workers"
