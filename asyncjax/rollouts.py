@@ -20,7 +20,7 @@ import numpy as np
 
 from asyncjax import results, traces
 from asyncjax.results import report
-from asyncjax.terminal import plain, quietly
+from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces import RolloutSummary, RolloutTrace, StalledError
 from asyncjax.traces.generation.admission import (
     Rule,
@@ -47,6 +47,7 @@ RULES: dict[str, Callable[[float, int], Rule]] = {
     "ready-first": lambda eta, batch: ready_first(),
 }
 PROGRAM = "python -m asyncjax.rollouts"
+_FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
 _ARGUMENTS = {  # of the functions that the command calls, and the options they come from
     **{name: f"--{name}" for name in ("batch", "eta", "group", "seed")},
     **{f"{name}_time": f"--{name}-time" for name in ("training", "token", "transfer")},
@@ -242,7 +243,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 
 
 def _run(given: list[str], program: str) -> int:
-    settings = _parser(program).parse_args(given)
+    parser = _parser(program)
+    settings, rest = parser.parse_known_args(given)
+    if rest:
+        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
     try:
         lengths = read_lengths(settings.lengths, settings.column)
         if settings.report:
@@ -257,7 +261,8 @@ def _run(given: list[str], program: str) -> int:
     words, table = in_words(settings.rule, found), table_of(found)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
-        made_by = f"{program} {shlex.join(given)}"
+        typed = without_folders(given, (settings.lengths, settings.report))
+        made_by = f"{program} {shlex.join(typed)}"
         write_report(settings, lengths, found, (words, table, made_by))
         print(plain(f"\nreport: {settings.report}", lines=True))
     return 0 if found[settings.rule][1] is not None else 1
@@ -291,7 +296,8 @@ def write_report(
     """
     words, table, made_by = told
     missing = ""
-    given = ", ".join(f"{name} {value}" for name, value in vars(settings).items() if value != "")
+    shown = vars(settings) | {name: Path(getattr(settings, name)).name for name in _FILES}
+    given = ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
     figures = []
     try:
         from asyncjax.results import plots

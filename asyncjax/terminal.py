@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
 
 CLOSED = 141  # exit status where the reader has closed the pipe: as of a process that SIGPIPE ended
 _UNPRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of pairs, ends
@@ -44,15 +46,40 @@ def quietly(command: Callable[[], int]) -> int:
         try:
             return command()
         finally:
-            sys.stdout.flush()
+            print(end="", flush=True)
     except BrokenPipeError:
         for stream in (sys.stdout, sys.stderr):
-            _forget(stream.fileno())
+            _forget(stream)
         return CLOSED
 
 
-def _forget(file: int) -> None:
-    """What is still written to a file, at the end of Python also, goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, file)
-    os.close(nowhere)
+def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[str]:
+    """What was typed, as a page may show it to others: files without the folders they lie in.
+
+    Args:
+        words: As they were typed.
+        files: Those of them, or of what stands behind their "=", that are files.
+
+    Example:
+        >>> without_folders(["/home/me/a.csv", "--json=b/c.json"], ["/home/me/a.csv", "b/c.json"])
+        ['a.csv', '--json=c.json']
+    """
+    names = {file: Path(file).name or file for file in files if file is not None}
+    shown = []
+    for word in words:
+        option, mark, value = word.partition("=")
+        if mark and option.startswith("--"):
+            shown.append(f"{option}={names.get(value, value)}")
+        else:
+            shown.append(names.get(word, word))
+    return shown
+
+
+def _forget(stream: TextIO) -> None:
+    """What is left to be written to a pipe that was closed goes nowhere, at the end of Python too."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from asyncjax import clocks, traces
-from asyncjax.terminal import plain, quietly
+from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
 
@@ -124,6 +124,7 @@ def _run(given: list[str], program: str) -> int:
             log = demo(settings.demo) if settings.demo else _read(settings)
             page = _place(settings.output, PAGE)
             figures = None if settings.json is None else _json(settings.json)
+            files = (settings.file, settings.json, settings.output)
             found = answer(
                 log,
                 quick=settings.quick,
@@ -131,7 +132,7 @@ def _run(given: list[str], program: str) -> int:
                 noisy=_said(settings, "noise"),
                 dear_link=_said(settings, "link"),
                 progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-                command=f"{program} {shlex.join(_without_folders(given, settings))}",
+                command=f"{program} {shlex.join(without_folders(given, files))}",
             )
         found.save(page)
         if figures is not None:
@@ -201,21 +202,6 @@ def _in_options(sentence: str) -> str:
     )
     sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
     return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
-
-
-def _without_folders(given: list[str], settings: argparse.Namespace) -> list[str]:
-    """What was typed, as a page may show it to others: files without the folders they lie in."""
-    names = {
-        name: Path(name).name or name
-        for name in (settings.file, settings.json, settings.output)
-        if name is not None
-    }
-    shown = []
-    for word in given:
-        option, mark, value = word.partition("=")
-        is_option = bool(mark) and option.startswith("--")
-        shown.append(f"{option}={names.get(value, value)}" if is_option else names.get(word, word))
-    return shown
 
 
 def _said(settings: argparse.Namespace, name: str) -> bool | None:
