@@ -76,7 +76,7 @@ def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[s
 
 
 def _forget(stream: TextIO) -> None:
-    """What is left to be written to a pipe that was closed goes nowhere, at the end of Python too."""
+    """What is left for a pipe that was closed goes nowhere, at the end of Python too."""
     try:
         stream.flush()
     except BrokenPipeError:
