@@ -15,7 +15,6 @@ import pytest
 
 from asyncjax import clocks, live, results, traces
 from asyncjax.live import crews, jobs, log
-from asyncjax.live.ray_cluster import shortage
 from tests.live.shared import RELEASED, quadratic, sgd, troubled
 from tests.live.test_faults import Lost, acting
 from tests.live.test_resume import Killed
@@ -231,13 +230,20 @@ class Placeless(ThreadPoolExecutor):
         super().__init__(1, initializer=place.wait, initargs=(60,))
 
 
+def short(*given):
+    """What is free, in words."""
+    from asyncjax.live.ray_cluster import shortage
+
+    return shortage(*given)
+
+
 def crowded(looks):
     """An engine of four workers; `looks` says who has no place at each look, then all have one."""
     place, left = threading.Event(), list(looks)
 
     def waiting(opened):
         if left:
-            return left.pop(0), shortage({"CPU": 1.0}, 2, {}, {"CPU": 4.0})
+            return left.pop(0), short({"CPU": 1.0}, 2, {}, {"CPU": 4.0})
         place.set()
         return set(), ""
 
@@ -281,7 +287,7 @@ SHORT = [
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case[-1])
 def test_what_is_short_is_named(case):
     *given, words = case
-    assert shortage(*given).startswith(words)
+    assert short(*given).startswith(words)
 
 
 SCRIPT = """

@@ -22,14 +22,14 @@ import pytest
 
 from asyncjax import live, problems, simulation, traces
 from asyncjax.live import ray_engine
-from asyncjax.live.ray_cluster import listens_on_loopback
 from tests.live import shared
+
+has_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")
 
 
 def needs_ray(test):
     """A test that wants Ray, on a machine where Ray starts by itself."""
-    marked = pytest.mark.usefixtures("ray_starts")(test)
-    return pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")(marked)
+    return has_ray(pytest.mark.usefixtures("ray_starts")(test))
 
 
 @pytest.fixture(scope="session")
@@ -357,7 +357,8 @@ def test_a_ray_that_runs_already_is_used_and_stays(own_ray):
 @pytest.mark.slow
 def test_a_cluster_that_cannot_be_reached():
     address = "localhost:1"
-    code = f"from asyncjax import live; live.ray(1, address={address!r}).executor(0)"
+    own = f"address={address!r}, connect_timeout=5"
+    code = f"from asyncjax import live; live.ray(1, {own}).executor(0)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     words = f"ConnectionError: address must be that of a running Ray cluster, got '{address}': no"
     assert words in said.stderr
@@ -370,7 +371,10 @@ def silent():
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@has_ray
 def test_who_never_answers_is_asked_by_a_process_that_ends_in_time(silent):
+    from asyncjax.live.ray_cluster import listens_on_loopback
+
     others, began = set(_family()), time.monotonic()
     with pytest.raises(ConnectionError) as told:
         listens_on_loopback(silent, 0.3)
@@ -403,7 +407,7 @@ def _unanswered(address, seconds):
     )
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")
+@has_ray
 @pytest.mark.slow
 def test_a_ray_that_never_answers_ends_with_a_sentence(silent):
     others = set(_family())
