@@ -12,8 +12,16 @@ _SECONDS = 0.25
 _ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
-class Progress(NamedTuple):
-    """How far a run is.
+class _HowFar(NamedTuple):
+    """How far a run is."""
+
+    updates: int  # made so far
+    n_updates: int  # in all
+    time: float  # simulated, time units; epochs where there is no clock
+
+
+class Progress(_HowFar):
+    """How far a run is: a tuple of three; what happened to real workers is counted beside it.
 
     Attributes:
         updates: Updates made so far.
@@ -24,9 +32,6 @@ class Progress(NamedTuple):
         waited: Times that a worker was told of that waited for a place.
     """
 
-    updates: int  # made so far
-    n_updates: int  # in all
-    time: float  # simulated, time units; epochs where there is no clock
     lost: int = 0  # times that a worker of a live run was lost so far
     returned: int = 0  # times that a lost worker was there again
     waited: int = 0  # times that a worker was told of that waited for a place
@@ -48,7 +53,7 @@ class Pace:
         """
         if time.monotonic() >= self._due or (any(events) and events != self._events):
             self._events = events
-            self._tell(Progress(updates, self._n_updates, float(now), *events))
+            self._say(updates, now, events)
             self._due = time.monotonic() + _SECONDS
 
     def drawn(self, share: float, last: float) -> None:
@@ -61,7 +66,13 @@ class Pace:
 
     def end(self, now: float, *events: int) -> None:
         """Tells that all updates are made."""
-        self._tell(Progress(self._n_updates, self._n_updates, float(now), *events))
+        self._say(self._n_updates, now, events)
+
+    def _say(self, updates: int, now: float, events: tuple[int, ...]) -> None:
+        told = Progress(updates, self._n_updates, float(now))
+        if events:
+            told.lost, told.returned, told.waited = events
+        self._tell(told)
 
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
@@ -75,7 +86,7 @@ def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace
         >>> pace = pace_of(seen.append, 3)
         >>> pace.end(2.0)
         >>> seen
-        [Progress(updates=3, n_updates=3, time=2.0, lost=0, returned=0, waited=0)]
+        [Progress(updates=3, n_updates=3, time=2.0)]
     """
     if progress is None:
         return None
