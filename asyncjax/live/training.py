@@ -89,7 +89,8 @@ def train(
         patience: Seconds without any news after which the run is called stuck; after which a worker
             that is not heard counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
-        progress: As in `simulation.replay`; its time is in seconds.
+        progress: As in `simulation.replay`; its time is in seconds, and it counts how often workers
+            were lost, came back, or waited for a place.
         checkpoint: File from which a run that was killed goes on. It is written before anything
             runs, then every half a minute (and no more than a twentieth of the time), and removed
             at the end: what the server was told, and the models and gradients that it holds. If it
@@ -110,9 +111,17 @@ def train(
         model: to the bit for plain SGD, to rounding (1e-5) where the compiler joins operations in
         another way. Memory at the server: a model for each version that is still read or recorded,
         a gradient for each that waits or serves, and, where they are carried to it, n states of
-        workers (at the end twice, as `worker_states` of the run).
+        workers (at the end twice, as `worker_states` of the run). `run.worker_events` says how
+        often workers were lost, came back, or waited for a place.
 
     Note:
+        A worker that is lost, or has not answered for `patience` seconds, is told of when it
+        happens, once, with how many are left; so are its return, and workers that wait for a place
+        on a cluster. Each is a warning of the logger `asyncjax.live` (of `logging`), on stderr
+        unless the program sets up logging otherwise. On a virtual clock nobody is lost: who leaves
+        does so by the clock. A run that goes on from its checkpoint counts on, and lost workers
+        count as returned, since all are opened again.
+
         A job that is stopped (`cancel=True`, `timeout`) is not taken out of a worker's hands: he is
         busy until he has answered, as in `traces.asynchronous(..., interruptible=False)`.
 

@@ -129,11 +129,14 @@ class Source:
         costs: What each of them costs.
         timing: Beside the trace of a live run, when arrivals were handled (see `live.timing`); else
             None.
+        worker_events: How often workers of a live run were lost, came back, or waited for a place
+            (`live.WorkerEvents`); else None.
     """
 
     traces: tuple[EventTrace, ...]
     costs: tuple[Costs, ...]
     timing: Any = None  # beside the trace of a live run: when arrivals were handled (`live.timing`)
+    worker_events: Any = None  # of a live run: what happened to its workers (`live.WorkerEvents`)
 
 
 @partial(
@@ -240,6 +243,14 @@ class Run:
         if self.rounds is not None:
             return _costs_of_rounds(self.rounds)
         return _only(self.source.costs, "costs")
+
+    @property
+    def worker_events(self) -> Any:
+        """How often workers were lost, came back, or waited for a place, where a live run did it.
+
+        A `live.WorkerEvents`; None for other runs.
+        """
+        return self.source.worker_events
 
     @property
     def delay_overflows(self) -> Any:
