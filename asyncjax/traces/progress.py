@@ -12,29 +12,15 @@ _SECONDS = 0.25
 _ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
-class _HowFar(NamedTuple):
+class Progress(NamedTuple):
     """How far a run is."""
 
     updates: int  # made so far
     n_updates: int  # in all
     time: float  # simulated, time units; epochs where there is no clock
-
-
-class Progress(_HowFar):
-    """How far a run is: a tuple of three; what happened to real workers is counted beside it.
-
-    Attributes:
-        updates: Updates made so far.
-        n_updates: Updates in all.
-        time: Simulated, time units; epochs where there is no clock.
-        lost: Times that a worker of a live run was lost so far.
-        returned: Times that a lost worker was there again.
-        waited: Times that a worker was told of that waited for a place.
-    """
-
     lost: int = 0  # times that a worker of a live run was lost so far
     returned: int = 0  # times that a lost worker was there again
-    waited: int = 0  # times that a worker was told of that waited for a place
+    waited: int = 0  # times that a worker waited for a place, and this was said
 
 
 class Pace:
@@ -69,10 +55,7 @@ class Pace:
         self._say(self._n_updates, now, events)
 
     def _say(self, updates: int, now: float, events: tuple[int, ...]) -> None:
-        told = Progress(updates, self._n_updates, float(now))
-        if events:
-            told.lost, told.returned, told.waited = events
-        self._tell(told)
+        self._tell(Progress(updates, self._n_updates, float(now), *events))
 
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
@@ -86,7 +69,7 @@ def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace
         >>> pace = pace_of(seen.append, 3)
         >>> pace.end(2.0)
         >>> seen
-        [Progress(updates=3, n_updates=3, time=2.0)]
+        [Progress(updates=3, n_updates=3, time=2.0, lost=0, returned=0, waited=0)]
     """
     if progress is None:
         return None
