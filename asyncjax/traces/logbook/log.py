@@ -39,6 +39,8 @@ class Log:
         unit: "seconds", or "time units" where the log does not say.
         source: Where the log is from, in words.
         notes: What was repaired, left out or supposed while it was read, a sentence each.
+        stamps: Where durations are only differences of a worker's times, so that they contain what
+            it waited: those times, float64[J_i] a worker, in `unit`; None: durations were measured.
 
     Example:
         >>> from asyncjax import traces
@@ -58,6 +60,7 @@ class Log:
     unit: str = "time units"
     source: str = "rows"
     notes: tuple[str, ...] = ()
+    stamps: Rows | None = None
 
     @property
     def n_workers(self) -> int:

@@ -105,6 +105,7 @@ def finished(reading: Reading, jobs: Jobs, unit: str) -> Log:
         unit=unit,
         source=reading.table.source,
         notes=tuple(reading.notes),
+        stamps=rows(jobs.stamp),
     )
 
 
@@ -271,7 +272,7 @@ def _between(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Colum
         f" {'first' if role == 'end' else 'last'} row of each worker only begins or ends one"
     )
     jobs = taken(jobs, which)
-    jobs = jobs._replace(duration=took[goes_on])
+    jobs = jobs._replace(duration=took[goes_on], stamp=jobs.step)
     return _positive(reading, jobs, roles[role], "later than that of the row before")
 
 
