@@ -15,6 +15,8 @@ import numpy as np
 from asyncjax import clocks, traces
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
+from asyncjax.whatif.comparing.compare import seconds_of
+from asyncjax.whatif.describing.barrier import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"
@@ -30,7 +32,7 @@ a column a worker, or what `live.to_csv` writes. Names of columns, units in them
 order of rows are found out by themselves. The answer is printed, and written as a page."""
 _EXAMPLES = """examples:
   %(program)s durations.csv              a minute: %(page)s in this folder
-  %(program)s durations.csv --quick      seconds: without training small problems
+  %(program)s durations.csv --quick      sooner: without training small problems
   %(program)s --demo llm_sequences       32 workers of a real LLM training job
   %(program)s durations.csv --own-labels yes --link free
                                          what small problems say, of such data and links"""
@@ -66,7 +68,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="only count, train nothing: seconds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only count, train nothing: 6 seconds to a minute of processor time, more for more"
+        " workers, jobs and unevenness; how many is said first",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
         "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
@@ -106,6 +113,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             log = demo(settings.demo) if settings.demo else _read(settings)
             page = _place(settings.output, PAGE)
             figures = None if settings.json is None else _json(settings.json)
+            if settings.quick and barrier_of(log) is None:
+                print(_cost(log), file=sys.stderr, flush=True)
             found = answer(
                 log,
                 quick=settings.quick,
@@ -148,6 +157,14 @@ def demo(name: str) -> Log:
 def _read(settings: argparse.Namespace) -> Log:
     names = ("worker", "step", "start", "end", "duration", "unit", "drop_invalid")
     return traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+
+
+def _cost(log: Log) -> str:
+    """How long it will take."""
+    return (
+        f"asyncjax.whatif: about {seconds_of(log):.0f} seconds of processor time for"
+        f" {log.n_workers} workers and {log.n_jobs:,} jobs"
+    )
 
 
 def _said(settings: argparse.Namespace, name: str) -> bool | None:

@@ -9,8 +9,8 @@ a rule's rate of gradients to that of synchronous rounds on the same drawn log,
 
 Drawing cannot see what all spans have in common: where they end, jobs are under way that no count
 has, so estimates are low, with many workers by more than 2 sd. With U of them and N counted, high
-is therefore at least estimate (1 + U / N). Under a rule that keeps all workers busy and throws nothing
-away, the whole log says what it brings in the long run; low and high enclose that too:
+is therefore at least estimate (1 + U / N). Under a rule that keeps all workers busy and throws
+nothing away, the whole log says what it brings in the long run; low and high enclose that too:
 
     sum_i 1 / mean_j durations_ij    over    n / mean_j max_i durations_ij
 """
@@ -36,6 +36,7 @@ Tell = Callable[[str, float], None]  # what is being done, and the share of it t
 DRAWS = 8
 LONGEST = 150_000  # gradients of all workers together in the span
 _DRAWN = 8_000  # durations of all workers together in a drawn log
+_LEAST_SECONDS, _SECONDS = 6.0, 4e-5  # of a processor: for any log, and a gradient that is traced
 _LEVEL = 1e-3  # ratios so close are the same
 _BUSY = 1e-6  # share of time that is idle by rounding alone
 
@@ -186,6 +187,22 @@ def rows_of(log: Log) -> tuple[list[np.ndarray], tuple[str, ...]]:
     if len(rows) < 2:
         raise ValueError(f"log must have at least two workers to compare rules, got {len(rows)}")
     return rows, tuple(log.workers)
+
+
+def seconds_of(log: Log) -> float:
+    """Processor time of `compare` and a page, about, as measured on one machine, in seconds.
+
+    It grows with the gradients that workers who never wait make in the span and in the drawn logs.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> round(seconds_of(traces.read_log(np.ones((10, 1000)))))
+        9
+    """
+    rows, _ = rows_of(log)
+    gradients = _span(rows)[0] * sum(1 / row.mean() for row in rows)
+    share = min(1.0, _DRAWN / log.n_jobs)
+    return float(_LEAST_SECONDS + _SECONDS * gradients * (1 + DRAWS * share))
 
 
 def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
