@@ -71,8 +71,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="only count, train nothing: 6 seconds to a minute of processor time, more for more"
-        " workers, jobs and unevenness; how many is said first",
+        help="only count, train nothing, so no time to a target (reached and not left again): 6"
+        " seconds to a minute of processor time, more for more workers, jobs and unevenness; how"
+        " many is said first",
     )
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
