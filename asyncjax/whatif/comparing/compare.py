@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -243,7 +244,7 @@ def _plain(rows: Sequence[np.ndarray]) -> float:
         1.5
     """
     longest = max(map(len, rows))
-    rounds = np.stack([np.resize(row, longest) for row in rows]).max(axis=0)
+    rounds = reduce(np.maximum, (np.resize(row, longest) for row in rows))
     return float(sum(1 / row.mean() for row in rows) * rounds.mean() / len(rows))
 
 
