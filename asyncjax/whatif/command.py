@@ -18,6 +18,8 @@ from asyncjax import clocks, traces
 from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
+from asyncjax.whatif.comparing.compare import seconds_of
+from asyncjax.whatif.describing.barrier import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"
@@ -33,7 +35,7 @@ a column a worker, or what `live.to_csv` writes. Names of columns, units in them
 order of rows are found out by themselves. The answer is printed, and written as a page."""
 _EXAMPLES = """examples:
   %(program)s durations.csv              a minute: %(page)s in this folder
-  %(program)s durations.csv --quick      seconds: without training small problems
+  %(program)s durations.csv --quick      sooner: without training small problems
   %(program)s --demo llm_sequences       32 workers of a real LLM training job
   %(program)s durations.csv --own-labels yes --link free
                                          what small problems say, of such data and links"""
@@ -71,7 +73,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="only count, train nothing: seconds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only count, train nothing, so no time to a target (reached and not left again): 6"
+        " seconds to a minute of processor time, more for more workers, jobs and unevenness; how"
+        " many is said first",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
         "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
@@ -125,6 +133,8 @@ def _run(given: list[str], program: str) -> int:
             page = _place(settings.output, PAGE)
             figures = None if settings.json is None else _json(settings.json)
             files = (settings.file, settings.json, settings.output)
+            if settings.quick and barrier_of(log) is None:
+                print(_cost(log), file=sys.stderr, flush=True)
             found = answer(
                 log,
                 quick=settings.quick,
@@ -142,7 +152,8 @@ def _run(given: list[str], program: str) -> int:
         return 2
     print(plain(found.text(), lines=True))
     if log.columns:
-        print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in log.notes), sep="\n")
+        notes = () if found.comparison is None else log.notes  # else they are in the answer
+        print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in notes), sep="\n")
     print(plain(f"\npage: {page}", lines=True))
     if settings.json:
         print(plain(f"figures: {settings.json}"))
@@ -202,6 +213,14 @@ def _in_options(sentence: str) -> str:
     )
     sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
     return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
+
+
+def _cost(log: Log) -> str:
+    """How long it will take."""
+    return (
+        f"asyncjax.whatif: about {seconds_of(log):.0f} seconds of processor time for"
+        f" {log.n_workers} workers and {log.n_jobs:,} jobs"
+    )
 
 
 def _said(settings: argparse.Namespace, name: str) -> bool | None:

@@ -31,6 +31,7 @@ class Jobs(NamedTuple):
     end: np.ndarray | None = None  # float64[K]
     step: np.ndarray | None = None  # float64[K], of the column that orders the rows
     counter: np.ndarray | None = None  # float64[K], of the column of steps, or else of times
+    stamp: np.ndarray | None = None  # float64[K], its time, where that is all it has
 
 
 class Reading(NamedTuple):

@@ -63,6 +63,8 @@ class Log:
         notes: What was repaired, left out or supposed while it was read, a sentence each.
         columns: Which columns were read as worker, time and duration, and in which unit; empty
             where there was no table.
+        stamps: Where durations are only differences of a worker's times, so that they contain what
+            it waited: those times, float64[J_i] a worker, in `unit`; None: durations were measured.
 
     Example:
         >>> from asyncjax import traces
@@ -83,6 +85,7 @@ class Log:
     source: str = "rows"
     notes: tuple[str, ...] = ()
     columns: str = ""
+    stamps: Rows | None = None
 
     @property
     def n_workers(self) -> int:

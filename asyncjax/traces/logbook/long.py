@@ -121,6 +121,7 @@ def finished(reading: Reading, jobs: Jobs, unit: str, columns: str) -> Log:
         source=name,
         notes=tuple(note.replace(source, name) for note in reading.notes),
         columns=columns,
+        stamps=rows(jobs.stamp),
     )
 
 
@@ -287,7 +288,7 @@ def _between(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Colum
         f" {'first' if role == 'end' else 'last'} row of each worker only begins or ends one"
     )
     jobs = taken(jobs, which)
-    jobs = jobs._replace(duration=took[goes_on])
+    jobs = jobs._replace(duration=took[goes_on], stamp=jobs.step)
     return _positive(reading, jobs, roles[role], "later than that of the row before")
 
 

@@ -6,7 +6,12 @@ tuned, have by half of the span,
 
     target = f_0 - 0.95 (f_0 - f)
 
-The step of a rule is the one that reaches it first on the tuning seeds, by the median; it is then
+A rule is there when it has reached it and does not leave it again: with records at x_1 <= x_2 <= ..
+of losses v_1, v_2, .. within the span,
+
+    t = min {x_i : v_j <= target for all j >= i}
+
+The step of a rule is the one that is there first on the tuning seeds, by the median; it is then
 reported on other seeds. With t_s the times of two rules on seed s,
 
     told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
@@ -66,13 +71,13 @@ class Learned(NamedTuple):
     rule: Rule
     step_size: float | None  # the tuned one; None: none of the grid learns
     at_edge: bool  # the tuned one is the smallest or the largest of the grid
-    times: np.ndarray  # float64[S], time to the target; inf where it is not reached
+    times: np.ndarray  # float64[S], when it is at the target and stays there; inf: never
     curve_time: np.ndarray  # float64[R + 1], time units, of the first reported seed
     curve_loss: np.ndarray  # float64[R + 1], its loss
 
     @property
     def time(self) -> float:
-        """The median time to the target, inf if half of the seeds do not reach it."""
+        """The median time to the target, inf if half of the seeds do not stay there."""
         return float(np.median(self.times))
 
 
@@ -107,7 +112,10 @@ class Lesson:
         raise ValueError(f"name must be a rule of the lesson, {known}, got {name!r}")
 
     def speed_up(self, name: str) -> tuple[float, float, float]:
-        """Synchronous time over a rule's: of the medians, and the range over seeds."""
+        """Synchronous time over a rule's: of the medians, and the range over seeds.
+
+        It is 0 where the rule never arrives, and inf where only synchronous rounds never do.
+        """
         reference, own = self.of(SYNCHRONOUS), self.of(name)
         with np.errstate(invalid="ignore"):
             ratio = np.where(np.isinf(own.times), 0.0, reference.times / own.times)
@@ -316,9 +324,11 @@ def _learned(
     rule: Rule, time: np.ndarray, loss: np.ndarray, target: float, setting: _Setting
 ) -> Learned:
     """A rule with its tuned step."""
-    within = np.where(time <= setting.span, loss, np.nan)
+    in_span = time <= setting.span
+    within = np.where(in_span, loss, np.nan)
+    ending = np.where(in_span, time, np.nan)  # NaN: no record; a loss of NaN is above the target
     when = np.asarray(
-        results.time_to_target(time, within, target, interpolate=True)
+        results.time_to_target(ending, loss, target, interpolate=True, stays=True)
     )  # float64[S, G]
     first = np.median(when[:TUNING_SEEDS], axis=0)
     lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)
