@@ -283,7 +283,6 @@ def test_jobs_of_a_server_that_takes_time_wait_for_its_last_answer(collect):
     last = trace.open_jobs.worker == trace.worker[-1]
     assert np.isnan(trace.open_jobs.start[last]).all()
     begun = trace.open_jobs.start[~np.isnan(trace.open_jobs.start)]
-    assert len(begun)
     assert (begun <= trace.end).all()
 
 
