@@ -28,7 +28,13 @@ from asyncjax.live.loop import Live, Settings
 from asyncjax.live.model import Model
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
-from asyncjax.simulation.arguments import check_optimizer, check_run, key_of, treatment_of
+from asyncjax.simulation.arguments import (
+    check_optimizer,
+    check_run,
+    check_tables,
+    key_of,
+    treatment_of,
+)
 from asyncjax.simulation.plans.treatment import Aggregate, Treatment, View
 from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import check_rules, first_jobs, timeouts_of
@@ -125,7 +131,8 @@ def train(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, or the checkpoint damaged or of another run.
+        ValueError: An argument is out of range, `optimizer` or `arrival` has a table for fewer
+            workers, or the checkpoint is damaged or of another run.
         WorkerError: The gradient of a job failed.
         SetUpError: A worker could not be set up, or has other software.
         StalledError: No update can come any more; holds the trace so far.
@@ -152,6 +159,7 @@ def train(
     check_run(own, progress=progress, checkpoint=checkpoint)
     treated = {"view": view, "arrival": arrival, "aggregate": aggregate}
     treatment = _treatment(collect, treatment_of([], optimizer, own.params, **treated))
+    check_tables(n, own.params, optimizer=optimizer, arrival=arrival)
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
