@@ -28,13 +28,7 @@ from asyncjax.live.loop import Live, Settings
 from asyncjax.live.model import Model
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
-from asyncjax.simulation.arguments import (
-    check_optimizer,
-    check_run,
-    check_tables,
-    key_of,
-    treatment_of,
-)
+from asyncjax.simulation.arguments import check_optimizer, check_run, key_of, treatment_of
 from asyncjax.simulation.plans.treatment import Aggregate, Treatment, View
 from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import check_rules, first_jobs, timeouts_of
@@ -158,8 +152,7 @@ def train(
     own = _servers(problem, n)
     check_run(own, progress=progress, checkpoint=checkpoint)
     treated = {"view": view, "arrival": arrival, "aggregate": aggregate}
-    treatment = _treatment(collect, treatment_of([], optimizer, own.params, **treated))
-    check_tables(n, own.params, optimizer=optimizer, arrival=arrival)
+    treatment = _treatment(collect, treatment_of([], optimizer, own.params, n_workers=n, **treated))
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)

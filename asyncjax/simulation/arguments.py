@@ -91,8 +91,12 @@ def treatment_of(
     view: Any,
     arrival: Any,
     aggregate: Any,
+    n_workers: int = 0,
 ) -> Treatment:
-    """What a server does beside its update, checked; so is the optimizer against the plans."""
+    """What a server does beside its update, checked; so is the optimizer, against the workers.
+
+    They are those of the plans, or `n_workers` if that is more.
+    """
     check_view(view, optimizer, params)
     for name, value in (("arrival", arrival), ("aggregate", aggregate)):
         if value is not None and any(plan.blends is not None for plan in plans):
@@ -102,8 +106,8 @@ def treatment_of(
             )
     check_arrival(arrival, params)
     check_aggregate(aggregate, params)
-    for each in plans:
-        check_tables(worker_count(each.trace), params, optimizer=optimizer, arrival=arrival)
+    n_workers = max([n_workers, *(worker_count(each.trace) for each in plans)])
+    check_tables(n_workers, params, optimizer=optimizer, arrival=arrival)
     takes_extras = isinstance(arrival, optax.GradientTransformationExtraArgs)
     return Treatment(view, arrival, aggregate, takes_extras)
 

@@ -28,7 +28,6 @@ from asyncjax.buffers.arguments import numbers, of_kind
 from asyncjax.steps.arguments import COUNTED, invalid
 from asyncjax.steps.scaling import scale_tree, wide_dtype
 
-
 # While `worker_tables` looks: whose tables they are, and how many workers have a row
 _TABLES: ContextVar[list[tuple[str, int]] | None] = ContextVar("tables", default=None)
 
@@ -139,10 +138,11 @@ def worker_tables(
         A pair for each table.
 
     Example:
-        >>> from asyncjax import steps
-        >>> rule = optax.chain(steps.scale_by_worker_time([1.0, 2.0]), steps.average_workers(3))
+        >>> def halved(updates, *, worker):
+        ...     return updates / 2.0
+        >>> rule = optax.chain(stateless(halved, n_workers=lambda state: 3), optax.sgd(0.1))
         >>> worker_tables(rule, jnp.zeros(2))
-        [('scale_by_worker_time', 2), ('average_workers', 3)]
+        [('halved', 3)]
     """
     tables: list[tuple[str, int]] = []
     token = _TABLES.set(tables)

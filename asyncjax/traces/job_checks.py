@@ -79,9 +79,7 @@ def _check_starts(arrivals: Columns, start: np.ndarray) -> None:
     )
 
 
-def _check_cancelled(
-    columns: list[np.ndarray], n_workers: int, end: float, *, waits: bool
-) -> None:
+def _check_cancelled(columns: list[np.ndarray], n_workers: int, end: float, *, waits: bool) -> None:
     """Checks the cancelled jobs.
 
     Where an open job waits, it may have come in the place of one that was stopped after the end, by
@@ -238,8 +236,8 @@ def _check_open(
     )
     refuse(
         ~began,
-        "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a time from"
-        f" {{last}}, when its worker ended its last job, to {arrivals.end}, when the trace ends",
+        "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a time"
+        f" from {{last}}, when its worker ended its last job, to the trace's end, {arrivals.end}",
         start=start,
         last=last,
     )

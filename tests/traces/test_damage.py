@@ -234,11 +234,11 @@ DAMAGES = {
     ),
     "an open job starts after the end": (
         lambda: put(FRESH, "open_jobs.start", 0, 99.0),
-        rf"open_jobs.start of job 0 is 99.0; .* to {FRESH.end}, when the trace ends",
+        rf"open_jobs.start of job 0 is 99.0; .* to the trace's end, {FRESH.end}",
     ),
     "an open job starts after the last step by the clock": (
         lambda: put(CLOCKED, "open_jobs.start", 0, CLOCKED.end + 1.0),
-        rf"open_jobs.start of job 0 is .* to {CLOCKED.end}, when the trace ends",
+        rf"open_jobs.start of job 0 is .* to the trace's end, {CLOCKED.end}",
     ),
     "a waiting job runs": (
         lambda: put(QUEUED, "open_jobs.start", WAITS, QUEUED.time[-1]),
