@@ -236,8 +236,9 @@ def _check_open(
     )
     refuse(
         ~began,
-        "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a time"
-        f" from {{last}}, when its worker ended its last job, to the trace's end, {arrivals.end}",
+        "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a finite"
+        f" time from {{last}}, when its worker ended its last job, to the trace's end,"
+        f" {arrivals.end}",
         start=start,
         last=last,
     )
