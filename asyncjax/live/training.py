@@ -134,7 +134,8 @@ def train(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, or the checkpoint damaged or of another run.
+        ValueError: An argument is out of range, `optimizer` or `arrival` has a table for fewer
+            workers, or the checkpoint is damaged or of another run.
         WorkerError: The gradient of a job failed.
         SetUpError: A worker could not be set up, or has other software.
         StalledError: No update can come any more; holds the trace so far.
@@ -160,7 +161,7 @@ def train(
     own = _servers(problem, n)
     check_run(own, progress=progress, checkpoint=checkpoint)
     treated = {"view": view, "arrival": arrival, "aggregate": aggregate}
-    treatment = _treatment(collect, treatment_of([], optimizer, own.params, **treated))
+    treatment = _treatment(collect, treatment_of([], optimizer, own.params, n_workers=n, **treated))
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)

@@ -21,7 +21,9 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.treatment import Arriving, Treatment
+from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace
+from asyncjax.traces.event_trace import worker_count
 
 _KNOWN = ("optax", "asyncjax")  # packages whose functions depend on nothing that changes
 
@@ -89,8 +91,12 @@ def treatment_of(
     view: Any,
     arrival: Any,
     aggregate: Any,
+    n_workers: int = 0,
 ) -> Treatment:
-    """What a server does beside its update, checked."""
+    """What a server does beside its update, checked; so is the optimizer, against the workers.
+
+    They are those of the plans, or `n_workers` if that is more.
+    """
     check_view(view, optimizer, params)
     for name, value in (("arrival", arrival), ("aggregate", aggregate)):
         if value is not None and any(plan.blends is not None for plan in plans):
@@ -100,6 +106,8 @@ def treatment_of(
             )
     check_arrival(arrival, params)
     check_aggregate(aggregate, params)
+    n_workers = max([n_workers, *(worker_count(each.trace) for each in plans)])
+    check_tables(n_workers, params, optimizer=optimizer, arrival=arrival)
     takes_extras = isinstance(arrival, optax.GradientTransformationExtraArgs)
     return Treatment(view, arrival, aggregate, takes_extras)
 
@@ -158,6 +166,25 @@ def check_aggregate(aggregate: Any, params: Any) -> None:
         return aggregate(rows, jnp.ones(3, bool), _extras((3,)))
 
     _check_made("aggregate", tried, params)
+
+
+def check_tables(n_workers: int, params: Any, **rules: Any) -> None:
+    """Refuses rules, by name, with a table of fewer workers than there are; None has none.
+
+    Example:
+        >>> from asyncjax import steps
+        >>> check_tables(3, jnp.zeros(2), optimizer=steps.average_workers(2))
+        Traceback (most recent call last):
+        ...
+        ValueError: optimizer must be made for all 3 workers, got steps.average_workers for 2
+    """
+    for name, rule in rules.items():
+        for whose, count in () if rule is None else worker_tables(rule, params):
+            if count < n_workers:
+                raise ValueError(
+                    f"{name} must be made for all {n_workers} workers, got steps.{whose} for"
+                    f" {count}"
+                )
 
 
 def _extras(shape: tuple[int, ...]) -> Extras:

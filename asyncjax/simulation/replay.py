@@ -154,10 +154,11 @@ def replay(
             mesh that is none.
         OSError: The checkpoint cannot be written; one that was written before is intact.
         ValueError: The checkpoint is of another run, or damaged; the trace is not valid, or names
-            more workers than the problem has shards; an argument is out of range, or belongs to the
-            plan that was given; `opt_state` is not a state of the optimizer; or `order` does not
-            fit the problem or the trace, or only learns from workers in step; `specs` do not fit
-            the params or the mesh; or a mesh is given to a run one event at a time.
+            more workers than the problem has shards, or than `optimizer` or `arrival` has a table
+            for; an argument is out of range, or belongs to the plan that was given; `opt_state` is
+            not a state of the optimizer; or `order` does not fit the problem or the trace, or only
+            learns from workers in step; `specs` do not fit the params or the mesh; or a mesh is
+            given to a run one event at a time.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:

@@ -278,6 +278,12 @@ def check_rules(
             f"collect waits for {collect.period} gradients but only {open_jobs} jobs are open"
             " (concurrency): it would wait for ever; wait for fewer or raise concurrency"
         )
+    for name, most in (("quorum", collect.quorum), ("most", collect.most)):
+        if collect.holds_back and most is not None and most > open_jobs:
+            raise ValueError(
+                f"{name} must be at most the number of open jobs, {open_jobs} (concurrency), where"
+                f" workers are held back until the step, got {most}"
+            )
 
 
 def timeouts_of(timeout: ArrayLike | None, least: np.ndarray) -> list[float]:
