@@ -1,8 +1,8 @@
 """`learn`: how soon each rule reaches a target on stand-in problems, its step size tuned.
 
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
-blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
-tuned, have by half of the span,
+blocks for each seed. With f_0 the loss at the start and f the lowest level above which synchronous
+rounds, tuned, have no record in the second quarter of the span,
 
     target = f_0 - 0.95 (f_0 - f)
 
@@ -45,7 +45,7 @@ from asyncjax.whatif.learning.tasks import TASKS, Task
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
-REACHED = 0.95  # of the way to the lowest loss of synchronous rounds
+REACHED = 0.95  # of the way to the lowest loss that synchronous rounds keep
 _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
@@ -311,8 +311,9 @@ def _lesson(
 ) -> Lesson:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
     time, loss = found[SYNCHRONOUS]
-    early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
-    lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
+    second_quarter = (time > setting.span / 4) & (time <= setting.span / 2)
+    highest = np.where(second_quarter, np.nan_to_num(loss, nan=np.inf), -np.inf).max(axis=2)
+    lowest = float(np.median(highest[:TUNING_SEEDS], axis=0).min())
     target = first - REACHED * (first - lowest)
     rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
     rows.sort(key=lambda row: row.time)
