@@ -103,14 +103,15 @@ def replay(
             `jax.random.key(0)`.
         waves: False: one event at a time, the same result. True: in waves; but where neither a plan
             nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
-            still goes one event at a time, which is measured to be faster.
+            still goes one event at a time, which is measured to be faster. `progress` and
+            `checkpoint` choose nothing.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
             anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
             CPU is `MemAvailable` of Linux; and no limit where it does not say, over a mesh, and
             where `problem`, `key` or `opt_state` is traced.
         progress: Called on the host a few times a second with how far the run is; needs concrete
-            arguments.
+            arguments. The run goes in waves or one event at a time as it does without.
         checkpoint: File in which the state of the run is kept: it is written at once and then every
             half a minute, and removed at the end. If it is there, the run goes on from it, to the
             same bits, in another process too. It knows its run by what is compiled, constants
@@ -196,8 +197,7 @@ def replay(
             " arrives": learner is not None or not waves,
         }
         _check_no_mesh(why)
-    chosen = is_plan or width is not None or progress is not None or checkpoint is not None
-    chosen = chosen or shards is not None
+    chosen = is_plan or width is not None or shards is not None
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
     _check_memory(problem, sizes, shards, one_by_one, memory_limit, (key, opt_state))
     if one_by_one:
