@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from asyncjax.checks import flag
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     check_optimizer,
@@ -50,6 +51,7 @@ from asyncjax.traces.summary import figures
 _LARGE = 8192  # parameters
 
 
+@explicit
 def replay(
     problem: Problem,
     trace: EventTrace | ReplayPlan,

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from asyncjax.checks import flag, function, shown, within
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Records, Run, Source
 from asyncjax.simulation.arguments import check_run, treatment_of
 from asyncjax.simulation.loops.grid import (
@@ -49,6 +50,7 @@ from asyncjax.simulation.replay import check_workers, costs_of, records_of, with
 from asyncjax.traces import EventTrace
 
 
+@explicit
 def sweep(
     problem: Problem,
     traces: EventTrace | Sequence[EventTrace],

@@ -325,7 +325,8 @@ def _gather_groups(program: Program, wave: jax.Array, directions: Any, grads: An
     """
     rows = jnp.arange(program.sizes.directions + 1)
     is_lane = program.direction[wave] < program.sizes.directions
-    share = jnp.where(rows[:, None] == program.direction[wave], program.weight[wave], 0.0)
+    is_of = rows[:, None] == program.direction[wave][None]
+    share = jnp.where(is_of, program.weight[wave][None], 0.0)
     begins = jnp.append(program.starts[wave], True)
 
     def add(direction: jax.Array, grad: jax.Array) -> jax.Array:
