@@ -305,9 +305,10 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
 
 def run_of(plan: ReplayPlan, replayed: Replayed) -> Run:
     """The run of one replay."""
-    params, opt_state, measured, order_state, arrival_state, workers = replayed
+    params, opt_state, measured, order_state, arrival_state, workers, failed = replayed
     source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
     kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
+    kept["failed"] = failed
     return Run(params, opt_state, records, source, order_state, **kept)
 
 
