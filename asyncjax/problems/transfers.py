@@ -12,7 +12,8 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def explicit(function: Callable[P, R]) -> Callable[P, R]:

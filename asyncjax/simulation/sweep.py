@@ -193,10 +193,8 @@ def sweep(
     loop = grid_loop(
         plans, ByGrid(optimizer, None, treatment, together), GridInputs(program, keys, steps), mesh
     )
-    replayed = run(loop, problem, progress, checkpoint)
-    params, opt_state, measured, _, kept, workers, failed = unpadded(
-        replayed, len(keys), len(steps)
-    )
+    runs = unpadded(run(loop, problem, progress, checkpoint), len(keys), len(steps))
+    params, opt_state, measured, _, kept, workers, failed = runs
     return Run(
         params,
         opt_state,

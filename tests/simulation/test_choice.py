@@ -1,5 +1,7 @@
 """Progress and a checkpoint do not choose how a replay goes."""
 
+import sys
+
 import jax
 import numpy as np
 import optax
@@ -45,7 +47,7 @@ def kinds_of(monkeypatch):
         seen.append(type(own.kind).__name__)
         return run(own, *arguments)
 
-    monkeypatch.setattr("asyncjax.simulation.replay.run", noted)
+    monkeypatch.setattr(sys.modules["asyncjax.simulation.replay"], "run", noted)
     return seen
 
 

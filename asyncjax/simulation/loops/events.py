@@ -288,10 +288,7 @@ class ByEvent:
             visits, unit, visit = learner.take(visits, e.worker, e.job)
             loss, grads = gradient(model, e.worker, unit, own_key)
             visits = learner.learn(visits, e.worker, visit, grads)
-        fails = ~is_finite(loss, grads)
-        if e.enters is not None:
-            fails &= e.enters
-        failed = first_failure(state.failed, fails, e.worker, e.job)
+        failed = _failed(state.failed, e, loss, grads)
         treated = self._treated(given, state, e, Arriving(grads, model, loss, e.place, None, key))
         grads, arrival_state = treated
         if given.entering is not None and self.sizes.collected:
@@ -362,6 +359,13 @@ def _model(versions: Any, slot: Any, like: Any) -> Any:
         return jnp.take_along_axis(rows, slot[label][None], axis=0)[0]
 
     return jax.tree.map(gathered, versions, block_labels(like, slot.size))
+
+
+def _failed(failed: jax.Array, e: Events, loss: jax.Array, grads: Any) -> jax.Array:
+    """The first failure; a gradient that is thrown away is none."""
+    fails = ~is_finite(loss, grads)
+    fails = fails if e.enters is None else fails & e.enters
+    return first_failure(failed, fails, e.worker, e.job)
 
 
 def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Runs]:
