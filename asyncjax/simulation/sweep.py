@@ -193,8 +193,8 @@ def sweep(
     loop = grid_loop(
         plans, ByGrid(optimizer, None, treatment, together), GridInputs(program, keys, steps), mesh
     )
-    runs = unpadded(run(loop, problem, progress, checkpoint), len(keys), len(steps))
-    params, opt_state, measured, _, kept, workers, failed = runs
+    done = unpadded(run(loop, problem, progress, checkpoint), len(keys), len(steps))
+    params, opt_state, measured, _, kept, workers, failed = done
     return Run(
         params,
         opt_state,
