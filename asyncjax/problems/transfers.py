@@ -29,10 +29,8 @@ def explicit(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def called(*arguments: P.args, **options: P.kwargs) -> R:
-        if "disallow_explicit" in (
-            jax.config.jax_transfer_guard,
-            jax.config.jax_transfer_guard_host_to_device,
-        ):
+        names = ("jax_transfer_guard", "jax_transfer_guard_host_to_device")
+        if "disallow_explicit" in (getattr(jax.config, name) for name in names):
             return function(*arguments, **options)
         with jax.transfer_guard("allow"):
             return function(*arguments, **options)

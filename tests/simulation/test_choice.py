@@ -1,6 +1,7 @@
 """Progress and a checkpoint do not choose how a replay goes."""
 
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -99,6 +100,7 @@ def test_a_small_model_goes_as_it_is_told_with_both(options, kind, tmp_path, mon
 @pytest.mark.slow
 def test_a_width_goes_in_waves_with_both(tmp_path, monkeypatch):
     kinds = kinds_of(monkeypatch)
-    for more in ({}, {"progress": lambda now: None}, {"checkpoint": tmp_path / "run.npz"}):
+    both: list[dict[str, Any]] = [{"progress": lambda now: None}, {"checkpoint": tmp_path / "run"}]
+    for more in ({}, *both):
         simulation.replay(large(), TRACE, optax.sgd(0.1), width=2, **more)
     assert set(kinds) == {"ByWave"}
