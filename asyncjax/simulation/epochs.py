@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import check_optimizer, check_run, key_of
 from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
@@ -32,6 +33,7 @@ from asyncjax.simulation.loops.shards import shards_of
 from asyncjax.simulation.visits.units import busy_steps, in_units, plain_order
 
 
+@explicit
 def run_epochs(
     problem: Problem,
     order: Order | ProjectedOrder,

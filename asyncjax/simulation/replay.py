@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from asyncjax.checks import flag
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     check_optimizer,
@@ -50,6 +51,7 @@ from asyncjax.traces.summary import figures
 _LARGE = 8192  # parameters
 
 
+@explicit
 def replay(
     problem: Problem,
     trace: EventTrace | ReplayPlan,
@@ -103,14 +105,15 @@ def replay(
             `jax.random.key(0)`.
         waves: False: one event at a time, the same result. True: in waves; but where neither a plan
             nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
-            still goes one event at a time, which is measured to be faster.
+            still goes one event at a time, which is measured to be faster. `progress` and
+            `checkpoint` choose nothing.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         memory_limit: Bytes, on each device; a run whose buffers exceed it is refused before
             anything compiles. `math.inf`: no limit. None: what the device says is free, which for a
             CPU is `MemAvailable` of Linux; and no limit where it does not say, over a mesh, and
             where `problem`, `key` or `opt_state` is traced.
         progress: Called on the host a few times a second with how far the run is; needs concrete
-            arguments.
+            arguments. The run goes in waves or one event at a time as it does without.
         checkpoint: File in which the state of the run is kept: it is written at once and then every
             half a minute, and removed at the end. If it is there, the run goes on from it, to the
             same bits, in another process too. It knows its run by what is compiled, constants
@@ -197,8 +200,7 @@ def replay(
             " arrives": learner is not None or not waves,
         }
         _check_no_mesh(why)
-    chosen = is_plan or width is not None or progress is not None or checkpoint is not None
-    chosen = chosen or shards is not None
+    chosen = is_plan or width is not None or shards is not None
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
     _check_memory(problem, sizes, shards, one_by_one, memory_limit, (key, opt_state))
     if one_by_one:
@@ -304,9 +306,10 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
 
 def run_of(plan: ReplayPlan, replayed: Replayed) -> Run:
     """The run of one replay."""
-    params, opt_state, measured, order_state, arrival_state, workers = replayed
+    params, opt_state, measured, order_state, arrival_state, workers, failed = replayed
     source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
     kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
+    kept["failed"] = failed
     return Run(params, opt_state, records, source, order_state, **kept)
 
 
