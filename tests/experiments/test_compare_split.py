@@ -1,4 +1,4 @@
-"""The main job tunes on rows that it does not show, and its times are those after which runs stay."""
+"""The main job tunes on rows that it does not show; its times are those after which runs stay."""
 
 import numpy as np
 import pytest
