@@ -57,6 +57,7 @@ def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch, fres
     assert np.nanmax(np.abs(before[1] - after[1])) > 0.05
 
 
+@pytest.mark.slow
 def test_rows_are_split_in_three_and_others_keep_theirs(fresh_digits):
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
     data = problems.digits()
