@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from asyncjax import __version__
+from asyncjax.terminal import quietly
 
 COMMANDS = {
     "whatif": (
@@ -43,6 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         True
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return quietly(lambda: _run(given))
+
+
+def _run(given: list[str]) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in COMMANDS:
         return import_module(COMMANDS[name][0]).main(rest, program=f"asyncjax {name}")

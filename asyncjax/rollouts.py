@@ -20,6 +20,7 @@ import numpy as np
 
 from asyncjax import results, traces
 from asyncjax.results import report
+from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces import RolloutSummary, RolloutTrace, StalledError
 from asyncjax.traces.generation.admission import (
     Rule,
@@ -46,6 +47,13 @@ RULES: dict[str, Callable[[float, int], Rule]] = {
     "ready-first": lambda eta, batch: ready_first(),
 }
 PROGRAM = "python -m asyncjax.rollouts"
+_FILES = ("lengths", "report")  # settings of which a report shows the name, not the folders
+_ARGUMENTS = {  # of the functions that the command calls, and the options they come from
+    **{name: f"--{name}" for name in ("batch", "eta", "group", "seed")},
+    **{f"{name}_time": f"--{name}-time" for name in ("training", "token", "transfer")},
+    **{"n_slots": "--slots", "n_steps": "--steps", "path": "--report", "lengths": "--lengths"},
+    "max_age": "--eta",
+}
 _NAMES = ("output_length", "length", "lengths", "tokens", "output_tokens", "response_length")
 
 
@@ -231,7 +239,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its report.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    settings = _parser(program).parse_args(given)
+    return quietly(lambda: _run(given, program))
+
+
+def _run(given: list[str], program: str) -> int:
+    parser = _parser(program)
+    settings, rest = parser.parse_known_args(given)
+    if rest:
+        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
     try:
         lengths = read_lengths(settings.lengths, settings.column)
         if settings.report:
@@ -241,15 +256,28 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             settings.training_time = mean * settings.batch / max(settings.slots, 1)
         found = compare(lengths, settings)
     except (OSError, ValueError, TypeError) as error:
-        print(f"asyncjax.rollouts: {error}", file=sys.stderr)
+        print(f"asyncjax.rollouts: {plain(_in_options(str(error)))}", file=sys.stderr)
         return 2
     words, table = in_words(settings.rule, found), table_of(found)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
-        made_by = f"{program} {shlex.join(given)}"
+        typed = without_folders(given, (settings.lengths, settings.report))
+        made_by = f"{program} {shlex.join(typed)}"
         write_report(settings, lengths, found, (words, table, made_by))
-        print(f"\nreport: {settings.report}")
+        print(plain(f"\nreport: {settings.report}", lines=True))
     return 0 if found[settings.rule][1] is not None else 1
+
+
+def _in_options(sentence: str) -> str:
+    """A sentence that begins with an argument of Python, for who gives options.
+
+    Example:
+        >>> _in_options("n_slots must be an integer of at least 1, got 0")
+        '--slots must be an integer of at least 1, got 0'
+    """
+    name, space, rest = sentence.partition(" ")
+    option = _ARGUMENTS.get(name)
+    return sentence if option is None else f"{option}{space}{rest}"
 
 
 def write_report(
@@ -268,7 +296,8 @@ def write_report(
     """
     words, table, made_by = told
     missing = ""
-    given = ", ".join(f"{name} {value}" for name, value in vars(settings).items() if value != "")
+    shown = vars(settings) | {name: Path(getattr(settings, name)).name for name in _FILES}
+    given = ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
     figures = []
     try:
         from asyncjax.results import plots

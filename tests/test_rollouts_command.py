@@ -1,5 +1,6 @@
 """The command of rollouts: lengths of any form, the answer in words, the table, the report."""
 
+import os
 import subprocess
 import sys
 
@@ -21,6 +22,43 @@ def test_lengths_of_every_form(tmp_path, form):
     path = tmp_path / "lengths.csv"
     path.write_text(FILES[form])
     assert rollouts.read_lengths(path).tolist() == [3.0, 5.0, 8.0]
+
+
+WRONG = {  # options, and how the sentence begins
+    ("--slots", "0"): "--slots must be",
+    ("--steps", "0"): "--steps must be",
+    ("--batch", "0"): "--batch must be",
+    ("--training-time", "-1"): "--training-time must be",
+    ("--training-time", "1", "--token-time", "-1"): "--token-time must be",
+    ("--rule", "discard", "--eta", "-1"): "--eta must be",
+    ("--report", "none/report.html"): "--report is 'none/report.html'; its folder does not exist",
+}
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_errors_speak_of_options(tmp_path, capsys, options):
+    path = tmp_path / "lengths.csv"
+    path.write_text("3\n5\n8\n")
+    assert rollouts.main(["--lengths", str(path), "--alone", "--report", "", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"asyncjax.rollouts: {WRONG[options]}")
+
+
+def test_escape_characters_do_not_reach_the_terminal(tmp_path, capsys):
+    path = tmp_path / "lengths\x1b[31m.csv"
+    path.write_text("a\x1b[2J,b\n1,2\n")
+    assert rollouts.main(["--lengths", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert r"has the columns a\x1b[2J, b" in err
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe, os.fdopen(os.dup(2), "w") as err:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        monkeypatch.setattr(sys, "stderr", err)
+        assert rollouts.main(["--help"]) == 141
 
 
 BAD = {
@@ -73,6 +111,7 @@ def test_the_answer_is_that_of_the_traces(tmp_path, capsys):
     )
     assert f"the oldest {trace.age.max()}." in said
     document = page.read_text()
+    assert str(tmp_path) not in document
     assert "data:image/png" in document
     assert "The rule areal makes" in document
 

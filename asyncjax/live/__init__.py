@@ -12,6 +12,7 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 | `Engine` | what all of them are |
 | `rerun` | the same run again, arrival by arrival |
 | `timing`, `Timing`, `service_of`, `to_csv` | what was measured, as numbers and as CSV |
+| `WorkerEvents` | how often workers were lost, came back, waited (`run.worker_events`) |
 | `SetUpError`, `WorkerError` | a worker could not be set up; a gradient failed at its worker |
 """
 
@@ -19,6 +20,7 @@ from asyncjax.live.crews import SetUpError, virtual
 from asyncjax.live.engines import Engine, devices, executors, processes, threads
 from asyncjax.live.loop import WorkerError
 from asyncjax.live.measured import Timing, service_of, timing, to_csv
+from asyncjax.live.news import WorkerEvents
 from asyncjax.live.ray_engine import ray
 from asyncjax.live.rerun import rerun
 from asyncjax.live.training import train
@@ -28,6 +30,7 @@ __all__ = [
     "SetUpError",
     "Timing",
     "WorkerError",
+    "WorkerEvents",
     "devices",
     "executors",
     "processes",

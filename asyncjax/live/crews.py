@@ -21,9 +21,11 @@ from asyncjax.checks import flag, instance
 from asyncjax.clocks import Clock
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
+from asyncjax.live.news import News
 from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
 
 _LONGEST_WAIT = 3600.0  # seconds, of one wait for an event
+_LOOK = 5.0  # seconds between two looks at who waits for a place
 _UNSENDABLE = ("pickl", "serializ")  # what errors say of things that do not travel
 
 
@@ -51,6 +53,7 @@ class Crew(Protocol):
     """The workers of one run."""
 
     places_stay: bool  # a job that is stopped goes on, and its worker is not free before
+    news: News  # of its workers
 
     @property
     def n_workers(self) -> int:
@@ -115,6 +118,8 @@ class EngineCrew:
         self.calls: dict[int, tuple[int, float]] = {}  # of busy workers: serial, and since when
         self.dead: set[int] = set()  # for good
         self.shared: tuple[int, Any] = (-1, None)  # the last model that was put, by version
+        self.news, self.placeless = News(engine.name, engine.n_workers), set[int]()
+        self.look_at = time.monotonic() + _LOOK  # at who waits for a place
         self.zero = time.perf_counter()
         try:
             for worker in range(engine.n_workers):
@@ -194,7 +199,7 @@ class EngineCrew:
 
     def next(self, until: float) -> Event | None:
         """Waits for the next event; None if there is none until that time."""
-        left = min(max(0.0, until - self.now()), _LONGEST_WAIT)
+        left = min(max(0.0, until - self.now()), self._look_for_places())
         try:
             now, worker, serial, future = self.mailbox.get(timeout=left)
         except queue.Empty:
@@ -202,21 +207,42 @@ class EngineCrew:
         del self.calls[worker]
         error = CancelledError() if future.cancelled() else future.exception()
         if isinstance(error, self.engine.lost):
-            self._reopen(worker)
+            self._reopen(worker, type(error).__name__)
             return Event(now, worker, serial, None) if serial >= 0 else None
         if error is not None:
             return Event(now, worker, serial, None, error)
         if serial >= 0:
+            self.news.back(worker)
             return Event(now, worker, serial, future.result())
         self._check_software(worker, future.result())
+        self.news.back(worker)
         return Event(now, worker, serial, None)
 
-    def _reopen(self, worker: int) -> None:
+    def _look_for_places(self) -> float:
+        """Tells of workers without a place if none got one since the last look.
+
+        Returns how long to wait for an event, seconds.
+        """
+        if self.engine.waiting is None:
+            return _LONGEST_WAIT
+        if time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + _LOOK
+            before, self.placeless, why = self.placeless, set[int](), ""
+            if any(serial < 0 for serial, _ in self.calls.values()):  # they are being set up
+                self.placeless, why = self.engine.waiting(self.engine.opened)
+            if self.placeless == before:
+                self.news.wait(before, why)
+        return max(0.0, self.look_at - time.monotonic())
+
+    def _reopen(self, worker: int, why: str) -> None:
         """Opens a lost worker anew, if it may be."""
         self.engine.drop(worker)
         if self.restarts[worker] == 0:
+            then = f"it is not opened again (restarts={self.engine.restarts})"
+            self.news.lost(worker, why, then, for_good=True)
             self.dead.add(worker)
             return
+        self.news.lost(worker, why, "it is opened again")
         self.restarts[worker] -= 1
         self._set_up(worker)
 
@@ -227,7 +253,11 @@ class EngineCrew:
     def lost(self, patience: float) -> set[int]:
         """Workers from whom nothing will come, or has not for so many seconds."""
         late = self.now() - patience
-        return self.dead | {worker for worker, (_, since) in self.calls.items() if since < late}
+        silent = {worker for worker, (_, since) in self.calls.items() if since < late}
+        for worker in silent:
+            why = f"no answer for {patience:g} seconds, patience"
+            self.news.lost(worker, why, "it is waited for")
+        return self.dead | silent
 
     def close(self) -> None:
         """Ends the run at the workers; they stay. Waits for nobody."""
@@ -271,6 +301,7 @@ class VirtualCrew:
             duration_key = jax.random.split(host_key)[0]
         self.finishes, _ = finishes(DurationBlocks(engine.clock, duration_key), 64)
         self.run, self.time = f"virtual-{id(self)}", 0.0
+        self.news = News("virtual", self.n_workers)  # none: who leaves does so by the clock
         self.heap: list[tuple[float, int, int, jobs.Leaves, Job]] = []
         self.sent = [-1] * self.n_workers  # the serial of each worker's last job
         self.finish = [0.0] * self.n_workers  # of each worker's last job

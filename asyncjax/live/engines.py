@@ -38,6 +38,8 @@ class Engine:
         put: `(model) -> handle` that workers can read the model from; None: as it is.
         restarts: How often a lost worker is opened anew.
         close: Called when the engine is left.
+        waiting: `(opened) -> (workers, why)`: which of them no place was free for yet, and how much
+            is free, in words; None: each has its place at once.
         opened: The workers that are open, by number; filled by the engine itself.
 
     Example:
@@ -54,6 +56,7 @@ class Engine:
     put: Callable[[Any], Any] | None = None
     restarts: int = RESTARTS
     close: Callable[[], None] | None = None
+    waiting: Callable[[Mapping[int, Executor]], tuple[set[int], str]] | None = None
     opened: dict[int, Executor] = field(default_factory=dict, compare=False, repr=False)
 
     def executor(self, worker: int) -> Executor:

@@ -22,6 +22,7 @@ import optax
 
 from asyncjax.live import jobs, model
 from asyncjax.live.model import Model
+from asyncjax.live.news import WorkerEvents
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.loops.server import judge
@@ -46,6 +47,7 @@ class Row(NamedTuple):
     computed: float  # seconds that the worker computed
 
 
+_EVENTS = "worker_events"
 _DTYPES = ("i1", "i4", "f8", "f8", "f8", "f8")
 
 
@@ -56,6 +58,7 @@ class Log:
         self.file = file
         self.rows: list[Row] = []
         self.answers: list[int] = []
+        self.events = WorkerEvents()  # of workers, as the file has them
         self.due = 0.0  # of the next writing
 
     def note(self, row: Row, judged: Any, started: Sequence[int]) -> None:
@@ -75,8 +78,8 @@ class Log:
                 f"belongs to another run; its rules answered event {number} in another way"
             )
 
-    def save(self, own: Model) -> None:
-        """Writes the file, if it is time to."""
+    def save(self, own: Model, events: WorkerEvents) -> None:
+        """Writes the file, if it is time to; with it, what happened to workers so far."""
         began = time.monotonic()
         if began < self.due:
             return
@@ -84,7 +87,8 @@ class Log:
         named = zip(Row._fields, columns, _DTYPES, strict=True)
         arrays = {name: np.array(column, dtype) for name, column, dtype in named}
         state, index = own.state()
-        self.file.write(state, answers=np.array(self.answers, np.uint32), **arrays, **index)
+        arrays |= {"answers": np.array(self.answers, np.uint32), _EVENTS: np.array(events)}
+        self.file.write(state, **arrays, **index)
         now = time.monotonic()
         self.due = now + max(SECONDS, _SHARE * (now - began))
 
@@ -93,6 +97,8 @@ class Log:
         arrays = self.file.read("answers", *Row._fields, *model.INDEX)
         rows = [arrays.pop(name).tolist() for name in Row._fields]
         self.answers = arrays.pop("answers").tolist()
+        if _EVENTS in arrays:  # not in files of before
+            self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
         index = {name: arrays.pop(name) for name in model.INDEX}
         own.restore(lambda like: self.file.unpack(arrays, like), index, rows[0].count(ARRIVED))
         return [Row(*row) for row in zip(*rows, strict=True)]

@@ -88,10 +88,11 @@ class Live:
         if log is not None and log.file.path.exists():
             for row in log.load(self.model):
                 self._hear_again(row)
+            self.crew.news.go_on(log.events)
             self.heard = log.rows[-1].done if log.rows else 0.0
             self.resent = self.heard if self.crew.places_stay else 0.0
         elif log is not None:
-            log.save(self.model)
+            log.save(self.model, self.crew.news.events)
         self.crew.start_at(self.heard)
         self._send(worker for worker, serial in enumerate(server.serial) if serial >= 0)
         for worker, serial in enumerate(server.serial):
@@ -121,11 +122,11 @@ class Live:
             elif now >= self.heard + settings.patience:
                 self._stall(f"nothing was heard for {settings.patience:g} seconds (patience)")
             if self.log is not None:
-                self.log.save(self.model)
+                self.log.save(self.model, crew.news.events)
             if pace is not None:
-                pace.at(self.server.version, now)
+                pace.at(self.server.version, now, *crew.news.events)
         if pace is not None:
-            pace.end(self.server.time)
+            pace.end(self.server.time, *crew.news.events)
 
     def _serve(self, event: Event) -> None:
         server, worker = self.server, event.worker
@@ -268,12 +269,13 @@ class Live:
     def _look(self) -> None:
         """Ends the run if no update can come any more."""
         server, n, timeout = self.server, self.server.n_workers, self.settings.timeout
+        silent = self.crew.lost(self.settings.patience)  # it also tells of them
         if self.alarm.at < math.inf:
             return
         running = {worker for worker, serial in enumerate(server.serial) if serial != IDLE}
         lost = {
             worker
-            for worker in running & self.crew.lost(self.settings.patience)
+            for worker in running & silent
             if server.serial[worker] < 0 or timeout[worker] == math.inf
         }
         idle = {worker for worker in range(n) if not server.queues[worker]} - running
@@ -306,4 +308,5 @@ class Live:
         run = judged(self.problem, self.model, planned, losses)
         own = Timing(*(np.array(column) for column in zip(*self.timing, strict=True)))
         states = self.model.worker_states(self.server.n_workers)
-        return replace(run, source=replace(run.source, timing=own), worker_states=states)
+        source = replace(run.source, timing=own, worker_events=self.crew.news.events)
+        return replace(run, source=source, worker_states=states)

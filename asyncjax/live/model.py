@@ -83,6 +83,7 @@ class Model:
         self.leaves: dict[int, Leaves] = {}  # the same on the host, where they were sent
         self.held: dict[int, Held] = {}  # by number of arrival
         self.losses: list[np.ndarray] = []  # of all arrivals
+        self.failed: np.ndarray | None = None  # worker and job of the first that is not finite
         self.recorded: dict[int, Any] = {}
         self.keeps = problem.worker_state_of is not None
         self.kept: dict[int, Kept] = {}  # by worker, after its last job that has arrived
@@ -135,6 +136,8 @@ class Model:
 
     def hold(self, arrival: int, read_version: int, gradient: Leaves, told: Told) -> None:
         """Keeps a gradient for the step that it will enter."""
+        if self.failed is None and not all(np.isfinite(a).all() for a in (told.loss, *gradient)):
+            self.failed = np.array([told.worker, told.job], np.int32)
         self.held[arrival] = Held(read_version, gradient, told)
 
     def step(self, entries: Entries, worker: int, job: int, time: float, *, record: bool) -> None:

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,17 +25,12 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from asyncjax.checks import flag, shown, whole
+from asyncjax.checks import flag, real, shown, whole
 from asyncjax.live.engines import RESTARTS, Engine, is_installed, settle
+from asyncjax.live.ray_cluster import listens_on_loopback, waiting
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
 _INLINE = 100_000  # bytes up to which Ray sends an argument within the call
-_PROBE = 10.0  # seconds to wait for an address
-_ASK = """import sys
-from ray._raylet import GcsClient
-for node in GcsClient(address=sys.argv[1]).get_all_node_info().values():
-    print(node.node_manager_address)
-"""
 # What would retry, share or outlive a worker, or run its calls in another order.
 _OURS = (
     *("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups"),
@@ -106,10 +100,17 @@ class _Cluster:
     """The Ray that an engine works with, from the first worker that is opened until it is left."""
 
     def __init__(
-        self, n_workers: int, address: str | None, options: dict[str, Any], store: int, logs: bool
+        self,
+        n_workers: int,
+        address: str | None,
+        seconds: float,
+        options: dict[str, Any],
+        store: int,
+        logs: bool,
     ) -> None:
-        self.n_workers, self.address, self.options = n_workers, address, options
-        self.store, self.logs = store, logs
+        self.n_workers, self.address, self.seconds = n_workers, address, seconds
+        self.options, self.store, self.logs = options, store, logs
+        self.has_room = False  # for all workers: a Ray of our own
         self.left = contextlib.ExitStack()  # what is done when the engine is left
         self.is_open = False
 
@@ -128,6 +129,13 @@ class _Cluster:
         if sum(leaf.nbytes for leaf in model) < _INLINE:
             return model
         return _ray().put(model)
+
+    def waiting(self, opened: Mapping[int, Any]) -> tuple[set[int], str]:
+        """Which of the workers no place was free for, and how much is free."""
+        with contextlib.suppress(Exception):  # to ask is no reason to end a run
+            if not self.has_room:
+                return waiting(opened, self.options)
+        return set(), ""
 
     def close(self) -> None:
         """Leaves the cluster, or ends it."""
@@ -179,13 +187,15 @@ class _Cluster:
                 " a cluster and give its address"
             )
         self._check_room(ray.cluster_resources())
+        self.has_room = True
 
     def _join(self, address: str, undone: contextlib.ExitStack) -> None:
         ray = _ray()
         undone.enter_context(_signals_as_before())
         undone.callback(ray.shutdown)
         try:
-            with _loopback() if _listens_on_loopback(address) else contextlib.nullcontext():
+            on_loopback = listens_on_loopback(address, self.seconds)
+            with _loopback() if on_loopback else contextlib.nullcontext():
                 ray.init(address=address, log_to_driver=self.logs, logging_level="WARNING")
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
@@ -211,6 +221,7 @@ def ray(
     n_workers: int,
     *,
     address: str | None = None,
+    connect_timeout: float = 30.0,
     restarts: int = RESTARTS,
     object_store_memory: int = _STORE,
     log_to_driver: bool = False,
@@ -228,6 +239,8 @@ def ray(
         n_workers: How many.
         address: `"host:port"` of a running cluster, or `"auto"` for that of this node (as in a
             job that was submitted there); its nodes need this package. None: a Ray of our own.
+        connect_timeout: Seconds in which the cluster at `address` must let another process join it,
+            which tries that first: where Ray gets no answer it may end the process that asks.
         restarts: How often a worker whose actor died is opened anew. Ray itself retries nothing.
         object_store_memory: Bytes, at least 75 MiB, in which a Ray of our own keeps models and
             gradients above 100 kB, taken as they are needed. It should hold a model and two
@@ -249,8 +262,9 @@ def ray(
         TypeError: An argument is of the wrong kind.
         ValueError: An argument is out of range, or an option is none of an actor's. With the first
             worker: this machine has less than the options ask for; on a cluster, workers that
-            find no place are waited for (`patience` of `train`).
-        ConnectionError: With the first worker: there is no cluster at the address.
+            find no place are waited for (`patience` of `train`), and told of.
+        ConnectionError: With the first worker: there is no cluster at the address, or it does not
+            answer within `connect_timeout` seconds.
 
     Example:
         >>> from asyncjax import live
@@ -260,6 +274,7 @@ def ray(
     n_workers, restarts = whole("n_workers", n_workers), whole("restarts", restarts, least=0)
     store = whole("object_store_memory", object_store_memory, least=75 * 2**20)
     logs = flag("log_to_driver", log_to_driver)
+    seconds = real("connect_timeout", connect_timeout, above=0.0)
     if address is not None:
         _check_address(address)
     for name in _OURS:
@@ -275,11 +290,17 @@ def ray(
     except (TypeError, ValueError) as error:
         words = " ".join(str(error).split()).rstrip(".")
         raise type(error)(f"options must be those of an actor of Ray: {words}") from error
-    cluster = _Cluster(
-        n_workers, address, {**options, "max_restarts": 0, "max_task_retries": 0}, store, logs
-    )
+    options = {**options, "max_restarts": 0, "max_task_retries": 0}
+    cluster = _Cluster(n_workers, address, seconds, options, store, logs)
     return Engine(
-        "ray", n_workers, cluster.open, lost_errors(), cluster.put, restarts, cluster.close
+        "ray",
+        n_workers,
+        cluster.open,
+        lost_errors(),
+        cluster.put,
+        restarts,
+        cluster.close,
+        cluster.waiting,
     )
 
 
@@ -315,30 +336,6 @@ def _check_address(address: Any) -> None:
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(f"address {words}, got {address!r}")
-
-
-def _listens_on_loopback(address: str) -> bool:
-    """Whether a cluster that can be reached is on loopback; asked by another process.
-
-    In this one Ray would wait for two minutes and then end it. And it takes loopback for this
-    machine's outward address, where such a cluster does not listen.
-
-    Raises:
-        ConnectionError: Nobody answers.
-    """
-    found = address
-    if address == "auto":
-        services: Any = importlib.import_module("ray._private.services")
-        found = services.get_ray_address_from_environment(address, None)
-    try:
-        said = subprocess.run(
-            [sys.executable, "-c", _ASK, found], capture_output=True, text=True, timeout=_PROBE
-        )
-    except subprocess.TimeoutExpired:
-        raise ConnectionError(f"no answer from {found} within {_PROBE:g} seconds") from None
-    if said.returncode != 0:
-        raise ConnectionError(f"no answer from {found}: {said.stderr.strip().splitlines()[-1]}")
-    return any(ip_address(own).is_loopback for own in said.stdout.split())
 
 
 @contextlib.contextmanager

@@ -159,5 +159,5 @@ def judged(
     measured = jax.jit(measure)(
         problem, events.record_events, events.record_weights, rows, jnp.asarray(np.stack(losses))
     )
-    left = {"arrival_state": model.arrival_state}
+    left = {"arrival_state": model.arrival_state, "failed": model.failed}
     return run_of(planned, Replayed(model.params, model.opt_state, measured, **left))

@@ -86,7 +86,8 @@ def train(
             that is not heard counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
         execution: A checkpoint and progress, as in `simulation.replay`.
-        progress: Short form of the execution's; its time is in seconds.
+        progress: Short form of the execution's; its time is in seconds, and it counts how often
+            workers were lost, came back, or waited for a place.
         checkpoint: Short form of the execution's: file from which a run that was killed goes on. It
             is written before anything runs, then every half a minute (and no more than a twentieth
             of the time), and removed at the end: what the server was told, and the models and
@@ -103,9 +104,17 @@ def train(
         model: to the bit for plain SGD, to rounding (1e-5) where the compiler joins operations in
         another way. Memory at the server: a model for each version that is still read or recorded,
         a gradient for each that waits or serves, and, where they are carried to it, n states of
-        workers (at the end twice, as `worker_states` of the run).
+        workers (at the end twice, as `worker_states` of the run). `run.worker_events` says how
+        often workers were lost, came back, or waited for a place.
 
     Note:
+        A worker that is lost, or has not answered for `patience` seconds, is told of when it
+        happens, once, with how many are left; so are its return, and workers that wait for a place
+        on a cluster. Each is a warning of the logger `asyncjax.live` (of `logging`), on stderr
+        unless the program sets up logging otherwise. On a virtual clock nobody is lost: who leaves
+        does so by the clock. A run that goes on from its checkpoint counts on, and lost workers
+        count as returned, since all are opened again.
+
         A job that is stopped (`cancel=True`, `timeout`) is not taken out of a worker's hands: he is
         busy until he has answered, as in `traces.asynchronous(..., interruptible=False)`.
 
@@ -118,7 +127,8 @@ def train(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range, or the checkpoint damaged or of another run.
+        ValueError: An argument is out of range, `optimizer` or `arrival` has a table for fewer
+            workers, or the checkpoint is damaged or of another run.
         WorkerError: The gradient of a job failed.
         SetUpError: A worker could not be set up, or has other software.
         StalledError: No update can come any more; holds the trace so far.
@@ -143,7 +153,7 @@ def train(
         record_every = whole("record_every", record_every)
     own = _servers(problem, n)
     check_problem(own)
-    update = checked_update(update, own.params)
+    update = checked_update(update, own.params, n_workers=n)
     if update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
             "gradient_transform and aggregator must be None where gradients serve in several"

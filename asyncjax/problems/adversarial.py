@@ -17,6 +17,7 @@ import numpy as np
 
 from asyncjax.checks import function, shown, within
 from asyncjax.problems.problem import Problem, PyTree
+from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
 
 Attack = Callable[[PyTree, Any, Any, jax.Array], PyTree]
@@ -54,6 +55,7 @@ class _Flipped:
         return jax.tree.map(lambda leaf: -self.scale * leaf, grads)
 
 
+@explicit
 def adversarial(
     problem: Problem,
     workers: Sequence[int],

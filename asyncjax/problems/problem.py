@@ -21,6 +21,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.checks import function_of, one_key, whole, within
+from asyncjax.problems.transfers import explicit
 
 PyTree = Any
 Graded = tuple[jax.Array, PyTree]  # the scalar loss of a job, and its gradient
@@ -168,6 +169,7 @@ class _OwnObjective:
         return self.objective(params)
 
 
+@explicit
 def from_gradient(
     params: PyTree,
     gradient: Callable[..., Graded],

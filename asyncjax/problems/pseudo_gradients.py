@@ -29,6 +29,7 @@ import optax
 
 from asyncjax.checks import flag, shown, whole, within
 from asyncjax.problems.problem import Problem, PyTree
+from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import in_front
 
 
@@ -120,6 +121,7 @@ def _first_state(optimizer: optax.GradientTransformation, params: PyTree) -> PyT
     return jax.tree.map(jnp.asarray, optimizer.init(params))
 
 
+@explicit
 def local_steps(
     problem: Problem,
     *,
@@ -220,6 +222,7 @@ def local_steps(
     return made
 
 
+@explicit
 def balanced_steps(times: Any, n_steps: int) -> np.ndarray:
     r"""Returns how many local steps every worker takes, so that all finish about together.
 

@@ -129,11 +129,14 @@ class Source:
         costs: What each of them costs.
         timing: Beside the trace of a live run, when arrivals were handled (see `live.timing`); else
             None.
+        worker_events: How often workers of a live run were lost, came back, or waited for a place
+            (`live.WorkerEvents`); else None.
     """
 
     traces: tuple[EventTrace, ...]
     costs: tuple[Costs, ...]
     timing: Any = None  # beside the trace of a live run: when arrivals were handled (`live.timing`)
+    worker_events: Any = None  # of a live run: what happened to its workers (`live.WorkerEvents`)
 
 
 @partial(
@@ -147,6 +150,7 @@ class Source:
         "policy_state",
         "arrival_state",
         "worker_states",
+        "failed",
     ],
     meta_fields=["source"],
 )
@@ -169,6 +173,10 @@ class Run:
             the first axis ([S, G, n, ...] of a sweep), where they keep a state from job to job
             (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it
             with its workers.
+        failed: int32[..., 2], worker and job of the first gradient that entered an update and was
+            not finite, or its loss; -1: none. None where `run_policy` or `run_epochs` made the run,
+            and after a live run without such a gradient. Not looked for (-1) in a replay over a
+            mesh, and by a live run in what arrived before it was resumed.
     """
 
     params: Any
@@ -180,6 +188,7 @@ class Run:
     policy_state: Any = None
     arrival_state: Any = None
     worker_states: Any = None
+    failed: Any = None
 
     def __repr__(self) -> str:
         """One line: how far, how long, from which loss to which."""
@@ -192,7 +201,8 @@ class Run:
         until = f"{version.max()} updates in {time.max():.4g} time units"
         text = f"{runs}{until}, {count} records"
         if not several and not isinstance(records.loss, Tracer):
-            text += f", loss {float(records.loss[0]):.4g} -> {float(records.loss[-1]):.4g}"
+            losses = np.asarray(records.loss).astype(float)
+            text += f", loss {losses[0]:.4g} -> {losses[-1]:.4g}"
         if not isinstance(records.loss, Tracer) and not isinstance(records.finite, Tracer):
             diverged = int(np.sum(self.diverged))
             text += (f", {diverged} diverged" if several else ", diverged") if diverged else ""
@@ -242,6 +252,14 @@ class Run:
         return _only(self.source.costs, "costs")
 
     @property
+    def worker_events(self) -> Any:
+        """How often workers were lost, came back, or waited for a place, where a live run did it.
+
+        A `live.WorkerEvents`; None for other runs.
+        """
+        return self.source.worker_events
+
+    @property
     def delay_overflows(self) -> Any:
         """Steps that a delay-adaptive rule left out, int32: the delay exceeded its history.
 
@@ -255,8 +273,9 @@ class Run:
 
         Raises:
             FloatingPointError: A recorded model holds NaN or infinity; names the first such
-                version. Or the run diverged, as `diverged` says; names the first record and the
-                first that is too large, and of several runs how many.
+                version, and worker, job and version read of the first gradient that is not finite
+                (see `failed`). Or the run diverged, as `diverged` says; names the first record and
+                the first that is too large, and of several runs how many.
             OverflowError: A delay exceeded the history of a delay-adaptive rule, or a policy chose
                 what cannot be.
         """
@@ -264,8 +283,8 @@ class Run:
         if len(bad):
             first = bad[np.argmin(bad[:, -1])]
             raise FloatingPointError(
-                f"the model is not finite at version {self._version(first)}{_where(first)}; a"
-                " smaller step size may help"
+                f"the model is not finite at version {self._version(first)}{_where(first)}"
+                f"{self._failure(first)}; a smaller step size may help"
             )
         if np.any(self.diverged):
             raise FloatingPointError(self._divergence())
@@ -303,7 +322,23 @@ class Run:
                 f" {loss[last]:.4g} at version {self._version(last)}"
             )
         several = f"{int(diverged.sum())} of {diverged.size} runs diverged: " if run else ""
-        return f"{several}{text}{_where(first)}; a smaller step size may help"
+        return f"{several}{text}{_where(first)}{self._failure(first)}; a smaller step size may help"
+
+    def _failure(self, record: Any) -> str:
+        """Which gradient was the first that is not finite, in the run that a record is of."""
+        if self.failed is None or np.ndim(self.failed) != len(record):
+            return ""
+        worker, job = (int(number) for number in np.asarray(self.failed)[tuple(record[:-1])])
+        if worker < 0:
+            return ""
+        traces = self.source.traces
+        trace = traces[record[0] if len(traces) > 1 else 0]
+        is_it = (np.asarray(trace.worker) == worker) & (np.asarray(trace.job) == job)
+        version = int(np.asarray(trace.read_version)[np.argmax(is_it)])
+        return (
+            f"; the first gradient that is not finite, or its loss, is that of worker {worker},"
+            f" job {job}, at version {version}"
+        )
 
 
 def _beyond(losses: Any) -> Any:

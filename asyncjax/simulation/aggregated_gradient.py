@@ -22,6 +22,7 @@ import optax
 
 from asyncjax.checks import flag, instance, one_key, whole
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
@@ -48,6 +49,7 @@ _OTHERWISE = (
 )
 
 
+@explicit
 def first_gradients(problem: Problem, n_workers: int | None = None, *, key: jax.Array) -> Any:
     """Gradients of all workers at the first model, in one vmapped call.
 
@@ -93,6 +95,7 @@ def _first_gradients(problem: Problem, count: int, key: jax.Array) -> Any:
     return jax.vmap(gradient)(jnp.arange(count, dtype=jnp.int32))
 
 
+@explicit
 def replay_piag(
     problem: Problem,
     trace: EventTrace | ReplayPlan,

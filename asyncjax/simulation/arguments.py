@@ -23,7 +23,9 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.update import Arriving, Update
+from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
+from asyncjax.traces.event_trace import worker_count
 
 FIELDS = ("mesh", "specs", "memory_limit")  # of an execution, beside progress and checkpoint
 _KNOWN = ("optax", "asyncjax")  # packages whose functions depend on nothing that changes
@@ -54,7 +56,7 @@ class Execution:
             callback of a gradient does is not seen.) Costs the lowering of the programs, 0.1 to 0.3
             s where they were compiled before, and no compilation. Needs concrete arguments.
         progress: Called on the host a few times a second with how far the run is; needs concrete
-            arguments.
+            arguments. Neither this nor a checkpoint chooses how a run is computed.
 
     Example:
         >>> import math
@@ -145,15 +147,22 @@ def check_prox(prox: Any, params: Any) -> None:
 
 
 def checked_update(
-    update: Update | optax.GradientTransformation, params: Any, plans: Sequence[ReplayPlan] = ()
+    update: Update | optax.GradientTransformation,
+    params: Any,
+    plans: Sequence[ReplayPlan] = (),
+    *,
+    n_workers: int = 0,
 ) -> Update:
     """The update of a run, every part the first that is equal to it, so that it is compiled once.
 
     Refuses parts that are of the wrong kind, make no model of such a model, or look at gradients
-    one by one where these serve in several updates.
+    one by one where these serve in several updates; and rules with a table of fewer workers than
+    those of the plans, or `n_workers`.
     """
+    n_workers = max([n_workers, *(worker_count(each.trace) for each in plans)])
     if not isinstance(update, Update):
         check_optimizer("update", update)
+        check_tables(n_workers, params, optimizer=update)
         return Update(first_equal(update))
     check_optimizer("optimizer", update.optimizer)
     check_worker_params(update.worker_params, update.optimizer, params)
@@ -165,6 +174,8 @@ def checked_update(
             )
     check_gradient_transform(update.gradient_transform, params)
     check_aggregator(update.aggregator, params)
+    rules = {"optimizer": update.optimizer, "gradient_transform": update.gradient_transform}
+    check_tables(n_workers, params, **rules)
     parts = (getattr(update, part.name) for part in fields(update) if part.init)
     return Update(*map(first_equal, parts))
 
@@ -239,6 +250,25 @@ def check_aggregator(given: Any, params: Any) -> None:
         return given(rows, jnp.ones(3, bool), _extras((3,)))
 
     _check_made("aggregator", tried, params)
+
+
+def check_tables(n_workers: int, params: Any, **rules: Any) -> None:
+    """Refuses rules, by name, with a table of fewer workers than there are; None has none.
+
+    Example:
+        >>> from asyncjax import steps
+        >>> check_tables(3, jnp.zeros(2), optimizer=steps.average_workers(2))
+        Traceback (most recent call last):
+        ...
+        ValueError: optimizer must be made for all 3 workers, got steps.average_workers for 2
+    """
+    for name, rule in rules.items():
+        for whose, count in () if rule is None else worker_tables(rule, params):
+            if count < n_workers:
+                raise ValueError(
+                    f"{name} must be made for all {n_workers} workers, got steps.{whose} for"
+                    f" {count}"
+                )
 
 
 def _extras(shape: tuple[int, ...]) -> Extras:

@@ -23,6 +23,7 @@ import optax
 
 from asyncjax.checks import flag, real, whole
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
@@ -49,6 +50,7 @@ _OTHERWISE = (
 )
 
 
+@explicit
 def replay_block_descent(
     problem: Problem,
     trace: EventTrace | ReplayPlan,

@@ -21,6 +21,7 @@ import optax
 from asyncjax.checks import flag, whole
 from asyncjax.orders import Order, ProjectedOrder
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
@@ -38,6 +39,7 @@ from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.visits.units import busy_steps, in_units, plain_order
 
 
+@explicit
 def run_epochs(
     problem: Problem,
     order: Order | ProjectedOrder,

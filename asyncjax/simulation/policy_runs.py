@@ -14,6 +14,7 @@ import optax
 from asyncjax.checks import instance, one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Run, Source
 from asyncjax.simulation.arguments import (
     Execution,
@@ -29,6 +30,7 @@ from asyncjax.stragglers import Policy, Response
 from asyncjax.stragglers.policies.policy import check_policy
 
 
+@explicit
 def run_policy(
     problem: Problem,
     times: Response | Clock,

@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from asyncjax.checks import flag
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     FIELDS,
@@ -51,6 +52,7 @@ from asyncjax.traces.summary import figures
 _LARGE = 8192  # parameters
 
 
+@explicit
 def replay(
     problem: Problem,
     trace: EventTrace | ReplayPlan,
@@ -99,7 +101,8 @@ def replay(
             `jax.random.key(0)`.
         waves: False: one event at a time, the same result. True: in waves; but where neither a plan
             nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
-            still goes one event at a time, which is measured to be faster.
+            still goes one event at a time, which is measured to be faster. `progress` and
+            `checkpoint` choose nothing.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
@@ -120,10 +123,11 @@ def replay(
             mesh that is none.
         OSError: The checkpoint cannot be written; one that was written before is intact.
         ValueError: The checkpoint is of another run, or damaged; the trace is not valid, or names
-            more workers than the problem has shards; an argument is out of range, or belongs to the
-            plan that was given; `opt_state` is not a state of the optimizer; or `order` does not
-            fit the problem or the trace, or only learns from workers in step; `specs` do not fit
-            the params or the mesh; or a mesh is given to a run one event at a time.
+            more workers than the problem has shards, or than `optimizer` or `arrival` has a table
+            for; an argument is out of range, or belongs to the plan that was given; `opt_state` is
+            not a state of the optimizer; or `order` does not fit the problem or the trace, or only
+            learns from workers in step; `specs` do not fit the params or the mesh; or a mesh is
+            given to a run one event at a time.
         MemoryError: `memory_limit` would be exceeded.
 
     Example:
@@ -162,9 +166,7 @@ def replay(
             " arrives": learner is not None or not waves,
         }
         _check_no_mesh(why)
-    chosen = is_plan or width is not None
-    chosen = chosen or execution.progress is not None or execution.checkpoint is not None
-    chosen = chosen or shards is not None
+    chosen = is_plan or width is not None or shards is not None
     one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
     _check_memory(problem, sizes, shards, one_by_one, execution.memory_limit, (key, opt_state))
     if one_by_one:
@@ -270,9 +272,10 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
 
 def run_of(plan: ReplayPlan, replayed: Replayed) -> Run:
     """The run of one replay."""
-    params, opt_state, measured, order_state, arrival_state, workers = replayed
+    params, opt_state, measured, order_state, arrival_state, workers, failed = replayed
     source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
     kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
+    kept["failed"] = failed
     return Run(params, opt_state, records, source, order_state, **kept)
 
 

@@ -13,6 +13,7 @@ import optax
 
 from asyncjax.checks import file_path, flag, function, function_of, instance, one_key, whole
 from asyncjax.problems import RolloutProblem
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Array, Run, Source
 from asyncjax.simulation.arguments import check_optimizer, forms
 from asyncjax.simulation.loops.loop import Progress, run
@@ -62,6 +63,7 @@ class RolloutRecords(NamedTuple):
     effective_sample_size: jax.Array
 
 
+@explicit
 def replay_rollouts(
     problem: RolloutProblem,
     trace: RolloutTrace,

@@ -22,6 +22,7 @@ from asyncjax import traces
 from asyncjax.checks import one_key, whole
 from asyncjax.problems import RolloutProblem
 from asyncjax.problems.policies.rollout_problem import Draft
+from asyncjax.problems.transfers import explicit
 from asyncjax.results.run import Run
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.loops.server import first_state
@@ -43,6 +44,7 @@ _LENGTH = Draft._fields.index("length")
 _NOTHING: Any = ((),)
 
 
+@explicit
 def train_rollouts(
     problem: RolloutProblem,
     optimizer: optax.GradientTransformation,

@@ -80,6 +80,14 @@ def compensate_delay_adaptively(
     Adds strength / sqrt(s + epsilon) * g * g * (params - read_params) elementwise, where s is the
     moving average of g * g, this gradient's included.
 
+    The average starts at 0, so s is at least (1 - decay) * g * g, and the correction at most
+    strength / sqrt(1 - decay) * |params - read_params| times the gradient: 8.9 times with the
+    paper's numbers, which are the defaults. Where that is above 1, that is where a parameter moves
+    by more than 0.11 within a delay, a correction may turn the gradient around, and larger
+    gradients are corrected more: the rule then overflows within some dozens of updates (on x^2 / 2
+    from 2 by steps of 0.2, under a delay of 1). A smaller strength, a smaller decay or smaller
+    steps keep it from that.
+
     Args:
         strength: Weight of the correction, at least 0; 0 is the identity.
         decay: Of the moving average, in [0, 1).

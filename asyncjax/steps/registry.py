@@ -133,7 +133,7 @@ REGISTRY: dict[str, Entry] = {
     "drop_stale_wrapper": Entry(lambda: drop_stale(2, optax.adam(0.05))),
     "drop_distant": Entry(lambda: drop_distant(0.5), FACTOR),
     "drop_distant_wrapper": Entry(lambda: drop_distant(0.5, optax.adam(0.05))),
-    "compensate_delay_adaptively": Entry(lambda: compensate_delay_adaptively(), FACTOR),
+    "compensate_delay_adaptively": Entry(lambda: compensate_delay_adaptively(0.1), FACTOR),
     "mix_models": Entry(lambda: mix_models(0.5, polynomial_delay(0.5))),
     "mix_models_from_gradients": Entry(lambda: mix_models(0.05, local_scale=20.0)),
     "fadas": Entry(lambda: fadas(0.05, delay_threshold=1)),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ import optax
 from asyncjax.buffers.arguments import numbers, of_kind
 from asyncjax.steps.arguments import COUNTED, invalid
 from asyncjax.steps.scaling import scale_tree, wide_dtype
+
+# While `worker_tables` looks: whose tables they are, and how many workers have a row
+_TABLES: ContextVar[list[tuple[str, int]] | None] = ContextVar("tables", default=None)
 
 
 class StepSizeState(NamedTuple):
@@ -86,6 +90,9 @@ def transformation(
 
     def started(params: optax.Params) -> Any:
         state = init(numbers("params", params))
+        count, tables = n_workers(state) if n_workers else None, _TABLES.get()
+        if tables is not None and count is not None:
+            tables.append((rule, count))
         counts = read and "invalid_extras" in getattr(state, "_fields", ())
         return state._replace(invalid_extras=jnp.zeros((), jnp.int32)) if counts else state
 
@@ -113,6 +120,37 @@ def transformation(
     outer = list(inspect.signature(complete).parameters.values())
     complete.__signature__ = inspect.Signature([*outer[:3], *shown, outer[3]])  # pyright: ignore[reportFunctionMemberAccess]
     return optax.GradientTransformationExtraArgs(started, complete)
+
+
+def worker_tables(
+    rule: optax.GradientTransformation, params: optax.Params
+) -> list[tuple[str, int]]:
+    """The tables by worker of a rule and of all rules inside it: whose, and for how many workers.
+
+    Nothing is computed: the state is begun in the abstract, and each rule that has `n_workers`
+    tells how many it is made for. Rules that are not made by `transformation` tell nothing.
+
+    Args:
+        rule: An optax transformation, such as a chain.
+        params: A model that it may be of.
+
+    Returns:
+        A pair for each table.
+
+    Example:
+        >>> def halved(updates, *, worker):
+        ...     return updates / 2.0
+        >>> rule = optax.chain(stateless(halved, n_workers=lambda state: 3), optax.sgd(0.1))
+        >>> worker_tables(rule, jnp.zeros(2))
+        [('halved', 3)]
+    """
+    tables: list[tuple[str, int]] = []
+    token = _TABLES.set(tables)
+    try:
+        jax.eval_shape(lambda model: rule.init(model), params)  # a new function: nothing is cached
+    finally:
+        _TABLES.reset(token)
+    return tables
 
 
 def stateless(

@@ -206,12 +206,18 @@ class Rule:
     def check_workers(self, n_workers: int) -> None:
         """Refuses a collection that waits for more gradients than jobs are open."""
         open_jobs = n_workers if self.concurrency is None else self.concurrency
-        period = self.collect.period
-        if self.collect.holds_back and period is not None and period > open_jobs:
+        collect, period = self.collect, self.collect.period
+        if collect.holds_back and period is not None and period > open_jobs:
             raise ValueError(
                 f"collect waits for {period} gradients but only {open_jobs} jobs are open"
                 " (concurrency): it would wait for ever; wait for fewer or raise concurrency"
             )
+        for name, most in (("quorum", collect.quorum), ("most", collect.most)):
+            if collect.holds_back and most is not None and most > open_jobs:
+                raise ValueError(
+                    f"{name} must be at most the number of open jobs, {open_jobs} (concurrency),"
+                    f" where workers are held back until the step, got {most}"
+                )
 
 
 def asynchronous(

@@ -129,6 +129,9 @@ class Collection:
             gradients serve in several steps: one run that is told every arrival and answers, where
             it steps, with the numbers of the arrivals that enter and their weights: what `reuse`
             would say. None: a server that trains asks `reuse` anew at every step.
+        quorum: Set where workers are held back until the step (`holds_back`), which takes at least
+            so many gradients: a run with fewer open jobs is refused.
+        most: The same, of the gradients with which the server steps at once.
     """
 
     name: str
@@ -141,6 +144,8 @@ class Collection:
     keeps_model: bool = False
     reuse: Callable[[Arrivals], Reuse] | None = None
     serves: Callable[[int], Callable[[int, int, Verdict], Entries]] | None = None
+    quorum: int | None = None
+    most: int | None = None
 
     def __post_init__(self) -> None:
         instance("name", self.name, str, "the name of the rule")
@@ -152,7 +157,7 @@ class Collection:
             raise ValueError(
                 f"weigh of the rule '{self.name}' must be given, or reuse: got neither"
             )
-        for name in ("period", "restarts"):
+        for name in ("period", "restarts", "quorum", "most"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
         for name in ("holds_back", "keeps_model"):

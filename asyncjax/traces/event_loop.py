@@ -188,7 +188,7 @@ class EventLoop:
             worker for worker in range(n) if worker not in running and not server.queues[worker]
         }
         return Moment(
-            now=server.time,
+            now=self.heap[0][0],  # no job begins before
             coming=coming,
             late=late,
             lost=running - coming - late.keys(),

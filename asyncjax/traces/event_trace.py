@@ -30,7 +30,8 @@ class OpenJobs(NamedTuple):
 
     worker: Int32  # int32[C]
     read_version: Int32  # int32[C]; with read="start" and still queued: when it was handed out
-    start: Float64  # float64[C], time units; NaN while the job waits in its worker's queue
+    # float64[C], time units; NaN: not begun by the end of the trace, as in its worker's queue
+    start: Float64
 
 
 class CancelledJobs(NamedTuple):
@@ -146,7 +147,8 @@ class StalledError(ValueError):
 
     Attributes:
         trace: The trace up to the last update that was made; None if there was none. Its open jobs
-            are those of the moment when the run ended.
+            are those of the moment when the run ended; one that began after the update has no start
+            (NaN).
 
     Example:
         >>> from asyncjax import clocks, traces

@@ -6,7 +6,7 @@ start, F the finish of a job,
     F(a_k) <= S(a_k+1),      number of a_k = k,      read version <= updates made by S(a_k)
 
 and the job that the worker still does when the trace ends starts no earlier than the last of them
-ends.
+ends, and no later than the trace ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def check_jobs(trace: EventTrace, arrivals: Columns) -> None:
     if trace.cancelled is not None:
         stopped = read_part("cancelled", trace.cancelled, CancelledJobs, _CANCELLED)
         if len(stopped[0]):
-            last = max(arrivals.time[-1], arrivals.step_time[-1:].max(initial=0.0))
-            _check_cancelled(stopped, stated, np.inf if _went_on(waiting, stated, last) else last)
+            waits = waiting is not None and bool(np.isnan(waiting[2]).any())
+            _check_cancelled(stopped, stated, arrivals.end, waits=waits)
     worker, start, time, order = _in_order_of_start(arrivals, stopped)
     if start is not None:
         _check_one_at_a_time(worker, start, time, order, arrivals)
@@ -79,19 +79,12 @@ def _check_starts(arrivals: Columns, start: np.ndarray) -> None:
     )
 
 
-def _went_on(open_jobs: list[np.ndarray] | None, n_workers: int, end: float) -> bool:
-    """Whether the run may have gone on without an update: the trace of a `StalledError`.
+def _check_cancelled(columns: list[np.ndarray], n_workers: int, end: float, *, waits: bool) -> None:
+    """Checks the cancelled jobs.
 
-    A job that was given up then, or that came in its place, waits or runs, or was delivered and its
-    worker has none.
+    Where an open job waits, it may have come in the place of one that was stopped after the end, by
+    a server that takes time.
     """
-    if open_jobs is None or not len(open_jobs[0]):
-        return False
-    start = open_jobs[2]
-    return not (start <= end).all() or len(start) < n_workers
-
-
-def _check_cancelled(columns: list[np.ndarray], n_workers: int, end: float) -> None:
     worker, start, time = columns
     _check_workers("cancelled.worker of job {e} is {worker}", worker, n_workers)
     refuse(
@@ -100,9 +93,9 @@ def _check_cancelled(columns: list[np.ndarray], n_workers: int, end: float) -> N
         start=start,
     )
     refuse(
-        ~((start <= time) & (time <= end)),
-        f"cancelled.time of job {{e}} is {{time}}; allowed are its start {{start}} to the last"
-        f" arrival at {end}",
+        ~((start <= time) & (time < np.inf) & ((time <= end) | waits)),
+        "cancelled.time of job {e} is {time}; allowed are its start {start} to the last arrival at"
+        f" {end}, or any finite time after it where an open job waits",
         time=time,
         start=start,
     )
@@ -225,7 +218,7 @@ def _check_open(
     waits, least = np.isnan(start), last - arrivals.slack
     begins = np.where(waits, np.inf, start)
     late = (read < 0) | ~arrivals.was_there(read, begins)
-    began = waits | ((start >= least) & (start < np.inf))
+    began = waits | ((start >= least) & (start <= arrivals.end + arrivals.slack))
     falls, behind = worker[1:] < worker[:-1], ~waits[1:] & (worker[1:] == worker[:-1])
     if not (late | ~began).any() and not (falls | behind).any():
         return
@@ -244,7 +237,8 @@ def _check_open(
     refuse(
         ~began,
         "open_jobs.start of job {e} is {start}; allowed is NaN, for a job that waits, or a finite"
-        " time from {last}, when its worker ended its last job",
+        f" time from {{last}}, when its worker ended its last job, to the trace's end,"
+        f" {arrivals.end}",
         start=start,
         last=last,
     )

@@ -33,7 +33,7 @@ _SLACK = 1e-9  # of shortest times, which are rounded like any
 class Moment(NamedTuple):
     """What a run looks like, at a time when it has made no update for a while."""
 
-    now: float  # of the last arrival
+    now: float  # of the next event
     coming: set[int]  # workers whose running job will arrive
     late: dict[int, int]  # workers whose running job will be given up: its number
     lost: set[int]  # workers whose running job is neither delivered nor given up

@@ -13,17 +13,14 @@ _ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
 class Progress(NamedTuple):
-    """How far a run is.
-
-    Attributes:
-        updates: Updates made so far.
-        n_updates: Updates in all.
-        time: Simulated, time units; epochs where there is no clock.
-    """
+    """How far a run is."""
 
     updates: int  # made so far
     n_updates: int  # in all
     time: float  # simulated, time units; epochs where there is no clock
+    lost: int = 0  # times that a worker of a live run was lost so far
+    returned: int = 0  # times that a lost worker was there again
+    waited: int = 0  # times that a worker waited for a place, and this was said
 
 
 class Pace:
@@ -33,11 +30,16 @@ class Pace:
         self._tell, self._n_updates = progress, n_updates
         self._due = time.monotonic() + _SECONDS
         self._share = 0.0
+        self._events: tuple[int, ...] = ()
 
-    def at(self, updates: int, now: float) -> None:
-        """Tells, unless it did so less than a quarter of a second ago."""
-        if time.monotonic() >= self._due:
-            self._tell(Progress(updates, self._n_updates, float(now)))
+    def at(self, updates: int, now: float, *events: int) -> None:
+        """Tells, unless it did so less than a quarter of a second ago and no event has come since.
+
+        `events` are the counts of what happened to workers.
+        """
+        if time.monotonic() >= self._due or (any(events) and events != self._events):
+            self._events = events
+            self._say(updates, now, events)
             self._due = time.monotonic() + _SECONDS
 
     def drawn(self, share: float, last: float) -> None:
@@ -48,9 +50,12 @@ class Pace:
         self._share = max(self._share, min(share, _ALL_DRAWN))
         self.at(int(self._share * self._n_updates), self._share * last)
 
-    def end(self, now: float) -> None:
+    def end(self, now: float, *events: int) -> None:
         """Tells that all updates are made."""
-        self._tell(Progress(self._n_updates, self._n_updates, float(now)))
+        self._say(self._n_updates, now, events)
+
+    def _say(self, updates: int, now: float, events: tuple[int, ...]) -> None:
+        self._tell(Progress(updates, self._n_updates, float(now), *events))
 
 
 def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace | None:
@@ -64,7 +69,7 @@ def pace_of(progress: Callable[[Progress], None] | None, n_updates: int) -> Pace
         >>> pace = pace_of(seen.append, 3)
         >>> pace.end(2.0)
         >>> seen
-        [Progress(updates=3, n_updates=3, time=2.0)]
+        [Progress(updates=3, n_updates=3, time=2.0, lost=0, returned=0, waited=0)]
     """
     if progress is None:
         return None

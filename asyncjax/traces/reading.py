@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.checks import file_path, flag, instance, shown, within
+from asyncjax.checks import file_path, flag, instance, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.logbook import values
 from asyncjax.traces.logbook.headers import UNITS, roles_of
 from asyncjax.traces.logbook.jobs import Reading
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.logbook.log import Log, notes_of_copies
 from asyncjax.traces.logbook.long import log_of_rows, sorted_names
 from asyncjax.traces.logbook.text import Table, of_objects, read_file, table_of, text_of
-from asyncjax.traces.logbook.values import Fields
-from asyncjax.traces.logbook.wide import log_of_columns
+from asyncjax.traces.logbook.wide import log_of_columns, without_extremes
 
 
 def read_log(
@@ -35,6 +34,7 @@ def read_log(
     duration: str | None = None,
     unit: str | None = None,
     drop_invalid: bool = False,
+    max_unpacked: int | None = None,
 ) -> Log:
     r"""Reads how long the jobs of real workers took.
 
@@ -62,6 +62,7 @@ def read_log(
             starts and ends that are not given only order the rows.
         unit: Of all numbers, such as "ms" or "seconds"; None: as the names of the columns say.
         drop_invalid: Whether rows that cannot be read are left out, with a note, and not refused.
+        max_unpacked: The most bytes that a packed file may unpack to; None: 200 times its size.
 
     Returns:
         The log: names of workers, a row of durations each, starts and ends if they are known, and
@@ -70,14 +71,18 @@ def read_log(
     Raises:
         TypeError: An argument is of the wrong kind.
         ValueError: The file is no table, has no column for what is needed, or a row in which a
-            worker is missing, a duration is none or not positive, or jobs of a worker overlap; says
-            in which line, what is there and what is allowed.
+            worker is missing, a duration is none or not positive, jobs of a worker overlap, or a
+            comma or several rows of one step may mean two things; says in which line, what is
+            there and what is allowed. Or a packed file is damaged or unpacks to too much.
         OSError: The file cannot be read.
 
     Note:
         Of a worker whose counter or clock starts again, in a file that is otherwise in order, it is
         supposed that its run was resumed. A time is supposed to say when a job ended, not how long
-        it took, if it grows with every row of every worker.
+        it took, if it grows with every row of every worker. A comma is a decimal one or separates
+        thousands as the other numbers of its column say ("1,500" beside "980.5" is 1500), and is a
+        decimal one where semicolons separate fields. Of a tracker's chart export the columns
+        `...__MIN` and `...__MAX` are left out.
 
     Example:
         >>> import pathlib, tempfile
@@ -105,18 +110,21 @@ def read_log(
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, or None, got {unit!r}")
     seconds = None if unit is None else UNITS[unit.lower()]
     drops = flag("drop_invalid", drop_invalid)
-    table = _table(path)
+    if max_unpacked is not None:
+        max_unpacked = whole("max_unpacked", max_unpacked)
+    table = _table(path, max_unpacked)
     if isinstance(table, Log):
         return table
+    table, axis = without_extremes(table)
     reading = Reading(table, [], drops, table.notes)
     given = {name: _place(table, name, column) for name, column in named.items() if column}
-    roles, counter = _roles(reading, given)
+    roles, counter = _roles(reading, given, axis)
     if roles is None:
         return log_of_columns(reading, counter, seconds)
     return log_of_rows(reading, roles, seconds)
 
 
-def _table(path: Any) -> Table | Log:
+def _table(path: Any, max_unpacked: int | None) -> Table | Log:
     """The table of a file or of rows in memory, or the log of durations in memory."""
     if isinstance(path, Log):
         return path
@@ -129,7 +137,7 @@ def _table(path: Any) -> Table | Log:
         rows = {str(i): _row(f"path[{i}]", row) for i, row in enumerate(np.asarray(path))}
         return _of_rows(rows, "an array")
     if isinstance(path, str | os.PathLike):
-        return read_file(file_path("path", path))
+        return read_file(file_path("path", path), max_unpacked)
     if not isinstance(path, list | tuple) or not path:
         raise TypeError(
             "path must be the path of a file, a trace with starts, a mapping from worker to"
@@ -182,7 +190,9 @@ def _of_rows(rows: dict[str, np.ndarray], source: str) -> Log:
     if not rows:
         raise ValueError(f"path must have a row of durations a worker, got none in {source}")
     names = sorted_names(list(rows))
-    return Log(tuple(names), tuple(rows[name] for name in names), source=source)
+    durations = tuple(rows[name] for name in names)
+    notes = tuple(notes_of_copies(names, durations))
+    return Log(tuple(names), durations, source=source, notes=notes)
 
 
 def _row(name: str, row: Any) -> np.ndarray:
@@ -209,8 +219,13 @@ def _place(table: Table, argument: str, column: str) -> int:
     return names.index(column)
 
 
-def _roles(reading: Reading, given: dict[str, int]) -> tuple[dict[str, int] | None, int | None]:
-    """Which column plays which role; None where each is a worker, then with that which counts."""
+def _roles(
+    reading: Reading, given: dict[str, int], axis: str | None
+) -> tuple[dict[str, int] | None, int | None]:
+    """Which column plays which role; None where each is a worker, then with that which counts.
+
+    `axis` is the column of steps or times of a tracker's chart export.
+    """
     table = reading.table
     if table.names is None:
         return _roles_by_place(reading)
@@ -225,6 +240,8 @@ def _roles(reading: Reading, given: dict[str, int]) -> tuple[dict[str, int] | No
         roles.pop("time", None)
     is_long = {"worker", "start", "end", "duration"} & {*roles, *given}
     counter = _counter(table, roles) if not is_long else None
+    if not is_long and axis is not None:
+        counter = table.names.index(axis)
     columns = [place for place, name in enumerate(table.names) if name and place != counter]
     numbers = [_is_numeric(table, place) for place in columns]
     if not is_long and columns and all(numbers):
@@ -265,7 +282,7 @@ def _roles_by_place(reading: Reading) -> tuple[dict[str, int] | None, int | None
 
 def _is_spans(table: Table) -> bool:
     """Whether the second and third columns are starts and ends: no job begins before the last."""
-    begin, end = (values.times_of([Fields("", table.columns[p], None)])[0] for p in (1, 2))
+    begin, end = (values.times_of([table.fields(place)])[0] for place in (1, 2))
     if begin.is_date and end.is_date:
         return True
     if not (np.isfinite(begin.values) & (end.values > begin.values)).all():
@@ -285,8 +302,8 @@ def _counter(table: Table, roles: dict[str, int]) -> int | None:
     """The column that counts the rows of a wide table."""
     for role in ("step", "time"):
         if role in roles:
-            column = values.times_of([Fields("", table.columns[roles[role]], None)])[0]
-            if (np.diff(column.values) > 0).all():
+            goes = np.diff(values.times_of([table.fields(roles[role])])[0].values)
+            if (goes >= 0).all() and (not goes.size or goes.any()):
                 return roles[role]
     return None
 

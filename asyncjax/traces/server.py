@@ -310,7 +310,10 @@ class Server:
             if self.serial[worker] >= 0:
                 jobs.append((worker, self.read[worker], self.start[worker]))
             jobs += [(worker, handed, np.nan) for handed in queue]
-        return OpenJobs(*_columns(jobs, (np.int32, np.int32, np.float64)))
+        worker, read, start = _columns(jobs, (np.int32, np.int32, np.float64))
+        # One that starts later, in answer to the last arrival, or after the last update of a run
+        # that stalled, has not begun when the trace ends.
+        return OpenJobs(worker, read, np.where(start > self.time, np.nan, start))
 
 
 def _columns(rows: Sequence[tuple], dtypes: Sequence[DTypeLike]) -> list[np.ndarray]:

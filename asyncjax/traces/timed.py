@@ -13,7 +13,7 @@ are answered with the step (`holds_back`) or at once; whoever is late is heard i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.checks import flag, function, real, whole, within
 from asyncjax.traces.alarm import Timer
+from asyncjax.traces.averages import without_all
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
 
 Staleness = Callable[[NDArray[np.int32]], ArrayLike]
@@ -40,9 +41,10 @@ def grace_period(
     Args:
         wait: How long it waits after the `quorum`-th gradient, at least 0, time units. 0 with a
             quorum of 1 is the pure rule; inf waits for `most`.
-        quorum: Gradients without which it does not step, at least 1.
+        quorum: Gradients without which it does not step, at least 1. A worker with several open
+            jobs (`concurrency`) may deliver several of them.
         most: Gradients at which it steps at once, at least `quorum`; None: as many as there are
-            workers. A quorum of all workers is synchronous.
+            workers, or `quorum` if that is more. A quorum of all workers is synchronous.
         holds_back: Workers get their next job with the step that takes their gradient. False: at
             once.
         staleness: `(delay int32[E]) -> float[E]`, a factor of each gradient by its delay, at least
@@ -55,8 +57,8 @@ def grace_period(
     Raises:
         TypeError: An argument is of the wrong kind.
         ValueError: An argument is out of range; when the trace is made, `quorum` or `most` is more
-            than the workers can deliver (`holds_back`: one each), or what `staleness` gives is
-            negative, not finite, or of another shape.
+            than there are open jobs (`holds_back`: no more are delivered before the step), or what
+            `staleness` gives is negative, not finite, or of another shape.
 
     Note:
         The divisor is the number of gradients in the step, with and without `staleness`.
@@ -73,12 +75,10 @@ def grace_period(
     quorum, most, holds_back = _counts(quorum, most, holds_back)
 
     def start(n_workers: int) -> Collector:
-        group = _Group(n_workers, quorum, most, holds_back=holds_back)
-        if wait < inf:
-            group.needs = quorum
+        group = _Group(n_workers, quorum, most)
 
         def receive(worker: int, delay: int) -> Verdict:
-            return group.take(worker, enough=wait == 0.0)
+            return group.take(enough=wait == 0.0)
 
         def heard(worker: int, now: float) -> float:
             if group.count == quorum:
@@ -86,11 +86,10 @@ def grace_period(
             return group.due
 
         timer = Timer(lambda now: inf, heard, group.close)
-        return Collector(receive, None, group.is_stuck_without, timer)
+        return Collector(receive, None, without_all(n_workers), timer)
 
-    return Collection(
-        f"grace of {wait:g} after {quorum}", start, _mean(staleness), holds_back=holds_back
-    )
+    name = f"grace of {wait:g} after {quorum}"
+    return _collection(name, start, quorum, most, staleness, holds_back=holds_back)
 
 
 def adaptive_deadline(
@@ -139,7 +138,7 @@ def adaptive_deadline(
     quorum, most, holds_back = _counts(quorum, most, holds_back)
 
     def start(n_workers: int) -> Collector:
-        group = _Group(n_workers, quorum, most, holds_back=holds_back)
+        group = _Group(n_workers, quorum, most)
         least = n_workers if window is None else min(window, n_workers)
         took: deque[float] = deque(maxlen=4 * n_workers if window is None else window)
         answered_at, answered = [0.0] * n_workers, list[int]()
@@ -153,11 +152,10 @@ def adaptive_deadline(
                 times = np.array(took)
                 middle = np.median(times)
                 group.due = now + float(middle + scale * np.median(np.abs(times - middle)))
-                group.needs = quorum
             return group.due
 
         def receive(worker: int, delay: int) -> Verdict:
-            return group.take(worker, enough=group.is_overdue)
+            return group.take(enough=group.is_overdue)
 
         def heard(worker: int, now: float) -> float:
             took.append(now - answered_at[worker])
@@ -168,32 +166,23 @@ def adaptive_deadline(
             return inf if group.is_overdue else group.due
 
         timer = Timer(begin, heard, group.close)
-        return Collector(receive, None, group.is_stuck_without, timer)
+        return Collector(receive, None, without_all(n_workers), timer)
 
     name = f"deadline of median + {scale:g} MAD"
-    return Collection(name, start, _mean(staleness), holds_back=holds_back)
+    return _collection(name, start, quorum, most, staleness, holds_back=holds_back)
 
 
 class _Group:
     """The gradients of the step that is being formed."""
 
-    def __init__(self, n_workers: int, quorum: int, most: int | None, *, holds_back: bool) -> None:
-        most = max(quorum, n_workers) if most is None else most
-        for name, value in (("quorum", quorum), ("most", most)):
-            if holds_back and value > n_workers:
-                raise ValueError(
-                    f"{name} must be at most the number of workers, {n_workers}, where they are"
-                    f" held back until the step, got {value}"
-                )
-        self.n_workers, self.quorum, self.most = n_workers, quorum, most
-        self.holds_back, self.count, self.heard_of = holds_back, 0, set[int]()
-        self.needs = most  # without so many it never steps
+    def __init__(self, n_workers: int, quorum: int, most: int | None) -> None:
+        self.quorum, self.most = quorum, max(quorum, n_workers) if most is None else most
+        self.count = 0
         self.due, self.is_overdue = inf, False  # when it rings; whether it has, in vain
 
-    def take(self, worker: int, *, enough: bool) -> Verdict:
+    def take(self, *, enough: bool) -> Verdict:
         """Adds a gradient; steps if `most` are there, or the quorum where that is `enough`."""
         self.count += 1
-        self.heard_of.add(worker)
         if self.count >= (self.quorum if enough else self.most):
             self._end()
             return Verdict.STEP
@@ -208,19 +197,27 @@ class _Group:
 
     def _end(self) -> None:
         self.count, self.due = 0, inf
-        self.heard_of.clear()
-
-    def is_stuck_without(self, gone: Set[int]) -> bool:
-        """Whether no step can come: it waits for more than those who are left deliver."""
-        if self.due < inf:
-            return False
-        left = set(range(self.n_workers)) - gone
-        return len(self.heard_of | left) < self.needs if self.holds_back else not left
 
 
 def _counts(quorum: int, most: int | None, holds_back: bool) -> tuple[int, int | None, bool]:
     quorum, holds_back = whole("quorum", quorum), flag("holds_back", holds_back)
     return quorum, None if most is None else whole("most", most, quorum), holds_back
+
+
+def _collection(
+    name: str,
+    start: Callable[[int], Collector],
+    quorum: int,
+    most: int | None,
+    staleness: Staleness | None,
+    *,
+    holds_back: bool,
+) -> Collection:
+    """The rule, which says how many open jobs it needs where its workers are held back."""
+    weigh, most = _mean(staleness), quorum if most is None else most
+    if not holds_back:
+        return Collection(name, start, weigh)
+    return Collection(name, start, weigh, holds_back=True, quorum=quorum, most=most)
 
 
 def _mean(staleness: Staleness | None) -> Callable[[Arrivals], NDArray[np.floating[Any]]]:

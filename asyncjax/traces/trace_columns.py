@@ -42,6 +42,11 @@ class Columns(NamedTuple):
     slack: float  # time units, what rounding may change in a sum of times
     step_time: np.ndarray  # of the updates
 
+    @property
+    def end(self) -> float:
+        """The last arrival or update, time units."""
+        return float(max(self.time[-1], self.step_time[-1:].max(initial=0.0)))
+
     def updates_by(self, moment: np.ndarray) -> np.ndarray:
         """How many updates were made up to each moment, itself included, int64[...]."""
         return np.searchsorted(self.step_time, moment + self.slack, side="right")

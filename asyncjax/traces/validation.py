@@ -31,9 +31,9 @@ def validate(trace: EventTrace) -> EventTrace:
       jobs count rounds, in which a worker may get no work.)
     - *Weights* are finite, and 0 where a gradient is not used.
     - *Open jobs* are ordered by worker, read a version that was there when they started, and only
-      the first of a worker has a start.
-    - *Cancelled jobs* last from their start to a moment not after the last arrival, and are listed
-      in the order of these moments.
+      the first of a worker has a start, which is not after the last arrival or update.
+    - *Cancelled jobs* last from their start to a moment not after the last arrival or update (or
+      finite, where an open job waits), and are listed in the order of these moments.
     - *Reuse.* Rows are ordered by arrival and first step, serve in steps of version .. T - 1, those
       of one arrival do not overlap; `used` says which arrivals have a row, `weight` is that of the
       first row, and every step is served by some row.
@@ -58,9 +58,8 @@ def validate(trace: EventTrace) -> EventTrace:
         Nor can it be seen that jobs of a worker are missing which it began after its last arrival
         that is there; that any arrival is missing that made no step, where starts or cancelled jobs
         are not recorded or jobs count rounds. Rows of several arrivals of one worker may serve in
-        one step, as `ringleader` has it. An open job may start after the last arrival, as in the
-        trace of a `StalledError`; and where one does, or waits, or a worker has none, others may be
-        cancelled after it.
+        one step, as `ringleader` has it. A server that takes time (`Service`, `live`) may stop jobs
+        after its last arrival; those that begin in their place wait then, without a start.
 
     Example:
         >>> from asyncjax import clocks, traces

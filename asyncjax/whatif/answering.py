@@ -15,13 +15,14 @@ from asyncjax.storage import save_json, write_atomically
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.advising.advise import Advice, advise
 from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
+from asyncjax.whatif.describing.barrier import barrier_of
 from asyncjax.whatif.describing.describe import Description, describe
 from asyncjax.whatif.learning.learn import Learning, learn
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.html import framed, page
 from asyncjax.whatif.page.numbers import numbers_of
 from asyncjax.whatif.page.tables import in_text
-from asyncjax.whatif.page.words import Words, words_of
+from asyncjax.whatif.page.words import Words, words_of, words_of_stamps
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,18 +32,20 @@ class Answer:
     Attributes:
         log: What was read.
         description: Who is slow, for good or by chance, correlations, outages, laws that fit.
-        comparison: Every rule on these durations, without training.
+        comparison: Every rule on these durations, without training; None where unevenness cannot
+            be seen in the log, since its durations are differences of stamps behind a barrier.
         learning: Time to a target on stand-in problems; None where nothing was trained.
-        advice: What the decision tree, measured on small problems, says of such workers.
+        advice: What the decision tree, measured on small problems, says of such workers; None where
+            `comparison` is.
         words: The answer in words.
         command: How it is made again.
     """
 
     log: Log
     description: Description
-    comparison: Comparison
+    comparison: Comparison | None
     learning: Learning | None
-    advice: Advice
+    advice: Advice | None
     words: Words
     command: str
 
@@ -97,7 +100,8 @@ def answer(
 
     Args:
         path: A file that `traces.read_log` reads, or what else it takes: a log, a trace, durations.
-        quick: Whether nothing is trained: seconds instead of a minute.
+        quick: Whether nothing is trained: 6 seconds to a minute of processor time, more for more
+            workers, jobs and unevenness, instead of one or two minutes.
         own_labels: Whether some workers, the slow ones, hold labels that the others lack; None: not
             known. This and the next two only choose what is shown of the decision tree: see
             `advise`.
@@ -108,7 +112,8 @@ def answer(
         command: How the page says that it is made again; None: the call of this function.
 
     Returns:
-        The answer: words, figures, a page.
+        The answer: words, figures, a page. If the log only has stamps, and workers end each step
+        together, it says that unevenness cannot be seen and what to log instead, and no more.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -134,14 +139,19 @@ synchronous rounds, at a mean staleness of 1.9 updates.
         function("progress", progress, "a function of a text and a share, or None")
         progress("describing the workers", 0.0)
     description = describe(read)
-    comparison = compare(read, key=key, progress=_part(progress, 0.05, 1.0 if quick else 0.3))
-    learning = None
-    if not quick:
-        learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
     if command is None:
         told = {"quick": quick or None, **known}
         given = [f"{name}={value}" for name, value in told.items() if value is not None]
         command = f"whatif.answer({', '.join(['log', *given])})"
+    barrier = barrier_of(read)
+    if barrier is not None:
+        if progress is not None:
+            progress("nothing to compare", 1.0)
+        return Answer(read, description, None, None, None, words_of_stamps(barrier, read), command)
+    comparison = compare(read, key=key, progress=_part(progress, 0.05, 1.0 if quick else 0.3))
+    learning = None
+    if not quick:
+        learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
     advice = advise(description, comparison, **known)
     words = words_of(description, comparison, learning)
     return Answer(read, description, comparison, learning, advice, words, command)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from asyncjax import clocks, traces
+from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.answering import answer
+from asyncjax.whatif.comparing.compare import seconds_of
+from asyncjax.whatif.describing.barrier import barrier_of
 
 PAGE = "whatif.html"
 PROGRAM = "python -m asyncjax.whatif"
@@ -30,10 +35,12 @@ a column a worker, or what `live.to_csv` writes. Names of columns, units in them
 order of rows are found out by themselves. The answer is printed, and written as a page."""
 _EXAMPLES = """examples:
   %(program)s durations.csv              a minute: %(page)s in this folder
-  %(program)s durations.csv --quick      seconds: without training small problems
+  %(program)s durations.csv --quick      sooner: without training small problems
   %(program)s --demo llm_sequences       32 workers of a real LLM training job
   %(program)s durations.csv --own-labels yes --link free
                                          what small problems say, of such data and links"""
+
+_COLUMNS = ("worker", "step", "start", "end", "duration")  # options that name one
 
 # Options: the words for True and for False, and what the help says.
 _KNOWN = {
@@ -66,7 +73,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a recording of real workers instead of a file: {', '.join(_DEMOS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="only count, train nothing: seconds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only count, train nothing, so no time to a target (reached and not left again): 6"
+        " seconds to a minute of processor time, more for more workers, jobs and unevenness; how"
+        " many is said first",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument(
         "--output", metavar="FOLDER", default=".", help=f"where {PAGE} goes; default: this folder"
@@ -78,11 +91,17 @@ def _parser(program: str) -> argparse.ArgumentParser:
         option = f"--{name.replace('_', '-')}"
         known.add_argument(option, choices=(yes, no), help=words)
     reading = parser.add_argument_group("if columns are not found by themselves")
-    for name in ("worker", "step", "start", "end", "duration"):
+    for name in _COLUMNS:
         reading.add_argument(f"--{name}", metavar="COLUMN", help=f"name of the column of {name}s")
     reading.add_argument("--unit", help="unit of all times, such as s or ms")
     reading.add_argument(
         "--drop-invalid", action="store_true", help="leave out rows that cannot be read"
+    )
+    reading.add_argument(
+        "--max-unpacked",
+        type=int,
+        metavar="BYTES",
+        help="what a file packed by gzip may unpack to; default: 200 times its size",
     )
     return parser
 
@@ -95,7 +114,14 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    settings = _parser(program).parse_args(given)
+    return quietly(lambda: _run(given, program))
+
+
+def _run(given: list[str], program: str) -> int:
+    parser = _parser(program)
+    settings, rest = parser.parse_known_args(given)
+    if rest:
+        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
     if (settings.file is None) == (settings.demo is None):
         words = "give the FILE of a table or --demo NAME, one of them; --help says more"
         print(f"asyncjax.whatif: {words}", file=sys.stderr)
@@ -106,6 +132,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
             log = demo(settings.demo) if settings.demo else _read(settings)
             page = _place(settings.output, PAGE)
             figures = None if settings.json is None else _json(settings.json)
+            files = (settings.file, settings.json, settings.output)
+            if settings.quick and barrier_of(log) is None:
+                print(_cost(log), file=sys.stderr, flush=True)
             found = answer(
                 log,
                 quick=settings.quick,
@@ -113,16 +142,21 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
                 noisy=_said(settings, "noise"),
                 dear_link=_said(settings, "link"),
                 progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-                command=f"{program} {shlex.join(given)}",
+                command=f"{program} {shlex.join(without_folders(given, files))}",
             )
         found.save(page)
         if figures is not None:
             found.save(figures)
     except (OSError, ValueError, TypeError) as error:
-        print(f"asyncjax.whatif: {_sentence(error)}", file=sys.stderr)
+        print(f"asyncjax.whatif: {plain(_in_options(_sentence(error)))}", file=sys.stderr)
         return 2
-    print(found.text())
-    print(f"\npage: {page}" + (f"\nfigures: {settings.json}" if settings.json else ""))
+    print(plain(found.text(), lines=True))
+    if log.columns:
+        notes = () if found.comparison is None else log.notes  # else they are in the answer
+        print(f"\ncolumns: {log.columns}", *(f"note: {note}" for note in notes), sep="\n")
+    print(plain(f"\npage: {page}", lines=True))
+    if settings.json:
+        print(plain(f"figures: {settings.json}"))
     return 0
 
 
@@ -146,8 +180,47 @@ def demo(name: str) -> Log:
 
 
 def _read(settings: argparse.Namespace) -> Log:
-    names = ("worker", "step", "start", "end", "duration", "unit", "drop_invalid")
-    return traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    names = (*_COLUMNS, "unit", "drop_invalid", "max_unpacked")
+    log = traces.read_log(settings.file, **{name: getattr(settings, name) for name in names})
+    return replace(
+        log,
+        workers=tuple(map(plain, log.workers)),
+        source=plain(log.source),
+        notes=tuple(plain(_in_options(note)) for note in log.notes),
+        columns=plain(log.columns),
+    )
+
+
+def _in_options(sentence: str) -> str:
+    """A sentence of the reader, which speaks of arguments of Python, for who gives options.
+
+    Example:
+        >>> _in_options("worker must be a name, or None, got 3; say worker='rank', duration='ms'")
+        '--worker must be a name, got 3; say --worker rank --duration ms'
+        >>> _in_options("path must be a table with rows, got none in a.csv")
+        'FILE must be a table with rows, got none in a.csv'
+    """
+    names = "|".join((*_COLUMNS, "unit"))
+    sentence = re.sub(r"^path is (.*); it must", r"\1 must", sentence)
+    sentence = re.sub(r"^(?:path|log) must", "FILE must", sentence)
+    sentence = re.sub(rf"^({names}|max_unpacked) must", r"--\1 must", sentence)
+    sentence = re.sub(r"^(--\w+) must be None", r"\1 must be left out", sentence)
+    sentence = sentence.replace(", or None, got", ", got")
+    sentence = re.sub(
+        rf"\b({names})=('[^']*'|\"[^\"]*\")",
+        lambda match: f"--{match[1]} {shlex.quote(match[2][1:-1])}",
+        sentence,
+    )
+    sentence = re.sub(rf"(--(?:{names}) \S+), (?=--)", r"\1 ", sentence)
+    return sentence.replace("max_unpacked", "--max-unpacked").replace("----", "--")
+
+
+def _cost(log: Log) -> str:
+    """How long it will take."""
+    return (
+        f"asyncjax.whatif: about {seconds_of(log):.0f} seconds of processor time for"
+        f" {log.n_workers} workers and {log.n_jobs:,} jobs"
+    )
 
 
 def _said(settings: argparse.Namespace, name: str) -> bool | None:
@@ -172,7 +245,7 @@ def _json(name: str) -> Path:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
+        return f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
     return str(error)
 
 

@@ -20,6 +20,7 @@ from experiments.common.comparison import (
     verdict,
 )
 from experiments.common.parts import Drawing, Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.common.recordings import spread_of_jobs
 
 NAME = "recorded_times"
@@ -165,6 +166,7 @@ def part(settings: Settings, columns: Mapping[str, Any]) -> Part:
         numbers,
         answer(numbers),
         PAPERS,
+        FIRST_CROSSING,
     )
 
 

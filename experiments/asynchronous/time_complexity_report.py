@@ -19,6 +19,7 @@ from experiments.common import agreement, protocol
 from experiments.common import numbers as committed
 from experiments.common.comparison import Condition, paired, verdict
 from experiments.common.parts import Drawing, Part, written
+from experiments.common.protocol import FIRST_CROSSING
 
 Scores = Mapping[tuple[str, int, int, str], Score]  # by speeds, level of noise, workers, method
 
@@ -48,6 +49,7 @@ def part(settings: Settings, scores: Scores) -> Part:
         found,
         answer(found),
         PAPERS,
+        FIRST_CROSSING,
     )
 
 

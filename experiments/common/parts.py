@@ -35,6 +35,7 @@ class Part:
         numbers: Everything in the tables and more, as plain values for JSON.
         verdict: The answer in words, made of the numbers; empty: none.
         papers: Whose claims and methods these are, a reference each.
+        note: What has to be known to read the tables, in words; empty: nothing.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Part:
     numbers: dict[str, Any]
     verdict: str = ""
     papers: tuple[str, ...] = ()
+    note: str = ""
 
 
 def save(path: Path, figure: Any) -> bytes:
@@ -62,6 +64,7 @@ def written(
     numbers: dict[str, Any],
     verdict: str = "",
     papers: Iterable[str] = (),
+    note: str = "",
 ) -> Part:
     """Writes a part's figures, `NAME_END.png` each (`NAME.png` for an empty end), and `NAME.json`.
 
@@ -74,6 +77,7 @@ def written(
         numbers: Plain values.
         verdict: The answer in words.
         papers: References.
+        note: What has to be known to read the tables.
     """
     output.mkdir(parents=True, exist_ok=True)
     figures = []
@@ -82,7 +86,7 @@ def written(
         save(path, figure)
         figures.append((path, caption))
     storage.save_json(output / f"{name}.json", numbers)
-    return Part(name, title, tuple(figures), tuple(tables), numbers, verdict, tuple(papers))
+    return Part(name, title, tuple(figures), tuple(tables), numbers, verdict, tuple(papers), note)
 
 
 def run_alone(run: Callable[[Any], Part], settings: type, description: str | None) -> None:
@@ -101,6 +105,8 @@ def run_alone(run: Callable[[Any], Part], settings: type, description: str | Non
     part = run(chosen)
     if part.verdict:
         print(f"{part.verdict}\n")
+    if part.note:
+        print(f"{part.note}\n")
     for table in part.tables:
         print(f"{results.as_text(table)}\n")
     for path, caption in part.figures:
@@ -185,6 +191,8 @@ class Collection:
                 print(f"{name} left out: {part}\n")
                 continue
             keep(settings.output / name, marks[name], part)
+            if part.note:
+                print(f"\n{part.note}")
             for table in part.tables:
                 print(f"\n{results.as_text(table)}")
             if part.verdict:
@@ -307,7 +315,7 @@ def _run_elsewhere(
 
 def section(part: Part) -> report.Section:
     """A part in a report."""
-    return report.Section(part.title, "", illustrations(part), part.tables, part.verdict)
+    return report.Section(part.title, part.note, illustrations(part), part.tables, part.verdict)
 
 
 def illustrations(part: Part) -> tuple[report.Illustration, ...]:
@@ -333,7 +341,7 @@ def command() -> str:
 
 def write_page(path: Path, part: Part) -> Path:
     """Writes the report of one part: its answer on top, its figures and tables, how it was made."""
-    shown = report.Section("Figures and tables", "", illustrations(part), part.tables)
+    shown = report.Section("Figures and tables", part.note, illustrations(part), part.tables)
     sections = [shown, provenance([part])]
     report.write(path, report.render(part.title, "", sections, verdict=part.verdict))
     return path

@@ -21,6 +21,11 @@ PURPOSES = ("data", "clock", "model", "noise")
 # A seed below 2**31 has the digits base, role, purpose, number, repeat; each is below its limit.
 LIMITS = {"base": 256, "role": 4, "purpose": 4, "number": 1024, "repeat": 512}
 LEVELS = (0.5, 0.8, 0.95)
+# Stands beside every table of times by `time_to`; those after which a run stays need it not.
+FIRST_CROSSING = (
+    "Times to a target, also in updates, epochs or slots, are first crossings: a run may leave the"
+    " target again."
+)
 
 
 def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) -> int:

@@ -39,6 +39,30 @@ def times_to_target(target: float, axis: np.ndarray, accuracy: np.ndarray) -> np
     return results.time_to_target(axis, accuracy, target=target, above=True)
 
 
+def times_to_stay(
+    target: float, horizon: float, time: np.ndarray, accuracy: np.ndarray, axis: Any = None
+) -> np.ndarray:
+    """Where an accuracy is reached and not left again by the horizon, infinity where never.
+
+    Args:
+        target: The accuracy.
+        horizon: Records after it are not read.
+        time: float[K, R] of the records.
+        accuracy: float[K, R]; NaN is not at the target.
+        axis: float[K, R], what is read off instead of the time.
+
+    Returns:
+        float64[K].
+
+    Example:
+        >>> time = np.array([[1.0, 2.0, 3.0, 4.0]])
+        >>> times_to_stay(0.5, 3.0, time, np.array([[0.6, 0.4, 0.7, 0.1]]))
+        array([3.])
+    """
+    points = np.where(time <= horizon, time if axis is None else axis, np.nan)
+    return results.time_to_target(points, accuracy, target=target, above=True, stays=True)
+
+
 def last_within(horizon: float, axis: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The last value of each run within the horizon, float[S]; NaN where it had diverged.
 
@@ -50,13 +74,20 @@ def last_within(horizon: float, axis: np.ndarray, values: np.ndarray) -> np.ndar
     return values[np.arange(len(values)), last]
 
 
-def score(target: float, horizon: float, axis: np.ndarray, accuracy: np.ndarray) -> float:
+def score(
+    target: float, horizon: float, axis: np.ndarray, accuracy: np.ndarray, *, stays: bool = False
+) -> float:
     """What is tuned and what is shown: the mean logarithm of the time to the target, cut.
 
     Where no run reaches the target, the last accuracy decides: a hundredth of what is missing is
-    added. Infinity where every run diverged.
+    added. Infinity where every run diverged. With `stays` the time is that of `times_to_stay`, else
+    the first crossing.
     """
-    times = times_to_target(target, axis, accuracy)
+    times = (
+        times_to_stay(target, horizon, axis, accuracy)
+        if stays
+        else times_to_target(target, axis, accuracy)
+    )
     last = last_within(horizon, axis, accuracy)
     if not np.isfinite(last).any() and not np.isfinite(times).any():
         return math.inf

@@ -1,25 +1,46 @@
 """Handwritten digits and a small network, every worker with few of the classes."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems
+from asyncjax.problems.data.datasets import held_out_rows
 from experiments.common.protocol import Instance
+
+Rows = tuple[jax.Array, np.ndarray]  # features and labels
 
 
 @lru_cache
-def _digits() -> tuple[jax.Array, np.ndarray, tuple[Any, Any]]:
+def split_digits(validation: float = 0.0) -> dict[str, Rows]:
+    """The rows by what they are for: "training", "test" and, if asked for, "validation".
+
+    Args:
+        validation: Share of each class of the training rows that becomes validation rows; 0 for
+            none. The test rows are the same in any case.
+    """
     data = problems.digits()
-    test = (jnp.asarray(data.test_features), data.test_labels)
-    return jnp.asarray(data.train_features), np.asarray(data.train_labels), test
+    features, labels = jnp.asarray(data.train_features), np.asarray(data.train_labels)
+    rows = {"test": (jnp.asarray(data.test_features), data.test_labels)}
+    if validation:
+        taken = held_out_rows(labels, validation, seed=0)
+        rows["validation"] = features[taken], labels[taken]
+        features, labels = features[~taken], labels[~taken]
+    return {"training": (features, labels), **rows}
 
 
 def digits_problem(
-    instance: Instance, n_workers: int, *, batch: int, hidden: int, concentration: float
+    instance: Instance,
+    n_workers: int,
+    *,
+    batch: int,
+    hidden: int,
+    concentration: float,
+    validation: float = 0.0,
+    judged_on: Literal["test", "validation"] = "test",
 ) -> problems.Problem:
     """Scikit-learn's digits; an instance draws the shares of the workers and the first model.
 
@@ -29,8 +50,11 @@ def digits_problem(
         batch: Rows of a gradient.
         hidden: Units of the hidden layer.
         concentration: Of the Dirichlet law of labels over workers; small is skewed.
+        validation: Share of the training rows that nobody trains on, see `split_digits`.
+        judged_on: The rows of the metric `test_accuracy`.
     """
-    features, labels, test = _digits()
+    rows = split_digits(validation)
+    features, labels = rows["training"]
     shards = problems.dirichlet(
         labels,
         n_workers,
@@ -45,6 +69,6 @@ def digits_problem(
         n_workers=n_workers,
         shards=shards,
         batch=problems.uniform(batch),
-        test=test,
+        test=rows[judged_on],
         key=jax.random.key(instance.model),
     )

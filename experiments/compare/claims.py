@@ -19,6 +19,7 @@ from experiments.common.comparison import (
     verdict,
 )
 from experiments.common.reaching import last_within, wasted
+from experiments.common.skewed_digits import split_digits
 from experiments.compare.runs import ROLES, Outcome, Settings
 from experiments.compare.tables import DOUBT, gradients, times
 
@@ -29,9 +30,10 @@ Measured = Mapping[str, Any]  # of one set: "settings", and "methods" by name
 def measured(settings: Settings, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The numbers of a set that are committed: lists have one number an instance."""
     kept = ("instances", "tuning_instances", "n_workers", "slowest", "horizon", "batch", "hidden")
-    kept += ("concentration", "target", "records", "seed")
+    kept += ("concentration", "validation", "target", "records", "seed")
+    rows = {name: len(labels) for name, (_, labels) in split_digits(settings.validation).items()}
     return {
-        "settings": {name: getattr(settings, name) for name in kept},
+        "settings": {**{name: getattr(settings, name) for name in kept}, "rows": rows},
         "methods": {
             one.method.name: {
                 "step": one.step_size,
@@ -103,6 +105,20 @@ def apart(found: Measured, what: str, first: str, second: str, level: float = 0.
     one, other = (_logarithms(found, what, name) for name in (first, second))
     draws = max(4000, round(20 / (1 - level)))
     return paired(one, other, found["settings"]["seed"], level, draws)
+
+
+def mark(cut: bool, other_cut: bool) -> str:
+    """What stands before a ratio of times of which some are cut at the horizon.
+
+    Args:
+        cut: Whether some of the first method's times are.
+        other_cut: Whether some of the second's are.
+
+    Example:
+        >>> mark(cut=True, other_cut=False), mark(cut=False, other_cut=False)
+        ('>', '')
+    """
+    return {(True, False): ">", (False, True): "<", (True, True): "~"}.get((cut, other_cut), "")
 
 
 def _logarithms(found: Measured, what: str, name: str) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from asyncjax import results, storage
 from asyncjax.results.tables import format_number, format_spread
 from experiments.compare import claims
-from experiments.compare.tables import span, spread_of
+from experiments.compare.tables import STAYS, span, spread_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "main_job.md"
 BEGIN, END = "<!-- made by experiments.compare.page -->", "<!-- end of what is made -->"
@@ -21,27 +21,35 @@ BEGIN, END = "<!-- made by experiments.compare.page -->", "<!-- end of what is m
 def text_of(sets: Mapping[str, claims.Measured]) -> str:
     """What stands between the marks: what was run, the table, the verdicts, whether sets agree."""
     settings = sets["A"]["settings"]
+    rows = settings["rows"]
     first = next(iter(sets["A"]["methods"].values()))
     goal = f"{100 * settings['target']:g} %"
     edges = {name for own in sets.values() for name, m in own["methods"].items() if m["at_edge"]}
     head = (
         f"Median (quartiles) over {settings['instances']} instances, each with its own shards,"
-        f" workers and first model; two disjoint sets of instances, A and B. Every method tried"
-        f" {first['trials']} step sizes on {settings['tuning_instances']} further instances (at"
-        f" most {first['tuning_gradients']:,} gradients), and was given the one that is first at"
-        f" {goal}; at the end of its grid: {', '.join(sorted(edges)) or 'none'}."
+        f" workers and first model; two disjoint sets of instances, A and B. All train on the same"
+        f" {rows['training']:,} digits. Every method tried {first['trials']} step sizes on"
+        f" {settings['tuning_instances']} further instances (at most"
+        f" {first['tuning_gradients']:,} gradients), judged on {rows['validation']:,} validation"
+        f" rows, and was given the one that is first at {goal}; at the end of its grid:"
+        f" {', '.join(sorted(edges)) or 'none'}. What is shown is accuracy on {rows['test']:,} test"
+        f" rows, which tuning never reads. {STAYS} The end is at {settings['horizon']:g}."
         " `make run` makes this table and its figures, for set A."
     )
-    rows = [f"- {claim}: {a} | {b}." for claim, (a, b) in _both(sets).items()]
+    told = [f"- {claim}: {a} | {b}." for claim, (a, b) in _both(sets).items()]
     return "\n\n".join(
         [
             *_wrapped(head),
             results.as_markdown(table(sets)),
             *_wrapped(claims.agreement(sets)),
-            "Times as ratios, geometric mean over instances and its 95 % interval, set A | set B:",
+            *_wrapped(
+                "Times as ratios, geometric mean over instances and its 95 % interval, set A | set"
+                " B; a time that never came counts as the end of the run, so > stands before a"
+                " ratio where that befell the first of the two:"
+            ),
             "\n".join(_ratios(sets)),
             "Verdicts by rule, set A | set B:",
-            "\n".join(line for row in rows for line in _wrapped(row, "  ")),
+            "\n".join(line for row in told for line in _wrapped(row, "  ")),
         ]
     )
 
@@ -71,7 +79,12 @@ def _ratios(sets: Mapping[str, claims.Measured]) -> list[str]:
         for letter in ("A", "B"):
             gap = claims.apart(sets[letter], "time", first, second)
             mean, low, high = (f"{np.exp(x):.2f}" for x in (gap.mean, gap.low, gap.high))
-            told.append(f"{mean} ({low} to {high})")
+            own = sets[letter]
+            cut = [
+                bool(np.greater(own["methods"][name]["time"], own["settings"]["horizon"]).any())
+                for name in (first, second)
+            ]
+            told.append(f"{claims.mark(*cut)}{mean} ({low} to {high})")
         lines += _wrapped(f"- {first} over {second}: {' | '.join(told)}.", "  ")
     return lines
 

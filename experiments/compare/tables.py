@@ -9,17 +9,25 @@ from asyncjax import results
 from asyncjax.results.tables import format_number, format_spread
 from experiments.common import comparison, protocol
 from experiments.common.comparison import Place
-from experiments.common.reaching import last_within, times_to_target, wasted
+from experiments.common.reaching import last_within, times_to_stay, wasted
 from experiments.compare.runs import Outcome, Settings
 
 UNIT = "mean job of the fastest worker"
+STAYS = (
+    "A time to a target is that of the record from which on a run stays there until the end; a"
+    " crossing after which it falls below again does not count."
+)
 EVEN = 0.9  # of an even share: who hears every worker at least so much is called even
 DOUBT = 0.05  # chance that any pair of methods is told apart that does not differ
 
 
 def times(settings: Settings, outcome: Outcome, target: float = 0.0) -> np.ndarray:
-    """Simulated time to a target, that of the settings unless said, float64[I]."""
-    return times_to_target(target or settings.target, outcome.time, outcome.accuracy)
+    """Simulated time after which a run stays at a target, float64[I], infinity where never.
+
+    The target is that of the settings unless said.
+    """
+    goal = target or settings.target
+    return times_to_stay(goal, settings.horizon, outcome.time, outcome.accuracy)
 
 
 def spread_of(values: Any, horizon: float) -> results.Spread:
@@ -141,7 +149,7 @@ def table(settings: Settings, outcomes: Sequence[Outcome]) -> results.Table:
         tuple(rows),
         f"Median (quartiles) over {settings.instances} instances of set {settings.set} after"
         f" {settings.horizon:g} units of simulated time; an instance has shards, workers and a"
-        " first model of its own. Rank: those that the instances leave open, by the paired"
+        f" first model of its own. {STAYS} Rank: those that the instances leave open, by the paired"
         " ratios of the times; in one table of twenty a pair would be told apart by chance."
         " 'Thrown away' is the share of delivered or cancelled gradients that never"
         " entered a step. Times are read off at the records, about"
@@ -150,8 +158,11 @@ def table(settings: Settings, outcomes: Sequence[Outcome]) -> results.Table:
 
 
 def gradients(settings: Settings, outcome: Outcome) -> np.ndarray:
-    """Gradients computed until the target is reached, float64[I]; infinity where never."""
-    return times_to_target(settings.target, outcome.computed.astype(float), outcome.accuracy)
+    """Gradients computed until a run stays at the target, float64[I]; infinity where never."""
+    computed = outcome.computed.astype(float)
+    return times_to_stay(
+        settings.target, settings.horizon, outcome.time, outcome.accuracy, computed
+    )
 
 
 def other_targets(settings: Settings, outcomes: Sequence[Outcome]) -> results.Table:
@@ -216,8 +227,10 @@ def verdict(settings: Settings, outcomes: Sequence[Outcome]) -> str:
     logs = logarithms(settings, outcomes)
     if name != "synchronous" and "synchronous" in logs and settings.instances > 1:
         gap = comparison.paired(logs["synchronous"], logs[name], settings.seed)
+        cut = not np.isfinite(times(settings, _named("synchronous", outcomes))).all()
         words.append(
-            f"Synchronous rounds need {_ratio(gap.mean)} times as long ({_ratio(gap.low)} to"
+            f"Synchronous rounds need {'more than ' * cut}{_ratio(gap.mean)} times as long"
+            f" ({_ratio(gap.low)} to"
             f" {_ratio(gap.high)})."
         )
     stand = places(settings, outcomes)
@@ -249,6 +262,10 @@ def _fairness(best_first: Sequence[Outcome], spreads: Mapping[str, results.Sprea
             f" {even[0]}, after {_number(spreads[even[0]].median)}"
         )
     return [words + "."]
+
+
+def _named(name: str, outcomes: Sequence[Outcome]) -> Outcome:
+    return next(one for one in outcomes if one.method.name == name)
 
 
 def _capital(name: str) -> str:

@@ -26,7 +26,7 @@ from asyncjax import results
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from experiments.common import comparison, numbers
 from experiments.common.parts import Drawing, Part, run_alone, written
-from experiments.common.protocol import reached, restricted
+from experiments.common.protocol import FIRST_CROSSING, reached, restricted
 from experiments.delay_adaptive.network_steps_rules import BASES, CONSTANT, FADAS, RULES
 from experiments.delay_adaptive.network_steps_runs import LAWS, SETS, Settings, measured
 
@@ -155,6 +155,7 @@ def run(settings: Settings) -> Part:
             delay_table(found),
         ),
         found,
+        note=FIRST_CROSSING,
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from experiments.common import numbers
 from experiments.common.comparison import FAILS, HOLDS, IN_PART
 from experiments.common.parts import Part, run_alone, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.delay_adaptive import transfer_report
 from experiments.delay_adaptive.transfer_runs import Settings, outcomes
 from experiments.delay_adaptive.transfer_tasks import LAWS, SCENES
@@ -62,6 +63,7 @@ def run(settings: Settings) -> Part:
             transfer_report.trial_table(found),
         ),
         found,
+        note=FIRST_CROSSING,
     )
 
 

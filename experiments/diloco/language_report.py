@@ -14,6 +14,7 @@ from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from experiments.common.parts import Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.diloco import texts
 from experiments.diloco.arms import SYNCHRONOUS, Scene
 from experiments.diloco.language_runs import Settings, horizon_of, n_params
@@ -81,7 +82,15 @@ def part(settings: Settings, found: Found) -> Part:
     title = "Does asynchronous DiLoCo train faster than synchronous DiLoCo?"
     words = in_words(settings, found)
     return written(
-        settings.output, name, title, drawings, tables, numbers(settings, found), words, PAPERS
+        settings.output,
+        name,
+        title,
+        drawings,
+        tables,
+        numbers(settings, found),
+        words,
+        PAPERS,
+        note=FIRST_CROSSING,
     )
 
 

@@ -12,7 +12,7 @@ from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from experiments.common.comparison import OPEN, Difference, paired
 from experiments.common.parts import Part, written
-from experiments.common.protocol import reached, restricted
+from experiments.common.protocol import FIRST_CROSSING, reached, restricted
 from experiments.joint.arms import JOINT
 from experiments.joint.phases_runs import ARMS, Cell
 from experiments.joint.scenes_runs import SETS
@@ -195,6 +195,7 @@ def part(settings: Any, found: Found) -> Part:
             cell_table(found, gains),
         ),
         numbers(settings, found, gains),
+        note=FIRST_CROSSING,
     )
 
 

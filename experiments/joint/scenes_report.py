@@ -11,7 +11,7 @@ from asyncjax import results
 from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_figure, set_log
 from experiments.common.comparison import Difference, disagreements, interval, ranks
 from experiments.common.parts import Part, written
-from experiments.common.protocol import Reached, reached
+from experiments.common.protocol import FIRST_CROSSING, Reached, reached
 from experiments.joint.arms import JOINT, RESHUFFLED
 from experiments.joint.judging import beside, best_single, effects, logs_of, verdicts
 from experiments.joint.scenes_runs import END, SETS
@@ -47,6 +47,7 @@ def part(settings: Any, kept: Kept) -> Part:
             tuning_table(kept),
         ),
         numbers(kept),
+        note=FIRST_CROSSING,
     )
 
 

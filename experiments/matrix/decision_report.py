@@ -8,6 +8,7 @@ from asyncjax import results
 from asyncjax.whatif.advising.questions import WORDS
 from asyncjax.whatif.comparing.rules import PURE as PURE_THERE
 from experiments.common.numbers import rounded
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.matrix.decision_facts import Facts, Ratio, Worth
 from experiments.matrix.decision_tree import (
     EFFORT,
@@ -220,7 +221,7 @@ def page_of(
                 " instances. The tree was chosen on set A, so its own gain there flatters. Times"
                 " are cut at the horizon: a gain is too small by the runs in which synchronous SGD"
                 " alone does not arrive, and too large by those in which the leaf's method alone"
-                " does not."
+                f" does not. {FIRST_CROSSING}"
             ),
             results.as_markdown(leaf_table(facts)),
             *wrapped(

@@ -14,6 +14,7 @@ from experiments.common import numbers as committed
 from experiments.common import protocol, tuning
 from experiments.common.comparison import disagreements, paired, verdict
 from experiments.common.parts import Drawing, Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.matrix import figures
 from experiments.matrix.claims import (
     NAME,
@@ -138,7 +139,14 @@ def part(settings: Settings, search: Search, made: Outcomes) -> Part:
     made_of = [make(found) for make in TABLES if not (settings.full and make is rank_table)]
     tables = [*made_of, tuning_table(search)]  # ranks of all pairs of 44 would take minutes
     return written(
-        settings.output, NAME, TITLE, drawings(found, ways), tables, found, answer(found)
+        settings.output,
+        NAME,
+        TITLE,
+        drawings(found, ways),
+        tables,
+        found,
+        answer(found),
+        note=FIRST_CROSSING,
     )
 
 

@@ -10,6 +10,7 @@ from asyncjax.results import plots
 from asyncjax.results.plots.style import DASHES
 from experiments.common import numbers
 from experiments.common.parts import Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.ordering.ordered_convex_runs import Gaussian, Mortgage, Outcome
 
 BASELINE, COORDINATED, CENTRAL, FULL = "D-RR", "CD-GraB", "pair balance", "full gradient"
@@ -71,6 +72,7 @@ def part(settings: Any, gaussian: Gaussian, mortgage: Mortgage | None, left_out:
         drawn,
         tuple(tables),
         _numbers(gaussian, mortgage, left_out),
+        note=FIRST_CROSSING,
     )
 
 

@@ -11,6 +11,7 @@ from asyncjax.results.plots.style import assign_styles, drawing, new_figure
 from experiments.common import numbers as committed
 from experiments.common.comparison import Difference, paired
 from experiments.common.parts import Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.ordering import order_claims
 from experiments.ordering.epoch_costs import DEVICE, MACHINE
 from experiments.ordering.order_claims import (
@@ -434,6 +435,7 @@ def part(output: Path, found: Found, commit: bool) -> Part:
         ),
         made,
         answer(said),
+        note=FIRST_CROSSING,
     )
 
 

@@ -13,6 +13,7 @@ from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from experiments.common.parts import Drawing, Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.reality.runs import CLOCKS, Case, Compared, Figures, Settings
 
 BEST = CLOCKS[-1]
@@ -35,6 +36,7 @@ def part(settings: Settings, cases: Sequence[Case]) -> Part:
         (*tables, measurements(cases)),
         numbers(settings, cases),
         in_words(cases),
+        note=FIRST_CROSSING,
     )
 
 

@@ -13,6 +13,7 @@ job. Run it with `python -m experiments.story`.
 
 from asyncjax import cluster
 from experiments.common.parts import Part, run_alone, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.story import pages, report
 from experiments.story.choices import (
     CHOICES,
@@ -71,6 +72,7 @@ def run(settings: Settings) -> Part:
         report.numbers(chosen, found, targets, outcomes),
         report.in_words(chosen, found),
         report.PAPERS,
+        FIRST_CROSSING,
     )
     report.write(settings.output / "report.html", part)
     if settings.commit:

@@ -23,6 +23,7 @@ from experiments.common.comparison import (
     verdict,
 )
 from experiments.common.parts import Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.story.choices import CHOICES, FITTING, PLAIN
 from experiments.story.report import PAPERS
 from experiments.story.workloads_runs import END, GOALS, SETS, Settings
@@ -57,6 +58,7 @@ def part(settings: Settings, found: Found) -> Part:
         measured,
         in_words(measured),
         PAPERS,
+        FIRST_CROSSING,
     )
 
 

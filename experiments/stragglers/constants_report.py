@@ -10,6 +10,7 @@ from asyncjax import results
 from asyncjax.results import plots
 from experiments.common import numbers as kept
 from experiments.common.parts import Part, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.stragglers.bounds import COSTS, HEADS
 from experiments.stragglers.constants_runs import Found, Settings
 from experiments.stragglers.walks import RIGHT
@@ -53,7 +54,15 @@ def part(settings: Settings, found: Found) -> Part:
     if settings.commit:
         command = "python -m experiments.stragglers.constants --commit"
         kept.save("straggler_constants", quoted(found), command=command, digits=4)
-    return written(settings.output, "straggler_constants", title, drawings, tables, numbers)
+    return written(
+        settings.output,
+        "straggler_constants",
+        title,
+        drawings,
+        tables,
+        numbers,
+        note=FIRST_CROSSING,
+    )
 
 
 def ratio(value: float) -> str:

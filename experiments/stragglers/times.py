@@ -28,7 +28,7 @@ from asyncjax import clocks, problems, results, stragglers
 from experiments.common import numbers, protocol
 from experiments.common.comparison import verdict
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import LEVELS, TUNING, Instance
+from experiments.common.protocol import FIRST_CROSSING, LEVELS, TUNING, Instance
 from experiments.common.recordings import of_workers, read_recordings
 from experiments.stragglers import tasks, training_report, training_runs
 from experiments.stragglers.methods import Known, Method, Scene, crew, main_methods
@@ -234,7 +234,9 @@ def run(settings: Settings) -> Part:
             " alone, all tuned: geometric means over instances and their 95 % intervals.",
         ),
     )
-    return written(settings.output, NUMBERS, TITLE, drawings, tables(found), found)
+    return written(
+        settings.output, NUMBERS, TITLE, drawings, tables(found), found, note=FIRST_CROSSING
+    )
 
 
 def tables(found: Mapping[str, Any]) -> tuple[results.Table, ...]:

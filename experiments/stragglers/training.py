@@ -16,6 +16,7 @@ from functools import partial
 
 from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, written
+from experiments.common.protocol import FIRST_CROSSING
 from experiments.stragglers import training_report
 from experiments.stragglers.tasks import PROBLEMS, Settings
 from experiments.stragglers.training_report import ALONE
@@ -67,7 +68,15 @@ def run(settings: Settings) -> Part:
         ),
     )
     tables = training_report.tables(found)
-    return written(settings.output, "straggler_training", TITLE, drawings, tables, found)
+    return written(
+        settings.output,
+        "straggler_training",
+        TITLE,
+        drawings,
+        tables,
+        found,
+        note=FIRST_CROSSING,
+    )
 
 
 def main() -> None:

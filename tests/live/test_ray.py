@@ -5,6 +5,7 @@ One Ray of two actors serves all tests but the last: scripts that are interrupte
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,11 +24,12 @@ from asyncjax import live, problems, simulation, traces
 from asyncjax.live import ray_engine
 from tests.live import shared
 
+has_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")
+
 
 def needs_ray(test):
     """A test that wants Ray, on a machine where Ray starts by itself."""
-    marked = pytest.mark.usefixtures("ray_starts")(test)
-    return pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray (extra ray)")(marked)
+    return has_ray(pytest.mark.usefixtures("ray_starts")(test))
 
 
 @pytest.fixture(scope="session")
@@ -164,11 +166,20 @@ def _holds(condition, seconds):
 
 @needs_ray
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_opened_anew(own_ray):
+def test_a_worker_that_is_killed_is_opened_anew(own_ray, caplog):
     problem = partial(shared.troubled, {(1, 4): "kill", (0, 7): "kill", "all": 0.01})
     run = live.train(problem, own_ray, SGD, n_updates=60, key=KEY)
     _equal_to_its_replay(run, shared.quadratic(), 60)
     _assert_lost(run, [(0, 7), (1, 4)])
+    told = [one.getMessage() for one in caplog.records if one.name == "asyncjax.live"]
+    lost, back = ([one for one in told if word in one] for word in ("is lost", "is back"))
+    assert lost[0] == (
+        "worker 1 of ray is lost (ActorDiedError): 1 of 2 workers is left, it is opened again"
+    )
+    assert len(lost) == 2
+    assert lost[1].startswith("worker 0 of ray is lost (ActorDiedError): ")
+    assert run.worker_events == (2, len(back), 0)
+    assert len(back) >= 1  # with one of them the run goes on
 
 
 @needs_ray
@@ -346,10 +357,131 @@ def test_a_ray_that_runs_already_is_used_and_stays(own_ray):
 @pytest.mark.slow
 def test_a_cluster_that_cannot_be_reached():
     address = "localhost:1"
-    code = f"from asyncjax import live; live.ray(1, address={address!r}).executor(0)"
+    own = f"address={address!r}, connect_timeout=5"
+    code = f"from asyncjax import live; live.ray(1, {own}).executor(0)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     words = f"ConnectionError: address must be that of a running Ray cluster, got '{address}': no"
     assert words in said.stderr
+
+
+@pytest.fixture
+def silent():
+    """The address of somebody who accepts and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@has_ray
+def test_who_never_answers_is_asked_by_a_process_that_ends_in_time(silent):
+    from asyncjax.live.ray_cluster import listens_on_loopback
+
+    others, began = set(_family()), time.monotonic()
+    with pytest.raises(ConnectionError) as told:
+        listens_on_loopback(silent, 0.3)
+    assert str(told.value) == f"no answer from {silent} within 0.3 seconds (connect_timeout)"
+    assert time.monotonic() - began < 60  # much less, where the machine is not busy
+    assert not _alive(set(_family()) - others)
+
+
+UNANSWERED = """
+import sys, threading
+from asyncjax import live
+if __name__ == "__main__":
+    try:
+        live.ray(1, address=sys.argv[1], connect_timeout=float(sys.argv[2])).executor(0)
+    finally:
+        import ray
+        print("threads", threading.active_count(), ray.is_initialized(), flush=True)
+"""
+
+
+def _unanswered(address, seconds):
+    """What a script shows that joins a Ray that does not answer, and that it ends."""
+    words = [sys.executable, "-c", UNANSWERED, address, str(seconds)]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=seconds + 60)
+    assert said.stdout.split() == ["threads", "1", "False"], said.stderr
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1] == (
+        f"ConnectionError: address must be that of a running Ray cluster, got '{address}':"
+        f" no answer from {address} within {seconds:g} seconds (connect_timeout)"
+    )
+
+
+@has_ray
+@pytest.mark.slow
+def test_a_ray_that_never_answers_ends_with_a_sentence(silent):
+    others = set(_family())
+    _unanswered(silent, 2.0)
+    assert not _alive(set(_family()) - others)
+
+
+FROZEN = """
+import signal, psutil, sys
+import ray
+from asyncjax import live
+if __name__ == "__main__":
+    with live.ray(1) as workers:
+        workers.executor(0).submit(max, 1, 2).result(100)
+        family = psutil.Process().children(recursive=True)
+        (raylet,) = [one for one in family if "raylet" in one.name()]
+        raylet.suspend()
+        try:
+            print(ray.get_runtime_context().gcs_address, flush=True)
+            sys.stdin.readline()
+        finally:
+            raylet.resume()
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_ray_that_answers_and_lets_nobody_in_ends_with_a_sentence():
+    """Ray itself would end this process, without an error of Python."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", FROZEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    own = []
+    try:
+        address = script.stdout.readline().strip()
+        own = _family(psutil.Process(script.pid))
+        _unanswered(address, 12.0)
+    finally:
+        script.communicate("go on\n", timeout=60)
+    assert script.returncode == 0
+    assert _holds(lambda: not _alive(own), 30)
+
+
+CROWDED = """
+import logging
+from asyncjax import live, traces
+from tests.live import shared
+
+class Leaving(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage(), flush=True)
+        others.drop(0), others.drop(1)
+
+if __name__ == "__main__":
+    with live.ray(4) as others:
+        for worker in range(2):
+            others.executor(worker).submit(max, 1, 2).result(100)
+        logging.getLogger("asyncjax.live").addHandler(Leaving())
+        with live.ray(4) as workers:
+            run = live.train(shared.quadratic, workers, shared.sgd(0.05), n_updates=8,
+                             collect=traces.wait_for(4))
+    print(*run.worker_events)
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_workers_that_wait_for_a_place_are_told():
+    """Two of four CPUs are another's, who leaves when the waiting is told."""
+    said = subprocess.run(
+        [sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=240
+    )
+    words = "2 of 4 workers of ray wait: 2 of 4 CPUs are free"
+    assert said.stdout.splitlines() == [words, "0 0 2"], said.stderr
 
 
 @needs_ray
@@ -376,6 +508,9 @@ def test_wrong_options(options, words):
         ({"address": "nonsense"}, "address must be None, 'auto' or 'host:port'"),
         ({"address": "host:0"}, "got 'host:0'"),
         ({"address": "ray://host:10001"}, "run the script on the cluster"),
+        ({"connect_timeout": 0}, "connect_timeout must be positive and finite, got 0"),
+        ({"connect_timeout": float("inf")}, "connect_timeout must be positive and finite"),
+        ({"connect_timeout": "soon"}, "connect_timeout must be a concrete real number"),
         ({"restarts": -1}, "restarts must be"),
         ({"object_store_memory": 1}, "object_store_memory must be"),
         ({"log_to_driver": 1}, "log_to_driver must be"),

@@ -16,7 +16,7 @@ class Arrivals(dict):
 
 
 class EndlessError(Exception):
-    """Thousands of events without an update."""
+    """Thousands of events without an update; has the number of arrivals and of updates."""
 
 
 def simulate(
@@ -105,7 +105,7 @@ def simulate(
     while version < n_updates:
         events += 1
         if events > 5000:
-            raise EndlessError
+            raise EndlessError(len(columns["time"]), version)
         due = []
         for i, job in enumerate(busy):
             if job is not None:

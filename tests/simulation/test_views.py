@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from asyncjax.simulation.plans.update import Update
 
 from asyncjax import simulation, steps
+from asyncjax.simulation.plans.update import Update
 from tests.oracles.treatments import Dana, train
 from tests.simulation.shared import N, columns, quadratic, trace_of
 

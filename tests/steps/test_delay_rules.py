@@ -8,6 +8,7 @@ import pytest
 
 from asyncjax import steps
 from asyncjax.steps.blocks import draw_block
+from asyncjax.steps.registry import REGISTRY
 from tests.oracles import steps as oracle
 
 DELAYS = [0, 3, 1, 7, 2, 0, 12]
@@ -276,3 +277,26 @@ def test_random_blocks_are_even_and_apart_from_other_uses_of_the_key():
     np.testing.assert_allclose(np.bincount(blocks) / 4000, 0.2, atol=0.02)
     others = jax.vmap(lambda key: jax.random.randint(key, (), 0, 5))(keys)
     assert abs(np.corrcoef(blocks, others)[0, 1]) < 0.05
+
+
+def test_adaptive_compensation_has_the_bound_that_it_states():
+    """Gradient 4, drift 1: s = 0.05 * 16, so the correction is 2 / sqrt(0.8) * 16 = 35.78."""
+    rule = steps.compensate_delay_adaptively(2.0, decay=0.95, epsilon=0.0)
+    extras = {"read_params": [jnp.float32(2.0)]}
+    updates, _ = run(rule, [np.float32(4.0)], extras, params=jnp.float32(3.0))
+    assert float(updates[0]) == pytest.approx(4 + 35.777, rel=1e-5)
+    assert float(updates[0]) == pytest.approx(4 * (1 + 2 / np.sqrt(0.05)), rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", range(1, 9))
+def test_the_registered_adaptive_compensation_stays_finite_under_a_real_delay(delay):
+    """On x^2 / 2 from several places; plain steps of 0.2 bear a delay of 7."""
+    entry = REGISTRY["compensate_delay_adaptively"]
+    rule = optax.chain(entry.make(), entry.finish)
+    update, x = jax.jit(rule.update), jnp.array([1.0, -2.0, 5.0], jnp.float32)
+    models, state = [x] * (delay + 1), rule.init(x)
+    for _ in range(150):
+        updates, state = update(models[0], state, x, read_params=models[0])
+        x = optax.apply_updates(x, updates)
+        models = [*models[1:], x]
+    assert np.abs(x).max() < 5

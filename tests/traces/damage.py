@@ -19,6 +19,7 @@ QUEUED = traces.asynchronous(
 TABLE = traces.asynchronous(CLOCK, n_updates=12, collect=traces.table(max_age=4))
 RING = traces.asynchronous(CLOCK, n_updates=12, collect=traces.ringleader())
 ROUNDS = traces.synchronous(CLOCK, k=3, n_updates=6)
+CLOCKED = traces.asynchronous(CLOCK, n_updates=9, collect=traces.grace_period(0.5))
 LOG = traces.from_delays([0, 1, 0, 2, 1, 3], worker=[0, 1, 0, 1, 2, 0])
 
 

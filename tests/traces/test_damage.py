@@ -5,6 +5,7 @@ import pytest
 
 from asyncjax import traces
 from tests.traces.damage import (
+    CLOCKED,
     FRESH,
     KEPT,
     LAST,
@@ -84,6 +85,10 @@ DAMAGES = {
         "time of arrival 1 is 5.0, before",
     ),
     "times moved back": (lambda: changed(FRESH, "time", lambda c: c - 1.5), "time of arrival 0"),
+    "times moved back, open jobs as they were": (
+        lambda: changed(FRESH, "time", lambda c: c - 0.5),
+        "open_jobs.start of job 0 is 24.0",
+    ),
     "times halved": (lambda: changed(FRESH, "time", lambda c: c / 2), "start of arrival"),
     "start NaN": (lambda: put(FRESH, "start", 2, np.nan), "start of arrival 2 is nan"),
     "start negative": (lambda: put(FRESH, "start", 0, -1.0), "start of arrival 0 is -1.0"),
@@ -227,6 +232,14 @@ DAMAGES = {
         lambda: put(FRESH, "open_jobs.start", 1, np.inf),
         "open_jobs.start of job 1 is inf",
     ),
+    "an open job starts after the end": (
+        lambda: put(FRESH, "open_jobs.start", 0, 99.0),
+        rf"open_jobs.start of job 0 is 99.0; .* to the trace's end, {FRESH.end}",
+    ),
+    "an open job starts after the last step by the clock": (
+        lambda: put(CLOCKED, "open_jobs.start", 0, CLOCKED.end + 1.0),
+        rf"open_jobs.start of job 0 is .* to the trace's end, {CLOCKED.end}",
+    ),
     "a waiting job runs": (
         lambda: put(QUEUED, "open_jobs.start", WAITS, QUEUED.time[-1]),
         f"open_jobs.start of job {WAITS}",
@@ -243,6 +256,18 @@ DAMAGES = {
     "cancelled after the end": (
         lambda: put(STOPPED, "cancelled.time", -1, 1e9),
         "cancelled.time .* to the last arrival",
+    ),
+    "cancelled after the end, others open late": (
+        lambda: put(put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, 99.0),
+        r"cancelled.time of job \d+ is 98.0|open_jobs.start of job 2 is 99.0",
+    ),
+    "cancelled after the end, a worker without an open job": (
+        lambda: without(put(STOPPED, "cancelled.time", -1, 98.0), 2, "open_jobs"),
+        r"cancelled.time of job \d+ is 98.0; .* to the last arrival",
+    ),
+    "cancelled never, an open job waits": (
+        lambda: put(put(STOPPED, "cancelled.time", -1, np.inf), "open_jobs.start", 2, np.nan),
+        r"cancelled.time of job \d+ is inf",
     ),
     "cancelled before it began": (
         lambda: put(STOPPED, "cancelled.time", 0, -1.0),

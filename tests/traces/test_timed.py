@@ -233,8 +233,14 @@ BAD = {
     "scale must be at least 0": lambda: traces.adaptive_deadline(-1.0),
     "window must be an integer": lambda: traces.adaptive_deadline(window=1.5),
     "staleness must be a function": lambda: traces.adaptive_deadline(staleness=1.0),
-    "quorum must be at most the number of workers, 4": lambda: made(
+    "quorum must be at most the number of open jobs, 4": lambda: made(
         traces.grace_period(1.0, quorum=5)
+    ),
+    "quorum must be at most the number of open jobs, 6": lambda: made(
+        traces.adaptive_deadline(1.0, quorum=7), concurrency=6
+    ),
+    "most must be at most the number of open jobs, 3": lambda: made(
+        traces.grace_period(1.0, most=4), concurrency=3
     ),
     "staleness must give a weight for each": lambda: made(
         traces.grace_period(1.0, staleness=lambda delay: np.ones(2))

@@ -16,6 +16,7 @@ from tests.traces.damage import (
     RING,
     ROUNDS,
     SECOND,
+    SPANS,
     STOPPED,
     TABLE,
     changed,
@@ -68,7 +69,7 @@ UNKNOWN = {
         "times have no unit",
     ),
     "times moved back, after the starts": (
-        lambda: changed(FRESH, "time", lambda c: c - 0.5),
+        lambda: changed(FRESH._replace(open_jobs=None), "time", lambda c: c - 0.5),
         "a worker may rest between two jobs, as one does whose queue is empty",
     ),
     "another worker, in a log": (
@@ -100,13 +101,9 @@ UNKNOWN = {
     "no open jobs": (lambda: FRESH._replace(open_jobs=None), "they may be left out"),
     "no starts": (lambda: FRESH._replace(start=None), "they may be left out"),
     "more workers": (lambda: FRESH._replace(n_workers=9), "some may never be heard"),
-    "an open job that starts after the end": (
-        lambda: put(FRESH, "open_jobs.start", 0, 99.0),
-        "the open jobs of a StalledError are those of the moment when the run ended",
-    ),
-    "cancelled after the end, open jobs too": (
-        lambda: put(put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, 99.0),
-        "a run that stalled went on after its last update",
+    "cancelled after the end, an open job waits": (
+        lambda: put(put(STOPPED, "cancelled.time", -1, 98.0), "open_jobs.start", 2, np.nan),
+        "a server that takes time stops jobs after the arrival that makes the last update",
     ),
 }
 
@@ -274,3 +271,27 @@ def test_a_million_arrivals_are_checked_in_seconds():
     begin = time.process_time()
     traces.validate(trace)
     assert time.process_time() - begin < 5.0
+
+
+@pytest.mark.parametrize("collect", [traces.fresher_than(2, cancel=True), traces.wait_for(2)])
+def test_jobs_of_a_server_that_takes_time_wait_for_its_last_answer(collect):
+    """At the end of the trace the job in answer to the last arrival has not begun."""
+    trace = traces.asynchronous(
+        SPANS, n_updates=12, collect=collect, service=traces.Service(0.05, 0.1), timeout=4.5
+    )
+    assert traces.validate(trace) is trace
+    last = trace.open_jobs.worker == trace.worker[-1]
+    assert np.isnan(trace.open_jobs.start[last]).all()
+    begun = trace.open_jobs.start[~np.isnan(trace.open_jobs.start)]
+    assert (begun <= trace.end).all()
+
+
+def test_jobs_that_began_after_the_last_update_of_a_stalled_run_have_no_start():
+    # worker 2 leaves; 0 and 1 go on delivering, and no update comes any more
+    clock = clocks.present(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, np.inf, 5.0])
+    with pytest.raises(traces.StalledError) as caught:
+        traces.asynchronous(clock, n_updates=9, collect=traces.ringleader())
+    trace = traces.validate(caught.value.trace)
+    assert trace.open_jobs.worker.tolist() == [0, 1, 2]
+    assert trace.open_jobs.start[2] == 3.0
+    assert np.isnan(trace.open_jobs.start[:2]).all()

@@ -22,13 +22,19 @@ from asyncjax.checks import whole
 from asyncjax.problems.data.sources import contents, each_line, parsed, plain_number, shown
 
 MOST_DENSE = 2**34  # bytes of the dense features of a LIBSVM file, unless asked for more
+MOST_SPARSE = 1000  # bytes of them that a byte of the file may ask for; of rcv1 it asks for 100
+_SMALL = 2**24  # bytes of them that any file may ask for
 MOST_AXES = 8  # of an IDX file
 _COMMENT = re.compile(rb"#.*", re.DOTALL)
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def libsvm(
-    path: str | os.PathLike[str], *, n_features: int | None = None, max_bytes: int = MOST_DENSE
+    path: str | os.PathLike[str],
+    *,
+    n_features: int | None = None,
+    max_bytes: int | None = None,
+    max_unpacked: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Returns the dense features and the labels of a file in LIBSVM's text format.
 
@@ -39,8 +45,11 @@ def libsvm(
         path: The file; plain text, or packed if its name ends in `.gz` or `.bz2`.
         n_features: Columns, at least the largest index; None: the largest index in the file. Give
             it for a test file, which may lack the last columns of its training file.
-        max_bytes: The most bytes that the features may take, 16 GiB unless said: an index in the
-            file may ask for any size.
+        max_bytes: The most bytes that the features may take, since an index in the file may ask for
+            any size. None: 16 GiB, and where `n_features` is not given also 1000 times the size of
+            the text (but 16 MiB always).
+        max_unpacked: The most bytes that the file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         Features float32[rows, n_features], which take 4 bytes an entry whether zero or not (rcv1's
@@ -49,10 +58,11 @@ def libsvm(
     Raises:
         FileNotFoundError: If there is no such file.
         OSError: If it is a folder or a device, or cannot be read.
-        TypeError: If `n_features` or `max_bytes` is no integer, or `path` no path.
+        TypeError: If `n_features`, `max_bytes` or `max_unpacked` is no integer, or `path` no path.
         ValueError: If a line is not of this format or not in UTF-8, an index is not in
             1..n_features or is given twice, or a number is not finite, it names the line; or if
-            the file has no rows, is damaged or over 4 GiB, or the features exceed `max_bytes`.
+            the file has no rows, is damaged or exceeds `max_unpacked`, or the features exceed
+            `max_bytes`.
 
     Example:
         >>> import pathlib, tempfile
@@ -68,7 +78,8 @@ def libsvm(
     """
     if n_features is not None:
         n_features = whole("n_features", n_features)
-    max_bytes = whole("max_bytes", max_bytes)
+    if max_bytes is not None:
+        max_bytes = whole("max_bytes", max_bytes)
     labels, rows, columns, values = array("d"), array("q"), array("q"), array("d")
 
     def read(line: str) -> None:
@@ -81,10 +92,14 @@ def libsvm(
         values.extend(pairs.values())
         labels.append(label)
 
-    each_line(path, read, _COMMENT)
+    size = each_line(path, read, _COMMENT, max_unpacked)
     if not labels:
         raise ValueError(f"{path} must have at least one row, got none")
     width = n_features if n_features is not None else max(columns, default=0) + 1
+    if max_bytes is None:
+        max_bytes = MOST_DENSE
+        if n_features is None:
+            max_bytes = min(MOST_DENSE, max(_SMALL, MOST_SPARSE * size))
     if 4 * len(labels) * width > max_bytes:
         raise ValueError(
             f"{path} must take at most {max_bytes} bytes as a dense array (max_bytes), got "
@@ -95,11 +110,13 @@ def libsvm(
     return features, np.array(labels, np.float32)
 
 
-def idx(path: str | os.PathLike[str]) -> np.ndarray:
+def idx(path: str | os.PathLike[str], *, max_unpacked: int | None = None) -> np.ndarray:
     """Returns the array of a file in IDX format, as MNIST and Fashion-MNIST are published.
 
     Args:
         path: The file; packed if its name ends in `.gz` or `.bz2`.
+        max_unpacked: The most bytes that the file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         The array, of the file's own shape and type (uint8, int8, int16, int32, float32 or
@@ -108,9 +125,9 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
     Raises:
         FileNotFoundError: If there is no such file.
         OSError: If it is a folder or a device, or cannot be read.
-        TypeError: If `path` is no path.
+        TypeError: If `path` is no path, or `max_unpacked` no integer.
         ValueError: If the file is not IDX, is cut off or damaged, has bytes left over, more than 8
-            axes, or over 4 GiB; it names the file.
+            axes, or exceeds `max_unpacked`; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -124,7 +141,7 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
     Reference:
         LeCun, Cortes, Burges, The MNIST database of handwritten digits.
     """
-    data = contents(path)
+    data = contents(path, max_unpacked=max_unpacked)
     if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in _IDX_TYPES:
         raise ValueError(
             f"{path} must be an IDX file, which starts with two zero bytes and a type among "
@@ -150,6 +167,8 @@ def idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 def cifar_binary(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    max_unpacked: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the images and labels of files in CIFAR-10's binary format.
 
@@ -158,6 +177,8 @@ def cifar_binary(
 
     Args:
         paths: A file or several, read in the order given; packed if a name ends in `.gz` or `.bz2`.
+        max_unpacked: The most bytes that a file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         Images float32[rows, 32, 32, 3] in 0..1, of 12 kB each (50000: 614 MB), and labels
@@ -166,9 +187,9 @@ def cifar_binary(
     Raises:
         FileNotFoundError: If there is no such file.
         OSError: If it is a folder or a device, or cannot be read.
-        TypeError: If `paths` are no paths.
-        ValueError: If a file is not of whole records, is damaged or over 4 GiB, a label is above 9,
-            or there are no files; it names the file.
+        TypeError: If `paths` are no paths, or `max_unpacked` is no integer.
+        ValueError: If a file is not of whole records, is damaged or exceeds `max_unpacked`, a label
+            is above 9, or there are no files; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -193,7 +214,7 @@ def cifar_binary(
         raise ValueError("paths must name at least one file, got none")
     records = []
     for path in files:
-        data = contents(path, "paths")
+        data = contents(path, "paths", max_unpacked)
         if not data or len(data) % 3073:
             raise ValueError(
                 f"{path} must hold records of 3073 bytes, got {len(data)} bytes: "

@@ -15,7 +15,11 @@ from asyncjax.problems.data.files import idx
 from asyncjax.problems.data.sources import package_file, packed_or_not, text_of
 
 
-def fashion_mnist(folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-mnist") -> Dataset:
+def fashion_mnist(
+    folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-mnist",
+    *,
+    max_unpacked: int | None = None,
+) -> Dataset:
     """Returns Fashion-MNIST: 60000 training and 10000 test rows of 784 pixels, labels 0..9.
 
     The split is the published one. For a convolutional network reshape the features to
@@ -25,14 +29,16 @@ def fashion_mnist(folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-
     Args:
         folder: Where the four IDX files lie, packed (`.gz`) or not. The default is where the
             Debian package `dataset-fashion-mnist` puts them.
+        max_unpacked: The most bytes that a file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         The data set; the features take 220 MB.
 
     Raises:
         FileNotFoundError: If a file is missing; it says what to install.
-        TypeError: If `folder` is no path.
-        ValueError: If a file is broken or over 4 GiB, or images and labels do not fit.
+        TypeError: If `folder` is no path, or `max_unpacked` no integer.
+        ValueError: If a file is broken or exceeds `max_unpacked`, or images and labels do not fit.
 
     Example:
         >>> from asyncjax import problems
@@ -44,8 +50,8 @@ def fashion_mnist(folder: str | os.PathLike[str] = "/usr/share/datasets/fashion-
     Reference:
         Xiao, Rasul, Vollgraf, Fashion-MNIST, 2017, arXiv 1708.07747.
     """
-    train_features, train_labels = _images(folder, "train")
-    test_features, test_labels = _images(folder, "t10k")
+    train_features, train_labels = _images(folder, "train", max_unpacked)
+    test_features, test_labels = _images(folder, "t10k", max_unpacked)
     if train_features.shape[1] != test_features.shape[1]:
         raise ValueError(
             f"folder must hold training and test images of one size, got "
@@ -93,11 +99,13 @@ def mnist_subset(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     return split_rows(table[:, :-1] / np.float32(255.0), table[:, -1], test_share, seed)
 
 
-def _images(folder: str | os.PathLike[str], part: str) -> tuple[np.ndarray, np.ndarray]:
+def _images(
+    folder: str | os.PathLike[str], part: str, max_unpacked: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns float32[rows, pixels] in 0..1 and int32[rows] of one part."""
     hint = "; on Debian and Ubuntu: apt-get install dataset-fashion-mnist"
     images, labels = (
-        idx(packed_or_not(folder, f"{part}-{kind}-ubyte", hint))
+        idx(packed_or_not(folder, f"{part}-{kind}-ubyte", hint), max_unpacked=max_unpacked)
         for kind in ("images-idx3", "labels-idx1")
     )
     if images.dtype != np.uint8 or images.ndim != 3 or labels.shape != images.shape[:1]:

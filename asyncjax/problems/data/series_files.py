@@ -63,13 +63,15 @@ class SeriesFile(NamedTuple):
     equal_length: bool  # have all series one length
 
 
-def tsf(path: str | os.PathLike[str]) -> SeriesFile:
+def tsf(path: str | os.PathLike[str], *, max_unpacked: int | None = None) -> SeriesFile:
     r"""Returns the series of a file in the Monash archive's format.
 
     For training rows hand `series` to `forecast_windows`, which wants no missing values.
 
     Args:
         path: The file; plain text, or packed if its name ends in `.gz` or `.bz2`.
+        max_unpacked: The most bytes that the file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         The series and their attributes: of type string as str, numeric as int, date as datetime.
@@ -77,10 +79,10 @@ def tsf(path: str | os.PathLike[str]) -> SeriesFile:
     Raises:
         FileNotFoundError: If there is no such file.
         OSError: If it is a folder or a device, or cannot be read.
-        TypeError: If `path` is no path.
-        ValueError: If the file is over 4 GiB, damaged or not in UTF-8, a line is not of this
-            format, a value is missing where the head says that none is, lengths differ where it
-            says they do not, or there are no series; it names the line.
+        TypeError: If `path` is no path, or `max_unpacked` no integer.
+        ValueError: If the file exceeds `max_unpacked`, is damaged or not in UTF-8, a line is not of
+            this format, a value is missing where the head says that none is, lengths differ where
+            it says they do not, or there are no series; it names the line.
 
     Example:
         >>> import pathlib, tempfile
@@ -110,7 +112,7 @@ def tsf(path: str | os.PathLike[str]) -> SeriesFile:
         rows.append(_row(line, types, head))
         _check_length(rows, head)
 
-    each_line(path, read, _COMMENT)
+    each_line(path, read, _COMMENT, max_unpacked)
     if not rows:
         what = "a series after @data" if "data" in head else "a line @data"
         raise ValueError(f"{path} must have {what}, got none")

@@ -1,7 +1,8 @@
 """Where data lie: files, packed or not, and installed packages that carry them.
 
-Files ending in `.gz` or `.bz2` are unpacked on the way, to at most 4 GiB (`MOST_BYTES`). Nothing of
-a package is imported, and nothing is downloaded.
+Files ending in `.gz` or `.bz2` are unpacked on the way, to at most 200 times their size
+(`MOST_UNPACKED`) and 4 GiB (`MOST_BYTES`) unless a caller allows more. Nothing of a package is
+imported, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from asyncjax.checks import whole
+
 T = TypeVar("T")
 
 MOST_BYTES = 2**32  # of a file once it is unpacked
+MOST_UNPACKED = 200  # bytes that a byte of a packed file may stand for
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PIECE = 2**20  # bytes unpacked at once
 
@@ -45,9 +49,14 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def contents(path: Any, name: str = "path") -> bytes:
-    """Returns the bytes of a file, unpacked by the ending of its name; `name` is the argument's."""
+def contents(path: Any, name: str = "path", max_unpacked: int | None = None) -> bytes:
+    """Returns the bytes of a file, unpacked by the ending of its name; `name` is the argument's.
+
+    `max_unpacked` is the most bytes there may be; None: 4 GiB, of a packed file also 200 times its
+    size.
+    """
     place = as_path(name, path)
+    most = MOST_BYTES if max_unpacked is None else whole("max_unpacked", max_unpacked)
     try:
         found = os.stat(place)
         if not stat.S_ISREG(found.st_mode):
@@ -55,7 +64,7 @@ def contents(path: Any, name: str = "path") -> bytes:
             raise IsADirectoryError(f"{name} must be a file, got {kind}: {str(place)!r}")
         opener = {".gz": gzip.open, ".bz2": bz2.open}.get(place.suffix)
         if opener is None:
-            _check_size(place, found.st_size)
+            _check_size(place, found.st_size, most)
             return place.read_bytes()
     except OSError as error:
         if error.errno is None:  # told already
@@ -64,29 +73,33 @@ def contents(path: Any, name: str = "path") -> bytes:
         raise OSError(error.errno, words, str(place)) from error
     try:
         with opener(place, "rb") as packed:
-            return _unpacked(place, packed)
+            if max_unpacked is None:
+                most = min(most, MOST_UNPACKED * found.st_size)
+            return _unpacked(place, packed, most)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{place} must be a whole packed file, got: {error}") from error
 
 
-def _check_size(place: Path, size: int) -> None:
+def _check_size(place: Path, size: int, most: int) -> None:
     """Refuses a file of too many bytes."""
-    if size > MOST_BYTES:
-        raise ValueError(f"{place} must have at most {MOST_BYTES} bytes unpacked, got more")
+    if size > most:
+        raise ValueError(
+            f"{place} must have at most {most} bytes unpacked, got more: max_unpacked allows more"
+        )
 
 
-def _unpacked(place: Path, file: Any) -> bytes:
+def _unpacked(place: Path, file: Any, most: int) -> bytes:
     """Returns all bytes of a packed file, if they are not too many."""
     data = bytearray()
     while piece := file.read(_PIECE):
         data += piece
-        _check_size(place, len(data))
+        _check_size(place, len(data), most)
     return bytes(data)
 
 
-def text_of(path: Any, name: str = "path") -> str:
+def text_of(path: Any, name: str = "path", max_unpacked: int | None = None) -> str:
     """Returns the text of a file in UTF-8; an error names the file and the line."""
-    data = contents(path, name)
+    data = contents(path, name, max_unpacked)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -96,12 +109,21 @@ def text_of(path: Any, name: str = "path") -> str:
         ) from error
 
 
-def each_line(path: Any, read: Callable[[str], None], comment: re.Pattern[bytes]) -> None:
+def each_line(
+    path: Any,
+    read: Callable[[str], None],
+    comment: re.Pattern[bytes],
+    max_unpacked: int | None = None,
+) -> int:
     """Hands every line of a text to `read`; a ValueError of it names the file and the line.
 
     Comments are cut off before the line is read as UTF-8.
+
+    Returns:
+        How many bytes the text has.
     """
-    for number, line in enumerate(contents(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+    data = contents(path, max_unpacked=max_unpacked)
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
             read(comment.sub(b"", line).decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -111,6 +133,7 @@ def each_line(path: Any, read: Callable[[str], None], comment: re.Pattern[bytes]
             ) from error
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
+    return len(data)
 
 
 def parsed(parse: Callable[[str], T], text: str, words: str) -> T:

@@ -153,7 +153,12 @@ def shakespeare_characters(
     return _shakespeare(lambda text: f"{text}\n", None, genres, test_share)
 
 
-def wikitext(folder: str | os.PathLike[str], *, n_words: int | None = None) -> Corpus:
+def wikitext(
+    folder: str | os.PathLike[str],
+    *,
+    n_words: int | None = None,
+    max_unpacked: int | None = None,
+) -> Corpus:
     r"""Returns WikiText, or another text in its three files, as a stream of words.
 
     `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`: words with spaces between,
@@ -163,15 +168,17 @@ def wikitext(folder: str | os.PathLike[str], *, n_words: int | None = None) -> C
         folder: Where the three files lie; packed ones end in `.gz` or `.bz2`.
         n_words: Entries of the vocabulary, `<unk>` included, at least 2; None: every word of the
             training file.
+        max_unpacked: The most bytes that a file may have once it is unpacked; None: 4 GiB, and of
+            a packed file at most 200 times its size.
 
     Returns:
         The corpus.
 
     Raises:
         FileNotFoundError: If a file is missing.
-        TypeError: If `n_words` is no integer, or `folder` no path.
+        TypeError: If `n_words` or `max_unpacked` is no integer, or `folder` no path.
         ValueError: If `n_words` is below 2, the training file holds no word, or a file is damaged,
-            no text in UTF-8, or over 4 GiB; it names the file.
+            no text in UTF-8, or exceeds `max_unpacked`; it names the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -190,7 +197,8 @@ def wikitext(folder: str | os.PathLike[str], *, n_words: int | None = None) -> C
         n_words = whole("n_words", n_words, 2)
     parts = []
     for name in ("train", "valid", "test"):
-        text = text_of(packed_or_not(folder, f"wiki.{name}.tokens"))
+        path = packed_or_not(folder, f"wiki.{name}.tokens")
+        text = text_of(path, max_unpacked=max_unpacked)
         lines = text.removesuffix("\n").split("\n") if text else []
         parts.append([word for line in lines for word in (*line.split(), END)])
     if not set(parts[0]) - {UNKNOWN, END}:

@@ -22,6 +22,7 @@ from asyncjax.problems.held_out import HeldOutLoss, held_out_mean
 from asyncjax.problems.losses.network import Metrics, NetworkTask, cross_entropy, network_problem
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.shards import Shards
+from asyncjax.problems.transfers import explicit
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class HeldOutAccuracy:
         return held_out_mean(hits, data)
 
 
+@explicit
 def classification(
     model: nn.Module,
     features: Any,

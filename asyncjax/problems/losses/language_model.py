@@ -25,6 +25,7 @@ from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.network import Metrics, NetworkTask, cross_entropy, network_problem
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.shards import Shards
+from asyncjax.problems.transfers import explicit
 
 _SCORES = 2**23  # scores held at once when a whole data set is judged: 32 MB in float32
 
@@ -57,6 +58,7 @@ class Perplexity:
         return jnp.exp(self.mean(data, params))
 
 
+@explicit
 def language_model(
     model: nn.Module,
     inputs: Any,

@@ -16,6 +16,7 @@ from asyncjax.problems.batches import Batch
 from asyncjax.problems.finite_sum import finite_sum
 from asyncjax.problems.problem import Problem
 from asyncjax.problems.shards import Shards
+from asyncjax.problems.transfers import explicit
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class SquaredLoss:
         return 0.0
 
 
+@explicit
 def least_squares(
     features: Any,
     targets: Any,

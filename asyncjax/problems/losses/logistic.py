@@ -23,6 +23,7 @@ from asyncjax.problems.batches import Batch
 from asyncjax.problems.finite_sum import Objective, finite_sum
 from asyncjax.problems.problem import Problem
 from asyncjax.problems.shards import Shards
+from asyncjax.problems.transfers import explicit
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class LogisticLoss:
         return total
 
 
+@explicit
 def logistic(
     features: Any,
     labels: Any,

@@ -25,6 +25,7 @@ from asyncjax.problems.finite_sum import judged_rows, row_weights
 from asyncjax.problems.held_out import CHUNK
 from asyncjax.problems.problem import Problem, PyTree, floating_leaves
 from asyncjax.problems.shards import Shards, check_shards, contiguous
+from asyncjax.problems.transfers import explicit
 
 _LOSS = " -> loss, a scalar or one a row"
 _EXAMPLES = 2_048  # rows that are judged where nothing is said
@@ -118,6 +119,7 @@ class Judged:
         return total
 
 
+@explicit
 def from_loss(
     params: Any,
     loss: Callable[..., Any],

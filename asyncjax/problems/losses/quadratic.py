@@ -23,6 +23,7 @@ import numpy as np
 from asyncjax.checks import real
 from asyncjax.problems import arrays
 from asyncjax.problems.problem import Problem
+from asyncjax.problems.transfers import explicit
 
 
 class QuadraticData(NamedTuple):
@@ -56,6 +57,7 @@ def quadratic_mean(data: QuadraticData, params: jax.Array) -> jax.Array:
     return jnp.sum((0.5 * curvature * params - linear) * params)
 
 
+@explicit
 def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 0.0) -> Problem:
     r"""Returns the problem of n separable quadratics, one a worker.
 
@@ -97,6 +99,7 @@ def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 
     )
 
 
+@explicit
 def quadratic_optimum(problem: Any, linear: Any = None, weights: Any = None) -> jax.Array:
     r"""Returns the minimum of a weighted sum of the workers' quadratics, where a biased order ends.
 

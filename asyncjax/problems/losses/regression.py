@@ -22,6 +22,7 @@ from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.network import Metrics, NetworkTask, network_problem
 from asyncjax.problems.problem import Problem, PyTree
 from asyncjax.problems.shards import Shards
+from asyncjax.problems.transfers import explicit
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class MeanSquare:
         return square_penalty(params, self.l2)
 
 
+@explicit
 def regression(
     model: nn.Module,
     features: Any,

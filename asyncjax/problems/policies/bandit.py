@@ -22,6 +22,7 @@ import numpy as np
 from asyncjax.checks import real
 from asyncjax.problems import arrays
 from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem, placed
+from asyncjax.problems.transfers import explicit
 
 
 class BanditData(NamedTuple):
@@ -105,6 +106,7 @@ def bandit_regret(data: BanditData, params: jax.Array) -> jax.Array:
     return best + bandit_objective(data, params)
 
 
+@explicit
 def contextual_bandit(
     rewards: Any,
     *,

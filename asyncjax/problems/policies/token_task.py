@@ -30,6 +30,7 @@ from asyncjax.problems.policies.rollout_problem import (
     wide_type,
 )
 from asyncjax.problems.problem import PyTree
+from asyncjax.problems.transfers import explicit
 
 _JUDGE = 2**31 - 1  # seed of the samples by which every policy is judged
 
@@ -254,6 +255,7 @@ class MeanLength:
         return jnp.mean(self.judged.samples(data, params).length, dtype=wide_type(params))
 
 
+@explicit
 def token_task(
     task: Task,
     *,

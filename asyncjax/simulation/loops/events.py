@@ -24,8 +24,10 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.loops.loop import Loop, Progress, progress_at
 from asyncjax.simulation.loops.server import (
     Replayed,
+    first_failure,
     first_state,
     first_workers,
+    is_finite,
     loss_type,
     measure,
     server_step,
@@ -134,6 +136,7 @@ class EventState(NamedTuple):
     losses: Any  # float[G], of each gradient's job
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
     arrival_state: Any = None  # of what treats each gradient as it arrives
+    failed: Any = None  # int32[2], see `first_failure`
 
 
 class EventInputs(NamedTuple):
@@ -249,6 +252,7 @@ class ByEvent:
             jnp.zeros(len(events.worker), loss_type(problem, params)),
             workers,
             self.update.begin(params),
+            jnp.full(2, -1, jnp.int32),
         )
 
     def advance(
@@ -288,6 +292,7 @@ class ByEvent:
             visits, unit, visit = learner.take(visits, e.worker, e.job)
             loss, grads = gradient(model, e.worker, unit, own_key)
             visits = learner.learn(visits, e.worker, visit, grads)
+        failed = _failed(state.failed, e, loss, grads)
         treated = self._treated(given, state, e, Arriving(grads, model, loss, e.place, None, key))
         grads, arrival_state = treated
         if given.entering is not None and self.sizes.collected:
@@ -322,7 +327,7 @@ class ByEvent:
             state.recorded,
         )
         moved = (params, opt_state, versions, direction, recorded, runs, visits)
-        kept = {"workers": workers, "arrival_state": arrival_state}
+        kept = {"workers": workers, "arrival_state": arrival_state, "failed": failed}
         return EventState(*moved, losses=state.losses, **kept), loss
 
     def _treated(
@@ -345,7 +350,7 @@ class ByEvent:
         behind = (given.events.record_events, given.events.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
         order_state = None if state.visits is None else state.visits.order_state
-        left = (order_state, state.arrival_state, state.workers)
+        left = (order_state, state.arrival_state, state.workers, state.failed)
         return Replayed(state.params, state.opt_state, measured, *left)
 
 
@@ -358,6 +363,13 @@ def _model(versions: Any, slot: Any, like: Any) -> Any:
         return jnp.take_along_axis(rows, slot[label][None], axis=0)[0]
 
     return jax.tree.map(gathered, versions, block_labels(like, slot.size))
+
+
+def _failed(failed: jax.Array, e: Events, loss: jax.Array, grads: Any) -> jax.Array:
+    """The first failure; a gradient that is thrown away is none."""
+    fails = ~is_finite(loss, grads)
+    fails = fails if e.enters is None else fails & e.enters
+    return first_failure(failed, fails, e.worker, e.job)
 
 
 def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Runs]:

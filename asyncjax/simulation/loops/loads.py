@@ -175,7 +175,7 @@ def _all_rows(
 
     What is gathered depends on the key alone.
     """
-    asked = (jnp.arange(rows.shape[1]) < loads[:, None]) & (shares != 0)[:, None]
+    asked = (jnp.arange(rows.shape[1])[None] < loads[:, None]) & (shares != 0)[:, None]
     weight = jnp.where(asked, (shares / loads)[:, None], 0).reshape(-1)
     return _weighted_loss(problem, rows.reshape(-1), weight)
 

@@ -32,6 +32,24 @@ class Replayed(NamedTuple):
     order_state: Any = None
     arrival_state: Any = None
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
+    failed: Any = None  # int32[2], see `first_failure`
+
+
+def is_finite(loss: jax.Array, grads: Any) -> jax.Array:
+    """Whether a job's loss and all entries of its gradient are finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(grads))]
+    return jnp.all(jnp.stack(leaves))
+
+
+def first_failure(failed: jax.Array, fails: jax.Array, worker: Any, job: Any) -> jax.Array:
+    """Worker and job of the first gradient that is not finite, int32[2]; -1 before there is one.
+
+    Example:
+        >>> none = jnp.full(2, -1)
+        >>> first_failure(none, True, 3, 7).tolist(), first_failure(none, False, 3, 7).tolist()
+        ([3, 7], [-1, -1])
+    """
+    return jnp.where(fails & (failed < 0), jnp.stack([worker, job]), failed)
 
 
 def first_state(optimizer: optax.GradientTransformation, params: Any, given: Any) -> Any:

@@ -27,8 +27,10 @@ from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.server import (
     Replayed,
+    first_failure,
     first_state,
     first_workers,
+    is_finite,
     loss_type,
     measure,
     server_step,
@@ -56,6 +58,7 @@ class WaveState(NamedTuple):
     runs: Runs | None
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
     arrival_state: Any = None  # of what treats each gradient as it arrives
+    failed: Any = None  # int32[2], see `first_failure`
 
 
 class _Moving(NamedTuple):
@@ -129,6 +132,7 @@ class ByWave:
             runs,
             workers,
             self.update.begin(params),
+            jnp.full(2, -1, jnp.int32),
         )
         return self._split(state)
 
@@ -157,7 +161,11 @@ class ByWave:
             directions = gather(program, number, state.directions, grads)
             runs = _runs(program, number, state.runs)
             losses = write(state.losses, number, loss)
+            failed = state.failed
+            if self.shards is None:  # there it would be sent from device to device in every wave
+                failed = _failed(program, number, failed, loss, grads)
             state = state._replace(directions=directions, runs=runs, losses=losses, workers=workers)
+            state = state._replace(failed=failed)
             state = self._updates(program, key, number, state)
 
             def copy(turn: jax.Array, recorded: Any) -> Any:
@@ -260,6 +268,7 @@ class ByWave:
             rows = jnp.append(jnp.arange(start), start + program.record_row)
             measured = read(measured, rows)
         left = {"arrival_state": state.arrival_state, "workers": state.workers}
+        left["failed"] = state.failed
         return Replayed(state.params, state.opt_state, measured, **left)
 
 
@@ -301,6 +310,19 @@ def _gradients(
     return losses, grads if shards is None else shards.rows(grads), workers
 
 
+def _failed(
+    program: Program, wave: jax.Array, failed: jax.Array, loss: jax.Array, grads: Any
+) -> jax.Array:
+    """The first failure, lanes that take part in no update left out.
+
+    What was computed at a model that is not finite is in a later wave than what made it so.
+    """
+    rows, worker, job = read((program.direction, program.worker, program.job), wave)
+    fails = ~jax.vmap(is_finite)(loss, grads) & (rows < program.sizes.directions)
+    lane = jnp.argmax(fails)
+    return first_failure(failed, fails[lane], worker[lane], job[lane])
+
+
 def _runs(program: Program, wave: jax.Array, runs: Runs | None) -> Runs | None:
     """Writes down when the rows that this wave begins will serve."""
     if runs is None or program.lane_runs is None:
@@ -327,7 +349,8 @@ def _gather_groups(program: Program, wave: jax.Array, directions: Any, grads: An
     """
     rows = jnp.arange(program.sizes.directions + 1)
     is_lane = program.direction[wave] < program.sizes.directions
-    share = jnp.where(rows[:, None] == program.direction[wave], program.weight[wave], 0.0)
+    is_of = rows[:, None] == program.direction[wave][None]
+    share = jnp.where(is_of, program.weight[wave][None], 0.0)
     begins = jnp.append(program.starts[wave], True)
 
     def add(direction: jax.Array, grad: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from asyncjax.traces.logbook.jobs import Jobs, Reading
 from asyncjax.traces.logbook.values import Column, Fields
 
 _LUCK = 1e-6  # chance by which durations may happen to grow in every row of every worker
+_SHORT = {1e-9: "ns", 1e-6: "us", 1e-3: "ms", 1.0: "s", 60.0: "min", 3600.0: "h"}
 LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`
 
 Columns = dict[str, np.ndarray]  # by role, float64[K]
@@ -77,14 +79,42 @@ def _is_a_clock(reading: Reading, place: int, jobs: Jobs) -> bool:
 
 def _fields(reading: Reading, place: int) -> Fields:
     names = reading.table.names
-    name = names[place] if names else f"{place + 1}"
-    return Fields(name, reading.table.columns[place], read_heading(name).seconds)
+    return reading.table.fields(place, read_heading(names[place]).seconds if names else None)
+
+
+def in_words(reading: Reading, roles: dict[str, int], by: str | None, unit: str) -> str:
+    """Which columns were read as what, in a line."""
+    column = {role: reading.table.title(place) for role, place in roles.items()}
+    column = {role: title.removeprefix("column ") for role, title in column.items()}
+    if not reading.table.names:
+        column = {role: f"column {title}" for role, title in column.items()}
+    ends = [f"{role} {column[role]}" for role in ("start", "end") if role in column]
+    time = " and ".join(ends) or ("none, rows in their order" if by is None else column[by])
+    took = "end less start" if len(ends) == 2 else "what lies between two rows of a worker"
+    said = {
+        "worker": column.get("worker", "none, all rows are of one"),
+        "time": time,
+        "duration": column.get("duration", took),
+        "unit": unit,
+    }
+    return "; ".join(f"{name}: {what}" for name, what in said.items())
+
+
+def units_in_words(scales: Iterable[float | None]) -> str:
+    """The units that numbers were read in.
+
+    Example:
+        >>> units_in_words([0.001, None, 0.001]), units_in_words([None])
+        ('ms', 'not said')
+    """
+    known = [scale for scale in dict.fromkeys(scales) if scale is not None]
+    return " and ".join(_SHORT[scale] for scale in known) or "not said"
 
 
 def columns_of(
     reading: Reading, roles: dict[str, int], unit: float | None
-) -> tuple[Columns, str, bool]:
-    """Numbers by role in one unit, the name of the unit, and whether times are dates."""
+) -> tuple[Columns, str, str, bool]:
+    """Numbers by role in one unit, its name, the units in the file, and whether times are dates."""
     fields = {role: _fields(reading, place) for role, place in roles.items() if role != "worker"}
     read: dict[str, Column] = {}
     if "duration" in fields:
@@ -111,7 +141,7 @@ def columns_of(
     if any(scale != 1.0 for scale in said):
         reading.notes.append("times were made seconds")
     is_date = any(column.is_date for column in read.values())
-    return columns, "seconds" if said else "time units", is_date
+    return columns, "seconds" if said else "time units", units_in_words(said), is_date
 
 
 def _scale(reading: Reading, fields: Fields, column: Column, unit: float | None) -> float | None:

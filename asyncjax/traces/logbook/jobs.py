@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.traces.logbook.headers import read_heading
 from asyncjax.traces.logbook.text import Table
 
 _ROUNDING = 1e-9  # of the largest time
 _TOUCH = 1e-2  # of the shorter of two jobs, by which they may overlap
+_CONSTANT = ("batch", "job", "job id")  # counters that may be a size, or name the whole run
 _MOST_RESUMED = 4  # rows a worker must have for each time that its counter starts again
 
 
@@ -29,6 +31,7 @@ class Jobs(NamedTuple):
     end: np.ndarray | None = None  # float64[K]
     step: np.ndarray | None = None  # float64[K], of the column that orders the rows
     counter: np.ndarray | None = None  # float64[K], of the column of steps, or else of times
+    stamp: np.ndarray | None = None  # float64[K], its time, where that is all it has
 
 
 class Reading(NamedTuple):
@@ -227,6 +230,56 @@ def _without_repeats(reading: Reading, jobs: Jobs) -> Jobs:
         f"{_rows(count)} there twice, first that {reading.line(jobs, first)}: left out"
     )
     return taken(jobs, ~again)
+
+
+def one_row_a_step(reading: Reading, jobs: Jobs, step: np.ndarray, place: int) -> Jobs:
+    """Looks whether rows of a worker that follow each other have one step.
+
+    Rows that are otherwise the same count once; a few may be jobs that were done again.
+
+    Args:
+        reading: The table and how it is read.
+        jobs: Sorted by worker and then by time.
+        step: float64[K], of each job.
+        place: The column of steps.
+
+    Raises:
+        ValueError: Steps have several rows throughout: what a row is, is not known.
+    """
+    same = np.append(False, (np.diff(jobs.worker) == 0) & (np.diff(step) == 0))
+    if not same.any():
+        return jobs
+    title = reading.table.title(place)
+    first, count = int(np.argmax(same)), int(same.sum())
+    words = read_heading(reading.table.names[place]).words if reading.table.names else ""
+    if words == "epoch" or (words in _CONSTANT and (step == step[0]).all()):
+        reading.notes.append(
+            f"{title} has one number in several rows of a worker: each row is read as a job"
+        )
+        return jobs
+    if jobs.start is None and not (np.append(0.0, np.diff(jobs.duration))[same]).any():
+        reading.notes.append(
+            f"{_rows(count)} of a worker, a step ({title}) and a duration that were there already,"
+            f" first that {reading.line(jobs, first)}: each step is counted once"
+        )
+        return taken(jobs, ~same)
+    rows = np.bincount(jobs.worker)
+    often = np.bincount(jobs.worker[same], minlength=len(rows)) > np.maximum(
+        1, rows // _MOST_RESUMED
+    )
+    lines = f"in {reading.table.line} {reading.table.lines[int(jobs.row[first - 1])]} and"
+    lines = f"{lines} {reading.line(jobs, first)}"
+    if often.any():
+        raise ValueError(
+            f"{title} must number the jobs of a worker, got {count} rows with the step of the row"
+            f" before, first {step[first]:g} of worker {_name(reading, jobs, first)} {lines}: sum"
+            " the rows of a step to one, or leave the column out if each row is a job"
+        )
+    reading.notes.append(
+        f"{title} is the same in rows of a worker, {count} times, first {step[first]:g} of worker"
+        f" {_name(reading, jobs, first)} {lines}: read as jobs that were done again"
+    )
+    return jobs
 
 
 def _refuse_disorder(reading: Reading, jobs: Jobs, rows: slice, by: str) -> None:

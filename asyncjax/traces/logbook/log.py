@@ -6,7 +6,7 @@ it was read is in its notes, in words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,28 @@ from asyncjax.clocks.of_trace import CYCLED
 from asyncjax.clocks.parameters import Parameter
 
 Rows = tuple[np.ndarray, ...]  # a row a worker, float64[J_i]
+
+
+def notes_of_copies(workers: Sequence[str], durations: Sequence[np.ndarray]) -> list[str]:
+    """A note on workers whose durations are those of another, if there are any.
+
+    Example:
+        >>> notes_of_copies("abc", [np.array([1.0, 2.0])] * 2 + [np.array([1.0, 2.5])])[0][:53]
+        "workers 'a' and 'b' have the same durations throughou"
+    """
+    first: dict[bytes, str] = {}
+    copies: list[tuple[str, str]] = []
+    for name, row in zip(workers, durations, strict=True):
+        of = first.setdefault(row.tobytes(), name)
+        if of is not name and len(row) > 1:
+            copies.append((of, name))
+    if not copies:
+        return []
+    more = "" if len(copies) == 1 else f", and {len(copies) - 1} more those of another worker"
+    return [
+        f"workers {copies[0][0]!r} and {copies[0][1]!r} have the same durations throughout{more}:"
+        " see whether a column is there twice, or whether all log the time of the whole step"
+    ]
 
 
 @dataclass(frozen=True)
@@ -39,6 +61,10 @@ class Log:
         unit: "seconds", or "time units" where the log does not say.
         source: Where the log is from, in words.
         notes: What was repaired, left out or supposed while it was read, a sentence each.
+        columns: Which columns were read as worker, time and duration, and in which unit; empty
+            where there was no table.
+        stamps: Where durations are only differences of a worker's times, so that they contain what
+            it waited: those times, float64[J_i] a worker, in `unit`; None: durations were measured.
 
     Example:
         >>> from asyncjax import traces
@@ -58,6 +84,8 @@ class Log:
     unit: str = "time units"
     source: str = "rows"
     notes: tuple[str, ...] = ()
+    columns: str = ""
+    stamps: Rows | None = None
 
     @property
     def n_workers(self) -> int:

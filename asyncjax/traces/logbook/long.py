@@ -9,21 +9,30 @@ end alone, or start alone  a job is what lies between two rows of a worker, paus
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 import numpy as np
 
 from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import LIVE, Columns, columns_of, order_of, settled
+from asyncjax.traces.logbook.columns import (
+    LIVE,
+    Columns,
+    columns_of,
+    in_words,
+    order_of,
+    settled,
+)
 from asyncjax.traces.logbook.jobs import (
     Jobs,
     Reading,
     in_order,
     one_after_the_other,
+    one_row_a_step,
     sifted,
     spans,
     taken,
 )
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.logbook.log import Log, notes_of_copies
 
 _AGREES = 1e-3  # share of a duration by which it may differ from end less start
 
@@ -43,7 +52,7 @@ def log_of_rows(reading: Reading, roles: dict[str, int], unit: float | None) -> 
     reading = reading._replace(names=names)
     jobs = _named(reading, jobs, roles)
     roles = settled(reading, roles, jobs)
-    columns, unit_name, is_date = columns_of(reading, roles, unit)
+    columns, unit_name, units, is_date = columns_of(reading, roles, unit)
     by = order_of(reading, roles, columns)
     count = columns.get("step", columns.get("time"))
     jobs = jobs._replace(
@@ -65,7 +74,9 @@ def log_of_rows(reading: Reading, roles: dict[str, int], unit: float | None) -> 
             jobs = taken(jobs, np.argsort(jobs.worker, kind="stable"))
     if set(reading.table.names or ()) >= LIVE and jobs.counter is not None:
         _count_missing(reading, jobs.worker, jobs.counter)
-    return finished(reading, jobs, unit_name)
+    if "step" in columns:
+        jobs = one_row_a_step(reading, jobs, columns["step"][jobs.row], roles["step"])
+    return finished(reading, jobs, unit_name, in_words(reading, roles, by, units))
 
 
 def _count_missing(reading: Reading, worker: np.ndarray, number: np.ndarray) -> None:
@@ -79,7 +90,7 @@ def _count_missing(reading: Reading, worker: np.ndarray, number: np.ndarray) -> 
         )
 
 
-def finished(reading: Reading, jobs: Jobs, unit: str) -> Log:
+def finished(reading: Reading, jobs: Jobs, unit: str, columns: str) -> Log:
     """The log of jobs that are sorted by worker and then by time."""
     heard = np.bincount(jobs.worker, minlength=len(reading.names))
     silent = [reading.names[worker] for worker in np.flatnonzero(heard == 0)]
@@ -95,16 +106,22 @@ def finished(reading: Reading, jobs: Jobs, unit: str) -> Log:
 
     durations = rows(jobs.duration)
     assert durations is not None
+    workers = tuple(name for name, count in zip(reading.names, heard, strict=True) if count)
+    reading.notes.extend(notes_of_copies(workers, durations))
+    source = reading.table.source
+    name = PurePath(source).name  # without the folders, which a page would show
     return Log(
-        workers=tuple(name for name, count in zip(reading.names, heard, strict=True) if count),
+        workers=workers,
         durations=durations,
         start=rows(jobs.start),
         end=rows(jobs.end),
         step=rows(jobs.counter),
         lines=rows(lines),
         unit=unit,
-        source=reading.table.source,
-        notes=tuple(reading.notes),
+        source=name,
+        notes=tuple(note.replace(source, name) for note in reading.notes),
+        columns=columns,
+        stamps=rows(jobs.stamp),
     )
 
 
@@ -271,7 +288,7 @@ def _between(reading: Reading, jobs: Jobs, roles: dict[str, int], columns: Colum
         f" {'first' if role == 'end' else 'last'} row of each worker only begins or ends one"
     )
     jobs = taken(jobs, which)
-    jobs = jobs._replace(duration=took[goes_on])
+    jobs = jobs._replace(duration=took[goes_on], stamp=jobs.step)
     return _positive(reading, jobs, roles[role], "later than that of the row before")
 
 

@@ -11,6 +11,7 @@ import gzip
 import io
 import itertools
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import shown
-from asyncjax.traces.logbook.values import is_value
+from asyncjax.traces.logbook.values import Fields, commas_read, is_value
 
 DELIMITERS = ("\t", ";", "|", ",")
+MOST_UNPACKED = 200  # bytes that a byte of a packed file may stand for, unless more are allowed
 _PIECE = 300  # rows read at once; below what makes Python look for garbage
+_BYTES = 2**20  # unpacked at once
 _BINARY = {
     b"PK": "a zip archive or a spreadsheet",
     b"PAR1": "a Parquet file",
@@ -50,6 +53,7 @@ class Table:
         source: What is read, in words.
         notes: What was supposed or passed over, a sentence each.
         line: What a line is called.
+        delimiter: What separates fields.
     """
 
     names: list[str] | None
@@ -58,6 +62,7 @@ class Table:
     source: str
     notes: list[str] = field(default_factory=list)
     line: str = "line"
+    delimiter: str = ","
 
     @property
     def n_rows(self) -> int:
@@ -78,15 +83,33 @@ class Table:
         text = self.columns[place][row]
         return repr(text if len(text) <= 60 else f"{text[:56]} ...") if text else "nothing"
 
+    def fields(self, place: int, seconds: float | None = None) -> Fields:
+        """A column, to be read as numbers; `seconds` is what a unit of it is, if its name says so.
 
-def read_file(file: Path) -> Table:
-    """Reads a table from a file.
+        Raises:
+            ValueError: A comma in it may be a decimal one or separate thousands.
+        """
+        texts = self.columns[place]
+        if any("," in text for text in texts):
+            texts, row = commas_read(texts, decimal=self.delimiter == ";")
+            if row is not None:
+                written = texts[row]
+                raise ValueError(
+                    f"{self.title(place)} must say what a comma in it is, got"
+                    f" {self.entry(place, row)} {self.where(row)}: write"
+                    f" {written.replace(',', '')} or {written.replace(',', '.')}, which it may be"
+                )
+        return Fields(self.names[place] if self.names else f"{place + 1}", texts, seconds)
+
+
+def read_file(file: Path, max_unpacked: int | None = None) -> Table:
+    """Reads a table from a file, packed or not, of at most `max_unpacked` bytes once unpacked.
 
     Raises:
-        ValueError: It is empty, not of text, or no table; says in which line.
+        ValueError: It is empty, damaged, not of text, or no table; says in which line.
         OSError: It cannot be read.
     """
-    text = _decoded(file)
+    text = _decoded(file, max_unpacked)
     source = str(file)
     if file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json")):
         return _of_json_lines(text, source)
@@ -185,7 +208,7 @@ def _split(text: str, delimiter: str, source: str, notes: list[str]) -> Table:
     if shape is None or not lines:
         below = " below the header" if shape is not None else ""
         raise ValueError(f"path must be a table with rows, got none{below} in {source}")
-    return Table(shape.names, columns, np.concatenate(lines), source, notes)
+    return Table(shape.names, columns, np.concatenate(lines), source, notes, delimiter=delimiter)
 
 
 def _opened(
@@ -233,14 +256,32 @@ def _has_mark(piece: list[list[str]]) -> bool:
     return "#" in "".join(first) or "" in first
 
 
-def _decoded(file: Path) -> str:
+def _unpacked(content: bytes, file: Path, max_unpacked: int | None) -> bytes:
+    """What gzip packed; stops as soon as it is too much."""
+    most = MOST_UNPACKED * len(content) if max_unpacked is None else max_unpacked
+    unpacked = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            while piece := stream.read(_BYTES):
+                unpacked += piece
+                if len(unpacked) > most:
+                    break
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"path must be a whole file, got {error} in {file}") from error
+    if len(unpacked) > most:
+        said = f", {MOST_UNPACKED} times its packed size" if max_unpacked is None else ""
+        raise ValueError(
+            f"path must unpack to at most {most} bytes{said}, got more in {file}: max_unpacked"
+            " allows more"
+        )
+    return bytes(unpacked)
+
+
+def _decoded(file: Path, max_unpacked: int | None) -> str:
     """The text of a file, UTF-8, or what its first bytes say."""
     content = file.read_bytes()
     if content.startswith(b"\x1f\x8b"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError) as error:
-            raise ValueError(f"path must be a whole file, got {error} in {file}") from error
+        content = _unpacked(content, file, max_unpacked)
     for magic, what in _BINARY.items():
         if content.startswith(magic):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 A number may have a decimal comma or a unit of its own ("12.5 ms"), a duration may be written as
 hours, minutes and seconds ("0:01:12.5"), a point in time as a date ("2026-03-01T12:00:00Z").
+Whether a comma is a decimal one or separates thousands is a matter of the whole column.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from asyncjax.traces.logbook.headers import UNITS
 
 EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
 _WITH_UNIT = re.compile(r"([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?)\s*([a-zµμ]+)", re.I)
+_NUMBER = re.compile(r"([-+]?)([\d.,]+)((?:e[-+]?\d+)?\s*[a-zµμ]*)", re.I)
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 _CLOCK_TIME = re.compile(r"(?:(\d+) days?,? )?(\d+):(\d{1,2}):(\d{1,2}(?:[.,]\d+)?)")
 _ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)  # near, so that floats of seconds are exact
 _EXACT = 2**53  # integers beyond it are no floats
@@ -50,6 +53,8 @@ def is_value(text: str) -> bool:
     Example:
         >>> [is_value(text) for text in ("1,5", "12 ms", "2026-03-01 12:00", "w1", "ms")]
         [True, True, True, False, False]
+        >>> [is_value(text) for text in ("1,234,567.5", "1_0", "1,2,3")]
+        [True, False, False]
     """
     return any(one(text) is not None for one in (_number, _with_unit, _clock_time, _date))
 
@@ -105,6 +110,42 @@ def epoch_unit(texts: list[str]) -> tuple[float, str] | None:
     return None
 
 
+def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | None]:
+    """Numbers of a column written with points; and the row of a comma that may be read two ways.
+
+    "1,500" may be 1500 or 1.5: another field of the column must say which, or `decimal`, that
+    a comma in such a table is a decimal one unless a field says otherwise.
+
+    Example:
+        >>> commas_read(["1,500", "980.5"], decimal=False), commas_read(["1,500"], decimal=False)
+        ((['1500', '980.5'], None), (['1,500'], 0))
+        >>> commas_read(["1,500", "0,25", "7"], decimal=False)
+        (['1.500', '0.25', '7'], None)
+    """
+    parts = [_NUMBER.fullmatch(text) for text in texts]
+    kinds = ["" if part is None else _mark(part[2]) for part in parts]
+    decimal = "," in kinds or (decimal and "." not in kinds)
+    if "either" in kinds and decimal == ("." in kinds):
+        return texts, kinds.index("either")
+    for_comma = {"either": "." if decimal else "", ",": ".", ".": ""}
+    read = [
+        text
+        if part is None or not kind
+        else part[1] + part[2].replace(",", for_comma[kind]) + part[3]
+        for text, part, kind in zip(texts, parts, kinds, strict=True)
+    ]
+    return read, None
+
+
+def _mark(number: str) -> str:
+    """The decimal mark of a number, "," or "."; "either" if "," may be one; "" if there is none."""
+    if "," not in number:
+        return "." if "." in number else ""
+    if _THOUSANDS.fullmatch(number):
+        return "." if "." in number or number.count(",") > 1 else "either"
+    return "," if number.count(",") == 1 and "." not in number else ""
+
+
 def is_empty(text: str) -> bool:
     """Whether a field says that there is nothing.
 
@@ -117,10 +158,11 @@ def is_empty(text: str) -> bool:
 
 def _plain(texts: list[str]) -> np.ndarray | None:
     """Numbers, with decimal commas or points; empty ones are NaN; None: there is something else."""
-    try:
-        return np.array(list(map(float, texts)))
-    except ValueError:
-        pass
+    if not any("_" in text for text in texts):
+        try:
+            return np.array(list(map(float, texts)))
+        except ValueError:
+            pass
     numbers = [math.nan if is_empty(text) else _number(text) for text in texts]
     known = [number for number in numbers if number is not None]
     return np.array(known) if len(known) == len(numbers) else None
@@ -161,10 +203,14 @@ def _mixed(fields: Fields, readers: tuple[Callable[[str], float | None], ...]) -
 
 
 def _number(text: str) -> float | None:
+    if "_" in text:  # float() takes 1_0 for 10
+        return None
     try:
         return float(text)
     except ValueError:
         pass
+    if text.count(",") > 1 or "." in text:
+        return float(text.replace(",", "")) if _THOUSANDS.fullmatch(text) else None
     if text.count(",") == 1:
         try:
             return float(text.replace(",", "."))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from asyncjax.traces.logbook import values
+from asyncjax.traces.logbook.columns import units_in_words
 from asyncjax.traces.logbook.headers import UNITS
-from asyncjax.traces.logbook.jobs import Jobs, Reading, sifted, taken
+from asyncjax.traces.logbook.jobs import Jobs, Reading, one_row_a_step, sifted, taken
 from asyncjax.traces.logbook.log import Log
 from asyncjax.traces.logbook.long import finished, sorted_names
-from asyncjax.traces.logbook.values import Fields
+from asyncjax.traces.logbook.text import Table
 
 _UNIT = "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True)))
 _IN_BRACKETS = re.compile(rf"(.*\S)\s*[(\[]\s*(?:in\s+)?(?i:({_UNIT}))\s*[)\]]\s*")
@@ -36,9 +38,7 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
     own = sorted_names(named)
     reading = reading._replace(names=own)
     columns = {
-        place: values.durations_of(
-            Fields(names[place], table.columns[place], said if unit is None else unit)
-        )
+        place: values.durations_of(table.fields(place, said if unit is None else unit))
         for place, said in zip(places, units, strict=True)
     }
     said = [column.seconds for column in columns.values() if column.seconds is not None]
@@ -51,16 +51,55 @@ def log_of_columns(reading: Reading, counter: int | None, unit: float | None) ->
     jobs = Jobs(
         *(np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
     )
+    empty = table.n_rows * len(places) - len(jobs.row)
     if counter is not None:
-        count = values.times_of([Fields("", table.columns[counter], None)])[0].values
+        count = values.times_of([table.fields(counter)])[0].values
         if np.isfinite(count).all():
             jobs = jobs._replace(counter=count[jobs.row])
-    empty = table.n_rows * len(places) - len(jobs.row)
+            jobs = one_row_a_step(reading, jobs, count[jobs.row], counter)
     if empty:
         reading.notes.append(f"{empty} empty cells: no job of that worker in that row")
     if any(seconds != 1.0 for seconds in said):
         reading.notes.append("times were made seconds")
-    return finished(reading, jobs, "seconds" if said else "time units")
+    titles = [table.title(place) for place in places]
+    ends = titles[0] if len(titles) == 1 else f"{titles[0]} to {titles[-1]}"
+    columns = "; ".join(
+        (
+            f"worker: each of {len(places)}, {ends}",
+            f"time: {'none, rows in their order' if counter is None else table.title(counter)}",
+            "duration: the numbers in them",
+            f"unit: {units_in_words(said)}",
+        )
+    )
+    return finished(reading, jobs, "seconds" if said else "time units", columns)
+
+
+def without_extremes(table: Table) -> tuple[Table, str | None]:
+    """A tracker's chart export without the smallest and largest values that stand beside others.
+
+    Such a table has a column of steps or times, and for each run `name`, `name__MIN`, `name__MAX`.
+
+    Returns:
+        The table, and the name of the one column that had no such columns beside it, if any.
+    """
+    names = table.names or []
+    extremes = {name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names}
+    if not extremes:
+        return table, None
+    places = [place for place, name in enumerate(names) if name not in extremes]
+    alone = [
+        name for name in names if name and not {name, f"{name}__MIN", f"{name}__MAX"} & extremes
+    ]
+    table.notes.append(
+        f"{len(extremes)} columns that end in __MIN or __MAX, such as {min(extremes)!r}, are left"
+        " out: a tracker's smallest and largest values of another column, not workers"
+    )
+    table = replace(
+        table,
+        names=[names[place] for place in places],
+        columns=[table.columns[place] for place in places],
+    )
+    return table, alone[0] if len(alone) == 1 else None
 
 
 def workers_of(names: list[str]) -> tuple[list[str], list[float | None]]:

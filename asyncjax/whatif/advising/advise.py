@@ -234,7 +234,8 @@ def _notes(busy: float, lasting: bool | None, idle: list[str]) -> Iterator[str]:
     """What the hints rest on; `idle` is what was said and is never asked."""
     about = tree()["about"]
     yield (
-        f"These are times to {100 * about['level']:g} % of the way to the lowest loss on"
+        f"These are times to the first crossing of a target, which noise may undo, at"
+        f" {100 * about['level']:g} % of the way to the lowest loss on"
         f" {about['problems']}, {about['workers']} workers, all knobs tuned, measured on"
         f" {about['instances']} instances that chose nothing. They order methods and promise no"
         " speed-up. Where they differ from what was counted or trained on your own durations,"

@@ -6,12 +6,20 @@ begins again. How sure the figures are comes of drawing the log anew in blocks: 
 a rule's rate of gradients to that of synchronous rounds on the same drawn log,
 
     low, high = estimate exp(-+ 2 sd(log r))
+
+Drawing cannot see what all spans have in common: where they end, jobs are under way that no count
+has, so estimates are low, with many workers by more than 2 sd. With U of them and N counted, high
+is therefore at least estimate (1 + U / N). Under a rule that keeps all workers busy and throws
+nothing away, the whole log says what it brings in the long run; low and high enclose that too:
+
+    sum_i 1 / mean_j durations_ij    over    n / mean_j max_i durations_ij
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -23,17 +31,19 @@ from asyncjax.traces.host import check_key
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS, Rule, rules_for
-from asyncjax.whatif.comparing.tally import Figures, figures_of
+from asyncjax.whatif.comparing.tally import ROUNDING, Figures, figures_of
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of it that is done
 DRAWS = 8
 LONGEST = 150_000  # gradients of all workers together in the span
 _DRAWN = 8_000  # durations of all workers together in a drawn log
+_LEAST_SECONDS, _SECONDS = 6.0, 4e-5  # of a processor: for any log, and a gradient that is traced
 _LEVEL = 1e-3  # ratios so close are the same
+_BUSY = 1e-6  # share of time that is idle by rounding alone
 
 
 class Interval(NamedTuple):
-    """An estimate, and the range in which it is expected to lie (two standard deviations)."""
+    """An estimate, and the range in which it is expected to lie: see the head of the file."""
 
     value: float
     low: float
@@ -155,8 +165,9 @@ def compare(
                 found.append(figures)
     ratios = rates / rates[0]
     spread = 2 * np.std(np.log(ratios[:, 1:]), axis=1, ddof=1) * share**0.5
+    plain = _plain(rows)
     made = [
-        Compared(rule, figures, _interval(ratio, width))
+        Compared(rule, figures, _interval(ratio, width, figures, plain))
         for rule, figures, ratio, width in zip(rules, found, ratios[:, 0], spread, strict=True)
     ]
     made.sort(key=_place)
@@ -179,6 +190,22 @@ def rows_of(log: Log) -> tuple[list[np.ndarray], tuple[str, ...]]:
     return rows, tuple(log.workers)
 
 
+def seconds_of(log: Log) -> float:
+    """Processor time of `compare` and a page, about, as measured on one machine, in seconds.
+
+    It grows with the gradients that workers who never wait make in the span and in the drawn logs.
+
+    Example:
+        >>> from asyncjax import traces
+        >>> round(seconds_of(traces.read_log(np.ones((10, 1000)))))
+        9
+    """
+    rows, _ = rows_of(log)
+    gradients = _span(rows)[0] * sum(1 / row.mean() for row in rows)
+    share = min(1.0, _DRAWN / log.n_jobs)
+    return float(_LEAST_SECONDS + _SECONDS * gradients * (1 + DRAWS * share))
+
+
 def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
     """What a rule does on these durations within a span."""
     trace = trace_of(rule, rows, span, key)
@@ -189,15 +216,36 @@ def played(rule: Rule, rows: Rows, span: float, key: jax.Array) -> Figures:
 def trace_of(
     rule: Rule, rows: Rows, span: float, key: jax.Array, *, n_updates: int = 64
 ) -> traces.EventTrace:
-    """The trace of a rule on these durations that lasts at least so long."""
-    clock = clock_of(rows, rule.local_steps)
-    return traces.lasting(lambda count: [rule.make(clock, count, key)], span, n_updates=n_updates)[
-        0
-    ]
+    """The trace of a rule on these durations that lasts a little longer than the span.
+
+    So that all updates at its very end are there, of which there may be many at once.
+    """
+    clock, until = clock_of(rows, rule.local_steps), span * (1 + ROUNDING)
+    (made,) = traces.lasting(
+        lambda count: [rule.make(clock, count, key)], until, n_updates=n_updates
+    )
+    return made
 
 
-def _interval(value: float, width: float) -> Interval:
-    return Interval(float(value), float(value * np.exp(-width)), float(value * np.exp(width)))
+def _interval(value: float, width: float, figures: Figures, plain: float) -> Interval:
+    """Chance, and what was under way; `plain` is of rules that keep all workers busy."""
+    low, high = value * np.exp(-width), value * np.exp(width)
+    high = max(high, value * (1 + figures.under_way))
+    if figures.idle < _BUSY and figures.wasted == 0:
+        low, high = min(low, plain), max(high, plain)
+    return Interval(float(value), float(low), float(high))
+
+
+def _plain(rows: Sequence[np.ndarray]) -> float:
+    """What the whole log says of never waiting: its rate over that of rounds.
+
+    Example:
+        >>> _plain([np.array([1.0, 1.0]), np.array([1.0, 3.0])])
+        1.5
+    """
+    longest = max(map(len, rows))
+    rounds = reduce(np.maximum, (np.resize(row, longest) for row in rows))
+    return float(sum(1 / row.mean() for row in rows) * rounds.mean() / len(rows))
 
 
 def _place(row: Compared) -> tuple[float, bool, float]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from asyncjax.traces import EventTrace
 
-_ROUNDING = 1e-9  # of the span: an update at its end is within
+ROUNDING = 1e-7  # of the span: durations are float32, a sum of them is up to 6e-8 of it off
 
 
 class Figures(NamedTuple):
@@ -35,6 +35,7 @@ class Figures(NamedTuple):
     heard: np.ndarray  # float64[n], weight of each worker in all updates over a fair share
     misplaced: float  # share of the weight that would have to move to be fair
     passes: float  # how often the record of the worker who needed most jobs was gone through
+    under_way: float  # jobs that were not over when the count ended, to a job that was counted
 
     @property
     def useful(self) -> float:
@@ -50,7 +51,7 @@ def figures_of(
     To an update, since what is under way at another moment would count for some rules only.
 
     Args:
-        trace: A trace with starts that lasts at least so long.
+        trace: A trace with starts that lasts at least `span * (1 + ROUNDING)`.
         span: Time units.
         recorded: int[n], how many durations each worker has in the log.
         local_steps: Gradients of a job.
@@ -68,7 +69,7 @@ def figures_of(
     assert trace.start is not None  # as the makers of traces do
     assert trace.n_workers is not None
     n, made = trace.n_workers, trace.update_time
-    updates = max(1, int(np.count_nonzero(made <= span * (1 + _ROUNDING))))
+    updates = max(1, int(np.count_nonzero(made <= span * (1 + ROUNDING))))
     span = float(made[updates - 1])
     is_in = trace.time <= span
     worker, age, weight = _uses(trace, is_in, updates)
@@ -76,8 +77,9 @@ def figures_of(
     shares = total / total.sum() if total.sum() > 0 else np.full(n, 1 / n)
     jobs = np.bincount(trace.worker[trace.start < span], minlength=n)
     busy, wasted = _spent(trace, span, is_in)
+    counted = int(np.count_nonzero(trace.used & is_in))
     return Figures(
-        gradients_per_time=int(np.count_nonzero(trace.used & is_in)) * local_steps / span,
+        gradients_per_time=counted * local_steps / span,
         updates_per_time=updates / span,
         idle=max(0.0, 1.0 - busy / (n * span)),
         wasted=wasted / (n * span),
@@ -87,6 +89,7 @@ def figures_of(
         heard=n * shares,
         misplaced=float(np.abs(shares - 1 / n).sum() / 2),
         passes=float(np.max(jobs * local_steps / recorded)),
+        under_way=_under_way(trace, span) / counted,
     )
 
 
@@ -103,6 +106,18 @@ def _uses(
     step = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + first[row]
     age = step - trace.read_version[arrival[row]]
     return trace.worker[arrival[row]], age, weight[row].astype(np.float64)
+
+
+def _under_way(trace: EventTrace, span: float) -> int:
+    """Jobs that began before a moment and were not over then."""
+    assert trace.start is not None
+    count = np.count_nonzero((trace.start < span) & (trace.time > span))
+    if trace.cancelled is not None:
+        _, start, stop = trace.cancelled
+        count += np.count_nonzero((start < span) & (stop > span))
+    if trace.open_jobs is not None:
+        count += np.count_nonzero(trace.open_jobs.start < span)  # NaN: it never began
+    return int(count)
 
 
 def _spent(trace: EventTrace, span: float, is_in: np.ndarray) -> tuple[float, float]:

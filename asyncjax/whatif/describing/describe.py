@@ -10,6 +10,7 @@ from asyncjax.checks import instance, whole
 from asyncjax.clocks import Clock, resampled
 from asyncjax.traces import Log
 from asyncjax.whatif.describing.alignment import aligned
+from asyncjax.whatif.describing.barrier import barrier_of, hidden
 from asyncjax.whatif.describing.dependence import Dependence, dependence_of
 from asyncjax.whatif.describing.figures import Figures, figures_of
 from asyncjax.whatif.describing.fits import Fit, fits_of
@@ -83,4 +84,7 @@ def describe(log: Log, *, seed: int = 0) -> Description:
     dependence, outages = dependence_of(log, side, rng), outages_of(log)
     fits = fits_of(log, rng)
     sentences = sentences_of(log, figures, spread, dependence, outages, fits)
+    barrier = barrier_of(log)
+    if barrier is not None:  # what else is said would be about the barrier
+        sentences = (hidden(barrier, log.unit).removesuffix("."),)
     return Description(log, side.by, figures, spread, dependence, outages, fits, sentences)

@@ -1,12 +1,17 @@
 """`learn`: how soon each rule reaches a target on stand-in problems, its step size tuned.
 
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
-blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
-tuned, have by half of the span,
+blocks for each seed. With f_0 the loss at the start and f the lowest level above which synchronous
+rounds, tuned, have no record in the second quarter of the span,
 
     target = f_0 - 0.95 (f_0 - f)
 
-The step of a rule is the one that reaches it first on the tuning seeds, by the median; it is then
+A rule is there when it has reached it and does not leave it again: with records at x_1 <= x_2 <= ..
+of losses v_1, v_2, .. within the span,
+
+    t = min {x_i : v_j <= target for all j >= i}
+
+The step of a rule is the one that is there first on the tuning seeds, by the median; it is then
 reported on other seeds. With t_s the times of two rules on seed s,
 
     told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
@@ -40,7 +45,7 @@ from asyncjax.whatif.learning.tasks import TASKS, Task
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
-REACHED = 0.95  # of the way to the lowest loss of synchronous rounds
+REACHED = 0.95  # of the way to the lowest loss that synchronous rounds keep
 _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
@@ -66,13 +71,13 @@ class Learned(NamedTuple):
     rule: Rule
     step_size: float | None  # the tuned one; None: none of the grid learns
     at_edge: bool  # the tuned one is the smallest or the largest of the grid
-    times: np.ndarray  # float64[S], time to the target; inf where it is not reached
+    times: np.ndarray  # float64[S], when it is at the target and stays there; inf: never
     curve_time: np.ndarray  # float64[R + 1], time units, of the first reported seed
     curve_loss: np.ndarray  # float64[R + 1], its loss
 
     @property
     def time(self) -> float:
-        """The median time to the target, inf if half of the seeds do not reach it."""
+        """The median time to the target, inf if half of the seeds do not stay there."""
         return float(np.median(self.times))
 
 
@@ -107,7 +112,10 @@ class Lesson:
         raise ValueError(f"name must be a rule of the lesson, {known}, got {name!r}")
 
     def speed_up(self, name: str) -> tuple[float, float, float]:
-        """Synchronous time over a rule's: of the medians, and the range over seeds."""
+        """Synchronous time over a rule's: of the medians, and the range over seeds.
+
+        It is 0 where the rule never arrives, and inf where only synchronous rounds never do.
+        """
         reference, own = self.of(SYNCHRONOUS), self.of(name)
         with np.errstate(invalid="ignore"):
             ratio = np.where(np.isinf(own.times), 0.0, reference.times / own.times)
@@ -303,8 +311,9 @@ def _lesson(
 ) -> Lesson:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
     time, loss = found[SYNCHRONOUS]
-    early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
-    lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
+    second_quarter = (time > setting.span / 4) & (time <= setting.span / 2)
+    highest = np.where(second_quarter, np.nan_to_num(loss, nan=np.inf), -np.inf).max(axis=2)
+    lowest = float(np.median(highest[:TUNING_SEEDS], axis=0).min())
     target = first - REACHED * (first - lowest)
     rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
     rows.sort(key=lambda row: row.time)
@@ -316,9 +325,11 @@ def _learned(
     rule: Rule, time: np.ndarray, loss: np.ndarray, target: float, setting: _Setting
 ) -> Learned:
     """A rule with its tuned step."""
-    within = np.where(time <= setting.span, loss, np.nan)
+    in_span = time <= setting.span
+    within = np.where(in_span, loss, np.nan)
+    ending = np.where(in_span, time, np.nan)  # NaN: no record; a loss of NaN is above the target
     when = np.asarray(
-        results.time_to_target(time, within, target, interpolate=True)
+        results.time_to_target(ending, loss, target, interpolate=True, stays=True)
     )  # float64[S, G]
     first = np.median(when[:TUNING_SEEDS], axis=0)
     lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)

@@ -24,7 +24,7 @@ from asyncjax.whatif.page.drawing import (
     ticks,
     write,
 )
-from asyncjax.whatif.page.words import FAIR, percent
+from asyncjax.whatif.page.words import FAIR, percent, speed
 
 MOST_WORKERS = 40
 _STEP, _BAR = 44.0, 13.0  # height of a row with its words above the bar
@@ -69,10 +69,11 @@ def _kind(row: Compared) -> str:
     return "fair" if row.figures.misplaced <= FAIR else "unfair"
 
 
-def _whisker(low: float, high: float, y: float) -> str:
+def _whisker(low: float, high: float, y: float, *, is_cut: bool = False) -> str:
+    """A range; without its upper end where that is beyond the picture."""
     if high - low < 1:
         return ""
-    ends = (line(x, y - 4, x, y + 4, "whisker") for x in (low, high))
+    ends = (line(x, y - 4, x, y + 4, "whisker") for x in ((low,) if is_cut else (low, high)))
     return line(low, y, high, y, "whisker") + "".join(ends)
 
 
@@ -121,13 +122,15 @@ def soonest(lesson: Lesson) -> str:
             parts.append(write(0, y + 32, "not at the target in time", "small"))
             continue
         kind = "fair" if row.rule.name in lesson.level else "base"
-        value, high = min(value, largest), max(value, min(high, largest))
-        parts.append(rectangle(0, y + 20, scale * value, _BAR, kind))
-        parts.append(_whisker(scale * low, scale * high, y + 20 + _BAR / 2))
-        parts.append(write(scale * high + 6, y + 32, f"{value:.2f}", "value"))
+        end = max(min(value, largest), min(high, largest))
+        parts.append(rectangle(0, y + 20, scale * min(value, largest), _BAR, kind))
+        parts.append(
+            _whisker(scale * min(low, end), scale * end, y + 20 + _BAR / 2, is_cut=high > largest)
+        )
+        parts.append(write(scale * end + 6, y + 32, speed(value), "value"))
     parts += _axis(ticks(largest), scale, bottom + 6)
     title = f"Speed-up to the target, {lesson.task.name}: " + ", ".join(
-        f"{name} {three[0]:.2f}" for name, three in found.items()
+        f"{name} {speed(three[0])}" for name, three in found.items()
     )
     return picture(parts, bottom + 30, title)
 

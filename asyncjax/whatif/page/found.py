@@ -16,9 +16,9 @@ class Found(NamedTuple):
     """Everything that was found of a log."""
 
     description: Description
-    comparison: Comparison
+    comparison: Comparison | None  # None: there is nothing to compare, see `words`
     learning: Learning | None
-    advice: Advice
+    advice: Advice | None
     words: Words
 
     @property

@@ -18,12 +18,13 @@ from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.advising.advise import Advice
 from asyncjax.whatif.comparing.compare import Comparison, trace_of
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
+from asyncjax.whatif.describing.barrier import LINE
 from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page import figures, tables
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
-from asyncjax.whatif.page.words import Words, best_row
+from asyncjax.whatif.page.words import best_row
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --paper: #ffffff; --soft: #5a5f64;
@@ -109,19 +110,24 @@ def page(found: Found, command: str) -> str:
     parts = [
         f"<header><h1>{html.escape(title)}</h1>",
         f'<p class="answer">{html.escape(words.headline)}</p>',
-        f'<p class="advice">{html.escape(words.advice)}</p>',
+        f'<p class="advice">{_with_code(words.advice)}</p>',
         "</header><main>",
-        _first_pictures(comparison, learning),
-        _section("In words", _list(words.sentences)),
-        _rules(log, comparison),
-        _lessons(log, learning),
-        _small_problems(advice),
-        _workers(description, comparison, quick=learning is None),
-        _when(log, comparison),
-        _legend_of_rules(comparison),
-        _end(words, command),
-        "</main>",
     ]
+    if comparison is None or advice is None:
+        parts.append(_section("In words", _list(words.sentences)))
+    else:
+        parts += [
+            _first_pictures(comparison, learning),
+            _section("In words", _list(words.sentences)),
+            _rules(log, comparison),
+            _lessons(log, learning),
+            _small_problems(advice),
+            _workers(description, comparison, quick=learning is None),
+            _when(log, comparison),
+            _legend_of_rules(comparison),
+            _section("What this does not know", _list(words.caveats)),
+        ]
+    parts += [_end(command), "</main>"]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -129,6 +135,12 @@ def page(found: Found, command: str) -> str:
         + "\n".join(part for part in parts if part)
         + "\n</body>\n</html>\n"
     )
+
+
+def _with_code(advice: str) -> str:
+    """The advice, its line of code as such."""
+    line = html.escape(LINE)
+    return html.escape(advice).replace(line, f"<br><code>{line}</code>")
 
 
 def framed(document: str) -> str:
@@ -192,7 +204,7 @@ def _soonest(lesson: Lesson) -> str:
         f"Speed to a target, {lesson.task.name}",
         figures.soonest(lesson),
         "How many times as fast as synchronous rounds, every step size tuned; median and range over"
-        " seeds.",
+        " seeds. A line without a mark at its right end goes on.",
     )
 
 
@@ -210,7 +222,8 @@ def _lessons(log: Log, learning: Learning | None) -> str:
     parts = [
         "<p>Gradients are not progress. Here three small problems are trained with the workers of"
         " the log; every rule gets the same time and tunes its step size on the same grid, on seeds"
-        " that are not reported.</p>"
+        " that are not reported. A rule is at the target when its loss is and stays there: no later"
+        " record is above it.</p>"
     ]
     for number, lesson in enumerate(learning.lessons):
         names = list(
@@ -298,9 +311,9 @@ def _legend_of_rules(comparison: Comparison) -> str:
     )
 
 
-def _end(words: Words, command: str) -> str:
+def _end(command: str) -> str:
     used = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return _section("What this does not know", _list(words.caveats)) + _section(
+    return _section(
         "Make it again",
         f"<pre>{html.escape(command)}</pre>",
         f'<p class="note">{html.escape(used)}. The same log gives the same page.</p>',

@@ -17,6 +17,7 @@ from asyncjax.whatif.page.reproduce import versions
 def numbers_of(found: Found, command: str) -> dict[str, Any]:
     """All figures by name; times in the unit of the log."""
     log, words, learning, advice = found.log, found.words, found.learning, found.advice
+    comparison = found.comparison
     return {
         "answer": words.headline,
         "advice": words.advice,
@@ -29,10 +30,12 @@ def numbers_of(found: Found, command: str) -> dict[str, Any]:
             "workers": list(log.workers),
         },
         "description": _described(found.description),
-        "span": found.comparison.span,
-        "rules": [_compared(row) for row in found.comparison.rows],
+        "span": None if comparison is None else comparison.span,
+        "rules": [] if comparison is None else [_compared(row) for row in comparison.rows],
         "learning": None if learning is None else [_lesson(one) for one in learning.lessons],
-        "small_problems": {
+        "small_problems": None
+        if advice is None
+        else {
             "busy": advice.busy,
             "lasting": advice.lasting,
             "hints": [_hint(hint) for hint in advice.hints],
@@ -95,7 +98,7 @@ def _lesson(lesson: Lesson) -> dict[str, Any]:
                 "at_edge": row.at_edge,
                 "time": row.time,
                 "times": row.times.tolist(),
-                "speed_up": lesson.speed_up(row.rule.name),
+                "speed_up": [ratio or None for ratio in lesson.speed_up(row.rule.name)],
             }
             for row in lesson.rows
         ],

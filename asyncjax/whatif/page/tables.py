@@ -12,7 +12,7 @@ from asyncjax.whatif.comparing.rules import SYNCHRONOUS
 from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.found import Found
-from asyncjax.whatif.page.words import percent
+from asyncjax.whatif.page.words import percent, speed, speeds
 
 _HOW_TO_READ = (
     "Times the gradients: gradients that enter an update, a time unit, over those of synchronous"
@@ -83,8 +83,8 @@ def lesson_table(lesson: Lesson, log: Log) -> Table:
             (
                 row.rule.name,
                 row.time,
-                _ratio(value),
-                f"{_ratio(low)}–{_ratio(high)}",
+                speed(value),
+                speeds(low, high),
                 (f"{row.step_size:.3g}" + (" (end of the grid)" if row.at_edge else ""))
                 if learns
                 else "diverges",
@@ -92,10 +92,6 @@ def lesson_table(lesson: Lesson, log: Log) -> Table:
             )
         )
     return Table(columns, rows, f"{lesson.task.text[0].upper()}{lesson.task.text[1:]}.")
-
-
-def _ratio(value: float) -> str:
-    return "–" if not np.isfinite(value) else f"{value:.2f}" if value else "0"
 
 
 def _verdict(name: str, lesson: Lesson) -> str:
@@ -169,6 +165,9 @@ def law_table(description: Description) -> Table:
 def in_text(found: Found) -> str:
     """The answer for a terminal."""
     description, comparison, learning, advice, words = found
+    parts = [words.headline, words.advice, "\n".join(f"- {one}" for one in words.sentences)]
+    if comparison is None or advice is None:
+        return "\n\n".join(parts)
     columns = (
         "rule",
         "gradients",
@@ -195,7 +194,6 @@ def in_text(found: Found) -> str:
                 f"{own.heard.min():.2f}",
             )
         )
-    parts = [words.headline, words.advice, "\n".join(f"- {one}" for one in words.sentences)]
     told = "\n".join(f"- {one}." for one in description.sentences)
     parts.append(f"The workers:\n{told}")
     parts.append(results.as_text(Table(heads, rows)))
@@ -208,7 +206,8 @@ def in_text(found: Found) -> str:
         own_rows = []
         for row in lesson.rows:
             value, low, high = lesson.speed_up(row.rule.name)
-            own_rows.append((row.rule.name, f"{_ratio(value)}x", f"{_ratio(low)}–{_ratio(high)}"))
+            told = speed(value) + "x" * bool(value)
+            own_rows.append((row.rule.name, told, speeds(low, high)))
         parts.append(
             results.as_text(Table(heads, own_rows, f"Stand-in problem: {lesson.task.name}"))
         )

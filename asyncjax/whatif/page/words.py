@@ -9,6 +9,7 @@ import numpy as np
 from asyncjax.traces.logbook.log import Log
 from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS
+from asyncjax.whatif.describing.barrier import Barrier, hidden, remedy
 from asyncjax.whatif.describing.describe import Description
 from asyncjax.whatif.learning.learn import STEP_SIZES, Learning, Lesson
 
@@ -48,6 +49,15 @@ def words_of(description: Description, comparison: Comparison, learning: Learnin
     return Words(_headline(comparison), _advice(lessons), tuple(sentences), tuple(caveats))
 
 
+def words_of_stamps(barrier: Barrier, log: Log) -> Words:
+    """Says that unevenness cannot be seen, and what to log instead; of gains nothing."""
+    sentences = (
+        "What rules that do not wait would gain is hidden, not small: no rule is compared here.",
+        *(f"While reading: {note}." for note in log.notes),
+    )
+    return Words(hidden(barrier, log.unit), remedy(), sentences, ())
+
+
 def has_gain(comparison: Comparison) -> bool:
     """Whether some rule surely brings more gradients than synchronous rounds, local steps apart."""
     return any(row.gain.low > WORTH for row in plain_rows(comparison))
@@ -73,6 +83,26 @@ def times(gain: Interval) -> str:
     """
     low, value, high = (_short(number) for number in (gain.low, gain.value, gain.high))
     return f"{value} times" + ("" if low == high else f" ({low} to {high})")
+
+
+def speed(ratio: float, digits: int = 2) -> str:
+    """How many times as fast as synchronous rounds a rule is at a target.
+
+    Example:
+        >>> speed(1.234), speed(0.0), speed(float("inf"))  # inf: synchronous rounds never are there
+        ('1.23', 'never', '∞')
+    """
+    return "never" if ratio == 0 else "∞" if np.isinf(ratio) else f"{ratio:.{digits}f}"
+
+
+def speeds(low: float, high: float) -> str:
+    """The range of it over seeds.
+
+    Example:
+        >>> speeds(0.0, 1.2), speeds(0.0, 0.0)
+        ('never–1.20', 'never')
+    """
+    return speed(low) if high == 0 else f"{speed(low)}–{speed(high)}"
 
 
 def percent(share: float) -> str:
@@ -200,10 +230,12 @@ def _told_of_lesson(lesson: Lesson) -> str:
     if not sooner:
         return f"{begin} no rule is surely sooner at the target than synchronous rounds."
     value, low, high = lesson.speed_up(first)
-    told = (
-        f"{begin} the rule {first} is soonest at the target, {value:.1f} times"
-        f" ({low:.1f} to {high:.1f} over seeds) as fast as synchronous rounds"
-    )
+    told = f"{begin} the rule {first} is soonest at the target"
+    if np.isfinite(value):
+        told += (
+            f", {value:.1f} times ({speed(low, 1)} to {speed(high, 1)} over seeds) as fast as"
+            " synchronous rounds"
+        )
     others = [name for name in lesson.level if name != first]
     if others:
         told += f"; not told apart from it: {_some(others)}"
@@ -273,8 +305,9 @@ def _caveats(
         f" training the worker who needs most goes through his {pure.passes:.1f} times.",
         f"The intervals come from drawing the log anew {comparison.draws} times in blocks of"
         " neighbouring jobs, at the same places for all workers (two standard deviations). They"
-        " say how much the log's length leaves open, not whether tomorrow's machines are like"
-        " today's.",
+        " are wide enough, too, for the jobs that were under way when the count ended, and for what"
+        " sums over the whole log say of rules that never wait. They say how much the log's length"
+        " leaves open, not whether tomorrow's machines are like today's.",
         "Only the durations are known. If they leave out communication, it is free here; local"
         " steps, which save it, then look worse than they are. If they contain the wait for other"
         " workers at a barrier, the workers look more even than they are.",
@@ -297,7 +330,8 @@ def _caveats(
         told.append(
             "The stand-in problems are small and convex. They tell what staleness and uneven"
             " hearing cost there; your model may bear more, or less. All rules were tuned on the"
-            f" same {len(STEP_SIZES)} step sizes of plain SGD."
+            f" same {len(STEP_SIZES)} step sizes of plain SGD. Time to a target is when the loss is"
+            " there and stays: no later record is above it."
         )
         if edges:
             told.append("The best step size ended the grid for: " + ", ".join(edges) + ".")

@@ -10,7 +10,7 @@ from asyncjax import results
 from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_figure, set_log
 from experiments.common.comparison import disagreements
 from experiments.common.parts import Part, written
-from experiments.common.protocol import reached
+from experiments.common.protocol import FIRST_CROSSING, reached
 from experiments.joint.placed.judging import SETS, beside, earned, goals_of, verdicts
 from experiments.joint.scenes_report import ratio
 from experiments.joint.scenes_runs import END
@@ -34,6 +34,7 @@ def part(settings: Any, kept: Kept) -> Part:
         ),
         (verdict_table(kept), times_table(kept), schedule_table(kept), tuning_table(kept)),
         numbers(kept),
+        note=FIRST_CROSSING,
     )
 
 

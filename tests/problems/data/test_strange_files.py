@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import os
+import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -98,6 +100,7 @@ def test_a_file_has_a_largest_size_once_unpacked(tmp_path, monkeypatch, ending):
     pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
     path = tmp_path / f"zeros{ending}"
     path.write_bytes(pack(bytes(10**6)))
+    monkeypatch.setattr(sources, "MOST_UNPACKED", 10**6)  # zeros pack far better than data do
     assert len(sources.contents(path)) == 10**6
     path.write_bytes(pack(bytes(10**6 + 1)))
     with pytest.raises(ValueError, match=r"zeros.* must have at most 1000000 bytes unpacked"):
@@ -107,12 +110,104 @@ def test_a_file_has_a_largest_size_once_unpacked(tmp_path, monkeypatch, ending):
 def test_dense_features_have_a_largest_size_that_can_be_raised(tmp_path):
     path = tmp_path / "wide.txt"
     path.write_text(f"1 {10**15 - 1}:1\n")
-    with pytest.raises(ValueError, match=r"wide\.txt must take at most 17179869184 bytes"):
+    with pytest.raises(ValueError, match=r"wide\.txt must take at most 16777216 bytes"):
         problems.libsvm(path)
+    with pytest.raises(ValueError, match=r"wide\.txt must take at most 17179869184 bytes"):
+        problems.libsvm(path, n_features=10**15)
     path.write_text("1 1000:1\n1 2:1\n")
     with pytest.raises(ValueError, match=r"at most 7999 .*2 rows and n_features 1000, .* 8000"):
         problems.libsvm(path, max_bytes=7999)
     assert problems.libsvm(path, max_bytes=8000)[0].shape == (2, 1000)
+
+
+@pytest.fixture
+def claims(tmp_path):
+    """A file of 15 bytes whose index asks for 4 GB."""
+    path = tmp_path / "claims.txt"
+    path.write_text("1 1000000000:1\n")
+    return path
+
+
+def test_an_index_asks_for_features_in_proportion_to_the_file(claims):
+    with pytest.raises(ValueError, match=r"at most 16777216 bytes .*\(max_bytes\).* 4000000000$"):
+        problems.libsvm(claims)
+
+
+def test_who_says_how_wide_or_how_large_features_may_be_is_believed(claims, tmp_path):
+    with pytest.raises(ValueError, match="at most 3999999999 bytes"):
+        problems.libsvm(claims, max_bytes=4 * 10**9 - 1)
+    path = tmp_path / "wide.txt"
+    path.write_text("1 5000000:1\n")  # 20 MB
+    with pytest.raises(ValueError, match="at most 16777216 bytes"):
+        problems.libsvm(path)
+    assert problems.libsvm(path, max_bytes=2 * 10**7)[0].shape == (1, 5_000_000)
+    assert problems.libsvm(path, n_features=5_000_000)[0].shape == (1, 5_000_000)
+    path.write_text("1 5000000:1" + " " * 20_000)  # a larger file, which may ask for more
+    assert problems.libsvm(path)[0].shape == (1, 5_000_000)
+
+
+PACKED = {  # readers, and text that packs to less than a 200th of its size
+    "libsvm": (problems.libsvm, b"1 1:1\n" + b"\n" * 10**5),
+    "tsf": (problems.tsf, b"@data\n1,2\n" + b"#" * 10**5),
+    "idx": (problems.idx, bytes([0, 0, 8, 1, 0, 1, 0, 0]) + bytes(2**16)),
+    "cifar_binary": (problems.cifar_binary, bytes(40 * 3073)),
+    "wikitext": (problems.wikitext, b"a " * 10**5),
+    "fashion_mnist": (
+        problems.fashion_mnist,
+        bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0]) + bytes(2**16),
+    ),
+}
+
+
+def lay(folder, name, ending):
+    """A packed file of a reader, in a folder of the others that it wants; and what it is given."""
+    read, data = PACKED[name]
+    packed = {".gz": gzip.compress, ".bz2": bz2.compress}[ending](data)
+    path = folder / f"data{ending}"
+    given = path
+    if name == "wikitext":
+        path, given = folder / f"wiki.train.tokens{ending}", folder
+        for part in ("valid", "test"):
+            (folder / f"wiki.{part}.tokens").write_text("a\n")
+    elif name == "fashion_mnist":
+        path, given = folder / f"train-images-idx3-ubyte{ending}", folder
+        (folder / "t10k-images-idx3-ubyte").write_bytes(data)
+        for part in ("train", "t10k"):
+            labels = bytes([0, 0, 8, 1, 0, 0, 0, 1, 7])
+            (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+    path.write_bytes(packed)
+    return read, given, path, len(data), len(packed)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2"])
+@pytest.mark.parametrize("name", PACKED)
+def test_a_packed_file_unpacks_to_at_most_200_times_its_size(tmp_path, name, ending):
+    read, given, path, size, packed = lay(tmp_path, name, ending)
+    assert 200 * packed < size
+    words = f"{path} must have at most {200 * packed} bytes unpacked, got more: max_unpacked allows"
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read(given)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_more_is_unpacked_for_who_allows_it(tmp_path, name):
+    read, given, _, size, _ = lay(tmp_path, name, ".gz")
+    read(given, max_unpacked=size)
+    with pytest.raises(ValueError, match=f"at most {size - 1} bytes unpacked"):
+        read(given, max_unpacked=size - 1)
+
+
+def test_unpacking_stops_before_it_takes_memory(tmp_path):
+    path = tmp_path / "data.gz"
+    packed = gzip.compress(bytes(20_000_000))
+    path.write_bytes(packed)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"data\.gz must"):
+            problems.idx(path)
+        assert tracemalloc.get_traced_memory()[1] < 3 * 200 * len(packed) < 15_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_mark_of_the_byte_order_and_comments_in_other_encodings_are_read(tmp_path):

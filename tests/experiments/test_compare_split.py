@@ -1,0 +1,107 @@
+"""The main job tunes on rows that it does not show; its times are those after which runs stay."""
+
+import numpy as np
+import pytest
+
+from asyncjax import problems
+from experiments.common import skewed_digits
+from experiments.common.methods import METHODS
+from experiments.common.protocol import SET_A, TUNING, instances
+from experiments.compare import claims, runs, tables
+from experiments.compare.runs import Settings
+from tests.experiments.test_compare_report import outcome
+
+PURE = next(method for method in METHODS if method.name == "pure async")
+STEPS = [0.05, 0.2]
+
+
+@pytest.fixture
+def fresh_digits():
+    """Digits are read again, before and after."""
+    caches = [f.cache_clear for f in vars(skewed_digits).values() if hasattr(f, "cache_clear")]
+    for clear in caches:
+        clear()
+    yield
+    for clear in caches:
+        clear()
+
+
+def scores_and_shown(settings):
+    """Scores of two steps while tuning, and the accuracies that are shown of one of them."""
+    bench = runs.Bench(settings)
+    scores = bench._evaluated(PURE, STEPS)
+    made = runs.traces_of(settings, PURE, bench.reported)
+    done = runs.ran(settings, PURE, bench.reported, made, [(0, STEPS[0])])
+    return scores, runs.judged(settings, bench.reported, [0], done)[1]
+
+
+@pytest.mark.slow
+def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch, fresh_digits):
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
+    settings = Settings(
+        instances=1, tuning_instances=2, trials=1, n_workers=4, horizon=20.0, batch=4, hidden=4,
+        target=0.3, records=10,
+    )  # fmt: skip
+    data = problems.digits()
+    before = scores_and_shown(settings)
+    other = data._replace(
+        test_labels=np.random.default_rng(0).permutation(data.test_labels),
+        test_features=np.zeros_like(data.test_features),
+    )
+    monkeypatch.setattr(problems, "digits", lambda: other)
+    for cached in vars(skewed_digits).values():
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+    after = scores_and_shown(settings)
+    assert before[0] == after[0]
+    assert np.nanmax(np.abs(before[1] - after[1])) > 0.05
+
+
+@pytest.mark.slow
+def test_rows_are_split_in_three_and_others_keep_theirs(fresh_digits):
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
+    data = problems.digits()
+    settings = Settings(instances=1, tuning_instances=1, n_workers=4)
+    tuned, shown = (runs.field_of(settings, role, 1).parts[0].data for role in (TUNING, SET_A))
+    rows = {
+        name: {row.tobytes() for row in np.asarray(own)}
+        for name, own in (
+            ("training", shown.features), ("validation", tuned.test_features),
+            ("test", shown.test_features),
+        )
+    }  # fmt: skip
+    counts = [len(own) for own in (shown.features, tuned.test_features, shown.test_features)]
+    assert counts == [1079, 359, 359]
+    assert sum(map(len, rows.values())) == len(set.union(*rows.values()))  # none in two of them
+    np.testing.assert_array_equal(tuned.features, shown.features)
+    np.testing.assert_array_equal(shown.test_features, data.test_features)
+    whole = skewed_digits.digits_problem(
+        instances(0, SET_A, 1)[0], 4, batch=4, hidden=4, concentration=0.3
+    ).data
+    np.testing.assert_array_equal(whole.features, data.train_features)
+    np.testing.assert_array_equal(whole.test_targets, data.test_labels)
+
+
+CROSSES_AND_LEAVES = [0.5, 0.95, 0.5, 0.95, 0.95, 0.5]  # at records 0 .. 5, the last too late
+
+
+def test_a_time_is_that_after_which_a_run_stays_until_the_horizon(tmp_path):
+    """In what is shown, in what is committed, in what is tuned."""
+    settings = Settings(output=tmp_path, instances=1, horizon=4.0, levels=(0.9,))
+    one = outcome("pure async", [np.inf])
+    time, accuracy = np.arange(6.0)[None], np.array([CROSSES_AND_LEAVES])
+    one = runs.replace(one, time=time, accuracy=accuracy, computed=10 * time.astype(int))
+    assert tables.times(settings, one).tolist() == [3.0]
+    assert tables.gradients(settings, one).tolist() == [30.0]
+    assert claims.measured(settings, [one])["methods"]["pure async"]["time"].tolist() == [3.0]
+    assert runs.score(settings, time, accuracy) == pytest.approx(np.log(3.0) + 0.01 * 0.05)
+    longer = runs.replace(settings, horizon=5.0)
+    assert tables.times(longer, one).tolist() == [np.inf]
+
+
+def test_a_ratio_of_cut_times_is_a_bound(tmp_path):
+    settings = Settings(output=tmp_path, n_workers=2, horizon=20.0, instances=3, levels=(0.9,))
+    early, late = outcome("pure async", [4.0] * 3), outcome("synchronous", [16.0, 17.0, np.inf])
+    assert "Synchronous rounds need more than 4.4 times" in tables.verdict(settings, [early, late])
+    there = outcome("synchronous", [16.0, 17.0, 20.0])
+    assert "Synchronous rounds need 4.4 times" in tables.verdict(settings, [early, there])

@@ -1,0 +1,86 @@
+"""Tables of times to a target say which time they mean: the first crossing, or that of staying."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.common import numbers, parts
+from experiments.delay_adaptive import network_steps
+
+ROOT = Path(__file__).resolve().parents[2]
+SAID = (
+    "Times to a target, also in updates, epochs or slots, are first crossings: a run may leave the"
+    " target again."
+)
+PARTS = (
+    "asynchronous/recorded_times_report",
+    "asynchronous/time_complexity_report",
+    "delay_adaptive/network_steps",
+    "delay_adaptive/transfer",
+    "diloco/language_report",
+    "joint/phases_report",
+    "joint/placed/report",
+    "joint/scenes_report",
+    "matrix/report",
+    "ordering/ordered_convex_report",
+    "ordering/ordered_networks_report",
+    "reality/report",
+    "story/job",
+    "story/workloads_report",
+    "stragglers/constants_report",
+    "stragglers/times",
+    "stragglers/training",
+)
+# By section of experiments/README.md, how many of its tables and figures are of such times.
+BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+
+
+def in_one_line(path: str) -> str:
+    return re.sub(r"\s+", " ", (ROOT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_a_program_prints_it_and_its_page_has_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(network_steps, "measured", lambda settings: None)
+    monkeypatch.setattr(network_steps, "kept", lambda *_: numbers.load("network_steps"))
+    picture = (ROOT / "experiments/figures/network_steps_rules.png").read_bytes()
+    monkeypatch.setattr(network_steps, "_figure", lambda found: ("", picture, "Rules."))
+    monkeypatch.setattr(sys, "argv", ["python", "--output", str(tmp_path)])
+    parts.run_alone(network_steps.run, network_steps.Settings, None)
+    assert SAID in capsys.readouterr().out
+    assert SAID in (tmp_path / "network_steps.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_with_such_times_hands_it_over(name):
+    tree = ast.parse((ROOT / "experiments" / f"{name}.py").read_text(encoding="utf-8"))
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "written"
+    ]
+    assert calls
+    for call in calls:
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        assert "FIRST_CROSSING" in [getattr(value, "id", "") for value in given]
+
+
+def test_pages_say_it_beside_their_tables():
+    text = in_one_line("experiments/README.md")
+    sections = re.split(r" ## (\d+)\. ", text)
+    told = {
+        int(at): own.count(SAID) for at, own in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    assert {at: count for at, count in told.items() if count} == BESIDE
+    assert in_one_line("docs/which_rule.md").count(SAID) == 4
+    assert SAID in in_one_line("docs/claims.md")
+    assert SAID in in_one_line("docs/protocol.md")
+
+
+def test_the_main_job_counts_the_time_after_which_a_run_stays():
+    text = in_one_line("docs/main_job.md")
+    assert SAID not in text
+    assert "A time to a target is that of the record from which on a run stays there" in text
