@@ -33,7 +33,7 @@ from experiments.common.protocol import SET_A, SET_B, TUNING, Instance, instance
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.matrix.lanes import read_off
 from experiments.matrix.methods import METHODS, REFERENCE, STEP
-from experiments.matrix.scenes import NOISE, N_WORKERS, STEADY, Scene, drawn
+from experiments.matrix.scenes import N_WORKERS, NOISE, STEADY, Scene, drawn
 
 NAME = "matrix_straggler"
 SETS = {"A": SET_A, "B": SET_B}
@@ -230,7 +230,7 @@ def table(found: Mapping[str, Any]) -> results.Table:
                 f"{other[factor]['of the factor']:.2f}",
                 f"{one[factor]['round over unit']:.3g}",
             )
-            for factor in one
+            for factor in sorted(one, key=float)
         ),
         "Times of synchronous SGD over those of pure asynchronous SGD to 95 % of the way, first"
         " crossings, both tuned: geometric mean over noise levels and instances, in brackets its"
