@@ -35,11 +35,13 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/delay_bench_updates")
-    methods: tuple[str, ...] = ("Muon", "Adam", "SGD momentum", "Lion")
+    methods: tuple[str, ...] = ("Muon", "Adam")
     target: float = 0.7  # of the training loss, 2.3 at first
     updates: int = 400
     every: int = 5  # updates between two looks
-    factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the step of the bench
+    factors: tuple[float, ...] = tuple(
+        2.0**power for power in range(-3, 5)
+    )  # times the step of the bench
     seeds: int = 10  # shown
     tuning_seeds: int = 5
     seed: int = 0

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from asyncjax.checks import install_line
+
 T = TypeVar("T")
 
 MOST_BYTES = 2**32  # of a file once it is unpacked
