@@ -232,9 +232,9 @@ def table(found: Mapping[str, Any]) -> results.Table:
             )
             for factor in sorted(one, key=float)
         ),
-        "Times of synchronous SGD over those of pure asynchronous SGD to 95 % of the way, first"
+        "Times of synchronous SGD over those of pure asynchronous SGD to the tightest target, first"
         " crossings, both tuned: geometric mean over noise levels and instances, in brackets its"
-        f" 95 % interval. {found['cut']} of {found['runs']} runs never arrive and count as there at"
+        f" interval. {found['cut']} of {found['runs']} runs never arrive and count as there at"
         " their end.",
     )
 
