@@ -111,13 +111,13 @@ def test_nothing_tells_to_install_from_an_index_before_a_release():
     )
     if listed.returncode:
         pytest.skip("not a git checkout: which files are committed is not known")
-    assert source == f"git+{checks.SOURCE}"
     for name in listed.stdout.split():
         if name.startswith(("tests/", "CHANGELOG")) or not name.endswith((".md", ".py", ".ipynb")):
             continue
         text = (ROOT / name).read_text(encoding="utf-8").replace("git+{SOURCE}", source)
         for line in re.findall(r"[Ii]nstall [^\n`]*(?<![./])\basyncjax\b.*", text):
             assert f"@ {source}" in line, f"{name}: {line}"
+    assert source == f"git+{checks.SOURCE}"
 
 
 def test_nothing_committed_names_a_registry_or_a_lock_file():

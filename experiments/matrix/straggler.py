@@ -173,7 +173,7 @@ def numbers_of(settings: Settings, cells: Cells) -> dict[str, Any]:
                 np.mean([np.log(cut(own[method], letter)) for own in by_noise.values()], axis=0)
                 for method in (REFERENCE, PURE)
             ]
-            own = paired(*logs, settings.seed)
+            own = paired(logs[0], logs[1], settings.seed)
             mean, low, high = np.exp([own.mean, own.low, own.high]).tolist()
             found.setdefault(letter, {})[factor] = {
                 "mean": mean,
