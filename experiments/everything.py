@@ -33,7 +33,6 @@ EXPERIMENTS = (
     "matrix.decision",
     "reality",
     "delay_bench",
-    "delay_bench.updates",
     "diloco",
     "rollouts",
     "joint",

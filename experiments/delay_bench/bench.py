@@ -175,7 +175,6 @@ def train(
     make_optimizer: Callable[[Any], optax.GradientTransformation],
     longest: int,
     run: _Run,
-    every: int = 0,
 ) -> jax.Array:
     """One run: what is judged at the end, float[2]; NaN or infinity where it diverged.
 
@@ -184,7 +183,6 @@ def train(
         make_optimizer: `step size -> optimizer`.
         longest: Longest delay; longest + 1 models are kept.
         run: Step size, key and delays, which may be traced.
-        every: If not 0: judged after so many updates, again and again, losses float[updates/every].
     """
     for_loop, for_batches = jax.random.split(run.key)
     loop, optimizer = make_loop(for_loop), make_optimizer(run.step_size)
@@ -203,52 +201,9 @@ def train(
         step, state = optimizer.update(gradient, state, params)
         return (optax.apply_updates(params, step), state, models), None
 
-    def some(carry: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-        carry, _ = jax.lax.scan(update, carry, x)
-        return carry, loop.judged(carry[0])[0]
-
     begin = (loop.params, optimizer.init(loop.params), models)
-    numbered = (jnp.arange(len(run.delays)), run.delays)
-    if every:
-        parts = jax.tree.map(lambda x: x.reshape(-1, every, *x.shape[1:]), numbered)
-        return jax.lax.scan(some, begin, parts)[1]
-    (params, _, _), _ = jax.lax.scan(update, begin, numbered)
+    (params, _, _), _ = jax.lax.scan(update, begin, (jnp.arange(len(run.delays)), run.delays))
     return jnp.stack(loop.judged(params))
-
-
-def losses_on_the_way(
-    make_loop: Callable[[jax.Array], Loop],
-    make_optimizer: Callable[[Any], optax.GradientTransformation],
-    delays: Mapping[str, Law],
-    *,
-    n_updates: int,
-    every: int,
-    keys: jax.Array,
-) -> Callable[[str, Sequence[float]], np.ndarray]:
-    """What runs one optimizer under a law with some step sizes: float64[steps, keys, looks].
-
-    Args:
-        make_loop: `key -> Loop`.
-        make_optimizer: `step size -> optimizer`.
-        delays: Laws by name.
-        n_updates: Of a run.
-        every: Updates between two looks, a divisor of `n_updates`.
-        keys: Typed key[seeds].
-    """
-    made = _delays_of_seeds(make_loop, delays, n_updates, keys)
-    longest = max(int(own.max()) for own in made.values())
-    one = partial(train, make_loop, make_optimizer, longest, every=every)
-    compiled = jax.jit(jax.vmap(one))
-
-    def losses(law: str, step_sizes: Sequence[float]) -> np.ndarray:
-        late = jnp.asarray(made[law])
-        found = [
-            compiled(_Run(jnp.full(len(keys), step, jnp.float32), keys, late))
-            for step in step_sizes
-        ]
-        return np.asarray(found, np.float64)
-
-    return losses
 
 
 def _delays_of_seeds(
