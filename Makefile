@@ -8,7 +8,7 @@ QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_pas
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-slow test-all check experiments notebooks docs bench bench-gpu clean
+.PHONY: run test test-slow test-all test-minimum check experiments notebooks docs bench bench-gpu clean
 
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
@@ -20,6 +20,9 @@ test-slow: .venv/test  ## the tests that take longer
 	$(QUICKLY) $(BIN)/python -m pytest -n 2 -m slow
 
 test-all: test test-slow  ## every test
+
+test-minimum:  ## the oldest versions that pyproject.toml allows, in an environment of their own
+	$(PYTHON) -m tests.minimum_versions
 
 check: .venv/test  ## style and types
 	$(BIN)/ruff check

@@ -7,6 +7,7 @@
     flag            True or False
     function        something to call; function_of: with so many arguments
     file_path       where a file is, or will be
+    install_line    the command that installs an extra, for the message where one is missing
 
 A message names the argument, the value and what is allowed. What is no number of the right kind is
 a `TypeError`, what lies out of range a `ValueError`; a bool is not a number. A traced value exists
@@ -24,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+
+SOURCE = "https://github.com/asyncjax/asyncjax"  # as in pyproject.toml
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -367,6 +370,16 @@ def file_path(name: str, value: Any) -> Path:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{name} must lie in a folder that exists, got {str(path)!r}")
     return path
+
+
+def install_line(extra: str) -> str:
+    """The command that installs an extra, from the repository; an index may have no release.
+
+    Example:
+        >>> install_line("ray")
+        'pip install "asyncjax[ray] @ git+https://github.com/asyncjax/asyncjax"'
+    """
+    return f'pip install "asyncjax[{extra}] @ git+{SOURCE}"'
 
 
 def shown(value: Any) -> str:

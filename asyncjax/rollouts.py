@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from asyncjax import results, traces
+from asyncjax.checks import install_line
 from asyncjax.results import report
 from asyncjax.terminal import plain, quietly, without_folders
 from asyncjax.traces import RolloutSummary, RolloutTrace, StalledError
@@ -319,7 +320,7 @@ def write_report(
                 ),
             ]
     except ImportError:
-        missing = "For pictures install asyncjax[plots]."
+        missing = f"For pictures: {install_line('plots')}"
     sections = [
         report.Section("All rules on these lengths", _HOW_TO_READ, figures, (table,)),
         report.Section(

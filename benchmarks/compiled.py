@@ -349,7 +349,7 @@ def missing(kind: str) -> str | None:
     try:
         _ = [version(name) for name in names]
     except PackageNotFoundError:
-        return f"pip install 'asyncjax[{kind}-compile]' ({', '.join(names)})"
+        return f"pip install '.[{kind}-compile]' ({', '.join(names)})"
     return None
 
 

@@ -2,7 +2,7 @@
 
 The replay is the one that a user calls, over a mesh of 16 chips and with parameters, versions,
 directions and records split over all of them. No model is ever made: what the call would compile is
-traced over shapes and compiled for the described chips (`pip install 'asyncjax[tpu-compile]'`).
+traced over shapes and compiled for the described chips (`pip install '.[tpu-compile]'`).
 Nothing runs, so nothing here is a speed.
 
 Run `python -m benchmarks.transformer_100m`; it prints Markdown, after two or three minutes of

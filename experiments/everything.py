@@ -29,6 +29,7 @@ EXPERIMENTS = (
     "story",
     "story.workloads",
     "matrix",
+    "matrix.straggler",
     "matrix.decision",
     "reality",
     "delay_bench",

@@ -25,6 +25,7 @@ from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
 from experiments.matrix import report as matrix_report
+from experiments.matrix import straggler
 from experiments.ordering import (
     epoch_costs,
     herding_report,
@@ -160,7 +161,8 @@ def _story() -> Made:
 
 def _matrix() -> Made:
     full = matrix_report.full_table(numbers.load("matrix_full"))
-    return *matrix_report.all_tables(matrix_claims.kept()), full
+    alone = straggler.table(numbers.load(straggler.NAME))
+    return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
 def _reality() -> Made:

@@ -110,7 +110,7 @@ def test_what_the_package_says_of_itself(built):
         assert (ROOT / path).exists()
     needed = [one for one in told.get_all("Requires-Dist") if "extra ==" not in one]
     names = {re.match(r"[\w-]+", one).group() for one in needed}
-    assert names == {"jax", "jaxlib", "optax", "flax", "chex", "numpy"}
+    assert names == {"jax", "jaxlib", "optax", "flax", "chex", "numpy", "scipy"}
 
 
 RUN = """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import asyncjax
+from asyncjax import checks
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -50,9 +51,73 @@ def test_hooks_before_a_commit_are_the_checks_of_the_makefile():
         assert tool in recipe
 
 
-def test_runtime_dependencies_are_the_six():
-    names = {re.match(r"[\w-]+", line).group() for line in PROJECT["project"]["dependencies"]}
-    assert names == {"jax", "jaxlib", "optax", "flax", "chex", "numpy"}
+def imported(folder):
+    """Names of the packages that files of a folder import from outside, by any statement."""
+    found = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {one.name.split(".")[0] for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {folder}
+
+
+def declared(lines):
+    names = {re.match(r"[\w-]+", line).group() for line in lines}
+    return {{"scikit-learn": "sklearn"}.get(name, name) for name in names} - {"asyncjax"}
+
+
+def test_runtime_dependencies_are_what_the_library_imports():
+    """jaxlib comes with jax and is declared for its version alone."""
+    needed = declared(PROJECT["project"]["dependencies"])
+    assert needed == {"jax", "jaxlib", "optax", "flax", "chex", "numpy", "scipy"}
+    extras = declared(
+        line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra
+    )
+    assert needed - imported("asyncjax") <= {"jaxlib"}
+    assert imported("asyncjax") <= needed | extras
+
+
+def test_what_is_imported_when_a_module_loads_is_no_extra():
+    needed = declared(PROJECT["project"]["dependencies"])
+    code = "import sys, asyncjax\nfor room in asyncjax._ROOMS: getattr(asyncjax, room)\n"
+    code += "print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    extras = (
+        declared(
+            line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra
+        )
+        - needed
+    )
+    # optax, flax and chex bring these along.
+    assert not set(done.stdout.split()) & (extras - {"rich", "psutil"})
+
+
+def test_lower_bounds_are_read_with_extras_of_extras():
+    from tests.minimum_versions import bounds
+
+    found = bounds(PROJECT["project"], ("experiments",))
+    names = declared(PROJECT["project"]["dependencies"]) | {"matplotlib", "rich", "tyro"}
+    assert set(found) == names | {"scikit-learn"}
+    assert found["flax"] == "0.12.1", "0.12.0 cannot be imported with jax 0.9"
+
+
+def test_nothing_tells_to_install_from_an_index_before_a_release():
+    """Every line installs from a clone, or from the address that pyproject.toml has."""
+    source = f"git+{PROJECT['project']['urls']['Source']}"
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout: which files are committed is not known")
+    for name in listed.stdout.split():
+        if name.startswith(("tests/", "CHANGELOG")) or not name.endswith((".md", ".py", ".ipynb")):
+            continue
+        text = (ROOT / name).read_text(encoding="utf-8").replace("git+{SOURCE}", source)
+        for line in re.findall(r"[Ii]nstall [^\n`]*(?<![./])\basyncjax\b.*", text):
+            assert f"@ {source}" in line, f"{name}: {line}"
+    assert source == f"git+{checks.SOURCE}"
 
 
 def test_nothing_committed_names_a_registry_or_a_lock_file():

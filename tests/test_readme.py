@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments import claims
@@ -76,9 +77,13 @@ def test_the_code_of_the_readme_runs_and_draws_its_curves(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    losses = [float(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines()]
-    assert len(losses) == 3
-    assert max(losses) < 0.6  # from 10 on, the noise alone makes 0.5
+    (shown,) = re.findall(r"```\n(wait for .*?)```", README, re.DOTALL)
+    printed, promised = (re.findall(r"[\d.]+", text) for text in (done.stdout, shown))
+    np.testing.assert_allclose(np.float64(printed), np.float64(promised), rtol=0.05)
+    assert re.sub(r"[\d.]+", "", done.stdout).split() == re.sub(r"[\d.]+", "", shown).split()
+    times = [float(line.split()[-2]) for line in done.stdout.splitlines()]
+    assert len(times) == 3
+    assert max(times) > 3 * min(times), "a difference worth showing"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 

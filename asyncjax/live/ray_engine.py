@@ -25,7 +25,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from asyncjax.checks import flag, real, shown, whole
+from asyncjax.checks import flag, install_line, real, shown, whole
 from asyncjax.live.engines import RESTARTS, Engine, is_installed, settle
 from asyncjax.live.ray_cluster import listens_on_loopback, waiting
 
@@ -227,7 +227,7 @@ def ray(
     log_to_driver: bool = False,
     **options: Any,
 ) -> Engine:
-    """Workers that are actors of Ray, on this machine or on a cluster: `pip install asyncjax[ray]`.
+    """Workers that are actors of Ray, on this machine or on a cluster: extra `ray`.
 
     Ray is started, or the cluster joined, with the first worker, and left with the engine. Without
     an address it is a Ray of this machine, on loopback only and with a token of its own (unless
@@ -307,7 +307,7 @@ def ray(
 def _ray() -> Any:
     """The module, imported when it is asked for."""
     if "ray" not in sys.modules and not is_installed("ray"):
-        raise ImportError("live.ray needs Ray: pip install 'asyncjax[ray]'")
+        raise ImportError(f"live.ray needs Ray: {install_line('ray')}")
     return importlib.import_module("ray")
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,11 +139,12 @@ def assert_same(actual: Any, expected: Any, what: str) -> None:
     Example:
         >>> assert_same(jnp.ones(2), jnp.ones(2), "ones")
     """
-    if jax.tree.structure(actual) != jax.tree.structure(expected):
-        raise AssertionError(f"{what}: the trees have different structures")
-    for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        if jnp.issubdtype(jnp.result_type(one), jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-        np.testing.assert_allclose(
-            np.asarray(one), np.asarray(other), rtol=2e-6, atol=1e-6, err_msg=what
-        )
+    chex.assert_trees_all_close(
+        *jax.tree.map(_numbers, (actual, expected)), rtol=2e-6, atol=1e-6, custom_message=what
+    )
+
+
+def _numbers(leaf: Any) -> Any:
+    """The leaf itself, of typed keys their numbers."""
+    is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf

@@ -260,7 +260,7 @@ def level_table(numbers: Numbers, column: str) -> results.Table:
             for letter in SETS:
                 known = protocol.reached(own["sets"][letter]["times"][goal], horizon)
                 place = stands[goal, letter][name]
-                cells += [known.share, known.restricted_mean, span(place)]
+                cells += [known.share, known.text(".4g").split(" ")[0], span(place)]
         rows.append(tuple(cells))
     return results.Table(
         tuple(heads),

@@ -197,6 +197,20 @@ class Reached:
     restricted_mean: float
     quartiles: tuple[float | None, float | None, float | None]
 
+    def text(self, form: str = ".0f") -> str:
+        """The restricted mean in a table, after `>` and with the share where runs were cut.
+
+        Example:
+            >>> reached([2.0, 4.0, np.inf, 12.0], 10.0).text(".1f"), reached([2.0], 10.0).text()
+            ('>6.5 (50%)', '2')
+            >>> reached([np.inf], 10.0).text()
+            'never'
+        """
+        if not self.share:
+            return "never"
+        mean = f"{self.restricted_mean:{form}}"
+        return mean if self.share == 1 else f">{mean} ({self.share:.0%})"
+
 
 def reached(times: ArrayLike, horizon: float) -> Reached:
     """What is known of times to a target by a horizon.

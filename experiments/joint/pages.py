@@ -86,15 +86,9 @@ def times(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
         cells = []
         for own in kept.values():
             found = [seen(own, arm, role, goals_of(own)[-2]) for role in SETS]
-            cells.append(", ".join(_time(one.restricted_mean, one.share) for one in found))
+            cells.append(", ".join(one.text() for one in found))
         lines.append(f"| {arm} | " + " | ".join(cells) + " |")
     return lines
-
-
-def _time(mean: float, share: float) -> str:
-    if share == 0:
-        return "never"
-    return f"{mean:.0f}" if share == 1 else f"{mean:.0f} ({share:.0%})"
 
 
 def gains(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:

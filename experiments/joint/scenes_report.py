@@ -81,11 +81,7 @@ def times_table(kept: Kept) -> results.Table:
     for name, own in kept.items():
         for level in goals_of(own)[:-1]:
             for arm in arms_of(own):
-                cells = []
-                for role in SETS:
-                    found = seen(own, arm, role, level)
-                    there = "" if found.share == 1 else f", {found.share:.0%} there"
-                    cells.append(f"{found.restricted_mean:.0f}{there}")
+                cells = [seen(own, arm, role, level).text() for role in SETS]
                 against = [beside(own, role, level).get(arm) for role in SETS]
                 cells += ["" if one is None else ratio(one) for one in against]
                 rows.append((name, f"{float(level):.0%}", arm, *cells))

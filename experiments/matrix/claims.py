@@ -78,6 +78,25 @@ def speed_up(
     return float(np.exp(own.mean)), float(np.exp(own.low)), float(np.exp(own.high))
 
 
+def cut(facts: Facts, method: str, where: Where, level: str = TIGHTEST) -> bool:
+    """Whether a run of the method in a family of scenes is not there by the horizon."""
+    return any(
+        time > scene["horizon"]
+        for scene in facts["scenes"].values()
+        if where(scene)
+        for time in scene["methods"][method]["times"][level]
+    )
+
+
+def bound(facts: Facts, method: str, where: Where) -> str:
+    """The sign of a speed-up: `>` where only synchronous SGD is cut, `<` where only the method is.
+
+    Where both are, the cuts pull both ways, and it is empty as where none is.
+    """
+    signs = {(True, False): ">", (False, True): "<"}
+    return signs.get((cut(facts, REFERENCE, where), cut(facts, method, where)), "")
+
+
 def methods_of(facts: Facts) -> tuple[str, ...]:
     """The methods that were run."""
     return tuple(next(iter(facts["scenes"].values()))["methods"])

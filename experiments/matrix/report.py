@@ -23,6 +23,7 @@ from experiments.matrix.claims import (
     UNEVEN,
     Facts,
     Where,
+    bound,
     conditions,
     having,
     methods_of,
@@ -287,13 +288,15 @@ def family_table(found: Numbers, families: Mapping[str, Where], text: str) -> re
         tuple(rows),
         "How many times as fast as synchronous SGD to 95 % of the way, both tuned: geometric mean,"
         f" in brackets its 95 % interval over {facts['settings']['instances']} instances, then the"
-        f" mean in set B. {text}",
+        f" mean in set B. Times are cut at the horizon: > where only runs of synchronous SGD are, <"
+        f" where only some of the method are. {text}",
     )
 
 
 def _ratio(found: Numbers, method: str, where: Where) -> str:
     mean, low, high = speed_up(found["A"], method, where)
-    return f"{mean:.2g} ({low:.2g} to {high:.2g}) {speed_up(found['B'], method, where)[0]:.2g}"
+    other = f"{bound(found['B'], method, where)}{speed_up(found['B'], method, where)[0]:.2g}"
+    return f"{bound(found['A'], method, where)}{mean:.2g} ({low:.2g} to {high:.2g}) {other}"
 
 
 def rank_table(found: Numbers) -> results.Table:

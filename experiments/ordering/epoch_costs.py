@@ -22,7 +22,7 @@ of one number.
 The m decisions are compiled as one and counted m times, as the body of the loop that they are.
 
 Run alone, it compiles for a TPU that is not there, by its own compiler and in its memory layout:
-`pip install 'asyncjax[tpu-compile]'`.
+`pip install '.[tpu-compile]'` in a clone.
 """
 
 import hashlib
@@ -244,7 +244,7 @@ def described(topology: str) -> Compile:
     try:
         device = topologies.get_topology_desc(topology, platform="tpu").devices[0]
     except RuntimeError as error:
-        text = "the compiler of a TPU must be installed: pip install 'asyncjax[tpu-compile]'"
+        text = "the compiler of a TPU must be installed: pip install '.[tpu-compile]'"
         raise RuntimeError(text) from error
     here = SingleDeviceSharding(device)
 

@@ -527,7 +527,7 @@ def test_wrong_arguments(arguments, words):
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     monkeypatch.setattr(ray_engine, "is_installed", lambda package: False)
-    with pytest.raises(ImportError, match=r"pip install 'asyncjax\[ray\]'"):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[ray\] @ git'):
         live.ray(2)
 
 

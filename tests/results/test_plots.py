@@ -302,5 +302,5 @@ def test_without_matplotlib_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[plots\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[plots\] @ git'):
         plots.curves([line("a")], x_label="x", y_label="y")

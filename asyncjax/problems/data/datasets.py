@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import real, whole
+from asyncjax.checks import install_line, real, whole
 
 
 class Dataset(NamedTuple):
@@ -97,7 +97,7 @@ def _scikit_learn() -> ModuleType:
         import sklearn.datasets
     except ImportError as error:
         raise ImportError(
-            'This data set comes with scikit-learn: pip install "asyncjax[data]"'
+            f"This data set comes with scikit-learn: {install_line('data')}"
         ) from error
     return sklearn.datasets
 

