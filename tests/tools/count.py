@@ -1,7 +1,7 @@
 """Counts code by `ast`: without docstrings, comments and blank lines; what of it is logic.
 
     python -m tests.tools.count            two tables: shares of the library, lines by room
-    python -m tests.tools.count FOLDER     shares of another library, such as a copy of diffrax
+    python -m tests.tools.count FOLDER     shares of another library, its tests left out
 
 A line of code belongs to the smallest statement that covers it, and counts once:
 
@@ -201,12 +201,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", nargs="?", type=Path, help="another library")
     folder = parser.parse_args(arguments).folder
     if folder is not None:
-        print(shares({folder.name: count(sorted(folder.rglob("*.py")))}))
+        files = [path for path in sorted(folder.rglob("*.py")) if "test" not in path.stem]
+        print(shares({folder.name: count(files)}))
         return 0
-    files: dict[str, list[Path]] = {}
+    groups: dict[str, list[Path]] = {}
     for path in tracked():
-        files.setdefault(place_of(path), []).append(path)
-    places = {name: count(paths) for name, paths in files.items()}
+        groups.setdefault(place_of(path), []).append(path)
+    places = {name: count(paths) for name, paths in groups.items()}
     library = {path.name for path in (ROOT / PACKAGE).iterdir()} | {"logs", "rollouts", "ground"}
     inside = {name: counts for name, counts in sorted(places.items()) if name in library}
     whole = sum(inside.values(), Counter())

@@ -9,6 +9,7 @@ its arguments, the tables at the top (`SERVERS`, `UPDATES`) and the few function
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -84,6 +85,10 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
         CLOCK,
         {"collect": traces.fresher_than(3, cancel=True), "interruptible": False},
     ),
+    "one by staleness": (
+        CLOCK,
+        {"collect": traces.buffered(1, staleness=lambda d: (1.0 + d) ** -0.5)},
+    ),
     "grace by staleness": (
         CLOCK,
         {"collect": traces.grace_period(0.4, most=4, staleness=lambda d: (1.0 + d) ** -0.5)},
@@ -95,7 +100,7 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
     ),
     "leaving": (
         clocks.present(CLOCK, join=[0.0] * 5 + [9.0], leave=[8.0] + [1e9] * 5),
-        {"gate": traces.lead_at_most(1), "read": "start"},
+        {"dispatch": traces.shuffled(), "read": "start", "timeout": 9.0},
     ),
     "powered": (clocks.powered(CLOCK, lengths=[5.0, 3.0], rates=[1.0, 0.25]), {}),
 }
@@ -206,7 +211,8 @@ def step_cases() -> Cases:
             made.append(updates)
         yield f"{name}, updates", jax.tree.map(lambda *leaves: np.stack(leaves), *made)
         yield f"{name}, state", state
-    rows, weight = jnp.asarray(ROWS[:7]), jnp.linspace(0.1, 0.2, 7)
+    rows = jnp.asarray(ROWS[:7])
+    extras = SimpleNamespace(worker=jnp.arange(7, dtype=jnp.int32))
     aggregates = {
         "mean": steps.mean(),
         "median": steps.median(),
@@ -215,7 +221,7 @@ def step_cases() -> Cases:
         "buckets": steps.bucketed(3, steps.median()),
     }
     for name, aggregate in aggregates.items():
-        yield f"aggregate {name}", aggregate(rows, weight, jnp.arange(7) < 6, OTHER)
+        yield f"aggregate {name}", aggregate(rows, jnp.arange(7) < 6, extras)
     proxes = {
         "l1": steps.l1(0.3),
         "l2": steps.l2(0.3),
@@ -301,7 +307,7 @@ def replay_cases() -> Cases:
     for name, more in {
         "width 2": {"width": 2},
         "in pieces": {"progress": lambda progress: None},
-        "little memory": {"memory_limit": 1e5},
+        "little memory": {"memory_limit": 10**6},
         "mesh": {"mesh": mesh},
         "goes on": {"opt_state": SGD.init(drawn.params)},
     }.items():
@@ -315,6 +321,10 @@ def sweep_cases() -> Cases:
         trace = entry(name)(CLOCK, n_updates=40, key=KEY)
         run = partial(simulation.sweep, drawn, trace, rule, sizes, keys=keys)
         yield from parts(name, run(record_every=10))
+    clock, server = SERVERS["one by staleness"]
+    trace = traces.asynchronous(clock, n_updates=40, key=KEY, **server)
+    run = simulation.sweep(drawn, trace, rule, sizes, keys=keys, record_every=10)
+    yield from parts("one by staleness", run)
     trace = entry("buffered 3")(CLOCK, n_updates=40, key=KEY)
     run = partial(simulation.sweep, drawn, trace, rule, sizes, keys=keys, record_every=10)
     for name, update in UPDATES.items():
