@@ -1,7 +1,7 @@
 """Twenty mutants of the library, each a small wrong answer: which tests see them?
 
-    python -m tests.tools.mutants                    all of them; a table, and mutants.json
-    python -m tests.tools.mutants --only NAME        one alone, named as in mutants.toml
+    python -m tests.tools.mutants                    all of them: a table, and mutants.json
+    python -m tests.tools.mutants --only NAME        one alone, and its line there
     python -m tests.tools.mutants --unchanged        the same tests on the library as it is
 
 A mutant is a text in a file of the library that is replaced in a temporary copy of the tree, a line
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def copy_tree(to: Path) -> None:
 def failures(root: Path, tests: str) -> list[str]:
     """The tests that fail in a copy of the tree, the first `MOST` of them."""
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"]
-    command += ["--no-header", "--tb=no", "-rfE", f"--maxfail={MOST}", *tests.split()]
+    command += ["--no-header", "--tb=no", "-rfE", f"--maxfail={MOST}", *shlex.split(tests)]
     environment = {**os.environ, **QUICKLY, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -93,7 +94,7 @@ def failures(root: Path, tests: str) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [f"nothing ends within {LIMIT} s: {tests}"]
+        raise RuntimeError(f"pytest {tests} takes more than {LIMIT} s: name fewer tests") from None
     if done.returncode not in (0, 1):
         raise RuntimeError(f"pytest {tests} cannot run:\n{(done.stdout + done.stderr)[-2000:]}")
     return re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
@@ -124,8 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
             path.write_text(before, "utf-8")
             by = ", ".join(seen[mutant.name]) or "**nothing**"
             print(f"| {mutant.name} | {mutant.breaks} | {by} |", flush=True)
-    if given.only is None:
-        SEEN.write_text(json.dumps(seen, indent=1) + "\n", "utf-8")
+    known = json.loads(SEEN.read_text("utf-8")) if SEEN.exists() else {}
+    known = {one.name: (known | seen).get(one.name, []) for one in MUTANTS}
+    SEEN.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
     return not all(seen.values())
 
 
