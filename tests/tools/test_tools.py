@@ -1,0 +1,160 @@
+"""The tools themselves: what is counted, what has a hash, and that every mutant has its line."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tools import count, hashes, mutants
+
+SOURCE = '''"""A file.
+
+With two more lines."""
+
+import math  # not code: a comment
+from asyncjax.checks import (
+    whole,
+)
+
+__all__ = ["Half", "half"]
+
+
+@staticmethod
+def half(
+    number: int,
+) -> float:
+    """Halves."""
+
+    whole("number", number)
+    number = whole("number", number)
+    if number < 0 and (
+        number != -1
+    ):
+        raise ValueError(
+            "negative"
+        )
+    assert number >= -1
+    text = """two
+lines"""
+    return number / 2
+
+
+class Half:
+    """One."""
+
+    number: int = 1  # a field
+
+
+def refuse(number: int) -> None:
+    """Gives nothing back."""
+    bad = math.isnan(number)
+    if bad:
+        raise ValueError
+'''
+
+
+def test_lines_are_counted_by_kind():
+    counts = count.kinds(SOURCE)
+    assert {kind: counts[kind] for kind in count.KINDS} == {
+        "imports": 4,
+        "checks": 1 + 3 + 3 + 1 + 4,
+        "headers": 4 + 1,
+        "fields": 2,
+        "logic": 1 + 2 + 1,
+    }
+    assert (counts["docstrings"], counts["raises"]) == (3 + 1 + 1 + 1, 2)
+    assert count.code_of(counts) == 27
+
+
+def test_a_file_of_checks_is_checks():
+    counts = count.kinds(
+        "import math\nLEAST = 1\n\ndef check(x):\n    return x\n", checks_only=True
+    )
+    assert (counts["imports"], counts["checks"], counts["logic"]) == (1, 3, 0)
+
+
+def test_what_is_no_code_is_not_counted():
+    assert count.code_of(count.kinds("# a comment\n\n'a docstring'\n\n\n")) == 0
+    assert count.code_of(count.kinds("")) == 0
+    assert count.kinds("x = 1; y = 2\nif x: pass\n")["logic"] == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("asyncjax/traces/server.py", "traces"),
+        ("asyncjax/traces/generation/loop.py", "rollouts"),
+        ("asyncjax/simulation/rollout_runs.py", "rollouts"),
+        ("asyncjax/checks.py", "ground"),
+        ("experiments/compare.py", "experiments"),
+    ],
+)
+def test_files_lie_in_the_rooms_of_the_table(file, place):
+    assert count.place_of(count.ROOT / file) == place
+
+
+def test_tables_are_markdown():
+    counts = Counter(imports=1, logic=3, raises=2, docstrings=5)
+    assert "| one | 25.0 % | 0.0 % | 0.0 % | 0.0 % | 75.0 % | 500.0 | 4 |" in count.shares(
+        {"one": counts}
+    )
+    assert "| one | 4 | 5 |" in count.rooms({"one": counts})
+
+
+def test_a_hash_is_of_dtype_shape_and_bytes():
+    array = np.arange(4, dtype=np.int32)
+    others = (array.reshape(2, 2), array.view(np.uint32), array + 1, array.astype(np.int64))
+    assert hashes.hash_of(array) == hashes.hash_of(array.copy())
+    assert hashes.hash_of(array) not in [hashes.hash_of(other) for other in others]
+    assert hashes.hash_of(np.asfortranarray(array.reshape(2, 2))) == hashes.hash_of(others[0])
+
+
+def test_arrays_of_a_tree_are_its_numbers_in_order():
+    tree = {"b": [1, "a word", None, jnp.zeros(2)], "a": jax.random.key(3), "c": len}
+    found = list(hashes.arrays(tree))
+    assert [array.shape for array in found] == [(2,), (), (2,)]
+    assert found[0].tolist() == [0, 3]
+
+
+def test_differences_name_what_differs_is_missing_or_is_new():
+    lines = hashes.differences({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "x", "d": "4"})
+    assert [line.split() for line in lines] == [["differs", "b"], ["missing", "c"], ["new", "d"]]
+
+
+def test_hashes_are_written_and_read(tmp_path):
+    made = {"steps/adam/0": "aa", "steps/adam/1": "bb", "plans/pure, waves/0": "cc"}
+    hashes.write(tmp_path / "hashes.json", made)
+    assert hashes.read(tmp_path / "hashes.json") == (made, hashes.machine())
+
+
+def test_the_reference_names_its_machine_and_thousands_of_results():
+    known, machine = hashes.read(Path(hashes.__file__).with_name("hashes.json"))
+    assert len(known) > 2000
+    assert {"processor", "jax", "jaxlib", "numpy"} <= set(machine)
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_has_its_line_and_its_tests(mutant):
+    path = mutants.source(mutants.ROOT, mutant)
+    assert mutants.mutated(path.read_text("utf-8"), mutant) != path.read_text("utf-8")
+    for test in mutant.tests.split(" -k ")[0].split():
+        assert (mutants.ROOT / test).exists()
+
+
+def test_a_moved_line_is_an_error_that_says_so(tmp_path):
+    mutant = mutants.MUTANTS[0]
+    for text in ("nothing of it", mutant.old * 2):
+        with pytest.raises(ValueError, match=r"'delay told' must replace .* has the line moved"):
+            mutants.mutated(text, mutant)
+    with pytest.raises(ValueError, match=r"must name a file, got asyncjax/traces/server\.py"):
+        mutants.source(tmp_path, mutant)
+
+
+def test_mutants_are_twenty_and_what_sees_them_is_written_down():
+    names = [mutant.name for mutant in mutants.MUTANTS]
+    assert len(set(names)) == len(names) == 20
+    assert list(json.loads(mutants.SEEN.read_text("utf-8"))) == names
