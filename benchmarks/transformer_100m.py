@@ -169,7 +169,8 @@ def replay(depth: int) -> Program:
     kept: list[Any] = []
 
     def called(problem: problems.Problem) -> Any:
-        call = partial(simulation.replay, problem, plan, OPTIMIZER, mesh=here, specs=over_all)
+        execution = simulation.Execution(here, over_all)
+        call = partial(simulation.replay, problem, plan, OPTIMIZER, execution=execution)
         program, static, arrays = compiled.captured(call)
         kept.extend((program, *static))
         return elsewhere(arrays[0], described()), *arrays[1:]

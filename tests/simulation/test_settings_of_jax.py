@@ -48,8 +48,9 @@ ALONE = problems.least_squares(F, T, n_workers=1, batch=problems.cyclic(1))
 GRAB = orders.grab(12, 3)
 
 
-def replay(trace=TWO, **options):
-    return simulation.replay(LS, trace, optax.adam(0.1), **options)
+def replay(trace=TWO, aggregator=None, **options):
+    update = simulation.Update(optax.adam(0.1), aggregator=aggregator)
+    return simulation.replay(LS, trace, update, **options)
 
 
 VERBS = {
@@ -57,7 +58,7 @@ VERBS = {
     "waves of single gradients": lambda: replay(ONE),
     "pieces": lambda: replay(progress=lambda now: None),
     "events": lambda: replay(waves=False),
-    "aggregate": lambda: replay(aggregate=steps.median()),
+    "aggregator": lambda: replay(aggregator=steps.median()),
     "sweep": lambda: simulation.sweep(LS, TWO, optax.sgd, [0.1, 0.2], keys=KEYS),
     "apart": lambda: simulation.sweep(LS, [TWO, ONE], optax.sgd, [0.1], keys=KEYS, together=False),
     "policy": lambda: simulation.run_policy(

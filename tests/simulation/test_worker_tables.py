@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, steps, traces
+from asyncjax.simulation import Update
 from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing.transform_calls import required_extras
 
@@ -30,7 +31,7 @@ RULES = {
     "distributed_nesterov": lambda n: steps.distributed_nesterov(0.05, 0.5, n_workers=n),
     "oldest_delay": lambda n: steps.oldest_delay(optax.sgd(0.1), n_workers=n),
 }
-ARRIVAL = {
+TRANSFORMS = {
     "calibrate_workers": lambda n: steps.calibrate_workers(n),
     "pass_lipschitz": lambda n: steps.pass_lipschitz(n, 0),
     "scale_by_worker_time": lambda n: steps.scale_by_worker_time([1.0, 2.0, 3.0, 4.0][:n]),
@@ -92,15 +93,15 @@ def test_it_is_seen_inside_of_other_transformations(rule):
 def test_every_run_of_a_trace_refuses_it(run, rule):
     with pytest.raises(ValueError, match=words("optimizer", rule)):
         RUNS[run](lambda: RULES[rule](2))
-    with pytest.raises(ValueError, match=words("arrival", "calibrate_workers", 1)):
-        RUNS[run](lambda: optax.sgd(0.1), arrival=steps.calibrate_workers(1))
+    with pytest.raises(ValueError, match=words("gradient_transform", "calibrate_workers", 1)):
+        RUNS[run](lambda: Update(optax.sgd(0.1), gradient_transform=steps.calibrate_workers(1)))
 
 
-@pytest.mark.parametrize("rule", ARRIVAL)
+@pytest.mark.parametrize("rule", TRANSFORMS)
 def test_so_it_is_where_gradients_arrive(rule):
     with pytest.raises(ValueError, match=words("gradient_transform", rule)):
         simulation.replay(
-            PROBLEM, TRACE, simulation.Update(optax.sgd(0.1), gradient_transform=ARRIVAL[rule](2))
+            PROBLEM, TRACE, Update(optax.sgd(0.1), gradient_transform=TRANSFORMS[rule](2))
         )
 
 
