@@ -106,16 +106,15 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
 }
 # What the server and the workers do with models and gradients.
 UPDATES: dict[str, dict[str, Any]] = {
-    "looked ahead": {"view": lambda params, state: params + 0.5 * state[0].trace},
-    "calibrated": {"arrival": steps.calibrate_workers(N)},
-    "filtered": {"arrival": steps.drop_distant(0.5)},
-    "median": {"aggregate": steps.median()},
+    "looked ahead": {"worker_params": lambda params, state: params + 0.5 * state[0].trace},
+    "calibrated": {"gradient_transform": steps.calibrate_workers(N)},
+    "filtered": {"gradient_transform": steps.drop_distant(0.5)},
+    "median": {"aggregator": steps.median()},
     "trimmed, calibrated": {
-        "arrival": steps.calibrate_workers(N),
-        "aggregate": steps.trimmed_mean(0.3),
+        "gradient_transform": steps.calibrate_workers(N),
+        "aggregator": steps.trimmed_mean(0.3),
     },
 }
-TREATED = {"view", "arrival", "aggregate"}  # what a rerun is told of a run
 OPTIMIZERS = {
     "adam": optax.adam(0.05),
     "delay adaptive": steps.delay_adaptive_sgd(0.1, max_delay=64),
@@ -134,9 +133,17 @@ def entries(registry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((old.get(name, name), entry) for name, entry in registry.items())
 
 
-def entry(name: str) -> Callable[..., Any]:
+def entry(name: str) -> traces.Rule | traces.Synchronous:
     """A server rule of the registry by its old name."""
     return RULES[RENAMED.get(name, name)]
+
+
+def split(optimizer: Any, more: Mapping[str, Any]) -> tuple[simulation.Update, dict[str, Any]]:
+    """An optimizer with the parts of an update among other arguments, and the rest of these."""
+    names = {"worker_params", "gradient_transform", "aggregator"}
+    parts = {name: value for name, value in more.items() if name in names}
+    rest = {name: value for name, value in more.items() if name not in names}
+    return simulation.Update(optimizer, **parts), rest
 
 
 def linear(batch: Any = None, n_workers: int = N) -> problems.Problem:
@@ -155,8 +162,8 @@ def parts(name: str, run: results.Run) -> Cases:
 
 def trace_cases() -> Cases:
     for name, rule in entries(RULES):
-        yield name, rule(CLOCK, n_updates=90, key=KEY)
-        yield f"{name}, ties", rule(TIES, n_updates=25, key=OTHER)
+        yield name, rule.trace(CLOCK, n_updates=90, key=KEY)
+        yield f"{name}, ties", rule.trace(TIES, n_updates=25, key=OTHER)
     for name, (clock, server) in SERVERS.items():
         trace = traces.asynchronous(clock, n_updates=70, key=KEY, **server)
         yield name, trace
@@ -261,10 +268,10 @@ def order_cases() -> Cases:
 
 def plan_cases() -> Cases:
     for name, rule in entries(RULES):
-        trace = rule(CLOCK, n_updates=40, key=KEY)
+        trace = rule.trace(CLOCK, n_updates=40, key=KEY)
         plan = simulation.plan(trace, width=3, record_every=7)
         yield name, replace(plan, trace=None)
-    made = [entry(name)(CLOCK, n_updates=30, key=KEY) for name in ("pure", "shuffled")]
+    made = [entry(name).trace(CLOCK, n_updates=30, key=KEY) for name in ("pure", "shuffled")]
     for place, plan in enumerate(simulation.plan_alike(made, worker_order=True)):
         yield f"alike {place}", replace(plan, trace=None)
 
@@ -272,7 +279,8 @@ def plan_cases() -> Cases:
 def replayed(problem: Any, trace: Any, optimizer: Any = SGD, *, events: bool, **more: Any) -> Any:
     """A replay in events or in waves."""
     more = {"key": OTHER, "record_every": 20} | more
-    return simulation.replay(problem, trace, optimizer, waves=not events, **more)
+    update, more = split(optimizer, more)
+    return simulation.replay(problem, trace, update, waves=not events, **more)
 
 
 def replay_cases() -> Cases:
@@ -281,13 +289,15 @@ def replay_cases() -> Cases:
     wide = problems.logistic(
         ROWS, np.arange(31) % 2, n_workers=N, l2=0.1, batch=problems.without_replacement(3)
     )
-    pure, buffered = (entry(name)(CLOCK, n_updates=60, key=KEY) for name in ("pure", "buffered 3"))
+    pure, buffered = (
+        entry(name).trace(CLOCK, n_updates=60, key=KEY) for name in ("pure", "buffered 3")
+    )
     mesh = jax.make_mesh((2,), ("devices",))
     for events in (False, True):
         how = "events" if events else "waves"
         run = partial(replayed, events=events)
         for name, rule in entries(RULES):
-            yield from parts(f"{name}, {how}", run(drawn, rule(CLOCK, n_updates=60, key=KEY)))
+            yield from parts(f"{name}, {how}", run(drawn, rule.trace(CLOCK, n_updates=60, key=KEY)))
         for name in ("timeouts, cancel", "busy server, table", "outages"):
             clock, server = SERVERS[name]
             trace = traces.asynchronous(clock, n_updates=60, key=KEY, **server)
@@ -307,8 +317,8 @@ def replay_cases() -> Cases:
     for name, more in {
         "width 2": {"width": 2},
         "in pieces": {"progress": lambda progress: None},
-        "little memory": {"memory_limit": 10**6},
-        "mesh": {"mesh": mesh},
+        "little memory": {"execution": simulation.Execution(memory_limit=10**6)},
+        "mesh": {"execution": simulation.Execution(mesh)},
         "goes on": {"opt_state": SGD.init(drawn.params)},
     }.items():
         yield from parts(name, replayed(drawn, buffered, events=False, **more))
@@ -318,7 +328,7 @@ def sweep_cases() -> Cases:
     keys, sizes, rule = jax.random.split(KEY, 2), [0.02, 0.1], partial(optax.sgd, momentum=0.5)
     drawn, mesh = linear(problems.uniform(2)), jax.make_mesh((2,), ("devices",))
     for name in ("pure", "wait for 2", "table", "fresh 3, cancel", "synchronous 4", "gate"):
-        trace = entry(name)(CLOCK, n_updates=40, key=KEY)
+        trace = entry(name).trace(CLOCK, n_updates=40, key=KEY)
         run = partial(simulation.sweep, drawn, trace, rule, sizes, keys=keys)
         yield from parts(name, run(record_every=10))
     clock, server = SERVERS["one by staleness"]
@@ -326,9 +336,14 @@ def sweep_cases() -> Cases:
     run = simulation.sweep(drawn, trace, rule, sizes, keys=keys, record_every=10)
     yield from parts("one by staleness", run)
     trace = entry("buffered 3")(CLOCK, n_updates=40, key=KEY)
-    run = partial(simulation.sweep, drawn, trace, rule, sizes, keys=keys, record_every=10)
-    for name, update in UPDATES.items():
-        yield from parts(name, run(**update))
+    rest = {"keys": keys, "record_every": 10}
+    run = partial(simulation.sweep, drawn, trace, rule, sizes, **rest)
+    for name, parts_of in UPDATES.items():
+
+        def update(step: Any, parts_of: Any = parts_of) -> simulation.Update:
+            return simulation.Update(rule(step), **parts_of)
+
+        yield from parts(name, simulation.sweep(drawn, trace, update, sizes, **rest))
     yield from parts("mesh", run(mesh=mesh))
     yield from parts("in pieces", run(progress=lambda progress: None))
     several = [entry("pure")(CLOCK, n_updates=40, key=key) for key in keys]
@@ -550,13 +565,12 @@ def live_cases() -> Cases:
 
     def trained(name: str, problem: Any = drawn, **more: Any) -> Cases:
         workers = live.virtual(CLOCK, KEY)
-        run = live.train(problem, workers, SGD, n_updates=25, key=OTHER, record_every=5, **more)
+        update, server = split(SGD, more)
+        rest = {"n_updates": 25, "key": OTHER, "record_every": 5}
+        run = live.train(problem, workers, update, traces.Rule(**server), **rest)
         yield from parts(name, run)
         yield f"{name}, trace", run.trace
-        update = {
-            key: value for key, value in more.items() if key in ("view", "arrival", "aggregate")
-        }
-        again = live.rerun(problem, run.trace, SGD, key=OTHER, record_every=5, **update)
+        again = live.rerun(problem, run.trace, update, key=OTHER, record_every=5)
         yield f"{name}, again", (again.params, again.opt_state)
 
     for name, server in servers.items():

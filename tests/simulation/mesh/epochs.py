@@ -37,7 +37,7 @@ def compare(problem, order, n_workers, **options):
 
     texts, one = [], run()
     with compiled(texts):
-        over = run(mesh=MESH)
+        over = run(execution=simulation.Execution(MESH))
     orders_of = [
         np.array_equal(own, other)
         for own, other in zip(
