@@ -161,7 +161,7 @@ def test_a_part_keeps_to_its_group(path):
 @pytest.mark.parametrize("path", HOUSE, ids=named)
 def test_files_and_functions_are_short_and_say_what_they_are(path):
     text, tree = path.read_text(encoding="utf-8"), parsed(path)
-    assert len(text.splitlines()) <= 450
+    assert len(text.splitlines()) <= 700
     assert ast.get_docstring(tree), "a file says what it is"
     for node in functions(tree):
         docstring = ast.get_docstring(node, clean=False) or ""
