@@ -13,14 +13,23 @@ _ALL_DRAWN = 0.95  # of the work; the rest is sorting
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """How far a run is.
 
-    updates: int  # made so far
-    n_updates: int  # in all
-    time: float  # simulated, time units; epochs where there is no clock
-    lost: int = 0  # times that a worker of a live run was lost so far
-    returned: int = 0  # times that a lost worker was there again
-    waited: int = 0  # times that a worker waited for a place, and this was said
+    Attributes:
+        updates: Updates made so far.
+        n_updates: Updates in all.
+        time: Simulated, time units; epochs where there is no clock.
+        lost: Times that a worker of a live run was lost so far.
+        returned: Times that a lost worker was there again.
+        waited: Times that a worker waited for a place, and this was said.
+    """
+
+    updates: int
+    n_updates: int
+    time: float
+    lost: int = 0
+    returned: int = 0
+    waited: int = 0
 
 
 class Pace:

@@ -167,7 +167,7 @@ def test_perplexity_of_a_model_that_knows_nothing_is_the_vocabulary():
 
 def test_judging_in_chunks_is_the_same(monkeypatch):
     whole = language(BIGRAM, test=(TOKENS, NEXT))
-    monkeypatch.setitem(problems.language_model.__globals__, "_SCORES", 2 * 4 * 6)
+    monkeypatch.setitem(problems.language_model.__wrapped__.__globals__, "_SCORES", 2 * 4 * 6)
     parts = language(BIGRAM, test=(TOKENS, NEXT))
     assert parts.objective_of.chunk == 2
     assert whole.objective_of.chunk > 7
