@@ -16,8 +16,8 @@ started with:
     withhold(a)         start if s < (v + a + 1) B         the same, but the trainer waits where a
                                                            sample would become older than a
 
-Swapping weights in flight is no rule of its own: `traces.rollouts(..., rule=budget(4),
-in_flight=True)` goes with any of them.
+Swapping weights in flight is no rule of its own: `rollouts.Engine(..., in_flight=True)` goes with
+any of them.
 
 Whatever it selects, a rule that starts only if s < (v + eta + 1) B and throws nothing away keeps
 the *mean* age of trained samples at most eta (eta B whole): when version p comes, at most (p + eta)
@@ -97,7 +97,7 @@ class Rule(NamedTuple):
 
 def check_rule(rule: object) -> Rule:
     """Refuses what is no rule."""
-    instance("rule", rule, Rule, "a Rule, as traces.admission.budget makes it")
+    instance("rule", rule, Rule, "a Rule, as rollouts.admission.budget makes it")
     assert isinstance(rule, Rule)
     function("admit of the rule", rule.admit, "a function of the Queue")
     function("select of the rule", rule.select, "a function of the Queue")
@@ -150,10 +150,9 @@ def synchronous() -> Rule:
     """Every step is trained on samples of its own version: generators and trainer take turns.
 
     Example:
-        >>> from asyncjax import traces
-        >>> rule = traces.admission.synchronous()
-        >>> trace = traces.rollouts(
-        ...     [2.0], n_slots=4, batch=4, n_steps=3, rule=rule, training_time=1.0)
+        >>> from asyncjax import rollouts
+        >>> rule, engine = rollouts.admission.synchronous(), rollouts.Engine(4, 1.0)
+        >>> trace = rollouts.trace([2.0], engine, rule, batch=4, n_steps=3)
         >>> trace.step_end, int(trace.age.max())
         (array([3., 6., 9.]), 0)
     """
@@ -191,9 +190,10 @@ def budget(eta: float) -> Rule:
 
     Example:
         >>> import jax
-        >>> from asyncjax import traces
-        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
-        ...     rule=traces.admission.budget(4.0), training_time=1.0, key=jax.random.key(0))
+        >>> from asyncjax import rollouts
+        >>> engine, rule = rollouts.Engine(8, 1.0), rollouts.admission.budget(4.0)
+        >>> trace = rollouts.trace(
+        ...     [1.0, 6.0], engine, rule, batch=4, n_steps=20, key=jax.random.key(0))
         >>> int(trace.age.max())
         6
 
@@ -360,9 +360,10 @@ def discard(max_age: int, backlog: int | None = None) -> Rule:
 
     Example:
         >>> import jax
-        >>> from asyncjax import traces
-        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
-        ...     rule=traces.admission.discard(2), training_time=1.0, key=jax.random.key(0))
+        >>> from asyncjax import rollouts
+        >>> engine, rule = rollouts.Engine(8, 1.0), rollouts.admission.discard(2)
+        >>> trace = rollouts.trace(
+        ...     [1.0, 6.0], engine, rule, batch=4, n_steps=20, key=jax.random.key(0))
         >>> int(trace.age.max())
         2
 
@@ -411,9 +412,10 @@ def withhold(max_age: int) -> Rule:
 
     Example:
         >>> import jax
-        >>> from asyncjax import traces
-        >>> trace = traces.rollouts([1.0, 6.0], n_slots=8, batch=4, n_steps=20,
-        ...     rule=traces.admission.withhold(2), training_time=1.0, key=jax.random.key(0))
+        >>> from asyncjax import rollouts
+        >>> engine, rule = rollouts.Engine(8, 1.0), rollouts.admission.withhold(2)
+        >>> trace = rollouts.trace(
+        ...     [1.0, 6.0], engine, rule, batch=4, n_steps=20, key=jax.random.key(0))
         >>> int(trace.age.max())
         2
     """

@@ -61,7 +61,7 @@ def plain() -> Advantage:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import advantages
+        >>> from asyncjax.rollouts import advantages
         >>> advantages.plain()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [1.0, 3.0]
     """
@@ -73,7 +73,7 @@ def batch_mean() -> Advantage:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import advantages
+        >>> from asyncjax.rollouts import advantages
         >>> advantages.batch_mean()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-1.0, 1.0]
     """
@@ -87,7 +87,7 @@ def leave_one_out() -> Advantage:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import advantages
+        >>> from asyncjax.rollouts import advantages
         >>> advantages.leave_one_out()(jnp.array([1.0, 3.0]), jnp.array([0, 1])).tolist()
         [-2.0, 2.0]
     """
@@ -102,7 +102,7 @@ def group_mean(*, scaled: bool = False) -> Advantage:
             always or nearly never solved more weight than the expected reward does.
 
     Returns:
-        The rule of advantages, for `replay_rollouts` and `train_rollouts`.
+        The rule of advantages, for a `Learner`.
 
     Raises:
         TypeError: `scaled` is neither True nor False.
@@ -112,7 +112,7 @@ def group_mean(*, scaled: bool = False) -> Advantage:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import advantages
+        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
         >>> advantages.group_mean()(rewards, prompts).tolist()
         [-1.0, 1.0, 0.0, 0.0]
@@ -130,7 +130,7 @@ def group_others() -> Advantage:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import advantages
+        >>> from asyncjax.rollouts import advantages
         >>> rewards, prompts = jnp.array([1.0, 3.0, 9.0, 9.0]), jnp.array([0, 0, 1, 1])
         >>> advantages.group_others()(rewards, prompts).tolist()
         [-2.0, 2.0, 0.0, 0.0]

@@ -61,8 +61,8 @@ def copying() -> Copying:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> answer, length = problems.copying()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
+        >>> from asyncjax import rollouts
+        >>> answer, length = rollouts.copying()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
         >>> answer.tolist(), int(length)
         ([2, 0, 1], 3)
     """
@@ -77,8 +77,8 @@ def sorting() -> Sorting:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> answer, length = problems.sorting()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
+        >>> from asyncjax import rollouts
+        >>> answer, length = rollouts.sorting()(jnp.array([2, 0, 1]), jnp.int32(3), 4)
         >>> answer.tolist(), int(length)
         ([0, 1, 2], 3)
     """
@@ -100,8 +100,8 @@ def modular_sums(*, running: bool = True) -> ModularSums:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> answer, length = problems.modular_sums()(jnp.array([2, 3, 1]), jnp.int32(3), 4)
+        >>> from asyncjax import rollouts
+        >>> answer, length = rollouts.modular_sums()(jnp.array([2, 3, 1]), jnp.int32(3), 4)
         >>> answer.tolist(), int(length)
         ([2, 1, 2], 3)
     """

@@ -21,7 +21,7 @@ import numpy as np
 
 from asyncjax.checks import real
 from asyncjax.problems import arrays
-from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem, placed
+from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem, placed
 
 
 class BanditData(NamedTuple):
@@ -138,8 +138,8 @@ def contextual_bandit(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from asyncjax import problems
-        >>> problem = problems.contextual_bandit([[1.0, 0.0], [0.0, 3.0]])
+        >>> from asyncjax import rollouts
+        >>> problem = rollouts.contextual_bandit([[1.0, 0.0], [0.0, 3.0]])
         >>> float(problem.metrics(problem.params)["regret"])
         1.0
         >>> float(problem.objective(jnp.array([[99.0, 0.0], [0.0, 99.0]])))

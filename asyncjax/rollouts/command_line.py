@@ -18,10 +18,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from asyncjax import results, traces
+from asyncjax import results
 from asyncjax.results import report
-from asyncjax.traces import RolloutSummary, RolloutTrace, StalledError
-from asyncjax.traces.generation.admission import (
+from asyncjax.rollouts.admission import (
     Rule,
     budget,
     discard,
@@ -33,6 +32,11 @@ from asyncjax.traces.generation.admission import (
     windowed,
     withhold,
 )
+from asyncjax.rollouts.engine import Engine
+from asyncjax.rollouts.rollout_summary import RolloutSummary, summarize
+from asyncjax.rollouts.rollout_trace import RolloutTrace
+from asyncjax.rollouts.trace_making import trace as make_trace
+from asyncjax.traces import StalledError
 
 RULES: dict[str, Callable[[float, int], Rule]] = {
     "synchronous": lambda eta, batch: synchronous(),
@@ -115,22 +119,24 @@ def compare(
     found: dict[str, tuple[RolloutTrace | str, RolloutSummary | None]] = {}
     for name in names[: 1 if settings.alone else None]:
         try:
-            trace = traces.rollouts(
+            trace = make_trace(
                 lengths,
-                n_slots=settings.slots,
+                Engine(
+                    settings.slots,
+                    settings.training_time,
+                    token_time=settings.token_time,
+                    transfer_time=settings.transfer_time,
+                    group=settings.group,
+                ),
+                RULES[name](settings.eta, settings.batch),
                 batch=settings.batch,
                 n_steps=settings.steps,
-                rule=RULES[name](settings.eta, settings.batch),
-                training_time=settings.training_time,
-                token_time=settings.token_time,
-                transfer_time=settings.transfer_time,
-                group=settings.group,
                 key=jax.random.key(settings.seed),
             )
         except StalledError as error:
             found[name] = (str(error), None)
             continue
-        found[name] = (trace, traces.summarize_rollouts(trace))
+        found[name] = (trace, summarize(trace))
     return found
 
 

@@ -98,7 +98,7 @@ def none() -> Correction:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import corrections
+        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> loss = corrections.none()(new, old, new, jnp.array([2.0]), jnp.array([1]))
         >>> round(float(loss), 4)
@@ -116,7 +116,7 @@ def truncated_importance(cap: float = float("inf"), *, whole_samples: bool = Fal
             own. Whole samples without a cap are unbiased.
 
     Returns:
-        The correction, for `replay_rollouts` and `train_rollouts`.
+        The correction, for a `Learner`.
 
     Raises:
         TypeError: `cap` is no real number, or `whole_samples` neither True nor False.
@@ -129,7 +129,7 @@ def truncated_importance(cap: float = float("inf"), *, whole_samples: bool = Fal
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.simulation import corrections
+        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> rest = (old, new, jnp.array([2.0]), jnp.array([1]))
         >>> for cap in (1.5, 9.0):  # the ratio is 2
@@ -152,7 +152,7 @@ def ppo_clip(epsilon: float = 0.2, upper: float | None = None) -> Correction:
         upper: How far above 1, at least 0; None: `epsilon`.
 
     Returns:
-        The correction, for `replay_rollouts` and `train_rollouts`.
+        The correction, for a `Learner`.
 
     Raises:
         TypeError: A number is no real number.
@@ -163,7 +163,7 @@ def ppo_clip(epsilon: float = 0.2, upper: float | None = None) -> Correction:
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.simulation import corrections
+        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> for advantage in (1.0, -1.0):
         ...     rest = (old, new, jnp.array([advantage]), jnp.array([1]))
@@ -189,7 +189,7 @@ def decoupled(
         upper: How far above 1, at least 0; None: `epsilon`.
 
     Returns:
-        The correction, for `replay_rollouts` and `train_rollouts`.
+        The correction, for a `Learner`.
 
     Raises:
         TypeError: A number is no real number.
@@ -201,7 +201,7 @@ def decoupled(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from asyncjax.simulation import corrections
+        >>> from asyncjax.rollouts import corrections
         >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
         >>> rest = (old, new, jnp.array([1.0]), jnp.array([1]))
         >>> float(jax.grad(corrections.decoupled(0.2, cap=1.5))(new, *rest)[0, 0])
@@ -223,7 +223,7 @@ def effective_sample_size() -> Correction:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from asyncjax.simulation import corrections
+        >>> from asyncjax.rollouts import corrections
         >>> new = jnp.log(jnp.array([[0.5], [0.1]]))
         >>> old = jnp.log(jnp.array([[0.25], [0.2]]))  # weights 2 and 1/2
         >>> two = jnp.ones(2, int)

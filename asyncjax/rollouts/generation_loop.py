@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.rollouts.admission import Queue, Rule
+from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.traces.event_trace import StalledError
-from asyncjax.traces.generation.admission import Queue, Rule
-from asyncjax.traces.generation.rollout_trace import Fate, RolloutTrace
 
 _PATIENCE = 1_000  # samples without a step, times (slots + batch), until a rule is called stuck
 

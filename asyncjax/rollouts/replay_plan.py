@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import instance
+from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 from asyncjax.simulation.plans.plan import recorded_versions
 from asyncjax.simulation.plans.slots import allocate
-from asyncjax.traces import RolloutTrace
-from asyncjax.traces.generation.rollout_trace import Fate
 
 _CHUNK_COST = 4  # of a chunk, in lanes
 _ROUNDING = 1e-6  # tokens; a boundary that is whole up to rounding is whole
@@ -73,9 +72,9 @@ def plan_rollouts(
     """Plans the replay of a checked trace.
 
     Example:
-        >>> from asyncjax import traces
-        >>> trace = traces.rollouts([1.0], n_slots=4, batch=2, n_steps=5, training_time=1.0,
-        ...     rule=traces.admission.in_order(1))
+        >>> from asyncjax import rollouts
+        >>> engine, rule = rollouts.Engine(4, 1.0), rollouts.admission.in_order(1)
+        >>> trace = rollouts.trace([1.0], engine, rule, batch=2, n_steps=5)
         >>> own = plan_rollouts(trace, 1, None, 2)
         >>> own.program.member_slot[:3].tolist(), own.program.first_chunk.tolist()
         ([[0, 1], [2, 3], [0, 1]], [0, 2, 3, 4, 5, 5])
@@ -121,7 +120,7 @@ def check_trace(trace: object) -> RolloutTrace:
         TypeError: It is no RolloutTrace.
         ValueError: It trains what is not there, or not there yet.
     """
-    instance("trace", trace, RolloutTrace, "a RolloutTrace, as traces.rollouts makes it")
+    instance("trace", trace, RolloutTrace, "a RolloutTrace, as rollouts.trace makes it")
     assert isinstance(trace, RolloutTrace)
     members = np.asarray(trace.members)
     if members.ndim != 2 or not members.size:

@@ -74,8 +74,8 @@ class RolloutProblem:
 
     Example:
         >>> import jax
-        >>> from asyncjax import problems
-        >>> problem = problems.contextual_bandit([[1.0, 0.0], [0.0, 1.0]])
+        >>> from asyncjax import rollouts
+        >>> problem = rollouts.contextual_bandit([[1.0, 0.0], [0.0, 1.0]])
         >>> prompt = problem.prompt(jax.random.key(0))
         >>> draft = problem.sample(problem.params, prompt, jax.random.key(1))
         >>> draft.tokens.shape, int(draft.length), round(float(draft.log_probs[0]), 3)

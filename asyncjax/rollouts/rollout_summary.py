@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import instance
-from asyncjax.traces.generation.rollout_trace import Fate, RolloutTrace
+from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
 
 _LONGEST = 0.1  # of all samples, whose share among the trained is looked at
 
@@ -72,11 +72,11 @@ class RolloutSummary(NamedTuple):
     age_of_parts: float
 
 
-def summarize_rollouts(trace: RolloutTrace) -> RolloutSummary:
+def summarize(trace: RolloutTrace) -> RolloutSummary:
     """Tells a trace of rollouts in numbers.
 
     Args:
-        trace: What `rollouts` made.
+        trace: What `rollouts.trace` or `rollouts.train` made.
 
     Returns:
         The figures.
@@ -85,15 +85,14 @@ def summarize_rollouts(trace: RolloutTrace) -> RolloutSummary:
         TypeError: `trace` is no RolloutTrace.
 
     Example:
-        >>> from asyncjax import traces
-        >>> rule = traces.admission.synchronous()
-        >>> trace = traces.rollouts(
-        ...     [3.0], n_slots=4, batch=4, n_steps=10, rule=rule, training_time=1.0)
-        >>> figures = traces.summarize_rollouts(trace)
+        >>> from asyncjax import rollouts
+        >>> rule, engine = rollouts.admission.synchronous(), rollouts.Engine(4, 1.0)
+        >>> trace = rollouts.trace([3.0], engine, rule, batch=4, n_steps=10)
+        >>> figures = rollouts.summarize(trace)
         >>> figures.generators_idle, figures.trainer_idle, figures.age_trained.longest
         (0.25, 0.75, 0)
     """
-    instance("trace", trace, RolloutTrace, "a RolloutTrace, as traces.rollouts makes it")
+    instance("trace", trace, RolloutTrace, "a RolloutTrace, as rollouts.trace makes it")
     end, members = float(trace.step_end[-1]), trace.members.ravel()
     until = np.where(np.isnan(trace.end), end, trace.end)
     took = until - trace.start

@@ -81,9 +81,10 @@ class RolloutTrace(NamedTuple):
         """The versions that made a sample, and when each began, int32[S] and float64[S].
 
         Example:
-            >>> from asyncjax import traces
-            >>> trace = traces.rollouts([4.0], n_slots=1, batch=1, n_steps=2, in_flight=True,
-            ...     rule=traces.admission.ready_first(), training_time=1.0)
+            >>> from asyncjax import rollouts
+            >>> engine = rollouts.Engine(1, training_time=1.0, in_flight=True)
+            >>> rule = rollouts.admission.ready_first()
+            >>> trace = rollouts.trace([4.0], engine, rule, batch=1, n_steps=2)
             >>> trace.versions_of(1)
             (array([0, 1], dtype=int32), array([4., 5.]))
         """

@@ -16,141 +16,113 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import ArrayLike
 
-from asyncjax import traces
-from asyncjax.checks import one_key, whole
-from asyncjax.problems import RolloutProblem
-from asyncjax.problems.policies.rollout_problem import Draft
+from asyncjax.checks import instance, one_key, whole
 from asyncjax.results.run import Run
+from asyncjax.rollouts.admission import Rule
+from asyncjax.rollouts.engine import Engine
+from asyncjax.rollouts.generation_loop import Asked
+from asyncjax.rollouts.generation_loop import Loop as EventLoop
+from asyncjax.rollouts.learner import Learner, StepExtras, draw, empty_rows, improve
+from asyncjax.rollouts.replay_plan import Lanes
+from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
+from asyncjax.rollouts.rollout_replay import (
+    check_learner,
+    check_problem,
+    learner_of,
+    run_of_rollouts,
+)
+from asyncjax.rollouts.rollout_trace import Fate, RolloutTrace
+from asyncjax.rollouts.trace_making import trace as make_trace
+from asyncjax.rollouts.versions import Note, Outcome, blank_notes, noted
+from asyncjax.simulation.arguments import Execution, execution_of
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.loops.server import first_state
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.rollout_runs import check_learning, check_problem, run_of_rollouts
-from asyncjax.simulation.rollouts.advantages import Advantage, leave_one_out
-from asyncjax.simulation.rollouts.corrections import Correction, none
-from asyncjax.simulation.rollouts.learning import Learning, StepExtras, draw, empty_rows, improve
-from asyncjax.simulation.rollouts.plan import Lanes
-from asyncjax.simulation.rollouts.versions import Note, Outcome, blank_notes, noted
-from asyncjax.traces import RolloutTrace
-from asyncjax.traces.generation.admission import Rule
-from asyncjax.traces.generation.loop import Asked
-from asyncjax.traces.generation.loop import Loop as EventLoop
-from asyncjax.traces.generation.rollout_trace import Fate
 from asyncjax.traces.progress import Pace, pace_of
 
 _LENGTH = Draft._fields.index("length")
 _NOTHING: Any = ((),)
 
 
-def train_rollouts(
+def train(
     problem: RolloutProblem,
-    optimizer: optax.GradientTransformation,
-    *,
+    learner: Learner | optax.GradientTransformation,
+    engine: Engine,
     rule: Rule,
-    n_slots: int,
+    *,
     batch: int,
     n_steps: int,
-    training_time: float | Callable[[float], float],
     key: jax.Array,
-    token_time: ArrayLike = 1.0,
-    overhead: float = 0.0,
-    transfer_time: float = 0.0,
-    pause: float = 0.0,
-    group: int = 1,
-    correction: Correction | None = None,
-    advantage: Advantage | None = None,
-    step_scale: Correction | None = None,
-    epochs: int = 1,
-    minibatches: int = 1,
     record_every: int | None = None,
-    width: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
     opt_state: Any = None,
+    execution: Execution | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Run, RolloutTrace]:
     """Trains a policy on samples that take as long as they are, and makes the trace of it.
 
-    What `traces.rollouts` does with lengths that are given, this does with those that the policy
+    What `rollouts.trace` does with lengths that are given, this does with those that the policy
     makes: sample i has length_i tokens, drawn by the version that is at the generators when it
     begins, and takes overhead + length_i * token_time of its slot. A policy that learns to answer
-    in few tokens makes its generators faster. `replay_rollouts` of the trace under the same key
+    in few tokens makes its generators faster. `rollouts.replay` of the trace under the same key
     gives the same run.
 
     Args:
-        problem: As in `replay_rollouts`.
-        optimizer: Any optax optimizer.
-        rule: As in `traces.rollouts`, like all that follows down to `group`.
-        n_slots: Samples that are made at once.
-        batch: B, samples of a step.
+        problem: As in `rollouts.replay`.
+        learner: What a step makes of its batch; an optax optimizer alone is a `Learner` of it.
+        engine: The generators and the trainer, with their times. Its `in_flight` must be False: a
+            sample is drawn whole when it begins.
+        rule: Whom to admit, select and evict: `rollouts.admission.budget(4)` and others.
+        batch: B, samples of a step; also so many samples are drawn together.
         n_steps: Steps.
-        training_time: How long a step takes; a number, or a function of the tokens in its batch.
-        key: Typed key; as in `replay_rollouts`.
-        token_time: Time units a token; one number or one a slot.
-        overhead: More for every sample, time units.
-        transfer_time: How long weights travel to the generators, time units.
-        pause: How long all generators stand still when weights arrive, time units.
-        group: Samples of one prompt.
-        correction: As in `replay_rollouts`, like all that follows.
-        advantage: What rewards are compared with.
-        step_scale: Factor of what the optimizer made.
-        epochs: How often a step goes over its batch.
-        minibatches: Parts of a batch.
+        key: Typed key; as in `rollouts.replay`.
         record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
             the last among them.
-        width: Samples drawn together, those of the next numbers; None: the batch.
-        progress: Called on the host a few times a second with how far the run is.
         opt_state: State that the optimizer begins with; None: `optimizer.init(params)`.
+        execution: How the run is watched: its `progress`. All else must be None, a checkpoint too.
+        progress: Short for that of `execution`.
 
     Returns:
-        The run, as `replay_rollouts` returns it, and the trace. Memory: one model, its gradient and
+        The run, as `rollouts.replay` returns it, and the trace. Memory: one model, its gradient and
         the state of the optimizer on the device; the drafts that are made or wait, 8 T + 5 bytes
         each, on the host.
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: A number is out of range, `minibatches` does not divide the batch, or the rule
-            names a sample that does not wait.
-        StalledError: As in `traces.rollouts`.
+        ValueError: A number is out of range, `minibatches` does not divide the batch, the rule
+            names a sample that does not wait, or the execution or the engine asks for what this
+            cannot do.
+        StalledError: As in `rollouts.trace`.
 
     Example:
         >>> import jax, optax
-        >>> from asyncjax import problems, simulation, traces
-        >>> problem = problems.contextual_bandit([[1.0, 0.0], [0.0, 1.0]])
-        >>> run, trace = simulation.train_rollouts(
-        ...     problem, optax.sgd(1.0), rule=traces.admission.budget(1), n_slots=8, batch=4,
-        ...     n_steps=30, training_time=2.0, key=jax.random.key(0))
+        >>> from asyncjax import rollouts
+        >>> problem = rollouts.contextual_bandit([[1.0, 0.0], [0.0, 1.0]])
+        >>> run, trace = rollouts.train(
+        ...     problem, optax.sgd(1.0), rollouts.Engine(8, 2.0), rollouts.admission.budget(1),
+        ...     batch=4, n_steps=30, key=jax.random.key(0))
         >>> trace.length[:3].tolist(), trace.n_steps, bool(run.records.loss[-1] < -0.7)
         ([1.0, 1.0, 1.0], 30, True)
     """
     check_problem(problem)
-    batch, n_steps, group = whole("batch", batch), whole("n_steps", n_steps), whole("group", group)
-    learning = Learning(
-        optimizer,
-        none() if correction is None else correction,
-        leave_one_out() if advantage is None else advantage,
-        step_scale,
-        whole("epochs", epochs),
-        whole("minibatches", minibatches),
-    )
-    check_learning(problem, learning, batch, opt_state)
+    instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
+    if engine.in_flight:
+        raise ValueError(
+            "in_flight of the engine must be False: a sample is drawn whole when it begins"
+        )
+    batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
+    learner = learner_of(learner)
+    check_learner(problem, learner, batch, opt_state)
+    execution = execution_of(execution, progress=progress)
+    if execution.checkpoint is not None:
+        raise ValueError(
+            "checkpoint of the execution must be None: a run that makes its trace keeps none"
+        )
     every = None if record_every is None else whole("record_every", record_every)
-    width = batch if width is None else whole("width", width)
     recorded = recorded_versions(n_steps, every)
-    trainer = _Trainer(problem, learning, one_key("key", key), group, width)
-    trainer.begin(opt_state, recorded, pace_of(progress, n_steps))
-    trace = traces.rollouts(
-        Asked(trainer.length),
-        n_slots=n_slots,
-        batch=batch,
-        n_steps=n_steps,
-        rule=rule,
-        training_time=training_time,
-        token_time=token_time,
-        overhead=overhead,
-        transfer_time=transfer_time,
-        pause=pause,
-        group=group,
-    )
+    trainer = _Trainer(problem, learner, one_key("key", key), engine.group, batch)
+    trainer.begin(opt_state, recorded, pace_of(execution.progress, n_steps))
+    trace = make_trace(Asked(trainer.length), engine, rule, batch=batch, n_steps=n_steps)
     return run_of_rollouts(trace, recorded, trainer.end(trace)), trace
 
 
@@ -158,9 +130,9 @@ class _Trainer:
     """The policy beside the loop of events: it draws what begins, and trains what is asked for."""
 
     def __init__(
-        self, problem: RolloutProblem, learning: Learning, key: jax.Array, group: int, width: int
+        self, problem: RolloutProblem, learner: Learner, key: jax.Array, group: int, width: int
     ) -> None:
-        self.problem, self.learning, self.key = problem, learning, key
+        self.problem, self.learner, self.key = problem, learner, key
         self.group, self.width = np.int32(group), width
         self.version = 0
         self.first, self.block = 0, _NOTHING  # drawn by this version, on the host
@@ -169,7 +141,7 @@ class _Trainer:
     def begin(self, opt_state: Any, recorded: np.ndarray, pace: Pace | None) -> None:
         """Version 0."""
         params = jax.tree.map(jnp.asarray, self.problem.params)
-        first = first_state(self.learning.optimizer, params, opt_state)
+        first = first_state(self.learner.optimizer, params, opt_state)
         notes = blank_notes(self.problem, len(recorded) + 1)
         self.state: tuple[Any, Any, Note] = params, first, notes
         self.recorded, self.pace = recorded, pace
@@ -201,9 +173,9 @@ class _Trainer:
         step, samples = np.int32(self.version), np.array(numbers, np.int32)
         delay = np.int32(self.version - min(start_version[sample] for sample in numbers))
         record = np.int32(self.record_of.get(self.version, len(self.recorded)))
-        is_extra = isinstance(self.learning.optimizer, optax.GradientTransformationExtraArgs)
+        is_extra = isinstance(self.learner.optimizer, optax.GradientTransformationExtraArgs)
         self.state = _trained(
-            self.learning,
+            self.learner,
             is_extra,
             len(self.recorded),
             self.problem,
@@ -244,7 +216,7 @@ def _drawn(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _trained(
-    learning: Learning,
+    learner: Learner,
     extras: bool,
     n_records: int,
     problem: RolloutProblem,
@@ -254,5 +226,5 @@ def _trained(
     """The policy, the optimizer's state and the records after a step."""
     (params, opt_state, notes), (key, numbers, rows, handed, record) = state, given
     server = (params, opt_state)
-    server, figures = improve(problem, learning, server, key, numbers, rows, handed)
+    server, figures = improve(problem, learner, server, key, numbers, rows, handed)
     return *server, noted(problem, n_records, notes, record, server[0], figures)

@@ -20,16 +20,16 @@ import jax.numpy as jnp
 from asyncjax.checks import flag, function_of, one_key, real, whole
 from asyncjax.problems.networks.language import TinyGPT
 from asyncjax.problems.networks.modules import initial
-from asyncjax.problems.policies.answers import Task
-from asyncjax.problems.policies.decoding import Cache, empty_cache, next_scores
-from asyncjax.problems.policies.rollout_problem import (
+from asyncjax.problems.problem import PyTree
+from asyncjax.rollouts.answers import Task
+from asyncjax.rollouts.decoding import Cache, empty_cache, next_scores
+from asyncjax.rollouts.rollout_problem import (
     Draft,
     RolloutProblem,
     empty_draft,
     placed,
     wide_type,
 )
-from asyncjax.problems.problem import PyTree
 
 _JUDGE = 2**31 - 1  # seed of the samples by which every policy is judged
 
@@ -317,8 +317,8 @@ def token_task(
 
     Example:
         >>> import jax
-        >>> from asyncjax import problems
-        >>> problem = problems.token_task(problems.copying(), key=jax.random.key(0))
+        >>> from asyncjax import rollouts
+        >>> problem = rollouts.token_task(rollouts.copying(), key=jax.random.key(0))
         >>> prompt = problem.prompt(jax.random.key(1))
         >>> answer = prompt.symbols[:int(prompt.size)].tolist() + [4]
         >>> tokens = jax.numpy.array(answer + [0] * (10 - len(answer)))

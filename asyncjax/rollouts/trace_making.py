@@ -1,4 +1,4 @@
-"""`rollouts`: the trace of generators that feed a trainer."""
+"""`trace`: generators feed a trainer, as a rule says."""
 
 from __future__ import annotations
 
@@ -8,55 +8,40 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.checks import flag, function, real, whole, within
+from asyncjax.checks import instance, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.traces.generation.admission import Rule, check_rule
-from asyncjax.traces.generation.loop import Asked, Loop, Setting
-from asyncjax.traces.generation.rollout_trace import RolloutTrace
+from asyncjax.rollouts.admission import Rule, check_rule
+from asyncjax.rollouts.engine import Engine
+from asyncjax.rollouts.generation_loop import Asked, Loop, Setting
+from asyncjax.rollouts.rollout_trace import RolloutTrace
 from asyncjax.traces.host import DurationBlocks, check_key, on_host
 
 _BLOCK = 4_096
 
 
-def rollouts(
+def trace(
     lengths: ArrayLike | Clock | Asked,
+    engine: Engine,
+    rule: Rule,
     *,
-    n_slots: int,
     batch: int,
     n_steps: int,
-    rule: Rule,
-    training_time: float | Callable[[float], float],
-    token_time: ArrayLike = 1.0,
-    overhead: float = 0.0,
-    transfer_time: float = 0.0,
-    pause: float = 0.0,
-    in_flight: bool = False,
-    group: int = 1,
     key: jax.Array | None = None,
 ) -> RolloutTrace:
     """Makes the trace of rollout workers that feed a trainer.
 
-    A slot makes one sample at a time; sample i takes overhead + length_i * token_time of its slot.
-    The trainer takes `batch` samples that the rule selects; when its step is done the new version
-    is on its way to the generators, and samples that start then are made by it.
+    The generators of the engine make samples, the trainer takes `batch` of them that the rule
+    selects; when its step is done the new version is on its way to the generators, and samples that
+    start then are made by it.
 
     Args:
         lengths: Lengths of samples, tokens: recorded ones, float[L], drawn with replacement; or the
             law of a clock of one worker, such as `clocks.lognormal([500.0], sigma=1.0)`. Sample i
             has the same length under every rule.
-        n_slots: Samples that are made at once.
+        engine: The generators and the trainer, with their times.
+        rule: Whom to admit, select and evict: `rollouts.admission.budget(4)` and others.
         batch: B, samples of a step.
         n_steps: Steps; the trace ends with the last of them.
-        rule: Whom to admit, select and evict: `traces.admission.budget(4)` and others.
-        training_time: How long a step takes, time units; a number, or a function of the tokens in
-            its batch.
-        token_time: Time units a token; one number or one a slot.
-        overhead: More for every sample, time units.
-        transfer_time: How long weights travel to the generators after a step, time units.
-        pause: How long all generators stand still when weights arrive, time units.
-        in_flight: Samples that run go on with the new weights, and so have several versions. False:
-            they keep the version that they began with.
-        group: Samples of one prompt: those of a group can be trained only when all have ended.
         key: Typed key, needed where lengths are drawn: several of them, or a law that is random.
 
     Returns:
@@ -71,32 +56,27 @@ def rollouts(
 
     Example:
         >>> import jax
-        >>> from asyncjax import clocks, traces
-        >>> law = clocks.lognormal([400.0], sigma=1.0)
-        >>> trace = traces.rollouts(
-        ...     law, n_slots=16, batch=8, n_steps=50, rule=traces.admission.budget(2),
-        ...     training_time=200.0, key=jax.random.key(0))
+        >>> from asyncjax import clocks, rollouts
+        >>> engine = rollouts.Engine(n_slots=16, training_time=200.0)
+        >>> trace = rollouts.trace(
+        ...     clocks.lognormal([400.0], sigma=1.0), engine, rollouts.admission.budget(2),
+        ...     batch=8, n_steps=50, key=jax.random.key(0))
         >>> trace.n_steps, trace.members.shape, bool(trace.age.max() >= 2)
         (50, (50, 8), True)
     """
-    n_slots, batch = whole("n_slots", n_slots), whole("batch", batch)
+    instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
     setting = Setting(
-        n_slots=n_slots,
-        batch=batch,
+        n_slots=engine.n_slots,
+        batch=whole("batch", batch),
         n_steps=whole("n_steps", n_steps),
-        group=whole("group", group),
-        training_time=_training_time(training_time),
-        transfer_time=real("transfer_time", transfer_time, least=0.0),
-        pause=real("pause", pause, least=0.0),
-        in_flight=flag("in_flight", in_flight),
+        group=engine.group,
+        training_time=engine.step_time,
+        transfer_time=engine.transfer_time,
+        pause=engine.pause,
+        in_flight=engine.in_flight,
     )
-    tokens = np.asarray(within("token_time", token_time, above=0.0), np.float64)
-    if tokens.shape not in ((), (n_slots,)):
-        raise ValueError(
-            f"token_time must be one number or one a slot, {n_slots}, got shape {tokens.shape}"
-        )
-    speed = np.broadcast_to(tokens, (n_slots,)).tolist()
-    begin = real("overhead", overhead, least=0.0)
+    speed = np.broadcast_to(np.asarray(engine.token_time), (engine.n_slots,)).tolist()
+    begin = engine.overhead
     check_rule(rule)
 
     def duration(length: float, slot: int) -> float:
@@ -110,15 +90,6 @@ def rollouts(
     if not begin and drawn.least == 0.0:
         raise ValueError("lengths must be above 0 where overhead is 0, got 0")
     return Loop(rule, setting, drawn, duration).run()
-
-
-def _training_time(value: float | Callable[[float], float]) -> Callable[[float], float]:
-    """How long a step takes, of its tokens."""
-    if not callable(value):
-        constant = real("training_time", value, least=0.0)
-        return lambda tokens: constant
-    function("training_time", value, "a number or a function of the tokens of a batch")
-    return lambda tokens: real("training_time of a batch", value(tokens), least=0.0)
 
 
 class _Lengths:

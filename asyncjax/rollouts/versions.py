@@ -17,19 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem
-from asyncjax.simulation.loops.loop import Loop, Progress
-from asyncjax.simulation.loops.server import first_state, judge
-from asyncjax.simulation.plans.rows import blank, read, when, write
-from asyncjax.simulation.rollouts.learning import (
-    Learning,
+from asyncjax.rollouts.learner import (
+    Learner,
     StepExtras,
     StepFigures,
     draw,
     empty_rows,
     improve,
 )
-from asyncjax.simulation.rollouts.plan import Lanes, RolloutPlan, RolloutProgram
+from asyncjax.rollouts.replay_plan import Lanes, RolloutPlan, RolloutProgram
+from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
+from asyncjax.simulation.loops.loop import Loop, Progress
+from asyncjax.simulation.loops.server import first_state, judge
+from asyncjax.simulation.plans.rows import blank, read, when, write
 
 
 class Note(NamedTuple):
@@ -68,14 +68,14 @@ class Outcome(NamedTuple):
     notes: Note  # R rows
 
 
-def version_loop(plan: RolloutPlan, learning: Learning, key: jax.Array, opt_state: Any) -> Loop:
+def version_loop(plan: RolloutPlan, learner: Learner, key: jax.Array, opt_state: Any) -> Loop:
     """The replay of a plan."""
     time, n_steps = plan.program.time, plan.trace.n_steps
 
     def progress(turn: int, _: VersionState) -> Progress:
         return Progress(turn, n_steps, float(time[turn - 1]) if turn else 0.0)
 
-    kind: Any = ByVersion(learning, plan.n_slots, len(plan.records))
+    kind: Any = ByVersion(learner, plan.n_slots, len(plan.records))
     return Loop(kind, VersionInputs(plan.program, key, opt_state), n_steps, progress)
 
 
@@ -83,14 +83,14 @@ def version_loop(plan: RolloutPlan, learning: Learning, key: jax.Array, opt_stat
 class ByVersion:
     """A replay whose turns are the versions of the policy."""
 
-    learning: Learning
+    learner: Learner
     n_slots: int
     n_records: int
 
     @property
     def optimizer(self) -> Any:
         """The optimizer."""
-        return self.learning.optimizer
+        return self.learner.optimizer
 
     def begin(self, problem: RolloutProblem, given: VersionInputs) -> VersionState:
         """Nothing is drawn yet."""
@@ -130,7 +130,7 @@ class ByVersion:
             )
             server, figures = improve(
                 problem,
-                self.learning,
+                self.learner,
                 (state.params, state.opt_state),
                 key,
                 (number, members, group),

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax import clocks, problems, traces
-from asyncjax.problems.policies.rollout_problem import placed
+from asyncjax import clocks, rollouts
+from asyncjax.rollouts import admission
+from asyncjax.rollouts.rollout_problem import placed
 
 LONGEST, TOKENS = 5, 3
 LENGTHS = clocks.lognormal([4.0], sigma=0.8)
@@ -55,20 +56,14 @@ def chain():
     """The problem, without an objective."""
     x = jnp.asarray(start())
     data = jnp.ones((), x.dtype)
-    return problems.RolloutProblem(
+    return rollouts.RolloutProblem(
         x, data, _prompt, _extend, _log_probs, _reward, None, (), LONGEST
     )
 
 
 def trace_of(rule=None, *, n_steps=8, batch=4, n_slots=10, seed=0, **rest):
     """A trace whose samples are of several ages, a few of several versions where in flight."""
-    rule = traces.admission.budget(2) if rule is None else rule
-    return traces.rollouts(
-        LENGTHS,
-        n_slots=n_slots,
-        batch=batch,
-        n_steps=n_steps,
-        rule=rule,
-        key=jax.random.key(seed),
-        **{"training_time": 1.5, **rest},
-    )
+    rule = admission.budget(2) if rule is None else rule
+    engine = rollouts.Engine(n_slots, **{"training_time": 1.5, **rest})
+    key = jax.random.key(seed)
+    return rollouts.trace(LENGTHS, engine, rule, batch=batch, n_steps=n_steps, key=key)

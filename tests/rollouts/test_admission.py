@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncjax import clocks, traces
-from asyncjax.traces.generation.admission import Rule
-from asyncjax.traces.generation.loop import Loop, Setting
-from asyncjax.traces.generation.rollout_trace import Fate
+from asyncjax import clocks, rollouts, traces
+from asyncjax.rollouts import admission
+from asyncjax.rollouts.admission import Rule
+from asyncjax.rollouts.generation_loop import Loop, Setting
+from asyncjax.rollouts.rollout_trace import Fate
 from tests.oracles import rollouts as twin
 
 
@@ -21,26 +22,24 @@ def backlog(p):
 
 
 RULES = {
-    "synchronous": (lambda p: traces.admission.synchronous(), lambda p: None),
-    "one step off": (lambda p: traces.admission.one_step_off(), lambda p: None),
-    "budget": (lambda p: traces.admission.budget(p), lambda p: p),
-    "first finished": (lambda p: traces.admission.first_finished(p), lambda p: p),
-    "in order": (lambda p: traces.admission.in_order(p), lambda p: p),
-    "windowed": (lambda p: traces.admission.windowed(p, 2 * p + 1), lambda p: (p, 2 * p + 1)),
-    "ready first": (lambda p: traces.admission.ready_first(backlog(p)), lambda p: backlog(p)),
-    "discard": (lambda p: traces.admission.discard(p, backlog(p)), lambda p: (p, backlog(p))),
-    "withhold": (lambda p: traces.admission.withhold(p), lambda p: p),
+    "synchronous": (lambda p: admission.synchronous(), lambda p: None),
+    "one step off": (lambda p: admission.one_step_off(), lambda p: None),
+    "budget": (lambda p: admission.budget(p), lambda p: p),
+    "first finished": (lambda p: admission.first_finished(p), lambda p: p),
+    "in order": (lambda p: admission.in_order(p), lambda p: p),
+    "windowed": (lambda p: admission.windowed(p, 2 * p + 1), lambda p: (p, 2 * p + 1)),
+    "ready first": (lambda p: admission.ready_first(backlog(p)), lambda p: backlog(p)),
+    "discard": (lambda p: admission.discard(p, backlog(p)), lambda p: (p, backlog(p))),
+    "withhold": (lambda p: admission.withhold(p), lambda p: p),
 }
 BUDGETED = ("synchronous", "one step off", "budget", "first finished", "in order", "windowed")
 LAW = clocks.lognormal([10.0], sigma=1.0)
 
 
 def made(rule, *, n_slots=12, batch=4, n_steps=60, seed=0, lengths=LAW, **rest):
+    engine = rollouts.Engine(n_slots, **{"training_time": 5.0, **rest})
     key = jax.random.key(seed)
-    rest = {"training_time": 5.0, **rest}
-    return traces.rollouts(
-        lengths, n_slots=n_slots, batch=batch, n_steps=n_steps, rule=rule, key=key, **rest
-    )
+    return rollouts.trace(lengths, engine, rule, batch=batch, n_steps=n_steps, key=key)
 
 
 def compare(trace, samples, steps):
@@ -179,7 +178,7 @@ def test_slots_and_the_trainer_do_one_thing_at_a_time(name, in_flight):
 
 
 def test_synchronous_by_hand():
-    trace = made(traces.admission.synchronous(), n_steps=200, transfer_time=0.5)
+    trace = made(admission.synchronous(), n_steps=200, transfer_time=0.5)
     assert trace.age.max() == 0
     rounds = trace.length[trace.members].max(axis=1) + 5.0 + 0.5
     np.testing.assert_allclose(trace.step_end, np.cumsum(rounds) - 0.5, rtol=1e-9)
@@ -197,13 +196,13 @@ def test_one_slot_and_batches_of_one_renew(name):
 
 def test_without_a_budget_ahead_it_is_synchronous():
     """eta = 0: batches are made of one version each, whatever they are selected by."""
-    plain = made(traces.admission.synchronous())
+    plain = made(admission.synchronous())
     for rule in (
-        traces.admission.budget(0),
-        traces.admission.first_finished(0),
-        traces.admission.in_order(0),
-        traces.admission.windowed(0, 3),
-        traces.admission.withhold(0),
+        admission.budget(0),
+        admission.first_finished(0),
+        admission.in_order(0),
+        admission.windowed(0, 3),
+        admission.withhold(0),
     ):
         trace = made(rule)
         np.testing.assert_array_equal(trace.step_end, plain.step_end)
@@ -212,14 +211,14 @@ def test_without_a_budget_ahead_it_is_synchronous():
 
 @pytest.mark.parametrize("eta", [1, 3])
 def test_strict_order_and_withholding_keep_the_bound(eta):
-    for rule in (traces.admission.in_order(eta), traces.admission.withhold(eta)):
+    for rule in (admission.in_order(eta), admission.withhold(eta)):
         assert made(rule, n_steps=300, n_slots=40).age.max() == eta
-    assert made(traces.admission.discard(eta), n_steps=300, n_slots=40).age.max() <= eta
+    assert made(admission.discard(eta), n_steps=300, n_slots=40).age.max() <= eta
 
 
 def test_the_budget_bounds_what_is_ahead_and_not_the_age():
     """The inequality that is often believed, age <= eta, is false: a long sample is overtaken."""
-    for rule in (traces.admission.budget(2), traces.admission.first_finished(2)):
+    for rule in (admission.budget(2), admission.first_finished(2)):
         trace = made(rule, n_steps=400, n_slots=40)
         assert trace.age.mean() <= 2.0 < 10 < trace.age.max()  # what holds is of the mean
         # since so many were started by the time that version v is there
@@ -230,7 +229,7 @@ def test_the_budget_bounds_what_is_ahead_and_not_the_age():
 def test_one_batch_ahead_and_one_long_sample_by_hand():
     """B = 1, eta = 1, two slots: sample 0 takes 10, all others 1, training takes none."""
     setting = Setting(2, 1, 11, 1, lambda tokens: 0.0, 0.0, 0.0, False)
-    rule = traces.admission.budget(1)
+    rule = admission.budget(1)
     trace = Loop(rule, setting, lambda i: 1.0 if i else 10.0, lambda length, slot: length).run()
     # samples 1 to 9 end and are trained at 1, ..., 9; at 10 sample 0 is the oldest that is there
     assert trace.members.ravel().tolist() == [*range(1, 10), 0, 10]
@@ -240,33 +239,33 @@ def test_one_batch_ahead_and_one_long_sample_by_hand():
 
 def test_a_window_bounds_the_age_and_the_bound_is_reached():
     for window, oldest in ((1, 2), (2, 3), (5, 3), (6, 4), (10, 5)):
-        trace = made(traces.admission.windowed(2, window), n_steps=400, n_slots=40)
+        trace = made(admission.windowed(2, window), n_steps=400, n_slots=40)
         assert trace.age.max() == oldest == (3 * 4 + window - 2) // 4, window
 
 
 def test_a_window_of_one_is_strict_and_a_wide_one_the_budget():
-    for window, rule in ((1, traces.admission.in_order(3)), (10_000, traces.admission.budget(3))):
-        one, other = made(traces.admission.windowed(3, window)), made(rule)
+    for window, rule in ((1, admission.in_order(3)), (10_000, admission.budget(3))):
+        one, other = made(admission.windowed(3, window)), made(rule)
         np.testing.assert_array_equal(one.members, other.members)
         np.testing.assert_array_equal(one.step_end, other.step_end)
 
 
 def test_one_step_off_is_strict_order_one_ahead():
-    one, other = made(traces.admission.one_step_off()), made(traces.admission.in_order(1))
+    one, other = made(admission.one_step_off()), made(admission.in_order(1))
     np.testing.assert_array_equal(one.members, other.members)
     assert (one.age[4:] == 1).all()
     assert (one.age[:4] == 0).all()
 
 
 def test_groups_are_trained_when_all_have_ended():
-    trace = made(traces.admission.ready_first(), group=4, n_steps=80)
+    trace = made(admission.ready_first(), group=4, n_steps=80)
     for number, members in enumerate(trace.members):
         assert len(set((members // 4).tolist())) == 1  # groups become ready whole
         assert trace.end[members].max() <= trace.step_begin[number]
 
 
 def test_weights_that_come_in_flight_make_segments():
-    trace = made(traces.admission.budget(2), in_flight=True, transfer_time=1.0)
+    trace = made(admission.budget(2), in_flight=True, transfer_time=1.0)
     several = np.flatnonzero(trace.end_version > trace.start_version)
     assert len(several)
     for sample in several[:20].tolist():
@@ -275,25 +274,23 @@ def test_weights_that_come_in_flight_make_segments():
         assert begins[0] == trace.start[sample]
         assert (np.diff(begins) >= 0).all()
         assert not begins[-1] > trace.end[sample]
-    plain = made(traces.admission.budget(2), transfer_time=1.0)
+    plain = made(admission.budget(2), transfer_time=1.0)
     np.testing.assert_array_equal(plain.start, trace.start)
     np.testing.assert_array_equal(plain.end_version, plain.start_version)
 
 
 def test_seeds_in_same_bits_out():
-    one, other, third = (made(traces.admission.budget(2), seed=seed) for seed in (3, 3, 4))
+    one, other, third = (made(admission.budget(2), seed=seed) for seed in (3, 3, 4))
     for name, value in one._asdict().items():
         np.testing.assert_array_equal(value, getattr(other, name))
     assert not np.array_equal(one.length[:50], third.length[:50])
     # more steps of the same: a prefix
-    longer = made(traces.admission.budget(2), seed=3, n_steps=80)
+    longer = made(admission.budget(2), seed=3, n_steps=80)
     np.testing.assert_array_equal(longer.members[:60], one.members)
 
 
 def test_recorded_lengths_are_drawn_as_they_occur():
-    trace = made(
-        traces.admission.budget(2), lengths=[1.0, 1.0, 1.0, 9.0], n_steps=2000, token_time=0.5
-    )
+    trace = made(admission.budget(2), lengths=[1.0, 1.0, 1.0, 9.0], n_steps=2000, token_time=0.5)
     assert set(trace.length.tolist()) == {1.0, 9.0}
     assert abs(np.mean(trace.length == 9.0) - 0.25) < 0.02  # 8,000 draws: four deviations
     done = trace.fate == Fate.TRAINED
@@ -302,16 +299,9 @@ def test_recorded_lengths_are_drawn_as_they_occur():
 
 def test_figures_by_hand():
     # slots 2, batch 2, lengths 3 and 5 in turn by slot, training 1, synchronous: rounds of 6
-    trace = traces.rollouts(
-        [1.0],
-        n_slots=2,
-        batch=2,
-        n_steps=10,
-        rule=traces.admission.synchronous(),
-        training_time=1.0,
-        token_time=[3.0, 5.0],
-    )
-    own = traces.summarize_rollouts(trace)
+    engine = rollouts.Engine(2, training_time=1.0, token_time=[3.0, 5.0])
+    trace = rollouts.trace([1.0], engine, admission.synchronous(), batch=2, n_steps=10)
+    own = rollouts.summarize(trace)
     assert own.time == 60.0
     assert own.trainer_idle == pytest.approx(1 - 1 / 6)
     assert own.generators_idle == pytest.approx(1 - 8 / 12)
@@ -323,24 +313,24 @@ def test_figures_by_hand():
 
 
 def test_the_age_of_parts_is_that_of_their_segments():
-    trace = made(traces.admission.budget(3), in_flight=True, transfer_time=1.0)
+    trace = made(admission.budget(3), in_flight=True, transfer_time=1.0)
     total = 0.0
     for number, members in enumerate(trace.members):
         for sample in members.tolist():
             versions, begins = trace.versions_of(sample)
             took = np.diff(np.append(begins, trace.end[sample]))
             total += float((took * (number - versions)).sum() / took.sum())
-    own = traces.summarize_rollouts(trace)
+    own = rollouts.summarize(trace)
     assert own.age_of_parts == pytest.approx(total / trace.members.size)
     assert own.age_of_parts < own.age_trained.mean - 0.1
-    plain = traces.summarize_rollouts(made(traces.admission.budget(3), transfer_time=1.0))
+    plain = rollouts.summarize(made(admission.budget(3), transfer_time=1.0))
     assert plain.age_of_parts == plain.age_trained.mean
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_figures_add_up(name):
     trace = made(RULES[name][0](2), n_steps=200, transfer_time=1.0)
-    own = traces.summarize_rollouts(trace)
+    own = rollouts.summarize(trace)
     assert own.trained + own.evicted + own.waiting + own.running == len(trace.start)
     assert own.trained == 200 * 4
     assert own.age_made.mean + own.age_queued.mean == pytest.approx(own.age_trained.mean)
@@ -362,37 +352,33 @@ def rule(select, admit=lambda queue: True, evict=None):
 
 
 BAD = {
-    "n_slots must be an integer": lambda: made(traces.admission.budget(1), n_slots=0),
-    "batch must be an integer": lambda: made(traces.admission.budget(1), batch=1.5),
+    "n_slots must be an integer": lambda: made(admission.budget(1), n_slots=0),
+    "batch must be an integer": lambda: made(admission.budget(1), batch=1.5),
     "rule must be a Rule": lambda: made("budget"),
-    "eta must be at least 0": lambda: traces.admission.budget(-1),
-    "window must be an integer of at least 1, got 0": lambda: traces.admission.windowed(1, 0),
-    "backlog must be an integer of at least 1, got 0": lambda: traces.admission.ready_first(0),
-    "backlog must be an integer of at least 1, got 1.5": lambda: traces.admission.discard(1, 1.5),
-    "selects no batch of 4 out of 3 that wait": lambda: made(
-        traces.admission.ready_first(3), n_slots=1
-    ),
+    "eta must be at least 0": lambda: admission.budget(-1),
+    "window must be an integer of at least 1, got 0": lambda: admission.windowed(1, 0),
+    "backlog must be an integer of at least 1, got 0": lambda: admission.ready_first(0),
+    "backlog must be an integer of at least 1, got 1.5": lambda: admission.discard(1, 1.5),
+    "selects no batch of 4 out of 3 that wait": lambda: made(admission.ready_first(3), n_slots=1),
     "selects no batch of 4 out of 0 that wait .0 run, 4 were started": lambda: made(
-        traces.admission.synchronous(), group=8
+        admission.synchronous(), group=8
     ),
-    "max_age must be an integer of at least 0": lambda: traces.admission.discard(0.5),
+    "max_age must be an integer of at least 0": lambda: admission.discard(0.5),
     "lengths must be a law of|lengths must be the law of a clock of one worker": lambda: made(
-        traces.admission.budget(1), lengths=clocks.constant([1.0, 2.0])
+        admission.budget(1), lengths=clocks.constant([1.0, 2.0])
     ),
-    "lengths must be a list of at least one": lambda: made(traces.admission.budget(1), lengths=[]),
+    "lengths must be a list of at least one": lambda: made(admission.budget(1), lengths=[]),
     "lengths must be above 0 where overhead is 0": lambda: made(
-        traces.admission.budget(1), lengths=[0.0, 1.0]
+        admission.budget(1), lengths=[0.0, 1.0]
     ),
     "token_time must be one number or one a slot, 12": lambda: made(
-        traces.admission.budget(1), token_time=[1.0, 2.0]
+        admission.budget(1), token_time=[1.0, 2.0]
     ),
-    "key must be given: the length of a sample is random": lambda: traces.rollouts(
-        [1.0, 2.0],
-        n_slots=1,
-        batch=1,
-        n_steps=1,
-        rule=traces.admission.budget(1),
-        training_time=1.0,
+    "key must be given: the length of a sample is random": lambda: rollouts.trace(
+        [1.0, 2.0], rollouts.Engine(1, 1.0), admission.budget(1), batch=1, n_steps=1
+    ),
+    "engine must be an Engine": lambda: rollouts.trace(
+        [1.0], 12, admission.budget(1), batch=1, n_steps=1
     ),
     "select of the rule 'own' must name 4 samples, each once, got 3": lambda: made(
         rule(lambda q: list(q.waiting)[:3] if len(q.waiting) > 3 else None)

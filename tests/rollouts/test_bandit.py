@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax import problems
+from asyncjax import rollouts
 from tests.oracles import rollout_policies as oracle
 
 REWARDS = np.array([[1.0, 0.0, 0.5], [-1.0, 2.0, 0.0]])
@@ -17,11 +17,11 @@ KEY = jax.random.key(3)
 
 
 def table(**more):
-    return problems.contextual_bandit(REWARDS, chances=3 * CHANCES, start=SCORES, **more)
+    return rollouts.contextual_bandit(REWARDS, chances=3 * CHANCES, start=SCORES, **more)
 
 
 def linear():
-    return problems.contextual_bandit(REWARDS, features=FEATURES, chances=CHANCES, start=WEIGHTS)
+    return rollouts.contextual_bandit(REWARDS, features=FEATURES, chances=CHANCES, start=WEIGHTS)
 
 
 @pytest.mark.parametrize(("problem", "features"), [(table, None), (linear, FEATURES)])

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax import rollouts, traces
+from asyncjax import rollouts
+from asyncjax.rollouts import admission, command_line
 
 FILES = {
     "plain": "3\n5\n\n8\n",
@@ -20,7 +21,7 @@ FILES = {
 def test_lengths_of_every_form(tmp_path, form):
     path = tmp_path / "lengths.csv"
     path.write_text(FILES[form])
-    assert rollouts.read_lengths(path).tolist() == [3.0, 5.0, 8.0]
+    assert command_line.read_lengths(path).tolist() == [3.0, 5.0, 8.0]
 
 
 BAD = {
@@ -37,7 +38,7 @@ BAD = {
 def test_a_broken_file_is_told(tmp_path, capsys, words):
     path = tmp_path / "lengths.csv"
     path.write_text(BAD[words])
-    assert rollouts.main(["--lengths", str(path)]) == 2
+    assert command_line.main(["--lengths", str(path)]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert str(path) in said
@@ -46,8 +47,8 @@ def test_a_broken_file_is_told(tmp_path, capsys, words):
 def test_a_column_may_be_named(tmp_path):
     path = tmp_path / "lengths.csv"
     path.write_text("a,b\n1,2\n3,4\n")
-    assert rollouts.read_lengths(path, "b").tolist() == [2.0, 4.0]
-    assert rollouts.main(["--lengths", str(tmp_path / "none.csv")]) == 2
+    assert command_line.read_lengths(path, "b").tolist() == [2.0, 4.0]
+    assert command_line.main(["--lengths", str(tmp_path / "none.csv")]) == 2
 
 
 @pytest.mark.slow
@@ -56,19 +57,18 @@ def test_the_answer_is_that_of_the_traces(tmp_path, capsys):
     rng = np.random.default_rng(0)
     np.savetxt(path, rng.lognormal(5.0, 1.0, 400))
     settings = ["--slots", "16", "--batch", "4", "--steps", "60", "--eta", "2"]
-    assert rollouts.main(["--lengths", str(path), *settings, "--report", str(page)]) == 0
+    assert command_line.main(["--lengths", str(path), *settings, "--report", str(page)]) == 0
     said = capsys.readouterr().out
     assert "The rule areal makes" in said
-    for name in rollouts.RULES:
+    for name in command_line.RULES:
         assert f"\n{name} " in said
-    lengths = rollouts.read_lengths(path)
-    trace = traces.rollouts(
+    lengths = command_line.read_lengths(path)
+    trace = rollouts.trace(
         lengths,
-        n_slots=16,
+        rollouts.Engine(16, training_time=float(lengths.mean()) * 4 / 16),
+        admission.budget(2),
         batch=4,
         n_steps=60,
-        rule=traces.admission.budget(2),
-        training_time=float(lengths.mean()) * 4 / 16,
         key=jax.random.key(0),
     )
     assert f"the oldest {trace.age.max()}." in said

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax import problems
-from asyncjax.simulation import advantages, corrections
-from tests.simulation.rollouts.chain import LONGEST, TOKENS, chain
+from asyncjax import rollouts
+from asyncjax.rollouts import advantages, corrections
+from tests.rollouts.chain import LONGEST, TOKENS, chain
 
 COUNT = 20_000
 
@@ -44,7 +44,7 @@ def errors_of(problem, correction, exact):
 def bandit():
     rewards = np.random.default_rng(1).normal(size=(3, 3))
     start = np.random.default_rng(2).normal(size=(3, 3))
-    return problems.contextual_bandit(rewards, noise=0.3, start=start)
+    return rollouts.contextual_bandit(rewards, noise=0.3, start=start)
 
 
 UNBIASED = {

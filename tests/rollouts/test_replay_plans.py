@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncjax import traces
-from asyncjax.simulation.rollouts.plan import plan_rollouts, rounded
+from asyncjax import rollouts
+from asyncjax.rollouts import admission
+from asyncjax.rollouts.replay_plan import plan_rollouts, rounded
 from tests.oracles.rollout_runs import policy_of_token
-from tests.simulation.rollouts.chain import trace_of
+from tests.rollouts.chain import trace_of
 
 RULES = (
-    traces.admission.synchronous(),
-    traces.admission.budget(1),
-    traces.admission.budget(3),
-    traces.admission.ready_first(),
-    traces.admission.discard(1),
-    traces.admission.withhold(2),
+    admission.synchronous(),
+    admission.budget(1),
+    admission.budget(3),
+    admission.ready_first(),
+    admission.discard(1),
+    admission.withhold(2),
 )
 
 
@@ -76,7 +77,7 @@ def test_every_token_is_drawn_by_the_version_that_the_trace_says(
 
 
 def test_slots_are_as_many_as_samples_that_wait_at_once():
-    trace = trace_of(traces.admission.ready_first(), n_steps=60, n_slots=20)
+    trace = trace_of(admission.ready_first(), n_steps=60, n_slots=20)
     plan = plan_rollouts(trace, 5, None, None)
     own = trace.members.ravel()
     turns = np.arange(60)[:, None]
@@ -87,9 +88,9 @@ def test_slots_are_as_many_as_samples_that_wait_at_once():
 
 
 def test_chunks_are_narrower_where_versions_begin_uneven_numbers():
-    even = trace_of(traces.admission.synchronous(), batch=8, n_steps=20)
+    even = trace_of(admission.synchronous(), batch=8, n_steps=20)
     assert plan_rollouts(even, 1, None, None).width == 8
-    trace = trace_of(traces.admission.ready_first(), batch=32, n_steps=100, n_slots=64)
+    trace = trace_of(admission.ready_first(), batch=32, n_steps=100, n_slots=64)
     plan = plan_rollouts(trace, 1, None, None)
     assert plan.width == 16
     lanes = int((plan.program.lanes.end > 0).sum())
@@ -97,13 +98,12 @@ def test_chunks_are_narrower_where_versions_begin_uneven_numbers():
 
 
 def test_a_plan_costs_time_in_proportion():
-    trace = traces.rollouts(
+    trace = rollouts.trace(
         [1.0, 2.0, 9.0],
-        n_slots=256,
+        rollouts.Engine(256, training_time=1.0),
+        admission.budget(2),
         batch=64,
         n_steps=1_000,
-        rule=traces.admission.budget(2),
-        training_time=1.0,
         key=jax.random.key(0),
     )
     plan = plan_rollouts(trace, 16, 10, None)

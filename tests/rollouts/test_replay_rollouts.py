@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import problems, simulation, traces
-from asyncjax.simulation import advantages, corrections
+from asyncjax import problems, rollouts, simulation
+from asyncjax.rollouts import admission, advantages, corrections
 from tests.oracles import rollout_runs as twin
-from tests.simulation.rollouts.chain import LONGEST, chain, start, trace_of
+from tests.rollouts.chain import LONGEST, chain, start, trace_of
 
 KEY = jax.random.key(3)
 INF = float("inf")
@@ -65,9 +65,8 @@ def test_a_replay_equals_the_loop_that_keeps_every_version(name, in_flight):
     assert trace.age.max() >= 3
     if in_flight:
         assert (trace.end_version > trace.start_version)[trace.members].sum() > 5
-    run = simulation.replay_rollouts(
-        chain(), trace, optax.sgd(STEP), key=KEY, correction=correction(), record_every=1, **parts
-    )
+    learner = rollouts.Learner(optax.sgd(STEP), correction=correction(), **parts)
+    run = rollouts.replay(chain(), trace, learner, key=KEY, record_every=1)
     table, told = twin.train(
         start(), trace, KEY, longest=LONGEST, step_size=STEP, correction=own, **parts
     )
@@ -82,17 +81,14 @@ def test_a_replay_equals_the_loop_that_keeps_every_version(name, in_flight):
     "name", ["plain", "batch_mean", "leave_one_out", "group_mean", "group_others"]
 )
 def test_advantages_and_the_scale_of_a_step_equal_the_loop(name):
-    trace = trace_of(traces.admission.ready_first(), group=2, n_steps=6)
-    run = simulation.replay_rollouts(
-        chain(),
-        trace,
+    trace = trace_of(admission.ready_first(), group=2, n_steps=6)
+    learner = rollouts.Learner(
         optax.sgd(STEP),
-        key=KEY,
         correction=corrections.truncated_importance(2.0),
         advantage=getattr(advantages, name)(),
         step_scale=corrections.effective_sample_size(),
-        record_every=1,
     )
+    run = rollouts.replay(chain(), trace, learner, key=KEY, record_every=1)
     table, told = twin.train(
         start(),
         trace,
@@ -137,18 +133,17 @@ def plain_loop(problem, optimizer, key, n_steps, batch):
 
 def bandit():
     rewards = np.random.default_rng(1).normal(size=(4, 3))
-    return problems.contextual_bandit(rewards, noise=0.5)
+    return rollouts.contextual_bandit(rewards, noise=0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [bandit, chain])
 def test_at_age_0_it_is_on_policy_training_to_the_bit(make):
     problem, optimizer = make(), optax.adam(0.05)
-    trace = trace_of(traces.admission.synchronous(), n_steps=25)
+    trace = trace_of(admission.synchronous(), n_steps=25)
     assert trace.age.max() == 0
-    run = simulation.replay_rollouts(
-        problem, trace, optimizer, key=KEY, advantage=advantages.batch_mean()
-    )
+    learner = rollouts.Learner(optimizer, advantage=advantages.batch_mean())
+    run = rollouts.replay(problem, trace, learner, key=KEY)
     # the members of a step are the next of the numbers, in some order: here in their own
     assert np.array_equal(trace.members, np.arange(100).reshape(25, 4))
     assert same((run.params, run.opt_state), plain_loop(problem, optimizer, KEY, 25, 4))
@@ -156,10 +151,10 @@ def test_at_age_0_it_is_on_policy_training_to_the_bit(make):
 
 @pytest.mark.slow
 def test_waves_on_and_off_agree_to_rounding():
-    trace, given = trace_of(n_steps=12), {"key": KEY, "correction": corrections.decoupled(0.2, 2)}
-    problem, optimizer = chain(), optax.adam(0.1)
-    run = simulation.replay_rollouts(problem, trace, optimizer, width=4, **given)
-    other = simulation.replay_rollouts(problem, trace, optimizer, waves=False, **given)
+    trace, problem = trace_of(n_steps=12), chain()
+    learner = rollouts.Learner(optax.adam(0.1), correction=corrections.decoupled(0.2, 2))
+    run = rollouts.replay(problem, trace, learner, key=KEY, width=4)
+    other = rollouts.replay(problem, trace, learner, key=KEY, waves=False)
     np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(rates(other), rates(run), rtol=1e-5)
 
@@ -167,12 +162,10 @@ def test_waves_on_and_off_agree_to_rounding():
 @pytest.mark.slow
 def test_a_sample_does_not_depend_on_who_is_trained_beside_it():
     """With a step of 0 each sample is the same under every rule, drawn in whatever order."""
-    optimizer, drawn = optax.sgd(0.0), {}
-    for rule in (traces.admission.in_order(1), traces.admission.ready_first()):
+    learner, drawn = rollouts.Learner(optax.sgd(0.0), advantage=advantages.plain()), {}
+    for rule in (admission.in_order(1), admission.ready_first()):
         trace = trace_of(rule, batch=1, n_steps=30, n_slots=5)
-        run = simulation.replay_rollouts(
-            chain(), trace, optimizer, key=KEY, record_every=1, advantage=advantages.plain()
-        )
+        run = rollouts.replay(chain(), trace, learner, key=KEY, record_every=1)
         for sample, reward, length in zip(trace.members[:, 0], *rates(run)[:, :2].T, strict=True):
             assert drawn.setdefault(int(sample), (reward, length)) == (reward, length)
     assert len(set(drawn.values())) > 5
@@ -181,9 +174,9 @@ def test_a_sample_does_not_depend_on_who_is_trained_beside_it():
 
 @pytest.mark.slow
 def test_records_say_when_and_how_old():
-    trace = trace_of(traces.admission.discard(1), n_steps=15, n_slots=20)
+    trace = trace_of(admission.discard(1), n_steps=15, n_slots=20)
     problem = bandit()
-    run = simulation.replay_rollouts(problem, trace, optax.sgd(0.3), key=KEY, record_every=4)
+    run = rollouts.replay(problem, trace, optax.sgd(0.3), key=KEY, record_every=4)
     records = run.records
     assert records.version.tolist() == [4, 8, 12, 15]
     np.testing.assert_array_equal(records.time, trace.step_end[[3, 7, 11, 14]])
@@ -218,19 +211,19 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
             raise StopError
 
     with pytest.raises(StopError):
-        simulation.replay_rollouts(problem, trace, optimizer, progress=stop, **given)
+        rollouts.replay(problem, trace, optimizer, progress=stop, **given)
     assert file.exists()
     assert seen[-1].updates < 20 == seen[-1].n_updates
     assert seen[-1].time == trace.step_end[seen[-1].updates - 1]
     with pytest.raises(ValueError, match="belongs to another run"):
-        simulation.replay_rollouts(problem, trace, optax.adam(0.2), **given)
-    run = simulation.replay_rollouts(problem, trace, optimizer, **given)
+        rollouts.replay(problem, trace, optax.adam(0.2), **given)
+    run = rollouts.replay(problem, trace, optimizer, **given)
     assert not file.exists()
-    other = simulation.replay_rollouts(problem, trace, optimizer, **given)
+    other = rollouts.replay(problem, trace, optimizer, **given)
     assert same(
         (run.params, run.opt_state, run.records), (other.params, other.opt_state, other.records)
     )
-    at_once = simulation.replay_rollouts(problem, trace, optimizer, key=KEY)
+    at_once = rollouts.replay(problem, trace, optimizer, key=KEY)
     np.testing.assert_allclose(at_once.params, run.params, rtol=1e-5, atol=1e-6)
 
 
@@ -242,7 +235,7 @@ def test_it_may_be_vmapped_over_keys_and_states_of_the_optimizer():
 
     def replayed(key, step_size):
         own = state._replace(hyperparams={"learning_rate": step_size})
-        return simulation.replay_rollouts(problem, trace, optimizer, key=key, opt_state=own).params
+        return rollouts.replay(problem, trace, optimizer, key=key, opt_state=own).params
 
     keys, step_sizes = jax.random.split(KEY, 3), jnp.array([0.1, 0.5, 0.0])
     several = jax.vmap(replayed)(keys, step_sizes)
@@ -260,7 +253,7 @@ def test_the_optimizer_is_told_how_old_its_samples_are():
         lambda params: (jnp.int32(0), jnp.float32(0), KEY), update
     )
     trace = trace_of()
-    run = simulation.replay_rollouts(chain(), trace, told, key=KEY)
+    run = rollouts.replay(chain(), trace, told, key=KEY)
     ages = trace.age.reshape(8, 4).max(1)
     assert int(run.opt_state[0]) == ages.sum()
     np.testing.assert_allclose(run.opt_state[1], trace.step_end[-1], rtol=1e-6)
@@ -270,17 +263,32 @@ def test_the_optimizer_is_told_how_old_its_samples_are():
 def test_the_scale_of_a_step_is_of_what_the_optimizer_made():
     """Adam divides by the size of gradients: a factor of the loss would go unnoticed."""
     half, given = lambda *batch: jnp.float32(0.5), {"key": KEY}
-    trace = trace_of(traces.admission.synchronous(), n_steps=1)
+    trace = trace_of(admission.synchronous(), n_steps=1)
     problem, optimizer = chain(), optax.adam(0.1)
-    run = simulation.replay_rollouts(problem, trace, optimizer, step_scale=half, **given)
-    whole = simulation.replay_rollouts(problem, trace, optimizer, **given)
+    learner = rollouts.Learner(optimizer, step_scale=half)
+    run = rollouts.replay(problem, trace, learner, **given)
+    whole = rollouts.replay(problem, trace, optimizer, **given)
     moved = np.asarray(whole.params) - np.asarray(problem.params)
     np.testing.assert_allclose(run.params - problem.params, moved / 2, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
+def test_an_optimizer_alone_and_an_execution_are_short_and_long_forms(tmp_path):
+    given, seen = {"problem": bandit(), "trace": trace_of(), "key": KEY}, []
+    run = rollouts.replay(learner=optax.adam(0.1), progress=seen.append, **given)
+    how = simulation.Execution(progress=seen.append, checkpoint=tmp_path / "run.npz")
+    other = rollouts.replay(learner=rollouts.Learner(optax.adam(0.1)), execution=how, **given)
+    assert same(left(run), left(other))
+    assert seen.count(seen[-1]) == 2
+
+
 def replayed(**changed):
-    given = {"problem": chain(), "trace": trace_of(), "optimizer": optax.sgd(0.1), "key": KEY}
-    return simulation.replay_rollouts(**{**given, **changed})
+    given = {"problem": chain(), "trace": trace_of(), "learner": optax.sgd(0.1), "key": KEY}
+    return rollouts.replay(**{**given, **changed})
+
+
+def learned(**changed):
+    return replayed(learner=rollouts.Learner(optax.sgd(0.1), **changed))
 
 
 def changed(**columns):
@@ -293,18 +301,23 @@ BAD = {
         problem=problems.quadratic([[1.0]], [[1.0]])
     ),
     "trace must be a RolloutTrace": lambda: replayed(trace=3),
-    "optimizer must be an optax transformation": lambda: replayed(optimizer=optax.sgd),
-    "key must be one typed key": lambda: replayed(key=0),
-    "minibatches must divide the batch of 4 samples, got 3": lambda: replayed(minibatches=3),
-    "epochs must be an integer of at least 1": lambda: replayed(epochs=0),
-    "width must be an integer of at least 1": lambda: replayed(width=0),
-    "correction must be a function": lambda: replayed(correction="ppo"),
-    "correction must return a scalar": lambda: replayed(correction=lambda *five: five[0]),
-    "step_scale must return a scalar": lambda: replayed(step_scale=lambda *five: five[3]),
-    r"correction must be a function \(new, behaviour": lambda: replayed(
-        correction=corrections.none
+    "learner must be an optax transformation": lambda: replayed(learner=optax.sgd),
+    "optimizer must be an optax transformation": lambda: rollouts.Learner(optax.sgd),
+    "checkpoint must be given once": lambda: replayed(
+        checkpoint="run.npz", execution=simulation.Execution(checkpoint="other.npz")
     ),
-    "advantage must return 4 numbers": lambda: replayed(advantage=lambda r, p: r[:2]),
+    "memory_limit of the execution must be None": lambda: replayed(
+        execution=simulation.Execution(memory_limit=10)
+    ),
+    "key must be one typed key": lambda: replayed(key=0),
+    "minibatches must divide the batch of 4 samples, got 3": lambda: learned(minibatches=3),
+    "epochs must be an integer of at least 1": lambda: learned(epochs=0),
+    "width must be an integer of at least 1": lambda: replayed(width=0),
+    "correction must be a function": lambda: learned(correction="ppo"),
+    "correction must return a scalar": lambda: learned(correction=lambda *five: five[0]),
+    "step_scale must return a scalar": lambda: learned(step_scale=lambda *five: five[3]),
+    r"correction must be a function \(new, behaviour": lambda: learned(correction=corrections.none),
+    "advantage must return 4 numbers": lambda: learned(advantage=lambda r, p: r[:2]),
     "opt_state must have the structure": lambda: replayed(opt_state={"x": 1.0}),
     "trace must train a sample once at most": lambda: replayed(
         trace=changed(members=np.zeros((2, 2), np.int32))

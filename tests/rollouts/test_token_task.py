@@ -10,18 +10,18 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import problems
-from asyncjax.problems.policies.decoding import empty_cache, next_scores
-from asyncjax.problems.policies.token_task import Prompt
+from asyncjax import problems, rollouts
+from asyncjax.rollouts.decoding import empty_cache, next_scores
+from asyncjax.rollouts.token_task import Prompt
 from tests.oracles import rollout_policies as oracle
 
 pytestmark = pytest.mark.slow  # nearly every test compiles the transformer
 KEY = jax.random.key(0)
 TASKS = {
-    "copying": problems.copying(),
-    "sorting": problems.sorting(),
-    "running sums": problems.modular_sums(),
-    "last sum": problems.modular_sums(running=False),
+    "copying": rollouts.copying(),
+    "sorting": rollouts.sorting(),
+    "running sums": rollouts.modular_sums(),
+    "last sum": rollouts.modular_sums(running=False),
 }
 
 
@@ -42,11 +42,11 @@ def lively(problem, scale=1.0):
 def tiny(**more):
     """Two symbols and at most three tokens, so that every sample can be listed."""
     sizes = {"n_symbols": 2, "longest": 2, "max_length": 3, "width": 4, "depth": 2}
-    return lively(problems.token_task(TASKS["copying"], key=KEY, **(sizes | more)))
+    return lively(rollouts.token_task(TASKS["copying"], key=KEY, **(sizes | more)))
 
 
 def small(depth=1, **more):
-    return lively(problems.token_task(TASKS["copying"], key=KEY, width=8, depth=depth, **more), 0.2)
+    return lively(rollouts.token_task(TASKS["copying"], key=KEY, width=8, depth=depth, **more), 0.2)
 
 
 @jax.jit
@@ -232,7 +232,7 @@ def test_samples_come_as_often_as_they_are_likely():
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize(("filler", "partial", "cost"), [(0, 1, 0.0), (1, 1, 0.2), (1, 0, 0.0)])
 def test_rewards_equal_the_twin(kind, filler, partial, cost):
-    problem = problems.token_task(
+    problem = rollouts.token_task(
         TASKS[kind],
         key=KEY,
         filler=bool(filler),
@@ -282,17 +282,17 @@ def test_rewards_equal_the_twin(kind, filler, partial, cost):
     ],
 )
 def test_rewards_by_hand(kind, symbols, tokens, reward):
-    problem = problems.token_task(TASKS[kind], key=KEY, width=2)
+    problem = rollouts.token_task(TASKS[kind], key=KEY, width=2)
     prompt = Prompt(padded(symbols, 4), jnp.int32(len(symbols)))
     got = problem.reward(prompt, padded(tokens, problem.max_length), len(tokens))
     assert float(got) == pytest.approx(reward, abs=1e-6)
-    strict = problems.token_task(TASKS[kind], key=KEY, width=2, partial=False)
+    strict = rollouts.token_task(TASKS[kind], key=KEY, width=2, partial=False)
     got = strict.reward(prompt, padded(tokens, problem.max_length), len(tokens))
     assert float(got) == (reward == 1)
 
 
 def test_fillers_are_left_out_and_tokens_cost():
-    problem = problems.token_task(
+    problem = rollouts.token_task(
         TASKS["copying"], key=KEY, width=2, filler=True, length_cost=0.5, max_length=10
     )
     prompt = Prompt(jnp.array([2, 0, 0, 0]), jnp.int32(2))
@@ -324,7 +324,7 @@ def test_equal_tasks_share_a_compilation():
 
     traced = []
     for seed in (0, 1):
-        problem = problems.token_task(problems.sorting(), key=jax.random.key(seed), width=2)
+        problem = rollouts.token_task(rollouts.sorting(), key=jax.random.key(seed), width=2)
         draw(problem, KEY)
     assert len(traced) == 1
 
@@ -334,7 +334,7 @@ def test_a_task_of_ones_own():
         places = (count - 1 - jnp.arange(symbols.size)) % symbols.size
         return symbols[places], count
 
-    problem = problems.token_task(backwards, key=KEY, width=2)
+    problem = rollouts.token_task(backwards, key=KEY, width=2)
     prompt = Prompt(jnp.array([2, 0, 1, 0]), jnp.int32(3))
     assert float(problem.reward(prompt, padded([1, 0, 2, 4], 10), 4)) == 1
 
@@ -342,7 +342,7 @@ def test_a_task_of_ones_own():
 @pytest.mark.optimised
 def test_copying_is_learned_and_then_long_prompts_make_long_samples():
     """Plain policy gradient, 150 steps of 64 samples, from scratch."""
-    problem = problems.token_task(problems.copying(), key=KEY)
+    problem = rollouts.token_task(rollouts.copying(), key=KEY)
     optimizer = optax.adam(2e-3)
 
     def step(carry, key):
@@ -384,16 +384,16 @@ def test_copying_is_learned_and_then_long_prompts_make_long_samples():
         (lambda s, n, m: (s, s), {}, ValueError, "task must return an answer int32"),
         (lambda s, n, m: (n, n), {}, ValueError, "task must return an answer int32"),
         (lambda s, n, m: (s / 2, n), {}, TypeError, "task must return integers, got dtype float32"),
-        (problems.copying(), {"max_length": 4}, ValueError, "max_length must be .* at least 5"),
-        (problems.copying(), {"shortest": 5}, ValueError, "longest must be .* at least 5, got 4"),
-        (problems.copying(), {"n_symbols": 1}, ValueError, "n_symbols must be .* at least 2"),
-        (problems.copying(), {"filler": 1}, TypeError, "filler must be True or False"),
-        (problems.copying(), {"length_cost": -1}, ValueError, "length_cost must be at least 0"),
-        (problems.copying(), {"heads": 3}, ValueError, "heads must divide width"),
-        (problems.copying(), {"n_judged": 0}, ValueError, "n_judged must be"),
-        (problems.copying(), {"key": 0}, TypeError, "key must be one typed key"),
+        (rollouts.copying(), {"max_length": 4}, ValueError, "max_length must be .* at least 5"),
+        (rollouts.copying(), {"shortest": 5}, ValueError, "longest must be .* at least 5, got 4"),
+        (rollouts.copying(), {"n_symbols": 1}, ValueError, "n_symbols must be .* at least 2"),
+        (rollouts.copying(), {"filler": 1}, TypeError, "filler must be True or False"),
+        (rollouts.copying(), {"length_cost": -1}, ValueError, "length_cost must be at least 0"),
+        (rollouts.copying(), {"heads": 3}, ValueError, "heads must divide width"),
+        (rollouts.copying(), {"n_judged": 0}, ValueError, "n_judged must be"),
+        (rollouts.copying(), {"key": 0}, TypeError, "key must be one typed key"),
     ],
 )
 def test_bad_tasks_are_told_in_a_sentence(task, more, error, words):
     with pytest.raises(error, match=words):
-        problems.token_task(task, **({"key": KEY} | more))
+        rollouts.token_task(task, **({"key": KEY} | more))
