@@ -155,7 +155,10 @@ def test_files_and_functions_are_short_and_say_what_they_are(path):
 
 @pytest.mark.slow
 def test_verbs_take_ten_parameters_at_most():
-    """Of simulation, live and rollouts; short forms of an execution and a rule are not counted."""
+    """Of simulation, live and rollouts; short forms of an execution and a rule are not counted.
+
+    What makes a problem is no verb.
+    """
     short = {"progress", "checkpoint", "mesh", "collect"}
     crowded = {}
     for room in ("simulation", "live", "rollouts"):
@@ -163,7 +166,8 @@ def test_verbs_take_ten_parameters_at_most():
         for name in module.__all__:
             if inspect.isfunction(function := getattr(module, name)):
                 names = set(inspect.signature(function).parameters) - short
-                if len(names) > 10:
+                makes = inspect.signature(function).return_annotation
+                if len(names) > 10 and makes != "RolloutProblem":
                     crowded[f"{room}.{name}"] = len(names)
     assert not crowded
 
