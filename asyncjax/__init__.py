@@ -6,9 +6,10 @@ Import a room, then use its names::
 
     clocks       how long jobs take, on whom, and when workers are there
     traces       which gradient of which worker enters which step: every server rule
-    problems     what is trained: models, data, shards, gradients; policies that make rollouts
+    problems     what is trained: models, data, shards, gradients
     steps        step rules that know delays: optax transformations
     simulation   traces, policies and epochs replayed on problems
+    rollouts     asynchronous reinforcement learning: policies that make their own data
     orders       in which order examples are visited
     stragglers   how many workers to wait for, and how much to ask of each
     cluster      which machines a training job gets
@@ -33,6 +34,7 @@ _ROOMS = (
     "orders",
     "problems",
     "results",
+    "rollouts",
     "simulation",
     "steps",
     "stragglers",

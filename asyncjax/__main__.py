@@ -19,7 +19,7 @@ COMMANDS = {
         "which way of training would cope best with your uneven workers, from a table of durations",
     ),
     "rollouts": (
-        "asyncjax.rollouts",
+        "asyncjax.rollouts.command_line",
         "what an admission rule of rollouts costs, from a file of sample lengths",
     ),
 }

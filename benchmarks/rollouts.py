@@ -2,7 +2,7 @@
 
     plain  a compiled scan over steps: B samples are drawn by the present policy, judged, and make a
            step of Adam
-    ours   simulation.replay_rollouts of a synchronous trace, the same samples and steps; and of a
+    ours   rollouts.replay of a synchronous trace, the same samples and steps; and of a
            trace under the budget rule (eta 4, 128 slots, lognormal lengths), plain and decoupled
 
 Both are warmed up and timed in turn. Ours plans its trace on the host in every call, which is in
@@ -19,9 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import clocks, problems, simulation, traces
-from asyncjax.problems import RolloutProblem
-from asyncjax.simulation import advantages, corrections
+from asyncjax import clocks, rollouts
+from asyncjax.rollouts import RolloutProblem, admission, advantages, corrections
 from benchmarks.timing import ratio, seconds, setting
 
 BATCH, SLOTS, KEY, OPTIMIZER = 32, 128, jax.random.key(0), optax.adam(1e-3)
@@ -30,10 +29,10 @@ BATCH, SLOTS, KEY, OPTIMIZER = 32, 128, jax.random.key(0), optax.adam(1e-3)
 def tasks() -> dict[str, RolloutProblem]:
     """A bandit and a small transformer."""
     rewards = np.random.default_rng(0).normal(size=(16, 8))
-    copying = problems.token_task(problems.copying(), key=jax.random.key(1), n_judged=8)
+    copying = rollouts.token_task(rollouts.copying(), key=jax.random.key(1), n_judged=8)
     size = sum(leaf.size for leaf in jax.tree.leaves(copying.params))
     return {
-        "bandit, 16 contexts, 8 actions": problems.contextual_bandit(rewards),
+        "bandit, 16 contexts, 8 actions": rollouts.contextual_bandit(rewards),
         f"copying, {size:,} parameters, T = {copying.max_length}": copying,
     }
 
@@ -68,22 +67,16 @@ def plain(problem: RolloutProblem, n_steps: int) -> Callable[[], Any]:
 
 
 def ours(
-    problem: RolloutProblem, rule: traces.admission.Rule, n_steps: int, **more: Any
+    problem: RolloutProblem, rule: admission.Rule, n_steps: int, **more: Any
 ) -> Callable[[], Any]:
     """A replay of a trace that is made before."""
-    trace = traces.rollouts(
-        clocks.lognormal([8.0], sigma=1.0),
-        n_slots=SLOTS,
-        batch=BATCH,
-        n_steps=n_steps,
-        rule=rule,
-        training_time=16.0,
-        key=KEY,
-    )
-    more |= {"advantage": advantages.batch_mean(), "record_every": n_steps}
+    engine = rollouts.Engine(SLOTS, training_time=16.0)
+    lengths = clocks.lognormal([8.0], sigma=1.0)
+    trace = rollouts.trace(lengths, engine, rule, batch=BATCH, n_steps=n_steps, key=KEY)
+    learner = rollouts.Learner(OPTIMIZER, advantage=advantages.batch_mean(), **more)
 
     def run() -> Any:
-        return simulation.replay_rollouts(problem, trace, OPTIMIZER, key=KEY, **more).params
+        return rollouts.replay(problem, trace, learner, key=KEY, record_every=n_steps).params
 
     return run
 
@@ -99,7 +92,7 @@ def main() -> None:
     print("\n| task | run | us a step | over the plain scan |")
     print("|---|---|---|---|")
     for name, problem in tasks().items():
-        synchronous, budget = traces.admission.synchronous(), traces.admission.budget(4)
+        synchronous, budget = admission.synchronous(), admission.budget(4)
         decoupled = corrections.decoupled(0.2, 2.0)
         took = seconds(
             {

@@ -34,10 +34,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
-from asyncjax import clocks, problems, results, simulation, traces
+from asyncjax import clocks, results, rollouts
 
 plt.switch_backend(plt.get_backend())  # loads it now, so that a notebook shows figures
-admission = traces.admission
+admission = rollouts.admission
 
 # %% [markdown]
 # ## Samples are uneven
@@ -54,15 +54,8 @@ print(f"mean {lengths.mean():.0f}, median {np.median(lengths):.0f}, longest {len
 
 def made(rule, n_slots=n_slots):
     """The trace of 300 steps; every rule gets the same samples."""
-    return traces.rollouts(
-        lengths,
-        n_slots=n_slots,
-        batch=batch,
-        n_steps=300,
-        rule=rule,
-        training_time=lengths.mean() * batch / n_slots,
-        key=jax.random.key(0),
-    )
+    engine = rollouts.Engine(n_slots, training_time=lengths.mean() * batch / n_slots)
+    return rollouts.trace(lengths, engine, rule, batch=batch, n_steps=300, key=jax.random.key(0))
 
 
 # %% [markdown]
@@ -84,11 +77,11 @@ rules = (
     admission.ready_first(n_slots),
 )
 found = {rule.name: made(rule) for rule in rules}
-base = traces.summarize_rollouts(found["synchronous"])
+base = rollouts.summarize(found["synchronous"])
 
 print("                              speed  age: mean  99 %  longest  thrown away  long heard")
 for name, trace in found.items():
-    own = traces.summarize_rollouts(trace)
+    own = rollouts.summarize(trace)
     ages = own.age_trained
     print(
         f"{name:<28}{own.steps_per_time / base.steps_per_time:7.1f}{ages.mean:11.1f}"
@@ -105,13 +98,12 @@ for name, trace in found.items():
 # In a picture with few slots, the long bars are dark: old when they are trained.
 
 # %%
-few = traces.rollouts(
+few = rollouts.trace(
     [1.0] * 9 + [10.0],
-    n_slots=12,
+    rollouts.Engine(n_slots=12, training_time=0.6),
+    admission.budget(2),
     batch=4,
     n_steps=12,
-    rule=admission.budget(2),
-    training_time=0.6,
     key=jax.random.key(4),
 )
 results.plots.rollout_timeline(few, until=float(few.step_end[-1]), title="budget, eta = 2")
@@ -123,15 +115,8 @@ results.plots.rollout_timeline(few, until=float(few.step_end[-1]), title="budget
 # trained?
 
 # %%
-slow_first = traces.rollouts(
-    [1.0],
-    n_slots=2,
-    batch=1,
-    n_steps=11,
-    rule=admission.budget(1),
-    training_time=0.0,
-    token_time=[10.0, 1.0],
-)
+engine = rollouts.Engine(n_slots=2, training_time=0.0, token_time=[10.0, 1.0])
+slow_first = rollouts.trace([1.0], engine, admission.budget(1), batch=1, n_steps=11)
 print("samples", slow_first.members.ravel().tolist())
 print("ages   ", slow_first.age.tolist())
 
@@ -143,7 +128,7 @@ print("ages   ", slow_first.age.tolist())
 
 # %%
 for eta in (1, 2, 4, 8):
-    own = traces.summarize_rollouts(made(admission.budget(eta)))
+    own = rollouts.summarize(made(admission.budget(eta)))
     print(
         f"eta {eta}: {own.concurrency:4.0f} at work, {own.concurrency_needed:4.0f} needed,"
         f" trainer idle {own.trainer_idle:4.0%}"
@@ -159,9 +144,9 @@ for eta in (1, 2, 4, 8):
 
 # %%
 rewards = np.random.default_rng(0).uniform(size=(6, 8)).astype(np.float32)
-problem = problems.contextual_bandit(rewards)
+problem = rollouts.contextual_bandit(rewards)
 best = rewards.max(axis=1).mean()
-weights = simulation.corrections.truncated_importance(2.0)
+weights = rollouts.corrections.truncated_importance(2.0)
 keys = jax.random.split(jax.random.key(2), 20)
 series = []
 for name, rule, correction in (
@@ -170,12 +155,10 @@ for name, rule, correction in (
     ("eta 16, weights", admission.budget(16), weights),
 ):
     trace = made(rule, n_slots=512)
+    learner = rollouts.Learner(optax.sgd(32.0), correction=correction)
 
-    def loss_of(key, trace=trace, correction=correction):
-        run = simulation.replay_rollouts(
-            problem, trace, optax.sgd(32.0), key=key, correction=correction, record_every=10
-        )
-        return run.records.loss
+    def loss_of(key, trace=trace, learner=learner):
+        return rollouts.replay(problem, trace, learner, key=key, record_every=10).records.loss
 
     short = best + np.asarray(jax.vmap(loss_of)(keys))
     time = trace.step_end[9::10]
@@ -200,7 +183,7 @@ results.plots.curves(
 # as much is lacking in the end, in some seeds ten times. With weights it is as good as taking turns. (In a run of
 # 128 slots, where samples are half as old, there is less to see; try it.)
 #
-# On a real task both the rule and the correction must be tried. `simulation.train_rollouts` does it with a small
+# On a real task both the rule and the correction must be tried. `rollouts.train` does it with a small
 # transformer whose samples take as long as what it writes, and `experiments/README.md`, section 19, tells what
 # came out.
 #

@@ -37,18 +37,17 @@ MAY_IMPORT = {
     },
     "live": {"clocks", "traces", "problems", "simulation", "results"},
     "__main__": {"rollouts", "whatif"},
-    "rollouts": {"traces", "results"},
+    "rollouts": {"clocks", "traces", "problems", "simulation", "results"},
     "whatif": {"clocks", "traces", "problems", "steps", "simulation", "results"},
 }
-DOORS = {"__main__", "rollouts"}  # commands, a file each
+DOORS = {"__main__"}  # the command, a file
 # Which inner room may import which; "." are the files that lie on the room's own floor.
 INNER = {
     "simulation": {
         "plans": set(),
         "visits": {"plans"},
         "loops": {"plans", "visits"},
-        "rollouts": {"plans", "visits", "loops"},
-        ".": {"plans", "visits", "loops", "rollouts"},
+        ".": {"plans", "visits", "loops"},
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
     "cluster": {
@@ -62,7 +61,6 @@ INNER = {
         "data": {"."},
         "networks": {"."},
         "losses": {".", "networks"},
-        "policies": {".", "networks", "losses"},
     },
     "orders": {"kernels": set(), ".": {"kernels"}, "projections": {"kernels", "."}},
     "whatif": {
@@ -83,7 +81,6 @@ GROUPS = {
     "page_tables.py": {path.parent.name for path in ROOT.glob("experiments/*/__init__.py")},
 }
 LONGEST = 700  # lines of a file
-CROWDED = {"simulation.replay_rollouts": 13, "simulation.train_rollouts": 21}  # until they move
 FILES = sorted(PACKAGE.rglob("*.py"))
 HOUSE = sorted([*FILES, *(ROOT / "experiments").rglob("*.py")])
 SECTIONS = ("Args", "Returns", "Raises", "Example", "Note", "Reference", "Attributes", "Yields")
@@ -159,17 +156,21 @@ def test_files_and_functions_are_short_and_say_what_they_are(path):
 
 @pytest.mark.slow
 def test_verbs_take_ten_parameters_at_most():
-    """Of simulation and live; short forms of an execution and a rule are not counted."""
+    """Of simulation, live and rollouts; short forms of an execution and a rule are not counted.
+
+    What makes a problem is no verb.
+    """
     short = {"progress", "checkpoint", "mesh", "collect"}
     crowded = {}
-    for room in ("simulation", "live"):
+    for room in ("simulation", "live", "rollouts"):
         module = importlib.import_module(f"asyncjax.{room}")
         for name in module.__all__:
             if inspect.isfunction(function := getattr(module, name)):
                 names = set(inspect.signature(function).parameters) - short
-                if len(names) > 10:
+                makes = inspect.signature(function).return_annotation
+                if len(names) > 10 and makes != "RolloutProblem":
                     crowded[f"{room}.{name}"] = len(names)
-    assert crowded == CROWDED
+    assert not crowded
 
 
 @pytest.mark.slow

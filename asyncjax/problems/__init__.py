@@ -18,8 +18,6 @@
 | `shakespeare_characters`, `shakespeare_genres`, `shakespeare_words` | data: texts |
 | `libsvm`, `idx`, `cifar_binary`, `tsf`, `wikitext` | readers of files |
 | `windows`, `forecast_windows` | rows of a text, of a series |
-| `token_task`, `copying`, `sorting`, `modular_sums`, `contextual_bandit` | answers with a reward |
-| `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
 """
 
 from asyncjax.problems.adversarial import adversarial
@@ -61,10 +59,6 @@ from asyncjax.problems.losses.smoothness import (
 )
 from asyncjax.problems.networks.feed_forward import MLP, ForecastMLP, LeNet, SmallCNN
 from asyncjax.problems.networks.language import TinyGPT, WordLSTM
-from asyncjax.problems.policies.answers import copying, modular_sums, sorting
-from asyncjax.problems.policies.bandit import contextual_bandit
-from asyncjax.problems.policies.rollout_problem import Draft, RolloutProblem
-from asyncjax.problems.policies.token_task import token_task
 from asyncjax.problems.problem import Problem, from_gradient
 from asyncjax.problems.pseudo_gradients import balanced_steps, local_steps
 from asyncjax.problems.shards import Shards, by_label, contiguous, dirichlet, iid
@@ -73,11 +67,9 @@ __all__ = [
     "MLP",
     "Batch",
     "BlockSmoothness",
-    "Draft",
     "ForecastMLP",
     "LeNet",
     "Problem",
-    "RolloutProblem",
     "Shards",
     "SmallCNN",
     "Smoothness",
@@ -90,9 +82,7 @@ __all__ = [
     "by_label",
     "cifar_binary",
     "classification",
-    "contextual_bandit",
     "contiguous",
-    "copying",
     "cyclic",
     "digits",
     "dirichlet",
@@ -111,15 +101,12 @@ __all__ = [
     "logistic",
     "m3",
     "mnist_subset",
-    "modular_sums",
     "quadratic",
     "regression",
     "shakespeare_characters",
     "shakespeare_genres",
     "shakespeare_words",
     "smoothness",
-    "sorting",
-    "token_task",
     "tsf",
     "uniform",
     "whole",

@@ -13,11 +13,9 @@ Epochs run in any example order.
 | `run_policy` | fastest-k training whose k and load are chosen on the way |
 | `estimate_error_bound`, `ErrorEstimate` | the constants of a `stragglers.ErrorBound`, measured |
 | `run_epochs` | epochs in an example order |
-| `replay_rollouts`, `train_rollouts` | a policy trained on late samples |
-| `advantages`, `corrections` | what such a step makes of rewards, and of old samples |
 | `plan`, `plan_alike`, `ReplayPlan`, `Sizes` | how a trace is replayed: waves, version slots |
 | `IndexSource` | an example order for loaders of other libraries |
-| `Progress`, `RolloutRecords` | what `progress=` is told; the curve of a rollout run |
+| `Progress` | what `progress=` is told |
 """
 
 from asyncjax.simulation.aggregated_gradient import first_gradients, replay_piag
@@ -31,9 +29,6 @@ from asyncjax.simulation.plans.program import Sizes
 from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import replay
-from asyncjax.simulation.rollout_runs import RolloutRecords, replay_rollouts
-from asyncjax.simulation.rollout_training import train_rollouts
-from asyncjax.simulation.rollouts import advantages, corrections
 from asyncjax.simulation.sweep import sweep
 from asyncjax.simulation.visits.loaders import IndexSource
 
@@ -43,11 +38,8 @@ __all__ = [
     "IndexSource",
     "Progress",
     "ReplayPlan",
-    "RolloutRecords",
     "Sizes",
     "Update",
-    "advantages",
-    "corrections",
     "estimate_error_bound",
     "first_gradients",
     "plan",
@@ -55,9 +47,7 @@ __all__ = [
     "replay",
     "replay_block_descent",
     "replay_piag",
-    "replay_rollouts",
     "run_epochs",
     "run_policy",
     "sweep",
-    "train_rollouts",
 ]

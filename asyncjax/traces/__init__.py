@@ -10,7 +10,7 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | name | what it is |
 |---|---|
 | `Rule`, `Synchronous` | what a server does with its workers; `rule.trace(clock)` |
-| `asynchronous`, `synchronous`, `rollouts` | the same in one call |
+| `asynchronous`, `synchronous` | the same in one call |
 | `lasting` | traces that reach a horizon in time |
 | `from_delays`, `read_log` | a trace of a log of delays; durations of a log |
 | `to_deliverer`, `uniformly`, `shuffled`, `shuffled_once`, `given` | dispatch: who gets a job |
@@ -22,10 +22,9 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | `table`, `ringleader` | collection: it serves until replaced |
 | `ssp`, `ata`, `mindflayer` | rules of several parts |
 | `lead_at_most` | a gate: how far a worker may lead |
-| `admission` | rules of rollouts, for `rollouts` |
 | `Service` | how long the server itself takes |
-| `summarize`, `validate`, `save`, `load`, `summarize_rollouts` | for any trace |
-| `EventTrace`, `RolloutTrace`, `Summary`, `RolloutSummary`, `Progress` | what these give |
+| `summarize`, `validate`, `save`, `load` | for any trace |
+| `EventTrace`, `Summary`, `Progress` | what these give |
 | `StalledError` | a trace that cannot go on |
 | `Collection`, `Dispatch` | what a rule of one's own is made of |
 """
@@ -52,10 +51,6 @@ from asyncjax.traces.dispatch import (
     uniformly,
 )
 from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.generation import admission
-from asyncjax.traces.generation.making import rollouts
-from asyncjax.traces.generation.rollout_trace import RolloutTrace
-from asyncjax.traces.generation.tally import RolloutSummary, summarize_rollouts
 from asyncjax.traces.horizon import lasting
 from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.logbook.log import Log
@@ -78,15 +73,12 @@ __all__ = [
     "EventTrace",
     "Log",
     "Progress",
-    "RolloutSummary",
-    "RolloutTrace",
     "Rule",
     "Service",
     "StalledError",
     "Summary",
     "Synchronous",
     "adaptive_deadline",
-    "admission",
     "asynchronous",
     "ata",
     "buffered",
@@ -108,13 +100,11 @@ __all__ = [
     "quotas",
     "read_log",
     "ringleader",
-    "rollouts",
     "save",
     "shuffled",
     "shuffled_once",
     "ssp",
     "summarize",
-    "summarize_rollouts",
     "synchronous",
     "table",
     "to_deliverer",

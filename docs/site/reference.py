@@ -1,7 +1,7 @@
 """The reference: a page a room, with every public name, made from the docstrings.
 
 A room's page holds what its `__all__` gives out; modules that are reached as attributes
-(`results.plots`, `traces.admission`, ...) have pages of their own. Signatures are written as they
+(`results.plots`, `rollouts.admission`, ...) have pages of their own. Signatures are written as they
 stand in the source, so that `ArrayLike` is one word.
 """
 
@@ -25,6 +25,7 @@ ROOMS = (
     "cluster",
     "problems",
     "simulation",
+    "rollouts",
     "live",
     "whatif",
     "results",
@@ -33,12 +34,12 @@ ROOMS = (
 )
 # Modules below a room, by the name under which they are reached, and where they are written.
 INNER = {
-    "traces.admission": "asyncjax.traces.generation.admission",
     "traces.collection": "asyncjax.traces.collection",
     "steps.transformation": "asyncjax.steps.transformation",
     "cluster.workloads": "asyncjax.cluster.data.workloads",
-    "simulation.advantages": "asyncjax.simulation.rollouts.advantages",
-    "simulation.corrections": "asyncjax.simulation.rollouts.corrections",
+    "rollouts.admission": "asyncjax.rollouts.admission",
+    "rollouts.advantages": "asyncjax.rollouts.advantages",
+    "rollouts.corrections": "asyncjax.rollouts.corrections",
     "results.metrics": "asyncjax.results.metrics",
     "results.plots": "asyncjax.results.plots",
     "results.report": "asyncjax.results.report",

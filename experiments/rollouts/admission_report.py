@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from asyncjax import results, traces
+from asyncjax import results, rollouts
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from experiments.common import numbers as committed
@@ -313,13 +313,12 @@ def busy_figure(settings: Settings, found: Found) -> Drawing:
 
 def timelines() -> Drawing:
     """The first steps of the budget, on few slots."""
-    trace = traces.rollouts(
+    trace = rollouts.trace(
         np.array([1.0] * 9 + [10.0]),
-        n_slots=12,
+        rollouts.Engine(12, training_time=0.6),
+        PRESETS["budget"](2, 4, 12),
         batch=4,
         n_steps=12,
-        rule=PRESETS["budget"](2, 4, 12),
-        training_time=0.6,
         key=jax.random.key(4),
     )
     until = float(trace.step_end[-1])

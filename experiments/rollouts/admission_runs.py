@@ -16,8 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from asyncjax import storage, traces
-from asyncjax.traces import RolloutTrace
+from asyncjax import rollouts, storage
+from asyncjax.rollouts import RolloutTrace
 from experiments.rollouts.laws import BOUNDED, LAWS, PRESETS, lengths_of
 
 LOADS = (0.5, 1.0, 1.5)  # of the first trial that is repeated
@@ -150,14 +150,13 @@ def trace_of(
 ) -> RolloutTrace:
     """One trace; `size` is load, slots and steps. The same seed draws the same samples."""
     load, slots, steps = size
-    return traces.rollouts(
+    training_time = load * settings.batch / slots
+    return rollouts.trace(
         lengths_of(law),
-        n_slots=slots,
+        rollouts.Engine(slots, training_time, in_flight=in_flight),
+        PRESETS[rule](eta, settings.batch, slots),
         batch=settings.batch,
         n_steps=steps,
-        rule=PRESETS[rule](eta, settings.batch, slots),
-        training_time=load * settings.batch / slots,
-        in_flight=in_flight,
         key=jax.random.key(1_000 * settings.seed + repeat),
     )
 
@@ -168,7 +167,7 @@ def figures_of(
     """What one trace amounts to."""
     # Without a pause at a swap, in flight or not is the same trace but for who made the parts.
     trace = trace_of(settings, law, rule, eta, size, repeat, in_flight=True)
-    own = traces.summarize_rollouts(trace)
+    own = rollouts.summarize(trace)
     load, slots, _ = size
     most = slots / settings.batch / max(1.0, load)
     return Figures(
@@ -200,9 +199,9 @@ def fingerprint(settings: Settings, law: str) -> str:
 @cache
 def _sources() -> str:
     """A digest of the code that makes the numbers."""
-    room, here = Path(traces.__file__).parent, Path(__file__).parent
+    room, here = Path(rollouts.__file__).parent, Path(__file__).parent
     digest = hashlib.sha256()
-    files = sorted((room / "generation").glob("*.py"))
+    files = sorted(room.glob("*.py"))
     for path in (*files, here / "laws.py", here / "admission_runs.py"):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from asyncjax import clocks
-from asyncjax.traces.generation.admission import (
+from asyncjax.rollouts.admission import (
     Rule,
     budget,
     discard,

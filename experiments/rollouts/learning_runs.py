@@ -20,19 +20,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems, results, simulation, storage, traces
-from asyncjax.simulation.rollouts.corrections import Correction
-from asyncjax.traces.generation.admission import Rule
+from asyncjax import results, rollouts, storage
+from asyncjax.rollouts import corrections
+from asyncjax.rollouts.admission import Rule
+from asyncjax.rollouts.corrections import Correction
 from experiments.common import grids
 from experiments.rollouts.laws import PRESETS
 
 CAP = 2.0  # of importance weights
 CORRECTIONS: Mapping[str, tuple[Callable[[], Correction], bool]] = {  # and whether ESS scales steps
-    "none": (simulation.corrections.none, False),
-    "truncated": (lambda: simulation.corrections.truncated_importance(CAP), False),
-    "PPO clip": (lambda: simulation.corrections.ppo_clip(0.2), False),
-    "decoupled": (lambda: simulation.corrections.decoupled(0.2, CAP), False),
-    "truncated, ESS": (lambda: simulation.corrections.truncated_importance(CAP), True),
+    "none": (corrections.none, False),
+    "truncated": (lambda: corrections.truncated_importance(CAP), False),
+    "PPO clip": (lambda: corrections.ppo_clip(0.2), False),
+    "decoupled": (lambda: corrections.decoupled(0.2, CAP), False),
+    "truncated, ESS": (lambda: corrections.truncated_importance(CAP), True),
 }
 RULES: Mapping[str, tuple[str, float]] = {  # preset and eta
     "synchronous": ("synchronous", 0),
@@ -148,10 +149,10 @@ def run_all(settings: Settings) -> Found:
     return found
 
 
-def task_of(settings: Settings) -> problems.RolloutProblem:
+def task_of(settings: Settings) -> rollouts.RolloutProblem:
     """Copying up to so many symbols of four."""
-    return problems.token_task(
-        problems.copying(),
+    return rollouts.token_task(
+        rollouts.copying(),
         key=jax.random.key(settings.seed),
         longest=settings.longest,
         max_length=settings.longest + 4,
@@ -167,11 +168,11 @@ class One:
     reward: np.ndarray  # float64[R + 1]
     solved: float
     effective: float
-    trace: traces.RolloutTrace
+    trace: rollouts.RolloutTrace
 
 
 @jax.jit
-def _objective(problem: problems.RolloutProblem) -> Any:
+def _objective(problem: rollouts.RolloutProblem) -> Any:
     objective: Any = problem.objective
     return objective(problem.params)
 
@@ -184,7 +185,7 @@ def _optimizer() -> Any:
 
 def run_one(
     settings: Settings,
-    problem: problems.RolloutProblem,
+    problem: rollouts.RolloutProblem,
     arm: tuple[str, str],
     rate: float,
     n_steps: int,
@@ -195,19 +196,21 @@ def run_one(
     optimizer = _optimizer()
     state = optimizer.init(problem.params)
     state.hyperparams["learning_rate"] = jnp.float32(rate)
-    run, trace = simulation.train_rollouts(
-        problem,
+    learner = rollouts.Learner(
         optimizer,
-        rule=rule_of(settings, arm[0]),
-        n_slots=settings.slots,
+        correction=correction(),
+        step_scale=corrections.effective_sample_size() if is_scaled else None,
+        minibatches=settings.minibatches,
+    )
+    token_time = np.where(np.arange(settings.slots) % 8 == 7, settings.slow, 1.0)
+    run, trace = rollouts.train(
+        problem,
+        learner,
+        rollouts.Engine(settings.slots, settings.training_time, token_time=token_time),
+        rule_of(settings, arm[0]),
         batch=settings.batch,
         n_steps=n_steps,
-        training_time=settings.training_time,
-        token_time=np.where(np.arange(settings.slots) % 8 == 7, settings.slow, 1.0),
         key=key,
-        correction=correction(),
-        step_scale=simulation.corrections.effective_sample_size() if is_scaled else None,
-        minibatches=settings.minibatches,
         record_every=n_steps // N_RECORDS,
         opt_state=state,
     )
@@ -228,7 +231,7 @@ def rule_of(settings: Settings, name: str) -> Rule:
     return PRESETS[preset](eta, settings.batch, settings.slots)
 
 
-def steps_of(settings: Settings, problem: problems.RolloutProblem, arm: tuple[str, str]) -> int:
+def steps_of(settings: Settings, problem: rollouts.RolloutProblem, arm: tuple[str, str]) -> int:
     """Steps of an arm: a little more than fit into the horizon, from a short run."""
     count, half = 2 * N_RECORDS, N_RECORDS // 2
     short = run_one(settings, problem, arm, 1e-6, count, jax.random.key(settings.seed))
@@ -252,7 +255,7 @@ def score(settings: Settings, runs: list[One]) -> float:
 
 def run_arm(
     settings: Settings,
-    problem: problems.RolloutProblem,
+    problem: rollouts.RolloutProblem,
     arm: tuple[str, str],
     known: Outcome | None,
     least: int,
@@ -284,7 +287,7 @@ def run_arm(
     if known and known.chosen == chosen:
         return replace(known, rates=tuple(rates), scores=tuple(scores[rate] for rate in rates))
     final = runs(chosen, 0, settings.seeds)
-    tallies = [traces.summarize_rollouts(one.trace) for one in final]
+    tallies = [rollouts.summarize(one.trace) for one in final]
     return Outcome(
         *arm,
         tuple(rates),
@@ -352,10 +355,7 @@ def fingerprint(settings: Settings, rule: str, correction: str) -> str:
 def _sources() -> str:
     """A digest of the code that makes the numbers."""
     here = Path(__file__).parent
-    rooms = [Path(traces.__file__).parent / "generation", Path(problems.__file__).parent]
-    rooms[1] /= "policies"
-    rooms.append(Path(simulation.__file__).parent / "rollouts")
-    files = [path for room in rooms for path in sorted(room.glob("*.py"))]
+    files = sorted(Path(rollouts.__file__).parent.glob("*.py"))
     digest = hashlib.sha256()
     own = (here / "laws.py", here / "learning_runs.py", Path(grids.__file__))
     for path in (*files, *own):

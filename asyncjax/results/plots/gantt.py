@@ -154,10 +154,9 @@ def rollout_timeline(
         ValueError: If `until` is not a positive finite number.
 
     Example:
-        >>> from asyncjax import traces
-        >>> rule = traces.admission.synchronous()
-        >>> trace = traces.rollouts(
-        ...     [3.0], n_slots=2, batch=2, n_steps=4, rule=rule, training_time=1.0)
+        >>> from asyncjax import rollouts
+        >>> engine, rule = rollouts.Engine(2, 1.0), rollouts.admission.synchronous()
+        >>> trace = rollouts.trace([3.0], engine, rule, batch=2, n_steps=4)
         >>> rollout_timeline(trace, until=9.0).axes[0].get_ylabel()
         'slot'
     """

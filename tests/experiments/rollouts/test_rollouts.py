@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax import storage, traces
+from asyncjax import rollouts, storage
 from experiments import quotes
 from experiments.common import numbers
 from experiments.rollouts import (
@@ -55,7 +55,7 @@ def test_figures_are_those_of_the_trace(rule):
     assert own.above == pytest.approx(np.mean(trace.age > 2))
     assert own.age_of_parts <= own.age + 1e-9
     assert 0.0 <= own.trainer_idle <= 1.0
-    summary = traces.summarize_rollouts(trace)
+    summary = rollouts.summarize(trace)
     assert summary.trainer_idle == pytest.approx(1.0 - 0.5 * 4 / 16 * 40 / trace.step_end[-1])
 
 

@@ -1,0 +1,57 @@
+"""Rollouts: asynchronous reinforcement learning, from who starts to what the policy learns.
+
+    lengths -> running in slots -> waiting -> a batch of the trainer -> a version -> the slots
+
+An admission rule decides by three functions: `admit`, may a new sample start now; `select`, which
+finished ones are trained next; `evict`, which are thrown away. `trace` runs it on an engine, and a
+`RolloutTrace` is what happened; `replay` trains a policy on the samples of a trace; `train` does
+both at once, with samples as long as the policy makes them.
+
+| name | what it is |
+|---|---|
+| `trace`, `RolloutTrace` | which sample was made when, by which versions, and its fate |
+| `Engine` | the generators and the trainer, with their times |
+| `admission` | rules: who starts, who is trained, who is thrown away |
+| `summarize`, `RolloutSummary` | a trace in numbers: idleness, ages, waste, whose samples count |
+| `replay`, `train`, `RolloutRecords` | a policy trained on late samples; its curve |
+| `Learner` | what a step makes of its batch: optimizer, correction, advantage |
+| `advantages`, `corrections` | what a step makes of rewards, and of old samples |
+| `contextual_bandit` | the smallest task, all of it known |
+| `token_task`, `copying`, `sorting`, `modular_sums` | answers of a small transformer |
+| `RolloutProblem`, `Draft` | what a policy is trained on, and a sample on its way |
+"""
+
+from asyncjax.rollouts import admission, advantages, corrections
+from asyncjax.rollouts.answers import copying, modular_sums, sorting
+from asyncjax.rollouts.bandit import contextual_bandit
+from asyncjax.rollouts.engine import Engine
+from asyncjax.rollouts.learner import Learner
+from asyncjax.rollouts.rollout_problem import Draft, RolloutProblem
+from asyncjax.rollouts.rollout_replay import RolloutRecords, replay
+from asyncjax.rollouts.rollout_summary import RolloutSummary, summarize
+from asyncjax.rollouts.rollout_trace import RolloutTrace
+from asyncjax.rollouts.rollout_training import train
+from asyncjax.rollouts.token_task import token_task
+from asyncjax.rollouts.trace_making import trace
+
+__all__ = [
+    "Draft",
+    "Engine",
+    "Learner",
+    "RolloutProblem",
+    "RolloutRecords",
+    "RolloutSummary",
+    "RolloutTrace",
+    "admission",
+    "advantages",
+    "contextual_bandit",
+    "copying",
+    "corrections",
+    "modular_sums",
+    "replay",
+    "sorting",
+    "summarize",
+    "token_task",
+    "trace",
+    "train",
+]

@@ -1,0 +1,318 @@
+r"""A rollout problem: a policy makes a sample of a prompt token by token, and the sample is judged.
+
+In symbols: prompts :math:`q \sim D`, a policy :math:`\pi_x`, a reward r, and
+
+.. math:: f(x) = -E_{q \sim D} E_{y \sim \pi_x(\cdot | q)} r(q, y), \qquad
+          \log \pi_x(y | q) = \sum_{t < |y|} \log \pi_x(y_t | q, y_{<t})
+
+.. math:: \nabla f(x) = -E \left( r(q, y) - b \right) \nabla \log \pi_x(y | q)
+
+for every b that does not depend on y. What differs from a `Problem` is who makes the data: the
+policy, and perhaps an old one. Which version draws which tokens when is none of a problem's
+business, so samples are made piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from asyncjax.checks import instance, one_key, shown, whole, within
+from asyncjax.problems import arrays
+from asyncjax.problems.problem import PyTree, check_model
+
+
+class Draft(NamedTuple):
+    """A sample as far as it is made; places from `length` on hold zeros.
+
+    Attributes:
+        tokens: int32[T].
+        log_probs: float[T], of each token under the version that drew it.
+        length: int32[], tokens so far, the end token included.
+        ended: bool[], the end token is drawn, or all T tokens are.
+    """
+
+    tokens: jax.Array  # int32[T]
+    log_probs: jax.Array  # float[T], of each token under the version that drew it
+    length: jax.Array  # int32[], tokens so far, the end token included
+    ended: jax.Array  # bool[], the end token is drawn, or all T tokens are
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class RolloutProblem:
+    """What is optimised where a policy makes the data, as a pytree: arrays are leaves.
+
+    The functions are static, take the arrays as an argument and are compared by value, so two
+    problems of the same shapes and settings share one compilation. All are pure and traceable, of
+    one prompt and one sample, with static shapes: a `vmap` makes many.
+
+    Attributes:
+        params: The initial policy, any pytree of floating-point arrays.
+        data: The arrays that the functions read, any pytree.
+        prompt_of: Static, `(data, key) -> prompt`, any pytree.
+        extend_of: Static, `(data, params, prompt, draft, begin, end, key) -> draft`. It draws the
+            tokens at begin <= t < end (int32 scalars, perhaps traced), given those before them,
+            unless the draft has ended. Token t uses `fold_in(key, t)`.
+        log_probs_of: Static, `(data, params, prompt, tokens, length) -> float[T]`: of each token,
+            given those before it; 0 from `length` on.
+        reward_of: Static, `(data, prompt, tokens, length) -> scalar`.
+        objective_of: Static, `(data, params) -> scalar`, lower is better: minus the expected
+            reward, or an estimate of it whose randomness is fixed; None where there is none.
+        metrics_of: Static pairs of a name and `(data, params) -> scalar`, for the records.
+        max_length: Static, T >= 1, the tokens that a sample has at most.
+
+    Note:
+        Drawing in pieces with the same `params` and key gives the same bits as drawing at once.
+        With new `params` between two pieces, all that the policy computed of the tokens before
+        (keys and values) is computed afresh with the new ones. Frameworks that swap weights in
+        flight differ in this; some go on with what the old weights left in their caches.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import rollouts
+        >>> problem = rollouts.contextual_bandit([[1.0, 0.0], [0.0, 1.0]])
+        >>> prompt = problem.prompt(jax.random.key(0))
+        >>> draft = problem.sample(problem.params, prompt, jax.random.key(1))
+        >>> draft.tokens.shape, int(draft.length), round(float(draft.log_probs[0]), 3)
+        ((1,), 1, -0.693)
+        >>> float(problem.objective(problem.params))
+        -0.5
+    """
+
+    params: PyTree
+    data: PyTree
+    prompt_of: Callable[..., PyTree] = field(metadata={"static": True})
+    extend_of: Callable[..., Draft] = field(metadata={"static": True})
+    log_probs_of: Callable[..., jax.Array] = field(metadata={"static": True})
+    reward_of: Callable[..., jax.Array] = field(metadata={"static": True})
+    objective_of: Callable[..., jax.Array] | None = field(default=None, metadata={"static": True})
+    metrics_of: tuple[tuple[str, Callable[..., jax.Array]], ...] = field(
+        default=(), metadata={"static": True}
+    )
+    max_length: int = field(default=1, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        """Refuses a longest length that is no integer of at least 1."""
+        whole("max_length", self.max_length)
+
+    def prompt(self, key: jax.Array) -> PyTree:
+        """Draws a prompt; its shapes are the same for every key.
+
+        Args:
+            key: A typed key.
+
+        Raises:
+            TypeError: If `key` is no typed key.
+        """
+        return self.prompt_of(self.data, one_key("key", key))
+
+    def empty_draft(self) -> Draft:
+        """Returns a sample without tokens; log-probabilities are of the policy's type."""
+        return empty_draft(self.max_length, self.params)
+
+    def extend(
+        self, params: PyTree, prompt: PyTree, draft: Draft, begin: Any, end: Any, key: jax.Array
+    ) -> Draft:
+        """Draws the tokens at begin <= t < end, unless the sample has ended before.
+
+        Args:
+            params: The policy that draws, a pytree like the problem's.
+            prompt: What `prompt` returned.
+            draft: The sample so far; of length `begin`, or ended.
+            begin: An int32 scalar, 0..T.
+            end: An int32 scalar, 0..T; below `begin` nothing is drawn.
+            key: The sample's typed key, the same for all its pieces.
+
+        Returns:
+            The sample with those tokens and their log-probabilities under `params`.
+
+        Raises:
+            TypeError: If `params` has another tree than the problem's, `draft` is no `Draft`,
+                `begin` or `end` no integer, or `key` no typed key.
+            ValueError: If `params` or `prompt` has another form, or a number that is not traced is
+                out of range.
+        """
+        check_model(params, self.params)
+        self._check_prompt(prompt)
+        instance("draft", draft, Draft, "a Draft, as empty_draft makes it")
+        self._tokens(draft.tokens)
+        self._check_place("begin", begin)
+        self._check_place("end", end)
+        one_key("key", key)
+        return self.extend_of(self.data, params, prompt, draft, begin, end, key)
+
+    def sample(self, params: PyTree, prompt: PyTree, key: jax.Array) -> Draft:
+        """Draws a whole sample: `extend` of an empty draft from 0 to T.
+
+        Args:
+            params: The policy, a pytree like the problem's.
+            prompt: What `prompt` returned.
+            key: The sample's typed key.
+
+        Raises:
+            TypeError: If `params` has another tree than the problem's, or `key` is no typed key.
+            ValueError: If `params` or `prompt` has another form.
+        """
+        return self.extend(params, prompt, self.empty_draft(), 0, self.max_length, key)
+
+    def log_probs(self, params: PyTree, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
+        """Returns the log-probability of each token, given the prompt and the tokens before it.
+
+        Args:
+            params: The policy, a pytree like the problem's.
+            prompt: What `prompt` returned.
+            tokens: int32[T], a sample's.
+            length: An int32 scalar, 0..T.
+
+        Returns:
+            float[T], 0 from `length` on; differentiable in `params`.
+
+        Raises:
+            TypeError: If `params` has another tree than the problem's, or `tokens` or `length`
+                holds other than integers.
+            ValueError: If `params`, `prompt` or `tokens` has another form, or `length` is out of
+                range.
+        """
+        check_model(params, self.params)
+        self._check_prompt(prompt)
+        self._check_place("length", length)
+        return self.log_probs_of(self.data, params, prompt, self._tokens(tokens), length)
+
+    def reward(self, prompt: PyTree, tokens: Any, length: Any) -> jax.Array:
+        """Returns what a sample is worth, a scalar; higher is better.
+
+        Args:
+            prompt: What `prompt` returned.
+            tokens: int32[T], a sample's.
+            length: An int32 scalar, 0..T.
+
+        Raises:
+            TypeError: If `tokens` or `length` holds other than integers.
+            ValueError: If `prompt` or `tokens` has another form, or `length` is out of range.
+        """
+        self._check_prompt(prompt)
+        self._check_place("length", length)
+        return self.reward_of(self.data, prompt, self._tokens(tokens), length)
+
+    @property
+    def objective(self) -> Callable[[PyTree], jax.Array] | None:
+        """The function `params -> scalar` that is minimised, or None.
+
+        It is a `jax.tree_util.Partial`: a pytree, so a compiled function may take it as an
+        argument. A policy of another tree is a TypeError, of other shapes a ValueError.
+        """
+        if self.objective_of is None:
+            return None
+        leaves, tree = jax.tree.flatten(self.params)
+        shapes = tuple(jnp.shape(leaf) for leaf in leaves)
+        return jax.tree_util.Partial(_OfPolicy(self.objective_of, tree, shapes), self.data)
+
+    def metrics(self, params: PyTree) -> dict[str, jax.Array]:
+        """Returns the further scalars of a policy by name; empty where the problem has none.
+
+        Args:
+            params: The policy, a pytree like the problem's.
+
+        Raises:
+            TypeError: If `params` has another tree.
+            ValueError: If it has other shapes.
+        """
+        check_model(params, self.params)
+        return {name: metric(self.data, params) for name, metric in self.metrics_of}
+
+    def _check_prompt(self, prompt: PyTree) -> None:
+        """Refuses what is no prompt by its tree and shapes; nothing is computed."""
+        like = jax.eval_shape(self.prompt_of, self.data, jax.eval_shape(jax.random.key, 0))
+        same = jax.tree.structure(prompt) == jax.tree.structure(like)
+        if not same or _shapes(prompt) != _shapes(like):
+            raise ValueError(
+                f"prompt must be what problem.prompt(key) returns, {like}, got {shown(prompt)}"
+            )
+
+    def _check_place(self, name: str, value: Any) -> None:
+        """Refuses what is no int32 scalar of 0..T."""
+        within(name, value, least=0, most=self.max_length, integer=True)
+        if jnp.ndim(value) != 0:
+            raise ValueError(f"{name} must be a scalar, got shape {jnp.shape(value)}")
+
+    def _tokens(self, tokens: Any) -> jax.Array:
+        """Returns the tokens of one sample; refuses another shape."""
+        tokens = arrays.integers("tokens", tokens)
+        if tokens.shape != (self.max_length,):
+            raise ValueError(
+                f"tokens must have shape ({self.max_length},), one sample's, got {tokens.shape}"
+            )
+        return tokens
+
+
+def _shapes(tree: PyTree) -> list[Any]:
+    """Returns the shapes of all leaves; of a leaf that is no array, its type."""
+    return [getattr(leaf, "shape", type(leaf)) for leaf in jax.tree.leaves(tree)]
+
+
+@dataclass(frozen=True)
+class _OfPolicy:
+    """An objective that looks at the form of a policy first; equal ones share a compilation."""
+
+    objective_of: Callable[..., jax.Array]
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
+        """Returns the scalar."""
+        leaves = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
+        check_model(params, jax.tree.unflatten(self.tree, leaves))
+        return self.objective_of(data, params)
+
+
+def wide_type(params: PyTree) -> Any:
+    """Returns the type of log-probabilities: the policy's own, float32 where it is narrower.
+
+    Example:
+        >>> wide_type(jnp.ones(2, jnp.bfloat16)).name
+        'float32'
+    """
+    return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+
+
+def empty_draft(max_length: int, params: PyTree) -> Draft:
+    """Returns a sample without tokens; log-probabilities are of the policy's type.
+
+    Example:
+        >>> empty_draft(3, jnp.ones(2)).tokens.tolist()
+        [0, 0, 0]
+    """
+    return Draft(
+        tokens=jnp.zeros(max_length, jnp.int32),
+        log_probs=jnp.zeros(max_length, wide_type(params)),
+        length=jnp.int32(0),
+        ended=jnp.bool_(False),
+    )
+
+
+def placed(draft: Draft, t: Any, token: jax.Array, log_prob: jax.Array, drawn: Any) -> Draft:
+    """Returns the draft with a token at place t, if `drawn`; who calls says whether it ends there.
+
+    Args:
+        draft: The sample so far.
+        t: An int32 scalar, 0..T-1.
+        token: int32[], what stands there.
+        log_prob: float[], of it.
+        drawn: bool[]; False leaves the draft as it is.
+
+    Example:
+        >>> draft = Draft(jnp.zeros(2, jnp.int32), jnp.zeros(2), jnp.int32(0), jnp.bool_(False))
+        >>> placed(draft, 0, jnp.int32(7), jnp.float32(-1.0), True).tokens.tolist()
+        [7, 0]
+    """
+    here = (jnp.arange(draft.tokens.size) == t) & drawn
+    return draft._replace(
+        tokens=jnp.where(here, token.astype(jnp.int32), draft.tokens),
+        log_probs=jnp.where(here, log_prob.astype(draft.log_probs.dtype), draft.log_probs),
+        length=jnp.where(drawn, jnp.int32(t) + 1, draft.length),
+    )

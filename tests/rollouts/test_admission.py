@@ -1,0 +1,400 @@
+"""Rollouts equal a slow loop from the definitions; what each rule promises; what it does not."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncjax import clocks, rollouts, traces
+from asyncjax.rollouts import admission
+from asyncjax.rollouts.admission import Rule
+from asyncjax.rollouts.generation_loop import Loop, Setting
+from asyncjax.rollouts.rollout_trace import Fate
+from tests.oracles import rollouts as twin
+
+
+def backlog(p):
+    """How many may wait: any number, or from 3 on."""
+    return None if p == 2 else 3 + p
+
+
+RULES = {
+    "synchronous": (lambda p: admission.synchronous(), lambda p: None),
+    "one step off": (lambda p: admission.one_step_off(), lambda p: None),
+    "budget": (lambda p: admission.budget(p), lambda p: p),
+    "first finished": (lambda p: admission.first_finished(p), lambda p: p),
+    "in order": (lambda p: admission.in_order(p), lambda p: p),
+    "windowed": (lambda p: admission.windowed(p, 2 * p + 1), lambda p: (p, 2 * p + 1)),
+    "ready first": (lambda p: admission.ready_first(backlog(p)), lambda p: backlog(p)),
+    "discard": (lambda p: admission.discard(p, backlog(p)), lambda p: (p, backlog(p))),
+    "withhold": (lambda p: admission.withhold(p), lambda p: p),
+}
+BUDGETED = ("synchronous", "one step off", "budget", "first finished", "in order", "windowed")
+LAW = clocks.lognormal([10.0], sigma=1.0)
+
+
+def made(rule, *, n_slots=12, batch=4, n_steps=60, seed=0, lengths=LAW, **rest):
+    engine = rollouts.Engine(n_slots, **{"training_time": 5.0, **rest})
+    key = jax.random.key(seed)
+    return rollouts.trace(lengths, engine, rule, batch=batch, n_steps=n_steps, key=key)
+
+
+def compare(trace, samples, steps):
+    assert len(trace.start) == len(samples)
+    assert trace.n_steps == len(steps)
+    columns = {"start": "start", "end": "end", "slot": "slot", "step": "step", "length": "length"}
+    columns |= {"start_version": "version", "end_version": "end_version"}
+    for name, own in columns.items():
+        wanted = np.array([s[own] for s in samples])
+        np.testing.assert_allclose(getattr(trace, name), wanted, rtol=1e-12, err_msg=name)
+    assert [Fate(f).name.lower() for f in trace.fate] == [s["fate"] for s in samples]
+    for name, own in (("step_begin", 0), ("step_end", 1), ("published", 3)):
+        wanted = np.array([s[own] for s in steps])
+        np.testing.assert_allclose(getattr(trace, name), wanted, rtol=1e-12, err_msg=name)
+    assert trace.members.tolist() == [s[2] for s in steps]
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(
+    name=st.sampled_from(sorted(RULES)),
+    parameter=st.integers(0, 3),
+    n_slots=st.integers(1, 7),
+    batch=st.integers(1, 4),
+    transfer=st.sampled_from([0.0, 0.0, 1.0, 2.5]),
+    pause=st.sampled_from([0.0, 0.0, 0.5, 3.0]),
+    in_flight=st.booleans(),
+    group=st.sampled_from([1, 1, 2]),
+    whole=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_traces_equal_the_slow_loop(
+    name, parameter, n_slots, batch, transfer, pause, in_flight, group, whole, seed
+):
+    rng = np.random.default_rng(seed)
+    lengths = rng.exponential(5.0, 2000) + 0.1
+    lengths = np.ceil(lengths) if whole else lengths  # ties
+    speed = rng.choice([1.0, 2.0], n_slots)
+    rule, own = RULES[name]
+    extra = {"in_flight": in_flight, "group": group, "pause": pause}
+
+    def duration(tokens, slot):
+        return 0.5 + tokens * speed[slot]
+
+    def training(tokens):
+        return 1.0 + 0.125 * tokens
+
+    slow = twin.simulate(
+        lambda i: lengths[i],
+        duration,
+        training,
+        n_slots,
+        batch,
+        12,
+        name,
+        own(parameter),
+        transfer=transfer,
+        **extra,
+    )
+    setting = Setting(n_slots, batch, 12, training_time=training, transfer_time=transfer, **extra)
+    loop = Loop(rule(parameter), setting, lambda i: float(lengths[i]), duration)
+    if slow is None:
+        with pytest.raises(traces.StalledError, match="the rollouts cannot go on"):
+            loop.run()
+        return
+    compare(loop.run(), *slow)
+
+
+def check_every_sample_has_one_fate(trace):
+    """Trained once, waiting, running or thrown away; never younger than nothing."""
+    times = np.bincount(trace.members.ravel(), minlength=len(trace.fate))
+    assert times.max() == 1
+    np.testing.assert_array_equal(times == 1, trace.step >= 0)
+    np.testing.assert_array_equal(times == 1, trace.fate == Fate.TRAINED)
+    assert np.bincount(trace.fate, minlength=4).sum() == len(trace.start)
+    for number, members in enumerate(trace.members):
+        assert (trace.step[members] == number).all()
+    assert (np.isnan(trace.end) == (trace.fate == Fate.RUNNING)).all()
+    assert trace.age.min() >= 0
+    assert (trace.end_version >= trace.start_version).all()
+    trained = trace.fate == Fate.TRAINED
+    assert (trace.end[trained] <= trace.step_begin[trace.step[trained]]).all()
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(
+    name=st.sampled_from(sorted(RULES)),
+    parameter=st.integers(0, 4),
+    n_slots=st.integers(4, 30),
+    batch=st.integers(1, 5),
+    times=st.tuples(*[st.sampled_from([0.0, 1.0, 7.0])] * 3),
+    in_flight=st.booleans(),
+    group=st.sampled_from([1, 1, 3]),
+    seed=st.integers(0, 10**6),
+)
+def test_nothing_is_lost_trained_twice_or_made_anew_by_the_same_seed(
+    name, parameter, n_slots, batch, times, in_flight, group, seed
+):
+    training, transfer, pause = times
+    rest = {"training_time": training, "transfer_time": transfer, "pause": pause}
+    rest |= {"in_flight": in_flight, "group": group, "seed": seed, "n_steps": 30}
+    made_ = []
+    for _ in range(2):
+        try:
+            trace = made(RULES[name][0](parameter), n_slots=n_slots, batch=batch, **rest)
+        except traces.StalledError as stalled:
+            made_.append(str(stalled))
+            continue
+        check_every_sample_has_one_fate(trace)
+        if name in BUDGETED:
+            ahead = {"synchronous": 0, "one step off": 1}.get(name, parameter)
+            assert trace.age.mean() <= ahead  # whoever is selected
+            if name == "windowed":
+                window = 2 * parameter + 1
+                assert trace.age.max() <= ((ahead + 1) * batch + window - 2) // batch
+        made_.append([np.asarray(column).tobytes() for column in trace])
+    assert made_[0] == made_[1]
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_slots_and_the_trainer_do_one_thing_at_a_time(name, in_flight):
+    trace = made(RULES[name][0](2), in_flight=in_flight, transfer_time=1.0, pause=0.3)
+    check_every_sample_has_one_fate(trace)
+    assert (np.diff(trace.start) >= 0).all()
+    # a slot makes one sample at a time, at most so many run
+    for slot in range(trace.n_slots):
+        own = trace.slot == slot
+        begin, end = trace.start[own], np.nan_to_num(trace.end[own], nan=np.inf)
+        assert (begin[1:] >= end[:-1]).all()
+    # the trainer makes one step at a time, weights come after it
+    assert (trace.step_begin[1:] >= trace.step_end[:-1]).all()
+    there = ~np.isnan(trace.published)
+    np.testing.assert_allclose((trace.published - trace.step_end)[there], 1.0)
+
+
+def test_synchronous_by_hand():
+    trace = made(admission.synchronous(), n_steps=200, transfer_time=0.5)
+    assert trace.age.max() == 0
+    rounds = trace.length[trace.members].max(axis=1) + 5.0 + 0.5
+    np.testing.assert_allclose(trace.step_end, np.cumsum(rounds) - 0.5, rtol=1e-9)
+    # 12 slots for batches of 4: eight of them never work
+    assert set(trace.slot.tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["synchronous", "budget"])
+def test_one_slot_and_batches_of_one_renew(name):
+    rule = RULES[name][0](0)
+    trace = made(rule, n_slots=1, batch=1, n_steps=300)
+    np.testing.assert_allclose(trace.step_end, np.cumsum(trace.length[:300] + 5.0), rtol=1e-9)
+    assert trace.age.max() == 0
+
+
+def test_without_a_budget_ahead_it_is_synchronous():
+    """eta = 0: batches are made of one version each, whatever they are selected by."""
+    plain = made(admission.synchronous())
+    for rule in (
+        admission.budget(0),
+        admission.first_finished(0),
+        admission.in_order(0),
+        admission.windowed(0, 3),
+        admission.withhold(0),
+    ):
+        trace = made(rule)
+        np.testing.assert_array_equal(trace.step_end, plain.step_end)
+        assert trace.age.max() == 0
+
+
+@pytest.mark.parametrize("eta", [1, 3])
+def test_strict_order_and_withholding_keep_the_bound(eta):
+    for rule in (admission.in_order(eta), admission.withhold(eta)):
+        assert made(rule, n_steps=300, n_slots=40).age.max() == eta
+    assert made(admission.discard(eta), n_steps=300, n_slots=40).age.max() <= eta
+
+
+def test_the_budget_bounds_what_is_ahead_and_not_the_age():
+    """The inequality that is often believed, age <= eta, is false: a long sample is overtaken."""
+    for rule in (admission.budget(2), admission.first_finished(2)):
+        trace = made(rule, n_steps=400, n_slots=40)
+        assert trace.age.mean() <= 2.0 < 10 < trace.age.max()  # what holds is of the mean
+        # since so many were started by the time that version v is there
+        ahead = np.searchsorted(trace.start, trace.published[:-1], side="left")
+        assert (ahead <= (np.arange(len(ahead)) + 3) * 4).all()
+
+
+def test_one_batch_ahead_and_one_long_sample_by_hand():
+    """B = 1, eta = 1, two slots: sample 0 takes 10, all others 1, training takes none."""
+    setting = Setting(2, 1, 11, 1, lambda tokens: 0.0, 0.0, 0.0, False)
+    rule = admission.budget(1)
+    trace = Loop(rule, setting, lambda i: 1.0 if i else 10.0, lambda length, slot: length).run()
+    # samples 1 to 9 end and are trained at 1, ..., 9; at 10 sample 0 is the oldest that is there
+    assert trace.members.ravel().tolist() == [*range(1, 10), 0, 10]
+    assert trace.age.tolist() == [0, *[0] * 8, 9, 1]
+    assert trace.age.mean() <= 1.0
+
+
+def test_a_window_bounds_the_age_and_the_bound_is_reached():
+    for window, oldest in ((1, 2), (2, 3), (5, 3), (6, 4), (10, 5)):
+        trace = made(admission.windowed(2, window), n_steps=400, n_slots=40)
+        assert trace.age.max() == oldest == (3 * 4 + window - 2) // 4, window
+
+
+def test_a_window_of_one_is_strict_and_a_wide_one_the_budget():
+    for window, rule in ((1, admission.in_order(3)), (10_000, admission.budget(3))):
+        one, other = made(admission.windowed(3, window)), made(rule)
+        np.testing.assert_array_equal(one.members, other.members)
+        np.testing.assert_array_equal(one.step_end, other.step_end)
+
+
+def test_one_step_off_is_strict_order_one_ahead():
+    one, other = made(admission.one_step_off()), made(admission.in_order(1))
+    np.testing.assert_array_equal(one.members, other.members)
+    assert (one.age[4:] == 1).all()
+    assert (one.age[:4] == 0).all()
+
+
+def test_groups_are_trained_when_all_have_ended():
+    trace = made(admission.ready_first(), group=4, n_steps=80)
+    for number, members in enumerate(trace.members):
+        assert len(set((members // 4).tolist())) == 1  # groups become ready whole
+        assert trace.end[members].max() <= trace.step_begin[number]
+
+
+def test_weights_that_come_in_flight_make_segments():
+    trace = made(admission.budget(2), in_flight=True, transfer_time=1.0)
+    several = np.flatnonzero(trace.end_version > trace.start_version)
+    assert len(several)
+    for sample in several[:20].tolist():
+        versions, begins = trace.versions_of(sample)
+        assert versions[0] == trace.start_version[sample]
+        assert begins[0] == trace.start[sample]
+        assert (np.diff(begins) >= 0).all()
+        assert not begins[-1] > trace.end[sample]
+    plain = made(admission.budget(2), transfer_time=1.0)
+    np.testing.assert_array_equal(plain.start, trace.start)
+    np.testing.assert_array_equal(plain.end_version, plain.start_version)
+
+
+def test_seeds_in_same_bits_out():
+    one, other, third = (made(admission.budget(2), seed=seed) for seed in (3, 3, 4))
+    for name, value in one._asdict().items():
+        np.testing.assert_array_equal(value, getattr(other, name))
+    assert not np.array_equal(one.length[:50], third.length[:50])
+    # more steps of the same: a prefix
+    longer = made(admission.budget(2), seed=3, n_steps=80)
+    np.testing.assert_array_equal(longer.members[:60], one.members)
+
+
+def test_recorded_lengths_are_drawn_as_they_occur():
+    trace = made(admission.budget(2), lengths=[1.0, 1.0, 1.0, 9.0], n_steps=2000, token_time=0.5)
+    assert set(trace.length.tolist()) == {1.0, 9.0}
+    assert abs(np.mean(trace.length == 9.0) - 0.25) < 0.02  # 8,000 draws: four deviations
+    done = trace.fate == Fate.TRAINED
+    np.testing.assert_allclose((trace.end - trace.start)[done], 0.5 * trace.length[done], rtol=1e-9)
+
+
+def test_figures_by_hand():
+    # slots 2, batch 2, lengths 3 and 5 in turn by slot, training 1, synchronous: rounds of 6
+    engine = rollouts.Engine(2, training_time=1.0, token_time=[3.0, 5.0])
+    trace = rollouts.trace([1.0], engine, admission.synchronous(), batch=2, n_steps=10)
+    own = rollouts.summarize(trace)
+    assert own.time == 60.0
+    assert own.trainer_idle == pytest.approx(1 - 1 / 6)
+    assert own.generators_idle == pytest.approx(1 - 8 / 12)
+    assert own.concurrency == pytest.approx(80 / 60)
+    assert own.concurrency_needed == pytest.approx(2 / 1.0 * 4.0)
+    assert own.age_trained == (0.0, 0.0, 0)
+    assert own.long_share == pytest.approx(1.0)
+    assert own.age_of_parts == 0.0
+
+
+def test_the_age_of_parts_is_that_of_their_segments():
+    trace = made(admission.budget(3), in_flight=True, transfer_time=1.0)
+    total = 0.0
+    for number, members in enumerate(trace.members):
+        for sample in members.tolist():
+            versions, begins = trace.versions_of(sample)
+            took = np.diff(np.append(begins, trace.end[sample]))
+            total += float((took * (number - versions)).sum() / took.sum())
+    own = rollouts.summarize(trace)
+    assert own.age_of_parts == pytest.approx(total / trace.members.size)
+    assert own.age_of_parts < own.age_trained.mean - 0.1
+    plain = rollouts.summarize(made(admission.budget(3), transfer_time=1.0))
+    assert plain.age_of_parts == plain.age_trained.mean
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_figures_add_up(name):
+    trace = made(RULES[name][0](2), n_steps=200, transfer_time=1.0)
+    own = rollouts.summarize(trace)
+    assert own.trained + own.evicted + own.waiting + own.running == len(trace.start)
+    assert own.trained == 200 * 4
+    assert own.age_made.mean + own.age_queued.mean == pytest.approx(own.age_trained.mean)
+    assert (own.evicted > 0) == (name == "discard")
+    assert own.long_share < 0.9 if name == "discard" else own.long_share > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_a_hundred_thousand_samples_take_seconds(name):
+    began = time.process_time()
+    trace = made(RULES[name][0](2), n_slots=128, batch=32, n_steps=3_125)
+    assert len(trace.start) >= 100_000
+    assert time.process_time() - began < 6.0  # half a second to two on a quiet machine
+
+
+def rule(select, admit=lambda queue: True, evict=None):
+    return Rule("own", admit, select, evict)
+
+
+BAD = {
+    "n_slots must be an integer": lambda: made(admission.budget(1), n_slots=0),
+    "batch must be an integer": lambda: made(admission.budget(1), batch=1.5),
+    "rule must be a Rule": lambda: made("budget"),
+    "eta must be at least 0": lambda: admission.budget(-1),
+    "window must be an integer of at least 1, got 0": lambda: admission.windowed(1, 0),
+    "backlog must be an integer of at least 1, got 0": lambda: admission.ready_first(0),
+    "backlog must be an integer of at least 1, got 1.5": lambda: admission.discard(1, 1.5),
+    "selects no batch of 4 out of 3 that wait": lambda: made(admission.ready_first(3), n_slots=1),
+    "selects no batch of 4 out of 0 that wait .0 run, 4 were started": lambda: made(
+        admission.synchronous(), group=8
+    ),
+    "max_age must be an integer of at least 0": lambda: admission.discard(0.5),
+    "lengths must be a law of|lengths must be the law of a clock of one worker": lambda: made(
+        admission.budget(1), lengths=clocks.constant([1.0, 2.0])
+    ),
+    "lengths must be a list of at least one": lambda: made(admission.budget(1), lengths=[]),
+    "lengths must be above 0 where overhead is 0": lambda: made(
+        admission.budget(1), lengths=[0.0, 1.0]
+    ),
+    "token_time must be one number or one a slot, 12": lambda: made(
+        admission.budget(1), token_time=[1.0, 2.0]
+    ),
+    "key must be given: the length of a sample is random": lambda: rollouts.trace(
+        [1.0, 2.0], rollouts.Engine(1, 1.0), admission.budget(1), batch=1, n_steps=1
+    ),
+    "engine must be an Engine": lambda: rollouts.trace(
+        [1.0], 12, admission.budget(1), batch=1, n_steps=1
+    ),
+    "select of the rule 'own' must name 4 samples, each once, got 3": lambda: made(
+        rule(lambda q: list(q.waiting)[:3] if len(q.waiting) > 3 else None)
+    ),
+    "must name samples that wait, got 99": lambda: made(rule(lambda q: [99, 98, 97, 96])),
+    "must name samples that run or wait, got 5000": lambda: made(
+        rule(lambda q: None, evict=lambda q: [5000])
+    ),
+    "nothing runs and nothing may start; the rule 'own' selects no batch of 4 out of 0": lambda: (
+        made(rule(lambda q: None, admit=lambda q: False))
+    ),
+    "16000 samples ended since|16001 samples ended since": lambda: made(rule(lambda q: None)),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_is_told_in_a_sentence(words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        BAD[words]()

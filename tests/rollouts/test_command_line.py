@@ -1,0 +1,127 @@
+"""The command of rollouts: lengths of any form, the answer in words, the table, the report."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import rollouts
+from asyncjax.rollouts import admission, command_line
+
+FILES = {
+    "plain": "3\n5\n\n8\n",
+    "one column": "tokens per answer\n3\n5\n8\n",
+    "named": "timestamp,input_length,output_length\n0,9,3\n1,9,5\n2,9,8\n",
+}
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_lengths_of_every_form(tmp_path, form):
+    path = tmp_path / "lengths.csv"
+    path.write_text(FILES[form])
+    assert command_line.read_lengths(path).tolist() == [3.0, 5.0, 8.0]
+
+
+WRONG = {  # options, and how the sentence begins
+    ("--slots", "0"): "--slots must be",
+    ("--steps", "0"): "--steps must be",
+    ("--batch", "0"): "--batch must be",
+    ("--training-time", "-1"): "--training-time must be",
+    ("--training-time", "1", "--token-time", "-1"): "--token-time must be",
+    ("--rule", "discard", "--eta", "-1"): "--eta must be",
+    ("--report", "none/report.html"): "--report is 'none/report.html'; its folder does not exist",
+}
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_errors_speak_of_options(tmp_path, capsys, options):
+    path = tmp_path / "lengths.csv"
+    path.write_text("3\n5\n8\n")
+    assert rollouts.main(["--lengths", str(path), "--alone", "--report", "", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"asyncjax.rollouts: {WRONG[options]}")
+
+
+def test_escape_characters_do_not_reach_the_terminal(tmp_path, capsys):
+    path = tmp_path / "lengths\x1b[31m.csv"
+    path.write_text("a\x1b[2J,b\n1,2\n")
+    assert rollouts.main(["--lengths", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert r"has the columns a\x1b[2J, b" in err
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe, os.fdopen(os.dup(2), "w") as err:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        monkeypatch.setattr(sys, "stderr", err)
+        assert rollouts.main(["--help"]) == 141
+
+
+BAD = {
+    "line 3: a length must be above 0, got 'x'": "3\n5\nx\n",
+    "line 2: a length must be above 0, got '-1'": "3\n-1\n",
+    "line 3: a length must be above 0, got ''": "a,length\n1,2\n3\n",
+    "is empty": "",
+    "holds a heading and no lengths": "length\n",
+    "has the columns a, b; name that of the lengths with --column": "a,b\n1,2\n",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_broken_file_is_told(tmp_path, capsys, words):
+    path = tmp_path / "lengths.csv"
+    path.write_text(BAD[words])
+    assert command_line.main(["--lengths", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert str(path) in said
+
+
+def test_a_column_may_be_named(tmp_path):
+    path = tmp_path / "lengths.csv"
+    path.write_text("a,b\n1,2\n3,4\n")
+    assert command_line.read_lengths(path, "b").tolist() == [2.0, 4.0]
+    assert command_line.main(["--lengths", str(tmp_path / "none.csv")]) == 2
+
+
+@pytest.mark.slow
+def test_the_answer_is_that_of_the_traces(tmp_path, capsys):
+    path, page = tmp_path / "lengths.csv", tmp_path / "page.html"
+    rng = np.random.default_rng(0)
+    np.savetxt(path, rng.lognormal(5.0, 1.0, 400))
+    settings = ["--slots", "16", "--batch", "4", "--steps", "60", "--eta", "2"]
+    assert command_line.main(["--lengths", str(path), *settings, "--report", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "The rule areal makes" in said
+    for name in command_line.RULES:
+        assert f"\n{name} " in said
+    lengths = command_line.read_lengths(path)
+    trace = rollouts.trace(
+        lengths,
+        rollouts.Engine(16, training_time=float(lengths.mean()) * 4 / 16),
+        admission.budget(2),
+        batch=4,
+        n_steps=60,
+        key=jax.random.key(0),
+    )
+    assert f"the oldest {trace.age.max()}." in said
+    document = page.read_text()
+    assert str(tmp_path) not in document
+    assert "data:image/png" in document
+    assert "The rule areal makes" in document
+
+
+@pytest.mark.slow
+def test_it_runs_as_a_command(tmp_path):
+    (tmp_path / "lengths.csv").write_text("1\n1\n1\n9\n")
+    command = [sys.executable, "-m", "asyncjax.rollouts", "--lengths", "lengths.csv"]
+    command += ["--slots", "4", "--batch", "2", "--steps", "20", "--alone", "--report", ""]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "versions old at its training" in done.stdout
+    assert list(tmp_path.iterdir()) == [tmp_path / "lengths.csv"]

@@ -1,0 +1,399 @@
+"""The token task: its transformer, its samples piece by piece, its checker."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from asyncjax import problems, rollouts
+from asyncjax.rollouts.decoding import empty_cache, next_scores
+from asyncjax.rollouts.token_task import Prompt
+from tests.oracles import rollout_policies as oracle
+
+pytestmark = pytest.mark.slow  # nearly every test compiles the transformer
+KEY = jax.random.key(0)
+TASKS = {
+    "copying": rollouts.copying(),
+    "sorting": rollouts.sorting(),
+    "running sums": rollouts.modular_sums(),
+    "last sum": rollouts.modular_sums(running=False),
+}
+
+
+def lively(problem, scale=1.0):
+    """The problem with a policy far from uniform."""
+    leaves, tree = jax.tree.flatten(problem.params)
+    keys = jax.random.split(KEY, len(leaves))
+    params = jax.tree.unflatten(
+        tree,
+        [
+            leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+            for leaf, key in zip(leaves, keys, strict=True)
+        ],
+    )
+    return dataclasses.replace(problem, params=params)
+
+
+def tiny(**more):
+    """Two symbols and at most three tokens, so that every sample can be listed."""
+    sizes = {"n_symbols": 2, "longest": 2, "max_length": 3, "width": 4, "depth": 2}
+    return lively(rollouts.token_task(TASKS["copying"], key=KEY, **(sizes | more)))
+
+
+def small(depth=1, **more):
+    return lively(rollouts.token_task(TASKS["copying"], key=KEY, width=8, depth=depth, **more), 0.2)
+
+
+@jax.jit
+def draw(problem, keys):
+    """A prompt and a sample of every key, and the key that the sample was drawn with."""
+
+    def one(key):
+        which, how = jax.random.split(key)
+        prompt = problem.prompt(which)
+        return prompt, problem.sample(problem.params, prompt, how), how
+
+    return jax.vmap(one)(keys)
+
+
+def drawn(problem):
+    return draw(problem, jax.random.split(jax.random.key(1), 64))
+
+
+def row(tree, i):
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def double(problem):
+    return dataclasses.replace(
+        problem, params=jax.tree.map(lambda leaf: leaf.astype(jnp.float64), problem.params)
+    )
+
+
+def as_numpy(params):
+    return jax.tree.map(np.asarray, params)
+
+
+def padded(tokens, length):
+    return jnp.array([*tokens, *[0] * (length - len(tokens))])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_kept_keys_and_values_score_as_the_module_does(depth):
+    model = problems.TinyGPT(vocabulary=5, width=8, depth=depth, heads=2, length=7)
+    tokens = jnp.array([3, 0, 1, 4, 2, 0, 3])
+    params = model.init(KEY, tokens[None])["params"]
+    want = np.asarray(model.apply({"params": params}, tokens[None]))[0]
+    cache, first = next_scores(model, params, empty_cache(model, params), 0, tokens[:3])
+    cache, second = next_scores(model, params, cache, 3, tokens[3:5])
+    _, third = next_scores(model, params, cache, 5, tokens[5:])
+    np.testing.assert_allclose(np.concatenate([first, second, third]), want, atol=2e-6)
+
+
+@pytest.mark.parametrize("filler", [False, True])
+def test_samples_and_log_probabilities_equal_the_twin(float64, filler):
+    """Tokens of the twin: the largest of log-probability and Gumbel noise of fold_in(key, t)."""
+    problem = double(small(2, filler=filler))
+    params, n_written = as_numpy(problem.params), 5 + filler
+    prompts, drafts, keys = drawn(problem)
+    likely = jax.jit(jax.vmap(problem.log_probs, (None, 0, 0, 0)))
+    log_probs = likely(problem.params, prompts, drafts.tokens, drafts.length)
+    for i in range(12):
+        prompt, draft = row(prompts, i), row(drafts, i)
+        length, size = int(draft.length), int(prompt.size)
+        read = oracle.asked(prompt.symbols[:size].tolist(), 4, 4)
+        tokens = draft.tokens[:length].tolist()
+        twin = oracle.token_log_probs(params, read, tokens, n_written, 2, 2)
+        np.testing.assert_allclose(draft.log_probs[:length], twin, atol=1e-12)
+        np.testing.assert_allclose(log_probs[i, :length], twin, atol=1e-12)
+        assert not log_probs[i, length:].any()
+        for t in range(length):
+            scores = oracle.transformer_scores(params, [*read, *tokens[:t]], 2, 2)[:n_written]
+            luck = jax.random.gumbel(jax.random.fold_in(keys[i], t), (n_written,))
+            assert int(np.argmax(oracle.log_softmax(scores) + np.asarray(luck))) == tokens[t]
+
+
+def test_a_sample_ends_with_the_end_token_or_is_full():
+    problem = small()
+    prompts, drafts, _ = drawn(problem)
+    for i in range(64):
+        draft = row(drafts, i)
+        tokens = draft.tokens.tolist()
+        length = tokens.index(4) + 1 if 4 in tokens else 10
+        assert (int(draft.length), bool(draft.ended)) == (length, True)
+        assert not any(tokens[length:])
+        assert not draft.log_probs[length:].any()
+        assert (draft.log_probs[:length] < 0).all()
+    assert len(set(drafts.length.tolist())) > 4
+    assert set(prompts.size.tolist()) == {1, 2, 3, 4}
+
+
+def test_drawing_in_pieces_gives_the_same_bits():
+    problem = small()
+    prompts, whole, keys = drawn(problem)
+
+    @jax.jit
+    @jax.vmap
+    def in_pieces(prompt, key, cuts):
+        draft = problem.empty_draft()
+        for begin, end in itertools.pairwise(cuts):
+            draft = problem.extend(problem.params, prompt, draft, begin, end, key)
+        return draft
+
+    inner = np.sort(np.random.default_rng(0).integers(0, 11, (64, 2)), axis=1)
+    cuts = np.concatenate([np.zeros((64, 1), int), inner, np.full((64, 1), 10)], axis=1)
+    pieces = in_pieces(prompts, keys, jnp.asarray(cuts, jnp.int32))
+    jax.tree.map(np.testing.assert_array_equal, pieces, whole)
+
+
+def test_a_later_version_goes_on_with_its_own_view_of_the_tokens_before():
+    """Tokens of the first piece stay; those of the second are as likely as the new policy says."""
+    old, new = small(), lively(small(), 0.3).params
+    prompts, _, keys = drawn(old)
+
+    @jax.jit
+    @jax.vmap
+    def two_versions(prompt, key):
+        first = old.extend(old.params, prompt, old.empty_draft(), 0, 3, key)
+        second = old.extend(new, prompt, first, 3, 10, key)
+        under = [old.log_probs(x, prompt, second.tokens, second.length) for x in (old.params, new)]
+        return first, second, jnp.stack(under)
+
+    first, second, under = two_versions(prompts, keys)
+    np.testing.assert_array_equal(second.tokens[:, :3], first.tokens[:, :3])
+    np.testing.assert_array_equal(second.log_probs[:, :3], first.log_probs[:, :3])
+    np.testing.assert_allclose(second.log_probs[:, :3], under[:, 0, :3], atol=1e-5)
+    np.testing.assert_allclose(second.log_probs[:, 3:], under[:, 1, 3:], atol=1e-5)
+    assert int(second.length.max()) > 3
+    assert np.abs(under[:, 0] - under[:, 1]).max() > 0.1
+
+
+@pytest.mark.parametrize("filler", [False, True])
+def test_all_samples_together_have_probability_one(float64, filler):
+    """And the score has mean zero, and the expected reward the gradient that it should have."""
+    problem = double(tiny(filler=filler, length_cost=0.1))
+    samples = list(oracle.all_samples(3 + filler, 2, 3))
+    assert len(samples) == (1 + 2 + 4 * 3 if not filler else 1 + 3 + 9 * 4)
+    tokens = jnp.stack([padded(sample, 3) for sample in samples])
+    lengths = jnp.array([len(sample) for sample in samples])
+    prompt = Prompt(jnp.array([1, 0]), jnp.int32(2))
+    rewards = jax.vmap(lambda *sample: problem.reward(prompt, *sample))(tokens, lengths)
+
+    def log_probs(params):
+        return jax.vmap(lambda *sample: problem.log_probs(params, prompt, *sample).sum())(
+            tokens, lengths
+        )
+
+    def check(params):
+        likely, slopes = jnp.exp(log_probs(params)), jax.jacobian(log_probs)(params)
+        value = jax.grad(lambda x: jnp.exp(log_probs(x)) @ rewards)(params)
+
+        def mean(factor):
+            return jax.tree.map(lambda slope: jnp.tensordot(factor, slope, 1), slopes)
+
+        return likely, mean(likely), mean(likely * rewards), value
+
+    likely, score, estimate, value = jax.jit(check)(problem.params)
+    assert float(likely.sum()) == pytest.approx(1, abs=1e-12)
+    for leaf in jax.tree.leaves(score):
+        np.testing.assert_allclose(leaf, 0, atol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), estimate, value)
+
+
+def test_samples_come_as_often_as_they_are_likely():
+    problem, n = tiny(), 20_000
+    prompt = Prompt(jnp.array([1, 0]), jnp.int32(2))
+    samples = list(oracle.all_samples(3, 2, 3))
+
+    @jax.jit
+    def draw(keys, tokens, lengths):
+        of = jax.vmap(lambda *one: problem.log_probs(problem.params, prompt, *one).sum())
+        made = jax.vmap(lambda key: problem.sample(problem.params, prompt, key))(keys)
+        return made, of(tokens, lengths)
+
+    tokens = jnp.stack([padded(sample, 3) for sample in samples])
+    lengths = jnp.array([len(sample) for sample in samples])
+    made, log_probs = draw(jax.random.split(KEY, n), tokens, lengths)
+    rows = [
+        tuple(one[:length])
+        for one, length in zip(made.tokens.tolist(), made.length.tolist(), strict=True)
+    ]
+    for sample, likely in zip(samples, np.exp(log_probs), strict=True):
+        share = rows.count(tuple(sample)) / n
+        assert abs(share - likely) <= 5 * math.sqrt(likely * (1 - likely) / n) + 1e-9
+    assert np.exp(log_probs).min() < 0.05 < np.exp(log_probs).max()  # far from uniform
+
+
+@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(("filler", "partial", "cost"), [(0, 1, 0.0), (1, 1, 0.2), (1, 0, 0.0)])
+def test_rewards_equal_the_twin(kind, filler, partial, cost):
+    problem = rollouts.token_task(
+        TASKS[kind],
+        key=KEY,
+        filler=bool(filler),
+        partial=bool(partial),
+        length_cost=cost,
+        max_length=9,
+        width=2,
+    )
+    random = np.random.default_rng(1)
+    prompts, rows, lengths, want = [], [], [], []
+    for i in range(120):
+        symbols = random.integers(0, 4, random.integers(1, 5)).tolist()
+        answer = oracle.right_answer(kind, symbols, 4)
+        tokens = [*answer, 4] if i % 3 else random.integers(0, 5 + filler, 9).tolist()
+        if i % 3 == 1:  # right but for one place, or as it is
+            tokens[random.integers(len(tokens))] = int(random.integers(0, 4 + filler))
+        if filler:
+            tokens[int(random.integers(len(tokens))) : 0] = [5] * int(random.integers(0, 4))
+        tokens = tokens[:9]
+        tokens = tokens[: tokens.index(4) + 1] if 4 in tokens else tokens
+        prompts.append(Prompt(padded(symbols, 4), jnp.int32(len(symbols))))
+        rows.append(padded(tokens, 9))
+        lengths.append(len(tokens))
+        how = {"filler": bool(filler), "partial": bool(partial), "cost": cost}
+        want.append(oracle.token_reward(answer, tokens, 4, 9, **how))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *prompts)
+    got = jax.jit(jax.vmap(problem.reward))(stacked, jnp.stack(rows), jnp.array(lengths))
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    assert max(want) == pytest.approx(1, abs=0.2)
+    assert min(want) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "symbols", "tokens", "reward"),
+    [
+        ("copying", [2, 0, 3], [2, 0, 3, 4], 1),
+        ("copying", [2, 0, 3], [2, 0, 3], 3 / 4),  # never ended
+        ("copying", [2, 0, 3], [2, 4], 1 / 4),  # too short
+        ("copying", [2], [2, 2, 2, 4], 1 / 4),  # too long
+        ("copying", [2], [4], 0),
+        ("copying", [2, 0], [0, 2, 4], 1 / 3),
+        ("sorting", [3, 1, 1], [1, 1, 3, 4], 1),
+        ("sorting", [3, 1, 1], [3, 1, 1, 4], 2 / 4),
+        ("running sums", [3, 3, 1], [3, 2, 3, 4], 1),
+        ("last sum", [3, 3, 1], [3, 4], 1),
+        ("last sum", [3, 3, 1], [3, 2, 3, 4], 1 / 4),
+    ],
+)
+def test_rewards_by_hand(kind, symbols, tokens, reward):
+    problem = rollouts.token_task(TASKS[kind], key=KEY, width=2)
+    prompt = Prompt(padded(symbols, 4), jnp.int32(len(symbols)))
+    got = problem.reward(prompt, padded(tokens, problem.max_length), len(tokens))
+    assert float(got) == pytest.approx(reward, abs=1e-6)
+    strict = rollouts.token_task(TASKS[kind], key=KEY, width=2, partial=False)
+    got = strict.reward(prompt, padded(tokens, problem.max_length), len(tokens))
+    assert float(got) == (reward == 1)
+
+
+def test_fillers_are_left_out_and_tokens_cost():
+    problem = rollouts.token_task(
+        TASKS["copying"], key=KEY, width=2, filler=True, length_cost=0.5, max_length=10
+    )
+    prompt = Prompt(jnp.array([2, 0, 0, 0]), jnp.int32(2))
+    tokens = [5, 2, 5, 5, 0, 4]
+    got = problem.reward(prompt, padded(tokens, 10), 6)
+    assert float(got) == pytest.approx(1 - 0.5 * 6 / 10, abs=1e-6)
+    assert float(problem.reward(prompt, jnp.full(10, 5), 10)) == pytest.approx(-0.5, abs=1e-6)
+
+
+def test_the_objective_is_the_mean_of_the_judged_samples():
+    problem = small(n_judged=64)
+    judge = jax.random.split(jax.random.key(2**31 - 1), 64)
+    judged = problem.data.judged
+    sample = jax.jit(jax.vmap(problem.sample, (None, 0, 0)))
+    drafts = sample(problem.params, judged, judge)
+    rewards = jax.vmap(problem.reward)(judged, drafts.tokens, drafts.length)
+    assert float(problem.objective(problem.params)) == pytest.approx(-float(rewards.mean()))
+    metrics = problem.metrics(problem.params)
+    assert float(metrics["length"]) == pytest.approx(float(drafts.length.mean()))
+    assert float(metrics["solved"]) == pytest.approx(float((rewards == 1).mean()))
+    assert float(problem.objective(problem.params)) == float(problem.objective(problem.params))
+
+
+def test_equal_tasks_share_a_compilation():
+    @jax.jit
+    def draw(problem, key):
+        traced.append(problem)
+        return problem.sample(problem.params, problem.prompt(key), key)
+
+    traced = []
+    for seed in (0, 1):
+        problem = rollouts.token_task(rollouts.sorting(), key=jax.random.key(seed), width=2)
+        draw(problem, KEY)
+    assert len(traced) == 1
+
+
+def test_a_task_of_ones_own():
+    def backwards(symbols, count, n_symbols):
+        places = (count - 1 - jnp.arange(symbols.size)) % symbols.size
+        return symbols[places], count
+
+    problem = rollouts.token_task(backwards, key=KEY, width=2)
+    prompt = Prompt(jnp.array([2, 0, 1, 0]), jnp.int32(3))
+    assert float(problem.reward(prompt, padded([1, 0, 2, 4], 10), 4)) == 1
+
+
+@pytest.mark.optimised
+def test_copying_is_learned_and_then_long_prompts_make_long_samples():
+    """Plain policy gradient, 150 steps of 64 samples, from scratch."""
+    problem = rollouts.token_task(rollouts.copying(), key=KEY)
+    optimizer = optax.adam(2e-3)
+
+    def step(carry, key):
+        params, state = carry
+        first, second = jax.random.split(key)
+        prompts = jax.vmap(problem.prompt)(jax.random.split(first, 64))
+        made = jax.vmap(problem.sample, (None, 0, 0))(params, prompts, jax.random.split(second, 64))
+        rewards = jax.vmap(problem.reward)(prompts, made.tokens, made.length)
+
+        def loss(params):
+            log_probs = jax.vmap(problem.log_probs, (None, 0, 0, 0))
+            each = log_probs(params, prompts, made.tokens, made.length).sum(1)
+            return -jnp.mean((rewards - rewards.mean()) * each)
+
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+        record = rewards.mean(), jnp.corrcoef(prompts.size, made.length)[0, 1]
+        return (optax.apply_updates(params, updates), state), record
+
+    @jax.jit
+    def train(problem, keys):
+        start = problem.params, optimizer.init(problem.params)
+        (params, _), record = jax.lax.scan(step, start, keys)
+        return params, record
+
+    params, (rewards, together) = train(problem, jax.random.split(KEY, 150))
+    assert float(rewards[:10].mean()) < 0.3
+    assert float(rewards[-20:].mean()) > 0.8
+    assert abs(float(together[:5].mean())) < 0.3
+    assert float(together[-20:].mean()) > 0.9
+    assert float(problem.metrics(params)["solved"]) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("task", "more", "error", "words"),
+    [
+        (3, {}, TypeError, "task must be a function .symbols, count, n_symbols."),
+        (lambda symbols: symbols, {}, TypeError, "task must be a function .symbols, count, n_sym"),
+        (lambda s, n, m: s, {}, TypeError, "task must return the pair .answer, length."),
+        (lambda s, n, m: (s, s), {}, ValueError, "task must return an answer int32"),
+        (lambda s, n, m: (n, n), {}, ValueError, "task must return an answer int32"),
+        (lambda s, n, m: (s / 2, n), {}, TypeError, "task must return integers, got dtype float32"),
+        (rollouts.copying(), {"max_length": 4}, ValueError, "max_length must be .* at least 5"),
+        (rollouts.copying(), {"shortest": 5}, ValueError, "longest must be .* at least 5, got 4"),
+        (rollouts.copying(), {"n_symbols": 1}, ValueError, "n_symbols must be .* at least 2"),
+        (rollouts.copying(), {"filler": 1}, TypeError, "filler must be True or False"),
+        (rollouts.copying(), {"length_cost": -1}, ValueError, "length_cost must be at least 0"),
+        (rollouts.copying(), {"heads": 3}, ValueError, "heads must divide width"),
+        (rollouts.copying(), {"n_judged": 0}, ValueError, "n_judged must be"),
+        (rollouts.copying(), {"key": 0}, TypeError, "key must be one typed key"),
+    ],
+)
+def test_bad_tasks_are_told_in_a_sentence(task, more, error, words):
+    with pytest.raises(error, match=words):
+        rollouts.token_task(task, **({"key": KEY} | more))
