@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
+from asyncjax.checks import within
 from asyncjax.traces.asynchronous import Rule
 from asyncjax.traces.averages import fresh, wait_for
 from asyncjax.traces.dispatch import lead_at_most
@@ -90,4 +91,5 @@ def mindflayer(b: int, patience: ArrayLike) -> Rule:
     Reference:
         After Maranjyan, Omar, Richtárik, 2024 (arXiv 2410.04285).
     """
+    within("patience", patience, above=0.0, finite=False)
     return Rule(collect=fresh(b), timeout=patience)

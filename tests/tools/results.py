@@ -25,6 +25,7 @@ from asyncjax import (
     orders,
     problems,
     results,
+    rollouts,
     simulation,
     steps,
     stragglers,
@@ -485,33 +486,40 @@ def cluster_cases() -> Cases:
 
 def rollout_cases() -> Cases:
     rules = {
-        "synchronous": traces.admission.synchronous(),
-        "one step off": traces.admission.one_step_off(),
-        "budget": traces.admission.budget(2),
-        "first finished": traces.admission.first_finished(2),
-        "in order": traces.admission.in_order(2),
-        "windowed": traces.admission.windowed(2, 6),
-        "ready first": traces.admission.ready_first(),
-        "discard": traces.admission.discard(2),
-        "withhold": traces.admission.withhold(2),
+        "synchronous": rollouts.admission.synchronous(),
+        "one step off": rollouts.admission.one_step_off(),
+        "budget": rollouts.admission.budget(2),
+        "first finished": rollouts.admission.first_finished(2),
+        "in order": rollouts.admission.in_order(2),
+        "windowed": rollouts.admission.windowed(2, 6),
+        "ready first": rollouts.admission.ready_first(),
+        "discard": rollouts.admission.discard(2),
+        "withhold": rollouts.admission.withhold(2),
     }
     lengths = clocks.lognormal([4.0], sigma=0.8)
-    sizes = {"n_slots": 6, "batch": 4, "n_steps": 12, "training_time": 1.5, "key": KEY}
-    make = partial(traces.rollouts, lengths, **sizes)
+    sizes = {"batch": 4, "n_steps": 12, "key": KEY}
+    engine = rollouts.Engine(6, 1.5)
+    make = partial(rollouts.trace, lengths, **sizes)
     for name, rule in rules.items():
-        trace = make(rule=rule)
+        trace = make(engine, rule)
         yield f"{name}, trace", trace
-        yield f"{name}, summary", traces.summarize_rollouts(trace)
-    hurried = make(rule=rules["budget"], in_flight=True, transfer_time=0.3, pause=0.2, overhead=0.1)
-    grouped = make(rule=rules["budget"], group=2, token_time=[1.0] * 3 + [2.0] * 3)
+        yield f"{name}, summary", rollouts.summarize(trace)
+    hurried = rollouts.Engine(6, 1.5, in_flight=True, transfer_time=0.3, pause=0.2, overhead=0.1)
+    hurried = make(hurried, rules["budget"])
+    grouped = rollouts.Engine(6, 1.5, group=2, token_time=[1.0] * 3 + [2.0] * 3)
+    grouped = make(grouped, rules["budget"])
     yield "in flight, trace", hurried
     yield "groups, trace", grouped
-    bandit = problems.contextual_bandit(
+    bandit = rollouts.contextual_bandit(
         [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], features=np.eye(2), noise=0.1
     )
-    corrections, advantages = simulation.corrections, simulation.advantages
-    trace, optimizer = make(rule=rules["budget"]), optax.sgd(0.5)
-    replay = partial(simulation.replay_rollouts, bandit, trace, optimizer, key=OTHER)
+    corrections, advantages = rollouts.corrections, rollouts.advantages
+    trace, optimizer = make(engine, rules["budget"]), optax.sgd(0.5)
+
+    def replay(waves: bool = True, **learner: Any) -> results.Run:
+        how = rollouts.Learner(optimizer, **learner)
+        return rollouts.replay(bandit, trace, how, key=OTHER, waves=waves)
+
     for name, correction in {
         "none": corrections.none(),
         "importance": corrections.truncated_importance(2.0),
@@ -533,17 +541,17 @@ def rollout_cases() -> Cases:
         "group mean": advantages.group_mean(scaled=True),
         "group others": advantages.group_others(),
     }.items():
-        run = simulation.replay_rollouts(bandit, grouped, optimizer, key=OTHER, advantage=advantage)
-        yield from parts(name, run)
-    task = problems.token_task(
-        problems.copying(), key=KEY, n_symbols=2, longest=2, width=8, n_judged=8
+        learner = rollouts.Learner(optimizer, advantage=advantage)
+        yield from parts(name, rollouts.replay(bandit, grouped, learner, key=OTHER))
+    task = rollouts.token_task(
+        rollouts.copying(), key=KEY, n_symbols=2, longest=2, width=8, n_judged=8
     )
-    settings = sizes | {"n_slots": 4, "batch": 2, "n_steps": 4}
-    run, trace = simulation.train_rollouts(task, optax.adam(0.01), rule=rules["budget"], **settings)
+    settings, small = sizes | {"batch": 2, "n_steps": 4}, rollouts.Engine(4, 1.5)
+    run, trace = rollouts.train(task, optax.adam(0.01), small, rules["budget"], **settings)
     yield from parts("tokens, trained", run)
     yield "tokens, trace", trace
     for name in ("synchronous", "budget", "discard"):
-        run, trace = simulation.train_rollouts(bandit, optimizer, rule=rules[name], **sizes)
+        run, trace = rollouts.train(bandit, optimizer, engine, rules[name], **sizes)
         yield from parts(f"{name}, trained", run)
 
 

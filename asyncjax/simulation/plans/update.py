@@ -74,12 +74,12 @@ class Update:
     gradient_transform: optax.GradientTransformation | None = None
     aggregator: Aggregator | None = None
     # Named tuples of equal functions are equal, but not every one of them takes extras.
-    takes_extras: tuple[bool, bool] = field(init=False, repr=False)
+    _takes_extras: tuple[bool, bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         parts = (self.optimizer, self.gradient_transform)
         takes = tuple(isinstance(part, optax.GradientTransformationExtraArgs) for part in parts)
-        object.__setattr__(self, "takes_extras", takes)
+        object.__setattr__(self, "_takes_extras", takes)
 
     @property
     def is_of_arrivals(self) -> bool:
