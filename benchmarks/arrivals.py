@@ -38,7 +38,7 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "arrival, nothing": {"gradient_transform": optax.identity()},
     "arrival, weight by its delay": {"gradient_transform": steps.scale_by_staleness("polynomial")},
     "arrival, clipped": {"gradient_transform": optax.clip_by_global_norm(1.0)},
-    "arrival, a row a worker": {"gradient_transform": steps.calibrate_workers(WORKERS)},
+    "arrival, a row a worker": {"gradient_transform": steps.ca2fl(WORKERS)},
     "aggregate, mean": {"aggregator": steps.mean()},
     "aggregate, median": {"aggregator": steps.median()},
     "view, the model": {"worker_params": lambda params, opt_state: params},

@@ -15,7 +15,7 @@ from asyncjax.clocks import exponential
 from asyncjax.problems import from_loss, uniform
 from asyncjax.results import time_to_target
 from asyncjax.simulation import replay
-from asyncjax.traces import asynchronous, buffered, fresher_than, immediately, wait_for
+from asyncjax.traces import asynchronous, buffered, immediately, ringmaster, wait_for
 
 digits: Any = load_digits()
 data = digits.images[..., None] / 16, digits.target
@@ -43,7 +43,7 @@ def loss(model, batch, key):
 def main(until):
     problem = from_loss(Network(nnx.Rngs(0)), loss, data, n_workers=20, batch=uniform(32))
     clock = exponential(np.linspace(1, 4, 20))
-    for rule in (wait_for(20), immediately(), buffered(5), fresher_than(20)):
+    for rule in (wait_for(20), immediately(), buffered(5), ringmaster(20)):
         for seed in range(3):
             trace = asynchronous(clock, until=until, collect=rule, key=jax.random.key(seed))
             run = replay(problem, trace, optax.sgd(0.1), key=jax.random.key(seed))

@@ -36,7 +36,7 @@ def cut(share: float, **rules: Any) -> Make:
 def ringmaster(*, cancel: bool) -> Make:
     """Only gradients that are fresher than there are workers."""
     return lambda clock, n_updates: server(
-        collect=traces.fresher_than(clock.n_workers, cancel=cancel)
+        collect=traces.ringmaster(clock.n_workers, cancel=cancel)
     )(clock, n_updates)
 
 
@@ -48,7 +48,7 @@ STREAMS: dict[str, Make] = {
     "table (IAG)": server(collect=traces.table()),
     "pure, given up after 2 means": cut(2.0),
     "the same after 10, one in a hundred lost": lambda clock, n_updates: cut(10.0)(
-        clocks.losing(clock, 0.01), n_updates
+        clocks.with_failures(clock, 0.01), n_updates
     ),
     "lead at most 4 (SSP)": server(gate=traces.lead_at_most(4), read="start"),
     "pure, wait for 8": server(collect=traces.wait_for(8)),
@@ -56,7 +56,7 @@ STREAMS: dict[str, Make] = {
     "shuffled": server(dispatch=traces.shuffled()),
     "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
     "fastest half": rounds(0.5),
-    "fresh 8, cancelling (k-batch-sync)": server(collect=traces.fresh(8, cancel=True)),
+    "fresh 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
 }
 # Arrivals one by one, from a heap.
 HEAPS: dict[str, Make] = {

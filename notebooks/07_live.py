@@ -240,7 +240,7 @@ for name, one in real.items():
 #
 # ## Try
 #
-# - Ask for a rule of your own choice: `collect=traces.fresh(4)`, or `traces.fresher_than(4)`. Forecast first,
+# - Ask for a rule of your own choice: `collect=traces.rennala(4)`, or `traces.ringmaster(4)`. Forecast first,
 #   then run.
 # - Twice as many workers like these: `clocks.of_trace(trace, law=clocks.resampled, n_workers=16)`. What would
 #   wait for all cost then?

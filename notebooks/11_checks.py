@@ -38,7 +38,7 @@ import optax
 from asyncjax import orders, problems, results, simulation, testing, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
-from asyncjax.clocks.streams import job_keys
+from asyncjax.clocks.rng import job_keys
 from asyncjax.steps.transformation import stateless
 from asyncjax.traces.collection import Collection, Collector, Verdict
 

@@ -45,9 +45,9 @@ DOORS = {"__main__"}  # the command, a file
 INNER = {
     "simulation": {
         "plans": set(),
-        "visits": {"plans"},
-        "loops": {"plans", "visits"},
-        ".": {"plans", "visits", "loops"},
+        "example_orders": {"plans"},
+        "loops": {"plans", "example_orders"},
+        ".": {"plans", "example_orders", "loops"},
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
     "cluster": {
@@ -66,10 +66,10 @@ INNER = {
     "whatif": {
         "describing": set(),
         "comparing": set(),
-        "learning": {"comparing"},
+        "toy_training": {"comparing"},
         "advising": {"describing", "comparing"},
-        "page": {"describing", "comparing", "learning", "advising"},
-        ".": {"describing", "comparing", "learning", "advising", "page"},
+        "page": {"describing", "comparing", "toy_training", "advising"},
+        ".": {"describing", "comparing", "toy_training", "advising", "page"},
     },
 }
 # Groups of experiments: all may import `common`, and these more.

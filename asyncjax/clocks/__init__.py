@@ -13,12 +13,12 @@ is a function of `(key, i, j)` alone, so all rules compared under one key face t
 | `of_trace`, `fitted`, `resampled` | a clock of what a trace recorded, by one of these laws |
 | `read_durations`, `recording`, `RECORDINGS`, `Recording` | times from a file, or brought along |
 | `communicating` | adds links: download and upload |
-| `losing`, `present`, `on_off` | lost jobs, workers that come and go, outages |
-| `powered` | any power over time |
+| `with_failures`, `available`, `on_off` | lost jobs, workers that come and go, outages |
+| `with_speed` | any power over time |
 | `Clock` | what all of them are |
 """
 
-from asyncjax.clocks.availability import on_off, present
+from asyncjax.clocks.availability import available, on_off
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import constant, recorded
 from asyncjax.clocks.folded_normal_law import folded_normal
@@ -30,12 +30,12 @@ from asyncjax.clocks.independent_laws import (
     shifted_exponential,
 )
 from asyncjax.clocks.links import communicating
-from asyncjax.clocks.lost_jobs import losing
+from asyncjax.clocks.lost_jobs import with_failures
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.measured import read_durations
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.poisson_law import poisson
-from asyncjax.clocks.power import powered
+from asyncjax.clocks.power import with_speed
 from asyncjax.clocks.recordings import RECORDINGS, Recording, recording
 from asyncjax.clocks.uniform_law import uniform
 from asyncjax.clocks.weibull_law import weibull
@@ -44,6 +44,7 @@ __all__ = [
     "RECORDINGS",
     "Clock",
     "Recording",
+    "available",
     "communicating",
     "constant",
     "exponential",
@@ -51,14 +52,11 @@ __all__ = [
     "folded_normal",
     "gamma",
     "lognormal",
-    "losing",
     "markov",
     "of_trace",
     "on_off",
     "pareto",
     "poisson",
-    "powered",
-    "present",
     "read_durations",
     "recorded",
     "recording",
@@ -66,4 +64,6 @@ __all__ = [
     "shifted_exponential",
     "uniform",
     "weibull",
+    "with_failures",
+    "with_speed",
 ]

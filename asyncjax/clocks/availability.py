@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from asyncjax.checks import within
-from asyncjax.clocks.agreement import widened
+from asyncjax.clocks.broadcast import widened
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import constant
 from asyncjax.clocks.parameters import Parameter, check_order, namespace
@@ -31,8 +31,8 @@ def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
     Args:
         clock: Compute times at power 1; may have powers, which multiply, links, and losses.
         up: Lengths of the periods of work, the first begins at time 0; time units.
-        down: Lengths of the outages; time units. A length of inf (`losing`) ends the work for
-            good. One-worker clocks are broadcast to the number of workers of the others.
+        down: Lengths of the outages; time units. A length of inf (`with_failures`) ends the work
+            for good. One-worker clocks are broadcast to the number of workers of the others.
 
     Returns:
         A clock whose jobs pause in an outage and go on afterwards.
@@ -52,7 +52,7 @@ def on_off(clock: Clock, *, up: Clock, down: Clock) -> Clock:
     return with_power(clock, np.array([[1.0, 0.0]]), up=up, down=down)
 
 
-def present(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
+def available(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
     """Lets workers join late and leave early.
 
     Formula: the power of worker `i` is 1 for `join_i <= t <= leave_i`, else 0.
@@ -74,7 +74,8 @@ def present(clock: Clock, *, join: Any = 0.0, leave: Any = np.inf) -> Clock:
 
     Example:
         >>> from asyncjax import clocks
-        >>> clock = clocks.present(clocks.constant(2.0), join=[0.0, 5.0], leave=[3.0, float("inf")])
+        >>> times, never = clocks.constant(2.0), float("inf")
+        >>> clock = clocks.available(times, join=[0.0, 5.0], leave=[3.0, never])
         >>> from asyncjax.clocks.timeline import timelines
         >>> first, second = timelines(clock, None)
         >>> first.finish(0.0, 2.0), first.finish(2.0, 2.0), second.finish(0.0, 2.0)

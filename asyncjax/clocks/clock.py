@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from asyncjax.checks import whole, within
 from asyncjax.clocks.law import Law, answered
 from asyncjax.clocks.parameters import Parameter, spread
-from asyncjax.clocks.streams import (
+from asyncjax.clocks.rng import (
     DOWNLOAD_STREAM,
     LOSS_STREAM,
     UPLOAD_STREAM,

@@ -18,7 +18,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Row
 from asyncjax.clocks.parameters import align, as_floats
-from asyncjax.clocks.streams import job_indices
+from asyncjax.clocks.rng import job_indices
 
 
 def _draw_constant(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:

@@ -21,7 +21,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.parameters import Parameter, align, namespace
-from asyncjax.clocks.streams import rounded, unit_normal
+from asyncjax.clocks.rng import rounded, unit_normal
 
 
 def _draw_folded(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:

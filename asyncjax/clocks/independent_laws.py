@@ -26,7 +26,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.parameters import Parameter, align, namespace
-from asyncjax.clocks.streams import job_keys, rounded, unit_exponential, unit_normal
+from asyncjax.clocks.rng import job_keys, rounded, unit_exponential, unit_normal
 from asyncjax.clocks.unit_gamma import unit_gamma
 
 

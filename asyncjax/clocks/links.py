@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from asyncjax.clocks.agreement import agreed
+from asyncjax.clocks.broadcast import agreed
 from asyncjax.clocks.clock import Clock
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from asyncjax.checks import within
-from asyncjax.clocks.agreement import widened
+from asyncjax.clocks.broadcast import widened
 from asyncjax.clocks.clock import Clock
 
 
-def losing(clock: Clock, probability: Any) -> Clock:
+def with_failures(clock: Clock, probability: Any) -> Clock:
     """Lets jobs get lost, each independently of all others.
 
     Formula: `compute = inf` with the given probability. Losses of a clock that loses jobs already
@@ -37,7 +37,7 @@ def losing(clock: Clock, probability: Any) -> Clock:
     Example:
         >>> import jax
         >>> from asyncjax import clocks
-        >>> clock = clocks.losing(clocks.constant([1.0, 2.0]), probability=[0.0, 0.5])
+        >>> clock = clocks.with_failures(clocks.constant([1.0, 2.0]), probability=[0.0, 0.5])
         >>> clock.durations(jax.random.key(1), 4).tolist()
         [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, inf, inf]]
         >>> clock.mean.tolist()

@@ -22,7 +22,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.parameters import Parameter, align, namespace
-from asyncjax.clocks.streams import job_indices
+from asyncjax.clocks.rng import job_indices
 
 
 def _transition(row: Row) -> tuple[Array, Array, Array]:

@@ -26,7 +26,7 @@ from asyncjax.clocks.independent_laws import lognormal
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.links import communicating
 from asyncjax.clocks.parameters import Parameter, namespace
-from asyncjax.clocks.streams import job_indices, unit_uniform
+from asyncjax.clocks.rng import job_indices, unit_uniform
 
 Rows = list[np.ndarray]  # a row a worker, float64[k_i], time units
 MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning

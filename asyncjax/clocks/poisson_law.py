@@ -20,7 +20,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.parameters import Parameter, align, namespace
-from asyncjax.clocks.streams import job_keys, open_uniform, rounded
+from asyncjax.clocks.rng import job_keys, open_uniform, rounded
 
 
 def _further(weights: tuple[Array, Array], step: Array, mode: Array, rate: Array) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from asyncjax.checks import flag, within
-from asyncjax.clocks.agreement import agreed
+from asyncjax.clocks.broadcast import agreed
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.fixed import recorded
 from asyncjax.clocks.parameters import Parameter, as_floats, namespace, spread
@@ -50,7 +50,7 @@ def _table(name: str, given: Any) -> Parameter:
     return value.reshape(-1, value.shape[-1])
 
 
-def powered(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> Clock:
+def with_speed(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> Clock:
     """Gives the workers of a clock a power that follows a table.
 
     Formula: `v_i(t) = rates[i, m]` during piece `m`, which lasts `lengths[i, m]`; after the last
@@ -79,7 +79,7 @@ def powered(clock: Clock, lengths: Any, rates: Any, *, repeats: bool = True) -> 
 
     Example:
         >>> from asyncjax import clocks
-        >>> clock = clocks.powered(clocks.constant(3.0), lengths=[2.0, 2.0], rates=[1.0, 0.25])
+        >>> clock = clocks.with_speed(clocks.constant(3.0), lengths=[2.0, 2.0], rates=[1.0, 0.25])
         >>> from asyncjax.clocks.timeline import timelines
         >>> line, = timelines(clock, None)
         >>> line.finish(0.0, 3.0), line.finish(3.0, 1.0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.clocks.availability import on_off, present
+from asyncjax.clocks.availability import available, on_off
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import constant, recorded
 from asyncjax.clocks.folded_normal_law import folded_normal
@@ -22,11 +22,11 @@ from asyncjax.clocks.independent_laws import (
     shifted_exponential,
 )
 from asyncjax.clocks.links import communicating
-from asyncjax.clocks.lost_jobs import losing
+from asyncjax.clocks.lost_jobs import with_failures
 from asyncjax.clocks.markov_chain import markov
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
 from asyncjax.clocks.poisson_law import poisson
-from asyncjax.clocks.power import powered
+from asyncjax.clocks.power import with_speed
 from asyncjax.clocks.uniform_law import uniform
 from asyncjax.clocks.weibull_law import weibull
 
@@ -70,10 +70,10 @@ REGISTRY: dict[str, Callable[[], Clock]] = {
     "communicating": lambda: communicating(
         lognormal(mean=_MEANS, sigma=0.5), download=constant(0.25), upload=exponential(_MEANS)
     ),
-    "losing": lambda: losing(exponential(_MEANS), probability=(0.0, 0.25, 0.5)),
-    "powered": lambda: powered(constant(_MEANS), lengths=[5.0, 3.0], rates=[1.0, 0.5]),
+    "losing": lambda: with_failures(exponential(_MEANS), probability=(0.0, 0.25, 0.5)),
+    "powered": lambda: with_speed(constant(_MEANS), lengths=[5.0, 3.0], rates=[1.0, 0.5]),
     "on_off": lambda: on_off(exponential(_MEANS), up=exponential(20.0), down=uniform(1.0, 9.0)),
-    "present": lambda: present(
+    "present": lambda: available(
         exponential(_MEANS), join=(0.0, 0.0, 30.0), leave=(float("inf"), 50.0, float("inf"))
     ),
 }

@@ -24,8 +24,8 @@ from jax import Array
 
 from asyncjax.clocks.clock import Clock, Power
 from asyncjax.clocks.parameters import unshared
-from asyncjax.clocks.streams import POWER_STREAM
-from asyncjax.clocks.trial import check_lengths
+from asyncjax.clocks.rng import POWER_STREAM
+from asyncjax.clocks.validate import check_lengths
 
 Draw = Callable[[Clock, Array | None, int, int, int], np.ndarray]
 Piece = tuple[float, float]  # (time of its end, power until then)

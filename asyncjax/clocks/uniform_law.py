@@ -17,7 +17,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Row
 from asyncjax.clocks.parameters import align, check_order
-from asyncjax.clocks.streams import rounded, unit_uniform
+from asyncjax.clocks.rng import rounded, unit_uniform
 
 
 def _draw_uniform(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:

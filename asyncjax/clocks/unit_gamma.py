@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from asyncjax.clocks.streams import open_uniform, rounded
+from asyncjax.clocks.rng import open_uniform, rounded
 
 
 def _attempt(key: Array, attempt: Array, shape: Array) -> tuple[Array, Array]:

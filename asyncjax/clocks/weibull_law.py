@@ -20,7 +20,7 @@ from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, Parameters, Row
 from asyncjax.clocks.parameters import Parameter, align
-from asyncjax.clocks.streams import rounded, unit_exponential
+from asyncjax.clocks.rng import rounded, unit_exponential
 
 
 def _draw_weibull(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:

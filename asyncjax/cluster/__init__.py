@@ -43,7 +43,6 @@ Example:
     drf [] 33.0
 """
 
-from asyncjax.cluster.crews import Crew, best_delays, crew
 from asyncjax.cluster.data import (
     MADE_UP,
     JobTable,
@@ -55,6 +54,7 @@ from asyncjax.cluster.data import (
     recorded_workload,
     workloads,
 )
+from asyncjax.cluster.gang_size import Crew, best_delays, crew
 from asyncjax.cluster.job_clocks import clock_of
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.outcomes import (

@@ -13,7 +13,7 @@ import numpy as np
 
 from asyncjax.checks import real, within
 from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
-from asyncjax.cluster.crews import Crew, crews_to_choose
+from asyncjax.cluster.gang_size import Crew, crews_to_choose
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines
 from asyncjax.cluster.resource_prices import price_bounds
 

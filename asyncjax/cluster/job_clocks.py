@@ -70,4 +70,4 @@ def clock_of(schedule: Schedule, jobs: Jobs, job: int, *, samples: float = 1.0) 
     present = np.arange(workers.max())[:, None] < workers
     power = np.append(present * rate / rate.max(), np.zeros((len(present), 1)), axis=1)
     compute = clocks.constant(np.full(len(present), samples / rate.max()))
-    return clocks.powered(compute, np.ones(power.shape[1]), power, repeats=False)
+    return clocks.with_speed(compute, np.ones(power.shape[1]), power, repeats=False)

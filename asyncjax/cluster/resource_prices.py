@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import within
 from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
-from asyncjax.cluster.crews import best_delays
+from asyncjax.cluster.gang_size import best_delays
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines
 from asyncjax.cluster.throughput import nominal_times
 from asyncjax.cluster.utility import job_utility

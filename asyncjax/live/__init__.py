@@ -16,7 +16,6 @@ saved, plotted, replayed with `simulation.replay`, or asked what another rule wo
 | `SetUpError`, `WorkerError` | a worker could not be set up; a gradient failed at its worker |
 """
 
-from asyncjax.live.crews import SetUpError, virtual
 from asyncjax.live.engines import Engine, devices, executors, processes, threads
 from asyncjax.live.loop import WorkerError
 from asyncjax.live.measured import Timing, service_of, timing, to_csv
@@ -24,6 +23,7 @@ from asyncjax.live.news import WorkerEvents
 from asyncjax.live.ray_engine import ray
 from asyncjax.live.rerun import rerun
 from asyncjax.live.training import train
+from asyncjax.live.worker_pool import SetUpError, virtual
 
 __all__ = [
     "Engine",

@@ -20,14 +20,14 @@ import jax
 import numpy as np
 import optax
 
-from asyncjax.live import jobs, model
-from asyncjax.live.model import Model
+from asyncjax.live import jobs, server_state
 from asyncjax.live.news import WorkerEvents
+from asyncjax.live.server_state import ServerState
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.loops.server import judge
 from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.update import Arriving
+from asyncjax.simulation.plans.update import Arrival
 
 SECONDS = 30.0  # between two writings, at least
 _SHARE = 20  # and so many times as long as the last one took
@@ -78,7 +78,7 @@ class Log:
                 f"belongs to another run; its rules answered event {number} in another way"
             )
 
-    def save(self, own: Model, events: WorkerEvents) -> None:
+    def save(self, own: ServerState, events: WorkerEvents) -> None:
         """Writes the file, if it is time to; with it, what happened to workers so far."""
         began = time.monotonic()
         if began < self.due:
@@ -92,19 +92,19 @@ class Log:
         now = time.monotonic()
         self.due = now + max(SECONDS, _SHARE * (now - began))
 
-    def load(self, own: Model) -> list[Row]:
+    def load(self, own: ServerState) -> list[Row]:
         """Restores the model; the events that the server must be told again."""
-        arrays = self.file.read("answers", *Row._fields, *model.INDEX)
+        arrays = self.file.read("answers", *Row._fields, *server_state.INDEX)
         rows = [arrays.pop(name).tolist() for name in Row._fields]
         self.answers = arrays.pop("answers").tolist()
         if _EVENTS in arrays:  # not in files of before
             self.events = WorkerEvents(*arrays.pop(_EVENTS).tolist())
-        index = {name: arrays.pop(name) for name in model.INDEX}
+        index = {name: arrays.pop(name) for name in server_state.INDEX}
         own.restore(lambda like: self.file.unpack(arrays, like), index, rows[0].count(ARRIVED))
         return [Row(*row) for row in zip(*rows, strict=True)]
 
 
-def log_of(path: str | os.PathLike[str], problem: Problem, own: Model, *settings: Any) -> Log:
+def log_of(path: str | os.PathLike[str], problem: Problem, own: ServerState, *settings: Any) -> Log:
     """The log of a run, which knows it by its programs, its arrays and its settings.
 
     `settings` are whatever else makes the run: names, numbers, None.
@@ -114,18 +114,18 @@ def log_of(path: str | os.PathLike[str], problem: Problem, own: Model, *settings
     extras = Extras(np.int32(0), np.int32(0), np.int32(0), np.float64(0))
     programs = (
         jobs.gradient_of.lower(problem, own.params, np.int32(0), np.int32(0), key, kept),
-        model.add.lower(gradient, gradient, np.float64(1)),
-        model.step.lower(own.update.optimizer, key, state, gradient, own.params, extras),
+        server_state.add.lower(gradient, gradient, np.float64(1)),
+        server_state.step.lower(own.update.optimizer, key, state, gradient, own.params, extras),
         jax.jit(judge).lower(problem, own.params, loss),
     )
     if own.update.worker_params is not None:
-        programs += (model.viewed.lower(own.update, *state),)
+        programs += (server_state.viewed.lower(own.update, *state),)
     if own.update.gradient_transform is not None:
-        arriving = Arriving(gradient, own.params, loss, np.int32(0), extras, key)
+        arriving = Arrival(gradient, own.params, loss, np.int32(0), extras, key)
         args = (arriving, own.params, own.arrival_state)
-        programs += (model.arrive.lower(own.update, *args),)
+        programs += (server_state.arrive.lower(own.update, *args),)
     if own.update.aggregator is not None:
-        programs += (model.together.lower(own.update, [own.params] * 3, [extras] * 3),)
+        programs += (server_state.together.lower(own.update, [own.params] * 3, [extras] * 3),)
     words = np.frombuffer(repr(settings).encode(), np.uint8)
     has_extras = isinstance(own.update.optimizer, optax.GradientTransformationExtraArgs)
     mark = mark_of(programs, problem.params, problem.data, key, words, has_extras)

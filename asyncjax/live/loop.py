@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from asyncjax.live import jobs
-from asyncjax.live.crews import Crew, Event, Job, in_words, set_up_error
 from asyncjax.live.log import ARRIVED, FREED, LOST, RANG, Log, Row
 from asyncjax.live.measured import Timing
-from asyncjax.live.model import Model, Told
 from asyncjax.live.rerun import judged
+from asyncjax.live.server_state import ServerState, Told
+from asyncjax.live.worker_pool import Crew, Event, Job, in_words, set_up_error
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
 from asyncjax.simulation.plans.plan import plan, recorded_versions
@@ -32,10 +32,10 @@ from asyncjax.traces import StalledError
 from asyncjax.traces.alarm import Alarm
 from asyncjax.traces.collection import Entries, Verdict
 from asyncjax.traces.dispatch import Dispatch
-from asyncjax.traces.patience import Moment, Patience
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.server import IDLE, TAKEN, Server
 from asyncjax.traces.serving import Serving
+from asyncjax.traces.stall_detection import Moment, Patience
 
 
 class WorkerError(RuntimeError):
@@ -58,7 +58,7 @@ class Live:
     def __init__(
         self,
         problem: Problem,
-        model: Model,
+        model: ServerState,
         server: Server,
         crew: Crew,
         settings: Settings,

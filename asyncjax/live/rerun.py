@@ -23,12 +23,12 @@ import optax
 
 from asyncjax.checks import instance
 from asyncjax.live import jobs
-from asyncjax.live.model import Model, Told
+from asyncjax.live.server_state import ServerState, Told
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import checked_update, key_of
 from asyncjax.simulation.loops.events import events_of
-from asyncjax.simulation.loops.server import Replayed, measure
+from asyncjax.simulation.loops.server import ReplayResult, measure
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.replay import check_workers, run_of
@@ -87,7 +87,7 @@ def rerun(
     update = checked_update(update, own.params, [planned])
     check_workers(own, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))
-    model, entries = Model(own, update, key), _entries(trace)
+    model, entries = ServerState(own, update, key), _entries(trace)
     records, losses, states = {*planned.records.tolist()}, [], {}
     enters = np.zeros(trace.n_arrivals, bool)
     enters[planned.gradients.arrival] = True
@@ -116,7 +116,7 @@ def rerun(
 
 
 def _gradient(
-    problem: Problem, model: Model, job: tuple[int, int, int], states: dict[int, Any]
+    problem: Problem, model: ServerState, job: tuple[int, int, int], states: dict[int, Any]
 ) -> tuple[np.ndarray, jobs.Leaves, Any]:
     """Loss and gradient of a job (read version, worker, number), as a worker computes them.
 
@@ -150,7 +150,7 @@ def _entries(trace: EventTrace) -> list[Entries]:
 
 
 def judged(
-    problem: Problem, model: Model, planned: ReplayPlan, losses: Sequence[np.ndarray]
+    problem: Problem, model: ServerState, planned: ReplayPlan, losses: Sequence[np.ndarray]
 ) -> Run:
     """The run of a trace whose steps are made, its recorded models judged; losses float[G]."""
     events = events_of(planned)
@@ -160,4 +160,4 @@ def judged(
         problem, events.record_events, events.record_weights, rows, jnp.asarray(np.stack(losses))
     )
     left = {"arrival_state": model.arrival_state, "failed": model.failed}
-    return run_of(planned, Replayed(model.params, model.opt_state, measured, **left))
+    return run_of(planned, ReplayResult(model.params, model.opt_state, measured, **left))

@@ -15,16 +15,16 @@ import optax
 
 from asyncjax.checks import instance, real, whole
 from asyncjax.live import jobs
-from asyncjax.live.crews import (
+from asyncjax.live.engines import Engine
+from asyncjax.live.log import Log, log_of
+from asyncjax.live.loop import Live, Settings
+from asyncjax.live.server_state import ServerState
+from asyncjax.live.worker_pool import (
     Crew,
     EngineCrew,
     VirtualCrew,
     VirtualEngine,
 )
-from asyncjax.live.engines import Engine
-from asyncjax.live.log import Log, log_of
-from asyncjax.live.loop import Live, Settings
-from asyncjax.live.model import Model
 from asyncjax.problems import Problem
 from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import (
@@ -39,9 +39,9 @@ from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.dispatch import Answer, Dispatch
-from asyncjax.traces.host import check_key, count_of_updates, on_host
 from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.progress import pace_of
+from asyncjax.traces.random_draws import check_key, count_of_updates, on_host
 from asyncjax.traces.server import Rules, Server
 
 
@@ -63,7 +63,7 @@ def train(
     """Trains with real workers.
 
     The server is that of `traces.Rule`, told what really happens: every rule works here too.
-    `collect=traces.wait_for(n)` is synchronous training, `collect=traces.fresh(k, cancel=True)`
+    `collect=traces.wait_for(n)` is synchronous training, `collect=traces.rennala(k, cancel=True)`
     that of the fastest k.
 
     Args:
@@ -167,7 +167,7 @@ def train(
     answer = _answering(rule.dispatch, n, key)
     opened = collector(rule.collect, n)
     rules = Rules(answer, rule.collect, opened, rule.gate, rule.read == "start")
-    initial, model = first_jobs(n, rule.concurrency, answer), Model(own, update, key)
+    initial, model = first_jobs(n, rule.concurrency, answer), ServerState(own, update, key)
     model.prime()
     log = None
     if checkpoint is not None:

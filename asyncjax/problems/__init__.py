@@ -44,10 +44,10 @@ from asyncjax.problems.data.token_data import (
     windows,
 )
 from asyncjax.problems.losses.classification import classification
+from asyncjax.problems.losses.from_loss import from_loss
 from asyncjax.problems.losses.language_model import language_model
 from asyncjax.problems.losses.least_squares import least_squares
 from asyncjax.problems.losses.logistic import logistic
-from asyncjax.problems.losses.own_loss import from_loss
 from asyncjax.problems.losses.quadratic import quadratic
 from asyncjax.problems.losses.regression import regression
 from asyncjax.problems.losses.smoothness import (

@@ -194,27 +194,27 @@ def row_weights(shards: Shards, n_rows: int) -> np.ndarray:
     return weight
 
 
-def judged_rows(judge: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `judge` of the rows that count, int32[k], spread evenly, and their weights, float[k].
+def judged_rows(eval_rows: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The `eval_rows` of the rows that count, int32[k], spread evenly, and their weights, float[k].
 
     Example:
         >>> rows, weight = judged_rows(2, np.array([0.25, 0.25, 0.0, 0.25, 0.25]))
         >>> rows.tolist(), weight.tolist()
         ([0, 3], [0.5, 0.5])
     """
-    held, count = np.flatnonzero(weight), whole("judge", judge)
+    held, count = np.flatnonzero(weight), whole("eval_rows", eval_rows)
     if count > len(held):
-        raise ValueError(f"judge must be at most {len(held)}, the rows of workers, got {count}")
+        raise ValueError(f"eval_rows must be at most {len(held)}, the rows of workers, got {count}")
     rows = held[np.arange(count) * len(held) // count]
     return rows.astype(np.int32), weight[rows] / weight[rows].sum()
 
 
-def judged_on(problem: Problem, judge: Any) -> Problem:
-    """Returns the problem with an objective that looks at `judge` of its rows; None: at all."""
-    if judge is None:
+def judged_on(problem: Problem, eval_rows: Any) -> Problem:
+    """Returns the problem with an objective that looks at `eval_rows` of its rows; None: at all."""
+    if eval_rows is None:
         return problem
     data: Samples = problem.data
-    rows, weight = judged_rows(judge, np.asarray(data.weight, np.float64))
+    rows, weight = judged_rows(eval_rows, np.asarray(data.weight, np.float64))
     weight = jnp.asarray(weight, data.weight.dtype)
     return replace(problem, data=data._replace(judged=jnp.asarray(rows), judged_weight=weight))
 

@@ -14,7 +14,7 @@ from asyncjax.rollouts.admission import Rule, check_rule
 from asyncjax.rollouts.engine import Engine
 from asyncjax.rollouts.generation_loop import Asked, Loop, Setting
 from asyncjax.rollouts.rollout_trace import RolloutTrace
-from asyncjax.traces.host import DurationBlocks, check_key, on_host
+from asyncjax.traces.random_draws import DurationBlocks, check_key, on_host
 
 _BLOCK = 4_096
 

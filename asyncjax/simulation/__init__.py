@@ -23,6 +23,7 @@ from asyncjax.simulation.arguments import Execution
 from asyncjax.simulation.block_descent import replay_block_descent
 from asyncjax.simulation.epochs import run_epochs
 from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
+from asyncjax.simulation.example_orders.loaders import IndexSource
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.plans.program import Sizes
@@ -30,7 +31,6 @@ from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.policy_runs import run_policy
 from asyncjax.simulation.replay import replay
 from asyncjax.simulation.sweep import sweep
-from asyncjax.simulation.visits.loaders import IndexSource
 
 __all__ = [
     "ErrorEstimate",

@@ -22,7 +22,7 @@ from asyncjax.checks import file_path, function, instance, one_key, shown, whole
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
-from asyncjax.simulation.plans.update import Arriving, Update
+from asyncjax.simulation.plans.update import Arrival, Update
 from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
 from asyncjax.traces.event_trace import worker_count
@@ -222,7 +222,7 @@ sgd uncalled
     if given is None:
         return
     check_optimizer("gradient_transform", given)
-    one = Arriving(None, None, jnp.zeros(()), np.int32(0), _extras(()), jax.random.key(0))
+    one = Arrival(None, None, jnp.zeros(()), np.int32(0), _extras(()), jax.random.key(0))
 
     def tried(model: Any) -> Any:
         arriving, update = one._replace(gradient=model, read_params=model), optax.identity()

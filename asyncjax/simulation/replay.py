@@ -32,10 +32,12 @@ from asyncjax.simulation.arguments import (
     key_of,
     plan_of,
 )
+from asyncjax.simulation.example_orders.learned_visits import learned
+from asyncjax.simulation.example_orders.ordered import ordered
 from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
-from asyncjax.simulation.loops.server import Measured, Replayed
+from asyncjax.simulation.loops.server import Metrics, ReplayResult
 from asyncjax.simulation.loops.shards import Shards, shards_of
 from asyncjax.simulation.loops.waves import wave_loop
 from asyncjax.simulation.plans.convolutions import convolves
@@ -43,8 +45,6 @@ from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.program import Sizes, sizes_of, with_update
 from asyncjax.simulation.plans.update import Update
-from asyncjax.simulation.visits.learned_visits import learned
-from asyncjax.simulation.visits.ordered import ordered
 from asyncjax.traces import EventTrace
 from asyncjax.traces.event_trace import worker_count
 from asyncjax.traces.summary import figures
@@ -270,7 +270,7 @@ def _check_state(problem: Problem, optimizer: optax.GradientTransformation, give
         )
 
 
-def run_of(plan: ReplayPlan, replayed: Replayed) -> Run:
+def run_of(plan: ReplayPlan, replayed: ReplayResult) -> Run:
     """The run of one replay."""
     params, opt_state, measured, order_state, arrival_state, workers, failed = replayed
     source, records = Source((plan.trace,), (costs_of(plan),)), records_of(plan, measured)
@@ -289,7 +289,7 @@ def without_scratch(workers: Any, axis: int) -> Any:
     return jax.tree.map(lambda rows: rows[(slice(None),) * axis + (slice(-1),)], workers)
 
 
-def records_of(plan: ReplayPlan, measured: Measured) -> Records:
+def records_of(plan: ReplayPlan, measured: Metrics) -> Records:
     """Joins what the trace decides with what was measured on the device.
 
     Where one more was measured than the plan records, the first is version 0.

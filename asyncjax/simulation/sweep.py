@@ -37,7 +37,7 @@ from asyncjax.simulation.loops.grid import (
 from asyncjax.simulation.loops.hosts import peers_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
-from asyncjax.simulation.loops.server import Measured
+from asyncjax.simulation.loops.server import Metrics
 from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike, several
@@ -228,7 +228,7 @@ def _sizes_of(
     return own if sizes is None else check_sizes(sizes(own), own)
 
 
-def _records_of(plans: Sequence[ReplayPlan], measured: Measured, sizes: Sizes) -> Records:
+def _records_of(plans: Sequence[ReplayPlan], measured: Metrics, sizes: Sizes) -> Records:
     """One table of all; a trace with fewer records than another repeats its last one."""
     start, rows = measured.finite.shape[-1] - sizes.records, []
     for plan in plans:

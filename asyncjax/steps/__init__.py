@@ -14,18 +14,18 @@ such as `delay_adaptive_sgd`, says so.
 | `adaptive_1_schedule`, `adaptive_2_schedule`, `as_schedule` | the same as learning rates |
 | `scale_by_delay`, `scale_by_staleness`, `scale_by_ada_delay` | shorter steps for later gradients |
 | `inverse_delay`, `polynomial_delay`, `hinge_delay` | functions of the delay for these |
-| `concurrency_delay`, `gated_delay` | further ones |
+| `concurrency_delay`, `cgad` | further ones |
 | `scale_by_concurrency_bound` | a step by delay and concurrency |
 | `worst_case`, `sun`, `davis` | fixed steps, safe for the longest delay |
 | `scale_by_worker_time`, `scale_by_measured_time` | undo the bias towards fast workers |
-| `drop_stale`, `drop_distant`, `clip_by_delay` | leave out or clip what is too late |
-| `pass_descent`, `pass_lipschitz` | filter gradients that may be adversarial |
+| `drop_stale`, `picky_sgd`, `clip_by_delay` | leave out or clip what is too late |
+| `zeno`, `kardam` | filter gradients that may be adversarial |
 | `compensate_delay`, `compensate_delay_adaptively`, `gap_aware` | correct for what moved |
 | `mix_models` | mixes a late model with the present one |
 | `delayed_nesterov`, `ordered_momentum`, `heloco` | momentum that knows of delays |
 | `closed_loop_momentum`, `distributed_nesterov`, `fadas` | momentum, Adam that knows of delays |
 | `look_ahead`, `remember_update` | hand out a model that is ahead |
-| `calibrate_workers`, `average_workers` | tables of what each worker sent |
+| `ca2fl`, `average_workers` | tables of what each worker sent |
 | `table_delays`, `oldest_delay` | how old the entries of a table are |
 | `mean`, `median`, `trimmed_mean`, `krum`, `bucketed` | aggregates of the gradients of an update |
 | `delay_adaptive_sgd`, `piag`, `descent`, `aggregated` | complete optimizers |
@@ -100,13 +100,13 @@ from asyncjax.steps.adaptive import (
 from asyncjax.steps.aggregates import bucketed, krum, mean, median, trimmed_mean
 from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.blocks import block_labels, random_block, update_block
-from asyncjax.steps.calibration import calibrate_workers
+from asyncjax.steps.ca2fl import ca2fl
 from asyncjax.steps.clipping import clip_by_delay
 from asyncjax.steps.closed_loop_momentum import closed_loop_momentum
 from asyncjax.steps.compensation import compensate_delay, compensate_delay_adaptively
 from asyncjax.steps.delay_functions import (
+    cgad,
     concurrency_delay,
-    gated_delay,
     hinge_delay,
     inverse_delay,
     polynomial_delay,
@@ -116,13 +116,12 @@ from asyncjax.steps.delay_functions import (
 )
 from asyncjax.steps.delayed_nesterov import delayed_nesterov
 from asyncjax.steps.delaying import delay_gradients
-from asyncjax.steps.dropping import drop_distant, drop_stale
+from asyncjax.steps.dropping import drop_stale, picky_sgd
 from asyncjax.steps.fadas import fadas
-from asyncjax.steps.filters import pass_descent
 from asyncjax.steps.fixed_rules import davis, sun, worst_case
 from asyncjax.steps.gap_aware import gap_aware
 from asyncjax.steps.heloco import heloco
-from asyncjax.steps.lipschitz import pass_lipschitz
+from asyncjax.steps.kardam import kardam
 from asyncjax.steps.mixing import mix_models
 from asyncjax.steps.optimizers import aggregated, delay_adaptive_sgd, descent, piag
 from asyncjax.steps.ordered_momentum import ordered_momentum
@@ -134,6 +133,7 @@ from asyncjax.steps.stage_delay import scale_by_stage_delay
 from asyncjax.steps.table_age import oldest_delay, table_delays
 from asyncjax.steps.views import distributed_nesterov, look_ahead, remember_update
 from asyncjax.steps.worker_scaling import scale_by_measured_time, scale_by_worker_time
+from asyncjax.steps.zeno import zeno
 
 __all__ = [
     "adaptive_1_rule",
@@ -146,7 +146,8 @@ __all__ = [
     "block_labels",
     "box",
     "bucketed",
-    "calibrate_workers",
+    "ca2fl",
+    "cgad",
     "clip_by_delay",
     "closed_loop_momentum",
     "compensate_delay",
@@ -158,16 +159,15 @@ __all__ = [
     "delayed_nesterov",
     "descent",
     "distributed_nesterov",
-    "drop_distant",
     "drop_stale",
     "elastic_net",
     "fadas",
     "gap_aware",
-    "gated_delay",
     "group",
     "heloco",
     "hinge_delay",
     "inverse_delay",
+    "kardam",
     "krum",
     "l1",
     "l2",
@@ -177,9 +177,8 @@ __all__ = [
     "mix_models",
     "oldest_delay",
     "ordered_momentum",
-    "pass_descent",
-    "pass_lipschitz",
     "piag",
+    "picky_sgd",
     "polynomial_delay",
     "predict_steps",
     "proximal",
@@ -201,4 +200,5 @@ __all__ = [
     "trimmed_mean",
     "update_block",
     "worst_case",
+    "zeno",
 ]

@@ -106,10 +106,10 @@ def hinge_delay(slope: ArrayLike = 10.0, grace: ArrayLike = 4) -> DelayWeight:
     return weight
 
 
-def gated_delay(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
+def cgad(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
     """Returns delay -> exp(-decay delay), times a gate that falls smoothly to 0 at a cutoff.
 
-    `optax.chain(scale_by_delay(gated_delay(decay, cutoff)), optax.adam(learning_rate))` is the
+    `optax.chain(scale_by_delay(cgad(decay, cutoff)), optax.adam(learning_rate))` is the
     outer optimizer of cosine-gated Adam-decay (CGAD): what is late enters both moments of Adam with
     less weight. Without a delay it is Adam.
 
@@ -130,7 +130,7 @@ def gated_delay(decay: ArrayLike, cutoff: ArrayLike) -> DelayWeight:
         gate is half a period of the cosine, 1 without a delay, is this library's reading.
 
     Example:
-        >>> gated_delay(0.0, cutoff=8)(jnp.array([0.0, 4.0, 8.0, 9.0])).round(3).tolist()
+        >>> cgad(0.0, cutoff=8)(jnp.array([0.0, 4.0, 8.0, 9.0])).round(3).tolist()
         [1.0, 0.5, 0.0, 0.0]
 
     Reference:

@@ -1,7 +1,7 @@
 """Dropping gradients that are too old, or were taken too far away.
 
     drop_stale      keep the update iff delay < threshold
-    drop_distant    keep the update iff ||x - x_read|| <= radius
+    picky_sgd    keep the update iff ||x - x_read|| <= radius
 
 The rules of Ringmaster asynchronous SGD (arXiv 2501.16168) and of Picky SGD, as a filter in a chain
 or as a wrapper that leaves the inner optimizer as if the gradient had never come.
@@ -26,7 +26,7 @@ from asyncjax.steps.transformation import transformation
 
 
 class DropStaleState(NamedTuple):
-    """State of `drop_stale` and `drop_distant`."""
+    """State of `drop_stale` and `picky_sgd`."""
 
     dropped_gradients: jax.Array  # int32[], gradients dropped so far
     kept_state: optax.OptState  # of the inner transformation; empty for the filter
@@ -86,7 +86,7 @@ def drop_stale(
     return _filtered(keeps, inner)
 
 
-def drop_distant(
+def picky_sgd(
     radius: ArrayLike, inner: optax.GradientTransformation | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """Drops every gradient that was taken farther than a radius from where the parameters are now.
@@ -107,7 +107,7 @@ def drop_distant(
             not like them.
 
     Example:
-        >>> rule = drop_distant(1.0)
+        >>> rule = picky_sgd(1.0)
         >>> params = jnp.array([1.0, 2.0])
         >>> state = rule.init(params)
         >>> for read in (0.9, 9.0):

@@ -67,7 +67,7 @@ def ordered_momentum(
         derived again from what they are for. The learning rate of its delay-adaptive form, which
         the chain above has, is remembered as eta up to a delay of 2 K and min(eta, 1 / (4 L delay))
         beyond it. The delay is counted in updates of this optimizer: one that is skipped inside
-        `drop_stale` or `drop_distant` is not counted, so chain these in front instead.
+        `drop_stale` or `picky_sgd` is not counted, so chain these in front instead.
 
     Example:
         Two workers; the second gradient read version 0 as the first did, and comes when the next

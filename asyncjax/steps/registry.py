@@ -18,12 +18,12 @@ from asyncjax.steps.ada_delay import scale_by_ada_delay
 from asyncjax.steps.adaptive import scale_by_adaptive_1, scale_by_adaptive_2, scale_by_window
 from asyncjax.steps.aggregation import average_workers
 from asyncjax.steps.blocks import random_block, update_block
-from asyncjax.steps.calibration import calibrate_workers
+from asyncjax.steps.ca2fl import ca2fl
 from asyncjax.steps.clipping import clip_by_delay
 from asyncjax.steps.closed_loop_momentum import closed_loop_momentum
 from asyncjax.steps.compensation import compensate_delay, compensate_delay_adaptively
 from asyncjax.steps.delay_functions import (
-    gated_delay,
+    cgad,
     inverse_delay,
     polynomial_delay,
     scale_by_concurrency_bound,
@@ -32,13 +32,12 @@ from asyncjax.steps.delay_functions import (
 )
 from asyncjax.steps.delayed_nesterov import delayed_nesterov
 from asyncjax.steps.delaying import delay_gradients
-from asyncjax.steps.dropping import drop_distant, drop_stale
+from asyncjax.steps.dropping import drop_stale, picky_sgd
 from asyncjax.steps.fadas import fadas
-from asyncjax.steps.filters import pass_descent
 from asyncjax.steps.fixed_rules import davis, sun, worst_case
 from asyncjax.steps.gap_aware import gap_aware
 from asyncjax.steps.heloco import heloco
-from asyncjax.steps.lipschitz import pass_lipschitz
+from asyncjax.steps.kardam import kardam
 from asyncjax.steps.mixing import mix_models
 from asyncjax.steps.optimizers import aggregated, delay_adaptive_sgd, descent, piag
 from asyncjax.steps.ordered_momentum import ordered_momentum
@@ -49,6 +48,7 @@ from asyncjax.steps.stage_delay import scale_by_stage_delay
 from asyncjax.steps.table_age import oldest_delay
 from asyncjax.steps.views import distributed_nesterov, remember_update
 from asyncjax.steps.worker_scaling import scale_by_measured_time, scale_by_worker_time
+from asyncjax.steps.zeno import zeno
 
 STEP = optax.scale(-1.0)  # behind a rule that multiplies by a whole step size
 FACTOR = optax.scale(-0.2)  # behind a rule that returns gradients
@@ -109,7 +109,7 @@ REGISTRY: dict[str, Entry] = {
     ),
     "ada_delay_schedule": _scheduled(lambda: _rate(scale_by_ada_delay(1.0, 1.0)), "delay"),
     "scale_by_delay": Entry(lambda: scale_by_delay(inverse_delay(), 0.3), STEP),
-    "scale_by_gated_delay": Entry(lambda: scale_by_delay(gated_delay(0.1, 8.0), 0.3), STEP),
+    "scale_by_gated_delay": Entry(lambda: scale_by_delay(cgad(0.1, 8.0), 0.3), STEP),
     "scale_by_ada_delay": Entry(lambda: scale_by_ada_delay(1.0, 1.0), STEP),
     "scale_by_stage_delay": Entry(lambda: scale_by_stage_delay(2, anneal_updates=5), FACTOR),
     "clip_by_delay": Entry(lambda: clip_by_delay(1.0), FACTOR),
@@ -131,8 +131,8 @@ REGISTRY: dict[str, Entry] = {
     "scale_by_measured_time": Entry(lambda: scale_by_measured_time(3), FACTOR),
     "drop_stale": Entry(lambda: drop_stale(2), FACTOR),
     "drop_stale_wrapper": Entry(lambda: drop_stale(2, optax.adam(0.05))),
-    "drop_distant": Entry(lambda: drop_distant(0.5), FACTOR),
-    "drop_distant_wrapper": Entry(lambda: drop_distant(0.5, optax.adam(0.05))),
+    "picky_sgd": Entry(lambda: picky_sgd(0.5), FACTOR),
+    "picky_sgd_wrapper": Entry(lambda: picky_sgd(0.5, optax.adam(0.05))),
     "compensate_delay_adaptively": Entry(lambda: compensate_delay_adaptively(0.1), FACTOR),
     "mix_models": Entry(lambda: mix_models(0.5, polynomial_delay(0.5))),
     "mix_models_from_gradients": Entry(lambda: mix_models(0.05, local_scale=20.0)),
@@ -142,9 +142,9 @@ REGISTRY: dict[str, Entry] = {
     "closed_loop_momentum": Entry(lambda: closed_loop_momentum(0.1, 0.5, max_delay=3)),
     "delayed_nesterov": Entry(lambda: delayed_nesterov(0.1, 0.5, every=3, share=0.2)),
     "ordered_momentum": Entry(lambda: ordered_momentum(0.05, 0.5, n_workers=3)),
-    "calibrate_workers": Entry(lambda: calibrate_workers(3), FACTOR),
-    "pass_descent": Entry(lambda: pass_descent(_own_gradient, rho=0.1), FACTOR),
-    "pass_lipschitz": Entry(lambda: pass_lipschitz(3, 0), FACTOR),
+    "ca2fl": Entry(lambda: ca2fl(3), FACTOR),
+    "zeno": Entry(lambda: zeno(_own_gradient, rho=0.1), FACTOR),
+    "kardam": Entry(lambda: kardam(3, 0), FACTOR),
     "remember_update": Entry(lambda: remember_update(), FACTOR),
     "distributed_nesterov": Entry(lambda: distributed_nesterov(0.05, 0.5, n_workers=3)),
     "update_block": Entry(lambda: update_block(descent(worst_case(0.9, 2)), n_blocks=3)),

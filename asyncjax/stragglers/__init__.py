@@ -61,13 +61,13 @@ from asyncjax.stragglers.plans.budgets import plan_within
 from asyncjax.stragglers.plans.plan_report import compared, comparison, plan_text
 from asyncjax.stragglers.plans.planning import Plan, completion_table, plan
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
-from asyncjax.stragglers.policies.crews import learned_crew
 from asyncjax.stragglers.policies.cutoffs import backup_workers, deadline, drop_compute
 from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy, nothing_seen
 from asyncjax.stragglers.policies.schedules import fixed, planned, staged, timed
 from asyncjax.stragglers.policies.stationarity import distance_test, sign_test
+from asyncjax.stragglers.policies.worker_selection import learned_crew
 from asyncjax.stragglers.times.any_law import completion_of_survival, sampled
 from asyncjax.stragglers.times.censored import (
     fit_exponential,

@@ -15,10 +15,10 @@ import numpy as np
 
 from asyncjax.checks import instance, whole
 from asyncjax.clocks import Clock
-from asyncjax.clocks.streams import check_key
-from asyncjax.clocks.trial import check_given
-from asyncjax.testing.telling import array_of, given_key, told
-from asyncjax.traces.host import on_host
+from asyncjax.clocks.rng import check_key
+from asyncjax.clocks.validate import check_given
+from asyncjax.testing.failures import array_of, fails_as, given_key
+from asyncjax.traces.random_draws import on_host
 
 _CLOSE = 1e-4  # programs for blocks of other lengths may round in other ways
 _JOBS, _SHORT = 16, 5  # of a block, and of a shorter one
@@ -56,7 +56,7 @@ def check_clock_times(clock: Clock, *, key: jax.Array | None = None, n_jobs: int
             f"{list(drawn.shape)}"
         )
     what = "times that the laws of the clock give must be positive and finite"
-    with told(what), on_host(key) as host_key:
+    with fails_as(what), on_host(key) as host_key:
         check_given(clock, _own_key(clock, host_key), np.arange(n), np.zeros(n, int), n_jobs)
     times = np.asarray(drawn, np.float64)
     may_be_lost = clock.loss is not None
@@ -96,7 +96,7 @@ def check_clock_blocks(clock: Clock, *, key: jax.Array | None = None) -> None:
             expected = long[:, cut : cut + _SHORT]
             words = f"jobs {start + cut} .. {start + cut + _SHORT - 1}", start + cut
             _same_times(expected, block, *words, f"jobs {start} .. {start + _JOBS - 1}")
-    with told("job_times of the clock must give the times of one worker"):
+    with fails_as("job_times of the clock must give the times of one worker"):
         alone = clock.job_times(own, n - 1, _FAR, _SHORT).total
     last = np.asarray(_draws(clock, own, _SHORT, _FAR))[n - 1 :]
     _same_times(last, np.asarray(alone)[None], "the jobs of its worker alone", _FAR, first=n - 1)
@@ -106,7 +106,7 @@ def check_clock_blocks(clock: Clock, *, key: jax.Array | None = None) -> None:
         return clock.durations(key, _SHORT, first=first)
 
     keys = None if own is None else jnp.stack([own, other])
-    with told("draws of the clock must go through jax.jit and jax.vmap over keys"):
+    with fails_as("draws of the clock must go through jax.jit and jax.vmap over keys"):
         inside = jax.jit(jax.vmap(draw, in_axes=(None, 0, 0)))(clock, keys, jnp.full(2, _CUTS[1]))
     early = np.asarray(_draws(clock, own, _SHORT, _CUTS[1]))
     _same_times(early, np.asarray(inside[0]), "a block under jit and vmap", _CUTS[1])
@@ -160,7 +160,7 @@ def _arguments(clock: Any, key: Any) -> jax.Array:
 
 
 def _n_workers(clock: Clock) -> int:
-    with told("parameters of the clock must be arrays with one leading axis [n]"):
+    with fails_as("parameters of the clock must be arrays with one leading axis [n]"):
         return clock.n_workers
 
 
@@ -171,7 +171,7 @@ def _own_key(clock: Clock, key: jax.Array) -> jax.Array | None:
 
 def _draws(clock: Clock, key: jax.Array | None, count: int, first: int = 0) -> jax.Array:
     words = "without a key, since it says it is not random" if key is None else "under jax.jit"
-    with told(f"durations of the clock must be drawn {words}"):
+    with fails_as(f"durations of the clock must be drawn {words}"):
         return clock.durations(key, count, first=first)
 
 
@@ -204,7 +204,7 @@ def _check_needs_no_key(clock: Clock, key: jax.Array) -> None:
 def _stated(clock: Clock, name: str) -> np.ndarray:
     """A stated moment of every worker, float64[n]."""
     what, n = f"{name} of the clock of law {clock.law.name!r}", _n_workers(clock)
-    with told(f"{what} must be a function of the parameters"):
+    with fails_as(f"{what} must be a function of the parameters"):
         value = getattr(clock, name)
     stated = array_of(what, value).astype(np.float64)
     if stated.shape != (n,):
@@ -257,7 +257,7 @@ def _check_variance(name: str, own: np.ndarray, worker: int, mean: float, varian
 def _sample(clock: Clock, key: jax.Array, n_jobs: int) -> np.ndarray:
     """Times of the second `n_jobs` jobs, float64[keys, n, n_jobs], NaN for those that are lost."""
     if clock.is_random:
-        with told("draws of the clock must go through jax.jit and jax.vmap over keys"):
+        with fails_as("draws of the clock must go through jax.jit and jax.vmap over keys"):
             keys = jax.random.split(key, _KEYS)
             drawn = jax.vmap(lambda key: clock.durations(key, n_jobs, first=n_jobs))(keys)
     else:
@@ -273,7 +273,7 @@ def _error(runs: np.ndarray) -> float:
 
 def _check_least(clock: Clock, times: np.ndarray) -> None:
     """Refuses a least time that a drawn one is shorter than."""
-    with told("least of the clock must give a time of every worker"):
+    with fails_as("least of the clock must give a time of every worker"):
         least = clock.least()
     if np.shape(least) != times.shape[1:2] or not (np.asarray(least) >= 0).all():
         raise AssertionError(

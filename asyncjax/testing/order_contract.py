@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncjax.checks import instance, shown, whole
 from asyncjax.orders import Order
-from asyncjax.testing.telling import first_difference, given_key, told
+from asyncjax.testing.failures import fails_as, first_difference, given_key
 
 _ROWS = 3  # of a batch
 
@@ -57,7 +57,7 @@ def check_order_epochs(
                         f" {now[place]} and not {visits[-1][place]} at step {place[-1]} of epoch"
                         f" {epoch} after observe"
                     )
-            with told("end_epoch of the order must turn to the next epoch"):
+            with fails_as("end_epoch of the order must turn to the next epoch"):
                 state = order.end_epoch(state)
         visits.append(_visits(order, state, f"epoch {n_epochs}"))
         visited.append(np.stack(visits))
@@ -102,7 +102,7 @@ def check_order_state(order: Order, *, key: jax.Array | None = None, dim: int = 
     for positions, gradients in _batches(order, visits, 0, dim):
         state = _observed(order, state, positions, gradients)
         _same_form(first, state, "observe")
-    with told("end_epoch of the order must turn to the next epoch"):
+    with fails_as("end_epoch of the order must turn to the next epoch"):
         ended = order.end_epoch(state)
     _same_form(first, ended, "end_epoch")
 
@@ -150,7 +150,7 @@ def check_order_compiled(
         state, visited = jax.lax.scan(epoch, order.init(key), rows, length=n_epochs)
         return jnp.concatenate([visited, order.permutation(state)[None]])
 
-    with told("functions of the order must go through jax.jit, jax.lax.scan and jax.vmap"):
+    with fails_as("functions of the order must go through jax.jit, jax.lax.scan and jax.vmap"):
         compiled = np.asarray(jax.jit(jax.vmap(run))(keys))
     for number, one in enumerate(keys):
         state = _begun(order, one)
@@ -177,19 +177,19 @@ def _arguments(order: Any, key: Any, n_epochs: Any, dim: Any) -> tuple[jax.Array
 
 
 def _begun(order: Order, key: jax.Array) -> Any:
-    with told("init of the order must make a state of a key"):
+    with fails_as("init of the order must make a state of a key"):
         return order.init(key)
 
 
 def _observed(order: Order, state: Any, positions: Any, gradients: Any) -> Any:
-    with told(f"observe of the order must take steps {positions.tolist()} of an epoch"):
+    with fails_as(f"observe of the order must take steps {positions.tolist()} of an epoch"):
         return order.observe(state, positions, gradients)
 
 
 def _visits(order: Order, state: Any, when: str) -> np.ndarray:
     """The examples of an epoch, int[n] or int[m, n]; refused if they are no permutation."""
     what = "permutation of the order must"
-    with told(f"{what} give the examples of an epoch"):
+    with fails_as(f"{what} give the examples of an epoch"):
         visits = np.asarray(order.permutation(state))
     kind = f"int32[{'n' if order.n is None else order.n}]"
     if order.n_workers is not None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from asyncjax import clocks
 from asyncjax.checks import shown
+from asyncjax.testing.failures import fails_as, first_difference
 from asyncjax.testing.rule_example import Call, Server, example_clocks, heard, server_of, trace_of
-from asyncjax.testing.telling import first_difference, told
 from asyncjax.traces import EventTrace, Rule, validate
 from asyncjax.traces.collection import Verdict
 
@@ -57,11 +57,11 @@ def check_rule_traces(
     made = {words: trace_of(server, clock, words) for words, clock in runs.items()}
     if server.rule.gate is None:
         words = "jobs that are lost, and given up after a timeout"
-        lossy = clocks.losing(runs["exponential times"], 0.25)
+        lossy = clocks.with_failures(runs["exponential times"], 0.25)
         hurried = server._replace(rule=replace(server.rule, timeout=6.0))
         made[words] = trace_of(hurried, lossy, words)
     for words, trace in made.items():
-        with told(f"traces of {server.name} with {words} must be such as could have happened"):
+        with fails_as(f"traces of {server.name} with {words} must be such as could have happened"):
             validate(trace)
         if server.rule.gate is not None:
             _check_lead(server, trace, words)
@@ -93,7 +93,7 @@ def check_rule_repeats(
 
     Example:
         >>> from asyncjax import traces
-        >>> check_rule_repeats(traces.Rule(traces.shuffled(), traces.fresh(2)))
+        >>> check_rule_repeats(traces.Rule(traces.shuffled(), traces.rennala(2)))
     """
     server = server_of(rule, n_workers, n_updates, key)
     runs = example_clocks(server.n_workers)
@@ -162,10 +162,10 @@ def check_rule_hints(
         )
         _check_serves(server, asked, calls["collect"], words)
     _check_dispatch(server)
-    with told(f"start of the rule '{collect.name}' must open a run"):
+    with fails_as(f"start of the rule '{collect.name}' must open a run"):
         needs = collect.start(n).is_stuck_without
     if needs is not None:
-        with told(f"is_stuck_without of the rule '{collect.name}' must take a set of workers"):
+        with fails_as(f"is_stuck_without of the rule '{collect.name}' must take a set of workers"):
             is_stuck = needs(set(range(n)))
         if is_stuck is not True:
             raise AssertionError(
@@ -250,7 +250,7 @@ def _check_open_at_once(server: Server, clock: clocks.Clock, words: str) -> None
     ):
         for number, (called, arguments, alone) in enumerate(log):
             for one in functions:
-                with told(f"{name} must answer each of two runs that are open at once"):
+                with fails_as(f"{name} must answer each of two runs that are open at once"):
                     answer = one[called](*arguments)
                 if not np.array_equal(np.asarray(answer), np.asarray(alone)):
                     raise AssertionError(
@@ -265,12 +265,12 @@ def _check_serves(server: Server, trace: EventTrace, log: list[Call], words: str
     rule = server.rule.collect
     if rule.serves is None or trace.reuse is None:
         return
-    with told(f"serves of the rule '{rule.name}' must open a run"):
+    with fails_as(f"serves of the rule '{rule.name}' must open a run"):
         serve = rule.serves(server.n_workers)
     table, step = _table(trace, trace.n_updates, trace.n_arrivals), 0
     received = [one for one in log if one[0] == "receive"]
     for _, (worker, delay), verdict in received:
-        with told(f"serves of the rule '{rule.name}' must answer every arrival"):
+        with fails_as(f"serves of the rule '{rule.name}' must answer every arrival"):
             entries = serve(worker, delay, verdict)
         if verdict is Verdict.STEP:
             row = np.zeros(trace.n_arrivals)
@@ -291,7 +291,7 @@ def _check_dispatch(server: Server) -> None:
     rule, n = server.rule.dispatch, server.n_workers
     key = server.key if rule.is_random else None
     if rule.answers_deliverer:
-        with told(f"start of the dispatch rule '{rule.name}' must open a run"):
+        with fails_as(f"start of the dispatch rule '{rule.name}' must open a run"):
             handed = [int(rule.start(n, key)([worker])[0]) for worker in range(n)]
         if handed != list(range(n)):
             raise AssertionError(
@@ -300,7 +300,7 @@ def _check_dispatch(server: Server) -> None:
             )
     if rule.listed is None:
         return
-    with told(f"listed of the dispatch rule '{rule.name}' must give workers"):
+    with fails_as(f"listed of the dispatch rule '{rule.name}' must give workers"):
         listed = np.asarray(rule.listed(n, key)(_LISTED))
         answer = rule.start(n, key)
         asked = np.asarray([answer([0])[0] for _ in range(len(listed))])

@@ -15,7 +15,7 @@ import numpy as np
 from asyncjax import clocks
 from asyncjax.checks import instance, whole
 from asyncjax.clocks import Clock
-from asyncjax.testing.telling import given_key, told
+from asyncjax.testing.failures import fails_as, given_key
 from asyncjax.traces import EventTrace, Rule
 from asyncjax.traces.collection import Collector
 from asyncjax.traces.dispatch import Answer
@@ -75,7 +75,7 @@ def example_clocks(n_workers: int) -> dict[str, Clock]:
 
 def trace_of(server: Server, clock: Clock, words: str) -> EventTrace:
     """A trace of the rule; an AssertionError if none comes."""
-    with told(f"{server.name} must make {server.n_updates} updates with {words}"):
+    with fails_as(f"{server.name} must make {server.n_updates} updates with {words}"):
         return server.rule.trace(clock, n_updates=server.n_updates, key=server.key)
 
 

@@ -77,8 +77,8 @@ def required_extras(transform: optax.GradientTransformation) -> list[str]:
     """Returns the names of the extras that the signature of `update` requires.
 
     Example:
-        >>> from asyncjax.steps import drop_distant, piag
-        >>> required_extras(drop_distant(1.0)), required_extras(piag(1.0, n_workers=2))
+        >>> from asyncjax.steps import picky_sgd, piag
+        >>> required_extras(picky_sgd(1.0)), required_extras(piag(1.0, n_workers=2))
         (['read_params'], ['delay', 'worker'])
     """
     parameters = inspect.signature(transform.update).parameters.values()

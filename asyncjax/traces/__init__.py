@@ -15,9 +15,9 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 | `from_delays`, `read_log` | a trace of a log of delays; durations of a log |
 | `to_deliverer`, `uniformly`, `shuffled`, `shuffled_once`, `given` | dispatch: who gets a job |
 | `quotas`, `fastest_quotas`, `learned_quotas` | dispatch by quotas, known or learned |
-| `immediately`, `wait_for`, `buffered`, `fresh`, `per_worker` | collection: each serves once |
+| `immediately`, `wait_for`, `buffered`, `rennala`, `malenia` | collection: each serves once |
 | `every_bucket` | the same: a step once every bucket of workers has delivered |
-| `fresher_than`, `fresher_than_quantile` | the same, too late ones thrown away |
+| `ringmaster`, `ringmaster_quantile` | the same, too late ones thrown away |
 | `grace_period`, `adaptive_deadline` | the same, and the server steps by the clock |
 | `table`, `ringleader` | collection: it serves until replaced |
 | `ssp`, `ata`, `mindflayer` | rules of several parts |
@@ -30,17 +30,17 @@ what becomes of a gradient (`averages`, where it serves once, and `tables`), whe
 """
 
 from asyncjax.traces.asynchronous import Rule, asynchronous
-from asyncjax.traces.averages import (
-    buffered,
-    fresh,
-    fresher_than,
-    fresher_than_quantile,
-    immediately,
-    per_worker,
-    wait_for,
-)
 from asyncjax.traces.buckets import every_bucket
 from asyncjax.traces.collection import Collection
+from asyncjax.traces.collection_rules import (
+    buffered,
+    immediately,
+    malenia,
+    rennala,
+    ringmaster,
+    ringmaster_quantile,
+    wait_for,
+)
 from asyncjax.traces.dispatch import (
     Dispatch,
     given,
@@ -51,9 +51,10 @@ from asyncjax.traces.dispatch import (
     uniformly,
 )
 from asyncjax.traces.event_trace import EventTrace, StalledError
+from asyncjax.traces.gradient_tables import ringleader, table
 from asyncjax.traces.horizon import lasting
 from asyncjax.traces.learned import learned_quotas
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.logs import from_delays
 from asyncjax.traces.named_rules import ata, mindflayer, ssp
 from asyncjax.traces.progress import Progress
@@ -63,7 +64,6 @@ from asyncjax.traces.server import Service
 from asyncjax.traces.storage import load, save
 from asyncjax.traces.summary import Summary, summarize
 from asyncjax.traces.synchronous import Synchronous, synchronous
-from asyncjax.traces.tables import ringleader, table
 from asyncjax.traces.timed import adaptive_deadline, grace_period
 from asyncjax.traces.validation import validate
 
@@ -84,9 +84,6 @@ __all__ = [
     "buffered",
     "every_bucket",
     "fastest_quotas",
-    "fresh",
-    "fresher_than",
-    "fresher_than_quantile",
     "from_delays",
     "given",
     "grace_period",
@@ -95,11 +92,14 @@ __all__ = [
     "lead_at_most",
     "learned_quotas",
     "load",
+    "malenia",
     "mindflayer",
-    "per_worker",
     "quotas",
     "read_log",
+    "rennala",
     "ringleader",
+    "ringmaster",
+    "ringmaster_quantile",
     "save",
     "shuffled",
     "shuffled_once",

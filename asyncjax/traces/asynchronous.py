@@ -24,12 +24,17 @@ from numpy.typing import ArrayLike
 
 from asyncjax.checks import flag, instance, real, shown, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.traces.averages import immediately
+from asyncjax.traces.arrival_streams import NoStreamError
 from asyncjax.traces.collection import Collection
+from asyncjax.traces.collection_rules import immediately
 from asyncjax.traces.dispatch import Answer, Dispatch, Gate, to_deliverer
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.host import (
+from asyncjax.traces.fast_paths import Limits, trace_of_stream
+from asyncjax.traces.merge import merged
+from asyncjax.traces.own_rules import answering, collector
+from asyncjax.traces.progress import Progress, pace_of
+from asyncjax.traces.random_draws import (
     DurationBlocks,
     check_key,
     count_of_updates,
@@ -37,14 +42,9 @@ from asyncjax.traces.host import (
     looking_up,
     on_host,
 )
-from asyncjax.traces.merge import merged
-from asyncjax.traces.own_rules import answering, collector
-from asyncjax.traces.patience import Patience
-from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
-from asyncjax.traces.streamed import NoStreamError
-from asyncjax.traces.streams import Limits, trace_of_stream
+from asyncjax.traces.stall_detection import Patience
 from asyncjax.traces.until import made_until
 
 _READS = ("assignment", "start")
@@ -158,7 +158,7 @@ class Rule:
         Returns:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
             whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
-            them back; `fresh(b, cancel=True)` is O(n) a round in NumPy. From 8,192 workers on so
+            them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. From 8,192 workers on so
             are `wait_for`, and every dispatch rule of this library where nobody is given up, lost
             or gated. All else (jobs that are stopped, a server that takes time, powers, alarms,
             rules of one's own that do not say what they are stuck without) runs an event loop,
@@ -186,14 +186,15 @@ class Rule:
             that make jobs late, after 250,000 arrivals and given-up jobs, and 100 more a worker,
             without an update.
 
-            A job may never return (`clocks.losing`, `clocks.present`). Without a timeout its worker
-            is then never heard again: `to_deliverer` goes on with the other workers; `uniformly`,
-            `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all open jobs
-            lie there (StalledError); `wait_for`, `table` before its first step, `per_worker`,
-            `ringleader` and a gate may wait for it for ever (StalledError), while `fresh`,
-            `buffered` and `fresher_than` go on; with `cancel` a lost job is stopped like any other
-            late one. With a timeout, `to_deliverer` asks the same worker again and the other rules
-            ask the next; the jobs queued at a dead worker each take one timeout to leave it.
+            A job may never return (`clocks.with_failures`, `clocks.available`). Without a timeout
+            its worker is then never heard again: `to_deliverer` goes on with the other workers;
+            `uniformly`, `shuffled`, `shuffled_once` and `given` keep queueing jobs for it until all
+            open jobs lie there (StalledError); `wait_for`, `table` before its first step,
+            `malenia`, `ringleader` and a gate may wait for it for ever (StalledError), while
+            `rennala`, `buffered` and `ringmaster` go on; with `cancel` a lost job is stopped like
+            any other late one. With a timeout, `to_deliverer` asks the same worker again and the
+            other rules ask the next; the jobs queued at a dead worker each take one timeout to
+            leave it.
         """
 
         def first(count: int) -> EventTrace:

@@ -1,7 +1,7 @@
 """A calendar: open jobs in the order in which they are done, taken and put in whole arrays.
 
 What a heap does one by one. Some jobs that are done soon are kept sorted; of those that are put in,
-the ones that are done as soon are merged with them (`fresh`), the others wait unsorted (`far`).
+the ones that are done as soon are merged with them (`rennala`), the others wait unsorted (`far`).
 """
 
 from __future__ import annotations

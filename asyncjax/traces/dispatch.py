@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from asyncjax.checks import flag, function, instance, real, shown, within
-from asyncjax.traces.host import on_host
+from asyncjax.traces.random_draws import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
 Take = Callable[[int], np.ndarray]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces.random_draws import DurationBlocks
 
 
 class NextDurations:

@@ -14,10 +14,10 @@ from math import inf
 from asyncjax.traces.alarm import Alarm
 from asyncjax.traces.collection import Verdict
 from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.host import Finishes
-from asyncjax.traces.patience import Moment, Patience
 from asyncjax.traces.progress import Pace
+from asyncjax.traces.random_draws import Finishes
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
+from asyncjax.traces.stall_detection import Moment, Patience
 
 # Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
 # worker; how much more it waits for the next look, at most; and between two words on its progress.

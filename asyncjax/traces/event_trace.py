@@ -152,7 +152,7 @@ class StalledError(ValueError):
 
     Example:
         >>> from asyncjax import clocks, traces
-        >>> clock = clocks.present(clocks.constant([1.0, 2.0]), leave=[6.5, 4.5])
+        >>> clock = clocks.available(clocks.constant([1.0, 2.0]), leave=[6.5, 4.5])
         >>> try:
         ...     traces.asynchronous(clock, n_updates=100)
         ... except traces.StalledError as error:

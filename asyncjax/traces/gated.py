@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from asyncjax.traces.arrival_streams import Found, NoStreamError, arrivals_before, none_cancelled
 from asyncjax.traces.durations import NextDurations
 from asyncjax.traces.event_trace import CancelledJobs, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import Found, NoStreamError, arrivals_before, none_cancelled
+from asyncjax.traces.random_draws import DurationBlocks
 
 _SPARE = 1.02  # more than expected is looked for
 _MOST = 2**30  # jobs of lead: none has more

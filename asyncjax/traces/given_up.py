@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncjax.traces.arrival_streams import Found
 from asyncjax.traces.event_trace import CancelledJobs, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.merge import Renewals
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import Found
+from asyncjax.traces.random_draws import DurationBlocks
 
 
 class _Events(NamedTuple):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from asyncjax.traces.arrival_streams import Found, arrivals_before, none_cancelled
 from asyncjax.traces.calendar import Calendar, certain
 from asyncjax.traces.durations import NextDurations
 from asyncjax.traces.event_trace import CancelledJobs, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import Found, arrivals_before, none_cancelled
+from asyncjax.traces.random_draws import DurationBlocks
 
 
 class Held:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from asyncjax.traces.arrival_streams import Found, arrivals_before, none_cancelled
 from asyncjax.traces.calendar import Calendar, certain
 from asyncjax.traces.dispatch import Take, used_up
 from asyncjax.traces.event_trace import CancelledJobs, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import Found, arrivals_before, none_cancelled
+from asyncjax.traces.random_draws import DurationBlocks
 
 _AHEAD = 131_072  # jobs whose workers and durations are known ahead
 

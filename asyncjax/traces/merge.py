@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from asyncjax.traces.arrival_streams import Found, NoStreamError, none_cancelled, streamed
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import Found, NoStreamError, none_cancelled, streamed
+from asyncjax.traces.random_draws import DurationBlocks
 
 _SPARE = 1.02  # more than expected is drawn
 # Jobs given up, for each arrival and worker and besides, from which on the event loop takes over.

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from asyncjax.checks import within
 from asyncjax.traces.asynchronous import Rule
-from asyncjax.traces.averages import fresh, wait_for
+from asyncjax.traces.collection_rules import rennala, wait_for
 from asyncjax.traces.dispatch import lead_at_most
 from asyncjax.traces.learned import learned_quotas
 from asyncjax.traces.quotas import fastest_quotas, quotas
@@ -69,7 +69,7 @@ def ata(b: int, *, times: Sequence[float] | None = None, scale: float = 0.0) -> 
 def mindflayer(b: int, patience: ArrayLike) -> Rule:
     """MindFlayer: Rennala with b gradients; a job that outlasts its worker's patience restarts.
 
-    `Rule(collect=fresh(b), timeout=patience)`.
+    `Rule(collect=rennala(b), timeout=patience)`.
 
     Args:
         b: Gradients at the present model in a step, at least 1.
@@ -80,7 +80,7 @@ def mindflayer(b: int, patience: ArrayLike) -> Rule:
         The rule.
 
     Note:
-        What is known of the method is in the note of `fresh`.
+        What is known of the method is in the note of `rennala`.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -92,4 +92,4 @@ def mindflayer(b: int, patience: ArrayLike) -> Rule:
         After Maranjyan, Omar, Richtárik, 2024 (arXiv 2410.04285).
     """
     within("patience", patience, above=0.0, finite=False)
-    return Rule(collect=fresh(b), timeout=patience)
+    return Rule(collect=rennala(b), timeout=patience)

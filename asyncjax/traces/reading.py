@@ -15,13 +15,13 @@ import numpy as np
 
 from asyncjax.checks import file_path, flag, instance, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.headers import UNITS, roles_of
-from asyncjax.traces.logbook.jobs import Reading
-from asyncjax.traces.logbook.log import Log, notes_of_copies
-from asyncjax.traces.logbook.long import log_of_rows, sorted_names
-from asyncjax.traces.logbook.text import Table, of_objects, read_file, table_of, text_of
-from asyncjax.traces.logbook.wide import log_of_columns, without_extremes
+from asyncjax.traces.log_reader import values
+from asyncjax.traces.log_reader.headers import UNITS, roles_of
+from asyncjax.traces.log_reader.jobs import Reading
+from asyncjax.traces.log_reader.log import Log, notes_of_copies
+from asyncjax.traces.log_reader.long import log_of_rows, sorted_names
+from asyncjax.traces.log_reader.text import Table, of_objects, read_file, table_of, text_of
+from asyncjax.traces.log_reader.wide import log_of_columns, without_extremes
 
 
 def read_log(

@@ -9,20 +9,20 @@ from __future__ import annotations
 from math import isqrt
 
 from asyncjax.traces.asynchronous import Rule
-from asyncjax.traces.averages import (
+from asyncjax.traces.buckets import every_bucket
+from asyncjax.traces.collection_rules import (
     buffered,
-    fresh,
-    fresher_than,
-    fresher_than_quantile,
-    per_worker,
+    malenia,
+    rennala,
+    ringmaster,
+    ringmaster_quantile,
     wait_for,
 )
-from asyncjax.traces.buckets import every_bucket
 from asyncjax.traces.dispatch import shuffled, shuffled_once, uniformly
+from asyncjax.traces.gradient_tables import ringleader, table
 from asyncjax.traces.named_rules import ata, ssp
 from asyncjax.traces.quotas import quotas
 from asyncjax.traces.synchronous import Synchronous
-from asyncjax.traces.tables import ringleader, table
 from asyncjax.traces.timed import adaptive_deadline, grace_period
 
 REGISTRY: dict[str, Rule | Synchronous] = {
@@ -41,18 +41,16 @@ REGISTRY: dict[str, Rule | Synchronous] = {
     ),
     "buffered 9": Rule(collect=buffered(9), dispatch=uniformly()),
     "every of 3 buckets": Rule(collect=every_bucket(3)),
-    "fresh 3": Rule(collect=fresh(3)),
-    "fresher than 4": Rule(collect=fresher_than(4)),
-    "fresher than 4, cancel": Rule(collect=fresher_than(4, cancel=True)),
-    "fresher than sqrt of the update": Rule(
-        collect=fresher_than(lambda version: isqrt(version + 1))
-    ),
+    "fresh 3": Rule(collect=rennala(3)),
+    "fresher than 4": Rule(collect=ringmaster(4)),
+    "fresher than 4, cancel": Rule(collect=ringmaster(4, cancel=True)),
+    "fresher than sqrt of the update": Rule(collect=ringmaster(lambda version: isqrt(version + 1))),
     "fresher than sqrt of the update, cancel": Rule(
-        collect=fresher_than(lambda version: isqrt(version + 1), cancel=True)
+        collect=ringmaster(lambda version: isqrt(version + 1), cancel=True)
     ),
-    "per worker": Rule(collect=per_worker(1.2)),
-    "fresh 3, cancel": Rule(collect=fresh(3, cancel=True)),
-    "fresher than quantile 0.7": Rule(collect=fresher_than_quantile(0.7)),
+    "per worker": Rule(collect=malenia(1.2)),
+    "fresh 3, cancel": Rule(collect=rennala(3, cancel=True)),
+    "fresher than quantile 0.7": Rule(collect=ringmaster_quantile(0.7)),
     "table": Rule(collect=table()),
     "table, at most 5 old": Rule(collect=table(max_age=5)),
     "shuffled, table": Rule(dispatch=shuffled(), collect=table()),

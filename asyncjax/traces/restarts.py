@@ -1,6 +1,6 @@
 """Traces of k-batch-sync without an event loop: after every step all workers restart.
 
-With `to_deliverer` and `fresh(b, cancel=True)` every running job is stopped at every step, so a
+With `to_deliverer` and `rennala(b, cancel=True)` every running job is stopped at every step, so a
 round begins with all n workers starting at once; its b arrivals are found one by one, everything
 else is a vector operation:
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from asyncjax.traces.collection import Arrivals, Collection, settled
 from asyncjax.traces.event_trace import CancelledJobs, EventTrace, OpenJobs
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.progress import Pace
+from asyncjax.traces.random_draws import DurationBlocks
 
 _MANY_WORKERS = 4_096  # from here on it pays to look for the first few
 

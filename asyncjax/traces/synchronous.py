@@ -22,8 +22,14 @@ import numpy as np
 from asyncjax.checks import instance, real, whole
 from asyncjax.clocks import Clock
 from asyncjax.traces.event_trace import EventTrace, StalledError
-from asyncjax.traces.host import DurationBlocks, check_key, count_of_updates, finishes, on_host
 from asyncjax.traces.progress import Progress, pace_of
+from asyncjax.traces.random_draws import (
+    DurationBlocks,
+    check_key,
+    count_of_updates,
+    finishes,
+    on_host,
+)
 from asyncjax.traces.rounds import compact_trace
 from asyncjax.traces.until import made_until
 

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from asyncjax.checks import flag, function, real, whole, within
 from asyncjax.traces.alarm import Timer
-from asyncjax.traces.averages import without_all
 from asyncjax.traces.collection import Arrivals, Collection, Collector, Verdict
+from asyncjax.traces.collection_rules import without_all
 
 Staleness = Callable[[NDArray[np.int32]], ArrayLike]
 

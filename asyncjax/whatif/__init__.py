@@ -2,14 +2,14 @@
 
 `answer` reads a log, describes its workers, compares ways of training on their durations without
 any training, trains small stand-in problems, and says what came out; `python -m asyncjax.whatif`
-does the same and writes a page. `describe`, `compare`, `learn` and `advise` are its steps.
+does the same and writes a page. `describe`, `compare`, `toy_training` and `advise` are its steps.
 
 | name | what it is |
 |---|---|
 | `answer`, `Answer` | the whole, and what it found |
 | `describe`, `Description` | the workers of a log |
 | `compare`, `Comparison` | ways of training on their durations |
-| `learn`, `Learning` | the same on stand-in problems |
+| `toy_training`, `ToyResults` | the same on stand-in problems |
 | `advise`, `Advice`, `Hint` | what small problems, measured once, say of such workers |
 """
 
@@ -17,7 +17,7 @@ from asyncjax.whatif.advising.advise import Advice, Hint, advise
 from asyncjax.whatif.answering import Answer, answer
 from asyncjax.whatif.comparing.compare import Comparison, compare
 from asyncjax.whatif.describing.describe import Description, describe
-from asyncjax.whatif.learning.learn import Learning, learn
+from asyncjax.whatif.toys.toy_training import ToyResults, toy_training
 
 __all__ = [
     "Advice",
@@ -25,10 +25,10 @@ __all__ = [
     "Comparison",
     "Description",
     "Hint",
-    "Learning",
+    "ToyResults",
     "advise",
     "answer",
     "compare",
     "describe",
-    "learn",
+    "toy_training",
 ]

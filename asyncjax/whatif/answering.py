@@ -12,17 +12,17 @@ import jax
 from asyncjax import traces
 from asyncjax.checks import flag, function, instance, one_key
 from asyncjax.storage import save_json, write_atomically
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.advising.advise import Advice, advise
 from asyncjax.whatif.comparing.compare import Comparison, Tell, compare, rows_of
 from asyncjax.whatif.describing.barrier import barrier_of
 from asyncjax.whatif.describing.describe import Description, describe
-from asyncjax.whatif.learning.learn import Learning, learn
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.html import framed, page
 from asyncjax.whatif.page.numbers import numbers_of
 from asyncjax.whatif.page.tables import in_text
 from asyncjax.whatif.page.words import Words, words_of, words_of_stamps
+from asyncjax.whatif.toys.toy_training import ToyResults, toy_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Answer:
     log: Log
     description: Description
     comparison: Comparison | None
-    learning: Learning | None
+    learning: ToyResults | None
     advice: Advice | None
     words: Words
     command: str
@@ -151,7 +151,7 @@ synchronous rounds, at a mean staleness of 1.9 updates.
     comparison = compare(read, key=key, progress=_part(progress, 0.05, 1.0 if quick else 0.3))
     learning = None
     if not quick:
-        learning = learn(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
+        learning = toy_training(read, comparison, key=key, progress=_part(progress, 0.3, 1.0))
     advice = advise(description, comparison, **known)
     words = words_of(description, comparison, learning)
     return Answer(read, description, comparison, learning, advice, words, command)

@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncjax import clocks, traces
 from asyncjax.terminal import plain, quietly, without_folders
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
 from asyncjax.whatif.comparing.compare import seconds_of
 from asyncjax.whatif.describing.barrier import barrier_of

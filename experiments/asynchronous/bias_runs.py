@@ -95,14 +95,14 @@ def drawn(settings: Settings, instance: Instance) -> Drawn:
 
 def methods(settings: Settings) -> tuple[Method, ...]:
     """The methods, by name."""
-    cancelling = server_with(collect=traces.fresher_than(settings.threshold, cancel=True))
+    cancelling = server_with(collect=traces.ringmaster(settings.threshold, cancel=True))
     known = (
         *DISPATCHED,
         Method("Rescaled", "Pure; steps in proportion to the worker's time.", weighted, plain),
         Method(
             "Malenia",
             "Waits for a fresh gradient of everyone; mean over workers of their means.",
-            server_with(collect=traces.per_worker(1.0)),
+            server_with(collect=traces.malenia(1.0)),
             plain,
         ),
         Method(

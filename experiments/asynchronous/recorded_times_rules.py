@@ -146,18 +146,21 @@ def _waiting_rules(n: int) -> tuple[Rule, ...]:
         ),
         Rule("buffered b", "mean of b", mean_of(lambda s: traces.buffered(s["b"])), {"b": most}),
         Rule(
-            "Rennala", "mean of b fresh ones", mean_of(lambda s: traces.fresh(s["b"])), {"b": most}
+            "Rennala",
+            "mean of b fresh ones",
+            mean_of(lambda s: traces.rennala(s["b"])),
+            {"b": most},
         ),
         Rule(
             "k-batch-sync",
             "the same, others stopped",
-            mean_of(lambda s: traces.fresh(s["b"], cancel=True)),
+            mean_of(lambda s: traces.rennala(s["b"], cancel=True)),
             {"b": most},
         ),
         Rule(
             "Malenia",
             "fresh ones, mean by worker",
-            mean_of(lambda s: traces.per_worker(s["S"])),
+            mean_of(lambda s: traces.malenia(s["S"])),
             {"S": heard},
         ),
         Rule("Ringleader", "rounds of n steps", _always(server_with(collect=traces.ringleader()))),
@@ -198,19 +201,19 @@ def _arrival_rules(n: int) -> tuple[Rule, ...]:
         Rule(
             "Ringmaster",
             "delays below R",
-            _collecting(lambda s: traces.fresher_than(s["R"])),
+            _collecting(lambda s: traces.ringmaster(s["R"])),
             {"R": threshold},
         ),
         Rule(
             "Ringmaster, stops",
             "others stopped",
-            _collecting(lambda s: traces.fresher_than(s["R"], cancel=True)),
+            _collecting(lambda s: traces.ringmaster(s["R"], cancel=True)),
             {"R": threshold},
         ),
         Rule(
             "quantile",
             "without the latest share",
-            _collecting(lambda s: traces.fresher_than_quantile(1.0 - s["cut"])),
+            _collecting(lambda s: traces.ringmaster_quantile(1.0 - s["cut"])),
             {"cut": log_range(0.025, 0.4, 3, most=0.8)},
         ),
         Rule(

@@ -164,8 +164,8 @@ def methods(settings: Settings, n: int) -> list[Method]:
         Method("synchronous", n, n == 1, rounds(n)),
     ]
     for p in (p for p in settings.parameters if p <= 10 * n):
-        made.append(Method("Rennala", p, p == 1, server(traces.fresh(p))))
-        made.append(Method("Ringmaster", p, True, server(traces.fresher_than(p))))
+        made.append(Method("Rennala", p, p == 1, server(traces.rennala(p))))
+        made.append(Method("Ringmaster", p, True, server(traces.ringmaster(p))))
     for m in sorted({*settings.parameters, n - 1}):
         if 0 < m < n:
             made.append(Method("fastest m", m, m == 1, rounds(m)))

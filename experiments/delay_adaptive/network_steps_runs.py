@@ -95,7 +95,7 @@ def problem_of(settings: Settings, instance: Instance) -> problems.Problem:
         n_workers=settings.n_workers,
         shards=problems.contiguous(len(rows), settings.n_workers),
         batch=problems.uniform(settings.batch),
-        judge=settings.judged,
+        eval_rows=settings.judged,
         key=jax.random.key(instance.model),
     )
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import clocks, simulation
-from asyncjax.traces.host import on_host
+from asyncjax.traces.random_draws import on_host
 from experiments.common.protocol import Instance
 from experiments.matrix.lanes import LANES, Found, Run, judged
 from experiments.matrix.methods import Method

@@ -39,8 +39,8 @@ CALLS = {
     "buffered": "traces.asynchronous(clock, collect=traces.buffered(b), ...)",
     "FedBuff, local steps": "problems.local_steps(problem, ...), traces.asynchronous(clock,"
     " collect=traces.buffered(b), load=H, ...)",
-    "Rennala": "traces.asynchronous(clock, collect=traces.fresh(b), ...)",
-    "Ringmaster": "traces.asynchronous(clock, collect=traces.fresher_than(R), ...)",
+    "Rennala": "traces.asynchronous(clock, collect=traces.rennala(b), ...)",
+    "Ringmaster": "traces.asynchronous(clock, collect=traces.ringmaster(R), ...)",
     "SSP": "traces.asynchronous(clock, gate=traces.lead_at_most(S), read='start', ...)",
     "Adaptive 1": f"{_FREE}optax.chain(steps.scale_by_adaptive_1(step), optax.scale(-1.0))",
     "(1+delay)^-a": f"{_FREE}optax.chain(steps.scale_by_staleness('polynomial', exponent=a),"

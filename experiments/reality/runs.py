@@ -27,8 +27,8 @@ class Rule:
 RULES = (
     Rule("pure", lambda n: traces.immediately(), 0.08),
     Rule("buffered 3", lambda n: traces.buffered(3), 0.24),
-    Rule("fastest 3, stops", lambda n: traces.fresh(3, cancel=True), 0.24),
-    Rule("Ringmaster", lambda n: traces.fresher_than(n), 0.08),
+    Rule("fastest 3, stops", lambda n: traces.rennala(3, cancel=True), 0.24),
+    Rule("Ringmaster", lambda n: traces.ringmaster(n), 0.08),
     Rule("synchronous", lambda n: traces.wait_for(n), 0.4),
     Rule("table", lambda n: traces.table(), 0.08),
 )
@@ -210,7 +210,7 @@ def _simulated(
     if workers.dies is not None:
         leave = np.full(workers.n_workers, np.inf)
         leave[workers.dies[0]] = workers.dies[1]
-        clock = clocks.present(clock, leave=leave)
+        clock = clocks.available(clock, leave=leave)
     collect, key = rule.collect(workers.n_workers), _key(settings, repeat)
     try:
         trace = traces.asynchronous(

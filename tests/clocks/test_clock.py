@@ -100,8 +100,8 @@ def test_load_multiplies_compute_alone(name):
 
 def test_load_may_differ_by_worker_and_job():
     clock = clocks.constant([1.0, 2.0])
-    per_worker = clock.durations(None, 3, load=np.array([[1.0], [10.0]]))
-    np.testing.assert_array_equal(per_worker, [[1, 1, 1], [20, 20, 20]])
+    malenia = clock.durations(None, 3, load=np.array([[1.0], [10.0]]))
+    np.testing.assert_array_equal(malenia, [[1, 1, 1], [20, 20, 20]])
     per_job = clock.durations(None, 3, load=jnp.array([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(per_job, [[1, 2, 3], [2, 4, 6]])
     np.testing.assert_array_equal(

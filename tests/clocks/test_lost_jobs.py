@@ -18,11 +18,11 @@ def law():
 
 @pytest.fixture(scope="module")
 def lost(law):
-    return np.isinf(clocks.losing(law, CHANCES).durations(KEY, N_JOBS))
+    return np.isinf(clocks.with_failures(law, CHANCES).durations(KEY, N_JOBS))
 
 
 def test_jobs_that_return_take_the_times_of_the_clock(law, lost):
-    times = np.asarray(clocks.losing(law, CHANCES).times(KEY, N_JOBS).compute)
+    times = np.asarray(clocks.with_failures(law, CHANCES).times(KEY, N_JOBS).compute)
     plain = np.asarray(law.durations(KEY, N_JOBS))
     np.testing.assert_array_equal(times, np.where(lost, np.inf, plain))
 
@@ -42,22 +42,22 @@ def test_losses_are_independent_of_each_other_and_of_the_times(law, lost):
 
 
 def test_a_smaller_probability_loses_a_part_of_the_same_jobs(law, lost):
-    fewer = np.isinf(clocks.losing(law, 0.5 * np.array(CHANCES)).durations(KEY, N_JOBS))
+    fewer = np.isinf(clocks.with_failures(law, 0.5 * np.array(CHANCES)).durations(KEY, N_JOBS))
     assert (fewer <= lost).all()
     assert fewer.sum() < lost.sum()
 
 
 def test_losses_add_up():
-    clock = clocks.losing(clocks.losing(clocks.constant(1.0), [0.5, 0.0]), 0.25)
+    clock = clocks.with_failures(clocks.with_failures(clocks.constant(1.0), [0.5, 0.0]), 0.25)
     np.testing.assert_array_equal(clock.loss, [0.625, 0.25])
     assert clock.n_workers == 2
 
 
 def test_a_lost_job_has_its_links_but_no_end(law):
     linked = clocks.communicating(
-        clocks.losing(law, CHANCES), download=clocks.constant(0.5), upload=law
+        clocks.with_failures(law, CHANCES), download=clocks.constant(0.5), upload=law
     )
-    same = clocks.losing(
+    same = clocks.with_failures(
         clocks.communicating(law, download=clocks.constant(0.5), upload=law), CHANCES
     )
     parts, others = linked.times(KEY, N_JOBS), same.times(KEY, N_JOBS)
@@ -71,14 +71,14 @@ def test_a_lost_job_has_its_links_but_no_end(law):
 
 def test_what_a_clock_says_about_itself():
     plain = clocks.constant([1.0, 2.0])
-    clock = clocks.losing(plain, 0.5)
+    clock = clocks.with_failures(plain, 0.5)
     assert plain.is_plain
     assert not clock.is_plain
     assert clock.is_random
     assert not plain.is_random
     np.testing.assert_array_equal(clock.mean, [1.0, 2.0])
     np.testing.assert_array_equal(clock.variance, [0.0, 0.0])
-    assert clocks.losing(clocks.constant(1.0), [0.1, 0.2, 0.3]).n_workers == 3
-    assert clocks.losing(clocks.constant(1.0), 0.5).broadcast(4).loss.tolist() == [0.5] * 4
+    assert clocks.with_failures(clocks.constant(1.0), [0.1, 0.2, 0.3]).n_workers == 3
+    assert clocks.with_failures(clocks.constant(1.0), 0.5).broadcast(4).loss.tolist() == [0.5] * 4
     with pytest.raises(ValueError, match="key must be"):
         clock.durations(None, 2)

@@ -31,7 +31,7 @@ BAD = (0.0, -1.5, float("nan"), float("inf"))
         ("high", lambda high: clocks.uniform(0.0, high)),
         ("rate", clocks.poisson),
         ("least", lambda least: clocks.poisson(1.0, least)),
-        ("lengths", lambda length: clocks.powered(ONE, length, [1.0, 1.0, 1.0])),
+        ("lengths", lambda length: clocks.with_speed(ONE, length, [1.0, 1.0, 1.0])),
     ],
 )
 def test_times_and_shapes_must_be_positive_and_finite(name, make, value):
@@ -52,9 +52,9 @@ def test_shift_and_sigma_must_not_be_negative(value):
     with pytest.raises(ValueError, match=f"shift must be at least 0 and finite, got {value}"):
         clocks.folded_normal(1.0, 1.0, value)
     with pytest.raises(ValueError, match=f"rates must be at least 0 and finite, got {value}"):
-        clocks.powered(ONE, [1.0, 1.0], [1.0, value])
+        clocks.with_speed(ONE, [1.0, 1.0], [1.0, value])
     with pytest.raises(ValueError, match=f"join must be at least 0 and finite, got {value}"):
-        clocks.present(ONE, join=value)
+        clocks.available(ONE, join=value)
 
 
 @pytest.mark.parametrize("value", [1.0, 0.5, float("nan"), float("inf")])
@@ -74,7 +74,7 @@ def test_probabilities_lie_between_0_and_1(value):
 @pytest.mark.parametrize("value", [-0.1, 1.0, 1.5, float("nan")])
 def test_some_jobs_must_return(value):
     with pytest.raises(ValueError, match=rf"probability must be in \[0, 1\), got {value}"):
-        clocks.losing(ONE, value)
+        clocks.with_failures(ONE, value)
 
 
 def test_bounds_must_be_in_order():
@@ -82,28 +82,28 @@ def test_bounds_must_be_in_order():
         clocks.uniform([1.0, 2.0], 2.0)
     for leave in (1.0, 0.5, -1.0):
         with pytest.raises(ValueError, match=rf"leave must be larger than join, got {leave} for"):
-            clocks.present(ONE, join=1.0, leave=leave)
+            clocks.available(ONE, join=1.0, leave=leave)
     with pytest.raises(ValueError, match="leave must be a number, got nan"):
-        clocks.present(ONE, leave=float("nan"))
+        clocks.available(ONE, leave=float("nan"))
     with pytest.raises(ValueError, match="location must be finite, got nan"):
         clocks.folded_normal(float("nan"), 1.0)
 
 
 def test_tables_of_power_must_fit():
     with pytest.raises(ValueError, match=r"lengths must have one entry .* got 2 for 3"):
-        clocks.powered(ONE, [1.0, 2.0], [1.0, 2.0, 3.0])
+        clocks.with_speed(ONE, [1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"lengths must have one entry .* got 1 for 3"):
-        clocks.powered(ONE, [1.0], [1.0, 2.0, 3.0], repeats=False)
+        clocks.with_speed(ONE, [1.0], [1.0, 2.0, 3.0], repeats=False)
     with pytest.raises(ValueError, match=r"rates must be a non-empty array .* shape \(\)"):
-        clocks.powered(ONE, [1.0], 1.0)
+        clocks.with_speed(ONE, [1.0], 1.0)
     with pytest.raises(ValueError, match=r"lengths must be a non-empty array .* shape \(0,\)"):
-        clocks.powered(ONE, [], [1.0])
+        clocks.with_speed(ONE, [], [1.0])
     with pytest.raises(ValueError, match=r"lengths and rates must agree .* got 2 and 3"):
-        clocks.powered(ONE, np.ones((2, 1)), np.ones((3, 1)))
+        clocks.with_speed(ONE, np.ones((2, 1)), np.ones((3, 1)))
     with pytest.raises(ValueError, match=r"rates must be positive .* got only 0 for worker 1"):
-        clocks.powered(ONE, [1.0, 1.0], [[0.0, 1.0], [0.0, 0.0]])
+        clocks.with_speed(ONE, [1.0, 1.0], [[0.0, 1.0], [0.0, 0.0]])
     with pytest.raises(ValueError, match=r"lengths must have 1 or 3 workers .* got 2"):
-        clocks.powered(clocks.constant([1.0, 2.0, 3.0]), [1.0], [[1.0], [2.0]])
+        clocks.with_speed(clocks.constant([1.0, 2.0, 3.0]), [1.0], [[1.0], [2.0]])
 
 
 def test_outages_losses_and_presence_must_fit():
@@ -113,20 +113,20 @@ def test_outages_losses_and_presence_must_fit():
     with pytest.raises(TypeError, match=r"up must be a clock, .* got 1\.0"):
         clocks.on_off(ONE, up=1.0, down=ONE)
     with pytest.raises(ValueError, match="up must be a clock without powers"):
-        clocks.on_off(ONE, up=clocks.present(ONE, leave=1.0), down=ONE)
+        clocks.on_off(ONE, up=clocks.available(ONE, leave=1.0), down=ONE)
     with pytest.raises(ValueError, match=r"probability must be .* clock's 3 workers, got 2 values"):
-        clocks.losing(three, [0.1, 0.2])
+        clocks.with_failures(three, [0.1, 0.2])
     with pytest.raises(ValueError, match=r"join and leave must be .* 3 workers, got 2 values"):
-        clocks.present(three, join=[0.0, 1.0])
-    for make in (clocks.losing, lambda clock, _: clocks.present(clock)):
+        clocks.available(three, join=[0.0, 1.0])
+    for make in (clocks.with_failures, lambda clock, _: clocks.available(clock)):
         with pytest.raises(TypeError, match=r"clock must be a clock, .* got 3"):
             make(3, 0.5)
     with pytest.raises(TypeError, match=r"clock must be a clock, .* got None"):
-        clocks.powered(None, [1.0], [1.0])
+        clocks.with_speed(None, [1.0], [1.0])
 
 
 def test_links_have_neither_losses_nor_powers():
-    for link in (clocks.losing(ONE, 0.5), clocks.present(ONE, leave=1.0)):
+    for link in (clocks.with_failures(ONE, 0.5), clocks.available(ONE, leave=1.0)):
         with pytest.raises(ValueError, match="upload must be a clock without losses and powers"):
             clocks.communicating(ONE, upload=link)
 
@@ -215,7 +215,7 @@ def test_arrays_of_jax_are_checked():
     with pytest.raises(ValueError, match=r"high must be larger than low, got 2\.0 for low 2\.0"):
         clocks.uniform(jnp.array([1.0, 2.0]), 2.0)
     with pytest.raises(ValueError, match=r"rates must be positive .* got only 0 for worker 0"):
-        clocks.powered(ONE, [1.0], jnp.zeros(1))
+        clocks.with_speed(ONE, [1.0], jnp.zeros(1))
     with pytest.raises(ValueError, match="load must be positive and finite"):
         ONE.durations(None, 1, load=jnp.asarray(0.0))
 

@@ -95,7 +95,7 @@ def test_computing_and_link_are_apart(recorded):
 
 
 def test_jobs_that_did_not_arrive_are_left_out_and_counted_where_many():
-    law, rule = clocks.lognormal(mean=[0.5, 1.0, 4.0], sigma=1.0), traces.fresh(1, cancel=True)
+    law, rule = clocks.lognormal(mean=[0.5, 1.0, 4.0], sigma=1.0), traces.rennala(1, cancel=True)
     trace = traces.asynchronous(law, n_updates=500, collect=rule, key=KEY)
     stopped = len(trace.cancelled.worker)
     message = rf"of \d+ jobs .* {stopped} were stopped or lost and 3 are still open"

@@ -9,7 +9,7 @@ from asyncjax import clocks, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.clocks.streams import job_indices
+from asyncjax.clocks.rng import job_indices
 
 KEY = jax.random.key(0)
 
@@ -31,14 +31,14 @@ def at_job_70(value):
 RUNS = {
     "in one piece": lambda clock: traces.asynchronous(clock, n_updates=300),
     "restarts": lambda clock: traces.asynchronous(
-        clock, n_updates=300, collect=traces.fresh(2, cancel=True)
+        clock, n_updates=300, collect=traces.rennala(2, cancel=True)
     ),
     "event loop": lambda clock: traces.asynchronous(
-        clock, n_updates=300, collect=traces.fresher_than(3)
+        clock, n_updates=300, collect=traces.ringmaster(3)
     ),
     "rounds": lambda clock: traces.synchronous(clock, k=1, n_updates=300),
     "powers": lambda clock: traces.asynchronous(
-        clocks.powered(clock, [1.0, 2.0], [1.0, 0.5]), n_updates=300
+        clocks.with_speed(clock, [1.0, 2.0], [1.0, 0.5]), n_updates=300
     ),
     "behind a link": lambda clock: traces.asynchronous(
         clocks.communicating(clock, upload=clocks.constant(0.5)), n_updates=300
@@ -101,6 +101,6 @@ def test_least_is_reached_where_it_is_known():
     assert clocks.constant([1.0, 2.0]).least(2.0).tolist() == [2.0, 4.0]
     assert clocks.recorded([[3.0, 1.0], [2.0, 5.0]]).least().tolist() == [1.0, 2.0]
     assert clocks.pareto(3.0, 3.0).least().tolist() == [2.0]
-    fast = clocks.powered(clocks.constant(2.0), [1.0, 1.0], [1.0, 4.0])
+    fast = clocks.with_speed(clocks.constant(2.0), [1.0, 1.0], [1.0, 4.0])
     assert fast.least().tolist() == [0.5]
     assert clocks.exponential(1.0).least().tolist() == [0.0]

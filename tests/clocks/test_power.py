@@ -26,7 +26,7 @@ def test_a_plain_clock_adds():
 
 
 def test_a_table_by_hand():
-    clock = clocks.powered(clocks.constant(1.0), [1.0, 2.0], [[2.0, 0.5], [0.0, 1.0]])
+    clock = clocks.with_speed(clocks.constant(1.0), [1.0, 2.0], [[2.0, 0.5], [0.0, 1.0]])
     first, second = timelines(clock, None)
     assert [first.finish(0.0, work) for work in (1.0, 2.0, 2.5, 3.0, 5.0)] == [0.5, 1, 2, 3, 4]
     assert [first.finish(start, 1.0) for start in (0.5, 0.75, 3.0, 1.0)] == [1.0, 2.0, 3.5, 3.0]
@@ -35,12 +35,12 @@ def test_a_table_by_hand():
 
 def test_a_table_that_does_not_repeat():
     for lengths in ([1.0, 2.0], [1.0, 2.0, 99.0]):
-        slows = clocks.powered(clocks.constant(1.0), lengths, [1.0, 0.5, 0.25], repeats=False)
+        slows = clocks.with_speed(clocks.constant(1.0), lengths, [1.0, 0.5, 0.25], repeats=False)
         assert ends(slows, 0.0, 3.0) == [7.0]
-        quits = clocks.powered(clocks.constant(1.0), lengths, [1.0, 0.5, 0.0], repeats=False)
+        quits = clocks.with_speed(clocks.constant(1.0), lengths, [1.0, 0.5, 0.0], repeats=False)
         assert ends(quits, 0.0, 2.0) == [3.0]
         assert ends(quits, 0.0, 2.125) == ends(quits, 3.0, 0.125) == ends(quits, 50.0, 1.0) == [INF]
-    half = clocks.powered(clocks.constant(1.0), [4.0], [0.5], repeats=False)
+    half = clocks.with_speed(clocks.constant(1.0), [4.0], [0.5], repeats=False)
     assert ends(half, 1.0, 3.0) == [7.0]
 
 
@@ -54,26 +54,26 @@ def test_an_outage_may_be_longer_than_the_job():
 
 
 def test_present_from_join_to_leave():
-    clock = clocks.present(clocks.constant(1.0), join=[0.0, 5.0, 0.3], leave=[7.0, INF, 0.7])
+    clock = clocks.available(clocks.constant(1.0), join=[0.0, 5.0, 0.3], leave=[7.0, INF, 0.7])
     assert ends(clock, 0.0, 2.0) == [2.0, 7.0, INF]
     assert ends(clock, 6.0, 1.0) == [7.0, 7.0, INF]
     assert ends(clock, 6.0, 1.5) == [INF, 7.5, INF]
     assert ends(clock, 8.0, 0.125) == [INF, 8.125, INF]
     assert timelines(clock, None)[2].finish(0.0, 0.1) == 0.3 + 0.1
-    assert clocks.present(clocks.constant(1.0)).is_plain
-    assert ends(clocks.present(clocks.constant(1.0), leave=2.5), 2.0, 0.5) == [2.5]
+    assert clocks.available(clocks.constant(1.0)).is_plain
+    assert ends(clocks.available(clocks.constant(1.0), leave=2.5), 2.0, 0.5) == [2.5]
 
 
 def test_who_has_left_is_away_for_ever_whatever_else_happens():
     up_and_down = {"up": clocks.constant(1.0), "down": clocks.constant(1.0)}
-    clock = clocks.on_off(clocks.present(clocks.constant(1.0), leave=2.5), **up_and_down)
+    clock = clocks.on_off(clocks.available(clocks.constant(1.0), leave=2.5), **up_and_down)
     assert ends(clock, 0.0, 1.5) == [2.5]
     assert ends(clock, 0.0, 1.625) == [INF]
 
 
 def test_powers_multiply_in_any_order():
     def half(clock):
-        return clocks.powered(clock, [4.0, 4.0], [1.0, 0.5])
+        return clocks.with_speed(clock, [4.0, 4.0], [1.0, 0.5])
 
     def outages(clock):
         return clocks.on_off(clock, up=clocks.constant(3.0), down=clocks.constant(1.0))
@@ -88,14 +88,14 @@ def test_powers_multiply_in_any_order():
 
 def test_a_worker_without_any_power_is_refused_when_asked(monkeypatch):
     monkeypatch.setattr(importlib.import_module("asyncjax.clocks.timeline"), "_PATIENCE", 1000)
-    never = clocks.powered(clocks.constant(1.0), [1.0, 1.0], [1.0, 0.0])
-    never = clocks.powered(never, [1.0, 1.0], [0.0, 1.0])
+    never = clocks.with_speed(clocks.constant(1.0), [1.0, 1.0], [1.0, 0.0])
+    never = clocks.with_speed(never, [1.0, 1.0], [0.0, 1.0])
     with pytest.raises(ValueError, match="powers must let a worker go on"):
         ends(never, 0.0, 1.0)
 
 
 def test_an_outage_may_be_the_last():
-    gone = clocks.losing(clocks.constant(2.0), [0.0, 0.99])
+    gone = clocks.with_failures(clocks.constant(2.0), [0.0, 0.99])
     clock = clocks.on_off(clocks.constant(1.0), up=clocks.constant(4.0), down=gone)
     assert ends(clock, 0.0, 4.0, KEY) == [4.0, 4.0]
     assert ends(clock, 0.0, 40.0, KEY) == [58.0, INF]
@@ -115,7 +115,7 @@ def test_what_a_clock_says_about_itself():
     assert not fixed.is_plain
     assert not fixed.is_random
     assert clocks.on_off(one, up=clocks.exponential(1.0), down=one).is_random
-    assert not clocks.powered(one, [1.0], [1.0]).is_random
+    assert not clocks.with_speed(one, [1.0], [1.0]).is_random
 
 
 def test_numbers_of_workers_are_broadcast():
@@ -123,14 +123,14 @@ def test_numbers_of_workers_are_broadcast():
     for clock in (
         clocks.on_off(one, up=three, down=one),
         clocks.on_off(three, up=one, down=one),
-        clocks.powered(one, [1.0, 2.0], np.ones((3, 2))),
-        clocks.powered(one, np.ones((3, 2)), [1.0, 2.0]),
-        clocks.powered(three, [1.0], [1.0]),
-        clocks.present(one, join=[0.0, 1.0, 2.0]),
-        clocks.present(three, leave=5.0),
+        clocks.with_speed(one, [1.0, 2.0], np.ones((3, 2))),
+        clocks.with_speed(one, np.ones((3, 2)), [1.0, 2.0]),
+        clocks.with_speed(three, [1.0], [1.0]),
+        clocks.available(one, join=[0.0, 1.0, 2.0]),
+        clocks.available(three, leave=5.0),
         clocks.communicating(clocks.on_off(one, up=one, down=one), upload=three),
-        clocks.losing(clocks.on_off(one, up=one, down=one), [0.1, 0.2, 0.3]),
-        clocks.losing(clocks.present(one, leave=2.0), 0.5).broadcast(3),
+        clocks.with_failures(clocks.on_off(one, up=one, down=one), [0.1, 0.2, 0.3]),
+        clocks.with_failures(clocks.available(one, leave=2.0), 0.5).broadcast(3),
     ):
         assert clock.n_workers == 3
         assert len(clock.powers) == 1
@@ -140,7 +140,7 @@ def test_numbers_of_workers_are_broadcast():
 
 def test_everything_combines():
     clock = clocks.communicating(clocks.constant(2.0), download=clocks.constant(0.5))
-    clock = clocks.losing(
+    clock = clocks.with_failures(
         clocks.on_off(clock, up=clocks.constant(3.0), down=clocks.constant(1.0)), 0.25
     )
     clock = clocks.communicating(clock, upload=clocks.constant([1.0, 2.0]))
@@ -159,9 +159,9 @@ def test_everything_combines():
 def test_factories_take_tracers():
     @jax.jit
     def draw(mean, rates):
-        clock = clocks.powered(clocks.constant(mean), [1.0, 2.0], rates)
-        clock = clocks.present(clock, join=mean, leave=3 * mean)
-        return clock, clocks.losing(clock, mean / 4).durations(KEY, 3)
+        clock = clocks.with_speed(clocks.constant(mean), [1.0, 2.0], rates)
+        clock = clocks.available(clock, join=mean, leave=3 * mean)
+        return clock, clocks.with_failures(clock, mean / 4).durations(KEY, 3)
 
     clock, times = draw(2.0, jnp.asarray([1.0, 0.5]))
     assert times.shape == (1, 3)

@@ -41,7 +41,7 @@ def recorded_lengths(clock, key, worker, first, count):
 def line_of(powers):
     clock = clocks.constant(1.0)
     for lengths, rates, repeats in powers:
-        clock = clocks.powered(clock, lengths, rates, repeats=repeats)
+        clock = clocks.with_speed(clock, lengths, rates, repeats=repeats)
     (line,) = timelines(clock, None, draw=recorded_lengths)
     return line
 
@@ -129,7 +129,7 @@ def test_work_below_the_rounding_of_the_total_still_waits_for_the_outage_to_end(
 @pytest.fixture
 def outages():
     up, down = clocks.exponential([3.0, 1.0]), clocks.exponential([1.0, 5.0])
-    clock = clocks.present(clocks.exponential([1.0, 2.0]), join=[0.0, 2.0])
+    clock = clocks.available(clocks.exponential([1.0, 2.0]), join=[0.0, 2.0])
     return clocks.on_off(clock, up=up, down=down), up, down
 
 

@@ -7,7 +7,7 @@
 every one of `WRONG`; the answer must be a sentence that names the argument. What may stand there is
 said behind the call, and then has to be accepted:
 
-    clocks.losing(clock, probability=0.5)    # probability: 0
+    clocks.with_failures(clock, probability=0.5)    # probability: 0
 
 Arguments are separated by `;`, values by `|`; `*` stands for all values. A line `name = value`
 defines what later lines may use. Arguments that are never tried are named, with the reason:

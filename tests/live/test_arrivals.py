@@ -14,7 +14,7 @@ from tests.live.test_training import assert_equal
 TREATED = {
     "its delay": {"gradient_transform": steps.scale_by_staleness("polynomial")},
     "clipped": {"gradient_transform": optax.clip_by_global_norm(1.0)},
-    "with a state": {"gradient_transform": steps.calibrate_workers(4)},
+    "with a state": {"gradient_transform": steps.ca2fl(4)},
     "median": {"aggregator": steps.median()},
     "both": {"gradient_transform": optax.ema(0.5), "aggregator": steps.trimmed_mean(0.34)},
 }

@@ -25,7 +25,7 @@ from tests.live.test_resume import ends
 pytestmark = pytest.mark.slow  # together they take long
 
 ROOT = Path(__file__).parents[2]
-WAIT, CANCEL = traces.wait_for(2), traces.fresh(1, cancel=True)
+WAIT, CANCEL = traces.wait_for(2), traces.rennala(1, cancel=True)
 RULES = {
     "pure": {},
     "wait for 2": {"collect": WAIT},
@@ -33,7 +33,7 @@ RULES = {
     "random": {"dispatch": traces.uniformly()},
     "buffered": {"collect": traces.buffered(3)},
     "table": {"collect": traces.table()},
-    "per worker": {"collect": traces.per_worker(1.0)},
+    "per worker": {"collect": traces.malenia(1.0)},
 }
 
 
@@ -166,7 +166,7 @@ def test_a_job_that_hangs_is_given_up_and_nothing_waits_for_it():
     words = r"nothing was heard for 2 seconds \(patience\)|waits for worker 1"
     with live.threads(2) as workers, pytest.raises(traces.StalledError, match=words):
         train(workers, hangs, **own)
-    own = {"collect": traces.per_worker(1.0), "patience": 2.0}  # the other delivers for ever
+    own = {"collect": traces.malenia(1.0), "patience": 2.0}  # the other delivers for ever
     words = "it waits for worker 1; worker 1 has a job that is lost"
     with live.threads(2) as workers, pytest.raises(traces.StalledError, match=words):
         train(workers, hangs, **own)

@@ -64,14 +64,14 @@ def test_a_real_run_has_times_in_order():
     what_if = traces.asynchronous(
         clocks.of_trace(trace, computed=own.computed),
         n_updates=30,
-        collect=traces.fresher_than(4),
+        collect=traces.ringmaster(4),
         service=service,
     )
     assert traces.validate(what_if).n_updates == 30
 
 
 def test_the_table_of_arrivals_is_read_again(tmp_path):
-    run = virtual_run(n_updates=30, collect=traces.fresher_than(2))
+    run = virtual_run(n_updates=30, collect=traces.ringmaster(2))
     path = tmp_path / "arrivals.csv"
     live.to_csv(run, path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

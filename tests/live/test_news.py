@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, live, results, traces
-from asyncjax.live import crews, jobs, log
+from asyncjax.live import jobs, log, worker_pool
 from tests.live.shared import RELEASED, quadratic, sgd, troubled
 from tests.live.test_faults import Lost, acting
 from tests.live.test_resume import Killed
@@ -149,7 +149,7 @@ def test_a_worker_that_does_not_live_to_return_is_one_loss(told):
 
 
 def test_nothing_is_told_where_nothing_happens(told):
-    clock = clocks.present(clocks.constant([1.0, 1.0, 1.0]), leave=[np.inf, np.inf, 2.5])
+    clock = clocks.available(clocks.constant([1.0, 1.0, 1.0]), leave=[np.inf, np.inf, 2.5])
     run = live.train(quadratic, live.virtual(clock), sgd(0.1), n_updates=9)
     assert run.worker_events == live.WorkerEvents(0, 0, 0)
     assert results.Run(None, None, None, results.Source((), ())).worker_events is None
@@ -264,7 +264,7 @@ def crowded(looks):
     ids=["nobody gets a place", "they get places", "one is left"],
 )
 def test_waiting_for_a_place_is_told_once(looks, lines, told, monkeypatch):
-    monkeypatch.setattr(crews, "_LOOK", 0.02)
+    monkeypatch.setattr(worker_pool, "_LOOK", 0.02)
     seen = []
     with crowded(looks) as workers:
         run = train(workers, {}, n_updates=3, progress=seen.append)

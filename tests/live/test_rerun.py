@@ -20,8 +20,8 @@ RULES = {
     "buffered, weighed": {"collect": traces.buffered(2, staleness=lambda delay: 1 / (1 + delay))},
     "waiting": {"collect": traces.wait_for(3)},
     "shuffled": {"dispatch": traces.shuffled(), "concurrency": 4},
-    "fresh, stopped": {"collect": traces.fresh(2, cancel=True)},
-    "Ringmaster": {"collect": traces.fresher_than(2)},
+    "fresh, stopped": {"collect": traces.rennala(2, cancel=True)},
+    "Ringmaster": {"collect": traces.ringmaster(2)},
     "table": {"collect": traces.table()},
     "aged table": {"collect": traces.table(max_age=5)},
     "Ringleader": {"collect": traces.ringleader()},
@@ -135,7 +135,7 @@ def test_a_problem_of_each_workers_own_is_made_for_it():
 
 
 def test_a_trace_that_stopped_early_and_bad_arguments():
-    clock = clocks.present(CLOCKS["constant"](), leave=[6.5, 4.5, 5.0])
+    clock = clocks.available(CLOCKS["constant"](), leave=[6.5, 4.5, 5.0])
     with pytest.raises(traces.StalledError) as stalled:
         traces.asynchronous(clock, n_updates=100)
     run = live.rerun(PROBLEM, stalled.value.trace, optax.sgd(0.1))

@@ -198,7 +198,7 @@ def test_stopped_workers_are_free_when_a_run_goes_on(tmp_path, monkeypatch):
     """The file of a run whose job was stopped: its worker is new, and gets the next at once."""
     monkeypatch.setattr(log, "SECONDS", -1.0)
     monkeypatch.setattr(log, "_SHARE", 0)
-    path, rules = tmp_path / "run.npz", {"collect": traces.fresh(1, cancel=True)}
+    path, rules = tmp_path / "run.npz", {"collect": traces.rennala(1, cancel=True)}
     with live.threads(3) as workers:
         train = partial(live.train, quadratic(), workers, sgd(0.1), n_updates=12, **rules)
         with monkeypatch.context() as patch:
@@ -231,7 +231,7 @@ def killing(*arguments):
         open(path + ".pids", "w").write(" ".join(own))
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*arguments)
-rules = {"pure": {}, "cancel": {"collect": traces.fresh(1, cancel=True)},
+rules = {"pure": {}, "cancel": {"collect": traces.rennala(1, cancel=True)},
          "table": {"collect": traces.table()}}
 if __name__ == "__main__":
     setattr(os, where, killing)

@@ -207,7 +207,7 @@ def test_threads_hold_a_problem_each():
 
 
 def test_a_job_that_never_returns_stalls_as_simulated():
-    clock = clocks.present(clocks.exponential([1.0, 2.0]), leave=[0.01, np.inf])
+    clock = clocks.available(clocks.exponential([1.0, 2.0]), leave=[0.01, np.inf])
     for rules in (RULES["wait for 2"], RULES["table"], RULES["gate"], {"concurrency": 1}):
         with pytest.raises(traces.StalledError) as own:
             simulated(clock=clock, **rules)

@@ -19,8 +19,8 @@ KEY, OUTER = jax.random.key(0), optax.sgd(0.7)
 RULES = {
     "pure": {},
     "buffered 3": {"collect": traces.buffered(3)},
-    "thrown away": {"collect": traces.fresher_than(2)},
-    "stopped": {"collect": traces.fresh(2, cancel=True)},
+    "thrown away": {"collect": traces.ringmaster(2)},
+    "stopped": {"collect": traces.rennala(2, cancel=True)},
     "given up": {"timeout": 1.5},
     "grace": {"collect": traces.grace_period(0.5, quorum=2)},
     "table": {"collect": traces.table()},

@@ -43,7 +43,7 @@ def simulate(
 
     duration(i, j): time of worker i's j-th started job; or finish(i, j, start): when it is done,
     inf for never. dispatch "pure" or "listed" (next entries of `sequence`). collect: immediately,
-    wait_for, buffered, fresh, fresher_than, fresher_than_quantile, per_worker, with its one
+    wait_for, buffered, fresh, ringmaster, ringmaster_quantile, malenia, with its one
     parameter. cancel: the staleness from which running jobs are stopped after a step. timeout, one
     or one a worker: jobs are given up so long after their start, and their worker is answered.
     service: how long the server takes for a gradient, and more for a step; it answers then.
@@ -151,10 +151,10 @@ def simulate(
         age = version - model
         ages.append(age)
         used = not (
-            (collect in ("fresh", "per_worker") and age > 0)
-            or (collect == "fresher_than" and age >= parameter)
+            (collect in ("fresh", "malenia") and age > 0)
+            or (collect == "ringmaster" and age >= parameter)
             or (
-                collect == "fresher_than_quantile"
+                collect == "ringmaster_quantile"
                 and sum(other < age for other in ages) >= parameter * len(ages)
             )
         )
@@ -239,7 +239,7 @@ def _deadline(collect, parameter, took, now, n):
 
 def _weights(collect, parameter, workers, n):
     """Weights of the gradients collected so far if they make a step now, else None."""
-    if collect in ("immediately", "fresher_than", "fresher_than_quantile"):
+    if collect in ("immediately", "ringmaster", "ringmaster_quantile"):
         return [1.0]
     if collect in ("wait_for", "buffered", "fresh"):
         return [1.0 / parameter] * len(workers) if len(workers) == parameter else None

@@ -1,7 +1,7 @@
 """A server that takes a gradient iff it is fresher than a threshold of the version, one by one."""
 
 
-def fresher_than(times, threshold, n_updates, cancel=False):
+def ringmaster(times, threshold, n_updates, cancel=False):
     """(worker, delay, used) of every arrival, and how many jobs were stopped.
 
     times[i, j]: how long worker i takes for his j-th job, of which he begins the next at once.

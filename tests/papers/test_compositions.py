@@ -53,7 +53,7 @@ def test_ringmaster_with_a_linear_minimisation_oracle(float64, norm, threshold):
     scale, direction = ORACLES[norm]
     optimizer = optax.chain(optax.ema(0.7, debias=False), scale, optax.scale(-0.05))
     trace = traces.asynchronous(
-        clocks.recorded(TIMES), n_updates=60, collect=traces.fresher_than(threshold)
+        clocks.recorded(TIMES), n_updates=60, collect=traces.ringmaster(threshold)
     )
     assert not trace.used.all()
     run = simulation.replay(quadratic(), trace, optimizer, key=KEY)
@@ -186,7 +186,7 @@ HEAVY = clocks.pareto(np.arange(1.0, N + 1), 1.2)
 
 def abandoning(patience, n_updates=60):
     return traces.asynchronous(
-        HEAVY, n_updates=n_updates, collect=traces.fresh(8), timeout=patience, key=KEY
+        HEAVY, n_updates=n_updates, collect=traces.rennala(8), timeout=patience, key=KEY
     )
 
 
@@ -207,7 +207,7 @@ def test_what_takes_longer_than_its_workers_patience_is_abandoned():
 def test_with_endless_patience_it_is_rennala():
     trace, plain = (
         abandoning(np.inf),
-        traces.asynchronous(HEAVY, n_updates=60, collect=traces.fresh(8), key=KEY),
+        traces.asynchronous(HEAVY, n_updates=60, collect=traces.rennala(8), key=KEY),
     )
     for name in ("time", "worker", "job", "read_version", "used", "steps"):
         np.testing.assert_array_equal(getattr(trace, name), getattr(plain, name), err_msg=name)
@@ -217,7 +217,7 @@ def test_it_is_sooner_where_tails_are_heavy():
     """Half of the mean of a law whose median is far below it: fewer of the jobs, much less time."""
     wins = 0
     for seed in range(5):
-        arguments = {"n_updates": 60, "collect": traces.fresh(8), "key": jax.random.key(seed)}
+        arguments = {"n_updates": 60, "collect": traces.rennala(8), "key": jax.random.key(seed)}
         patient = traces.asynchronous(HEAVY, **arguments)
         restarted = traces.asynchronous(HEAVY, timeout=0.5 * np.asarray(HEAVY.mean), **arguments)
         wins += restarted.time[-1] < patient.time[-1]

@@ -27,21 +27,21 @@ def same(one, other):
 @pytest.mark.parametrize(
     ("rules", "limit"),
     [
-        ({"collect": traces.fresher_than(float("inf"))}, {}),
-        ({"collect": traces.fresher_than(float("inf"), cancel=True)}, {}),
-        ({"collect": traces.fresher_than_quantile(1.0)}, {}),
-        ({"collect": traces.fresher_than(1)}, {"collect": traces.fresh(1)}),
+        ({"collect": traces.ringmaster(float("inf"))}, {}),
+        ({"collect": traces.ringmaster(float("inf"), cancel=True)}, {}),
+        ({"collect": traces.ringmaster_quantile(1.0)}, {}),
+        ({"collect": traces.ringmaster(1)}, {"collect": traces.rennala(1)}),
         (
-            {"collect": traces.fresher_than(1, cancel=True)},
-            {"collect": traces.fresh(1, cancel=True)},
+            {"collect": traces.ringmaster(1, cancel=True)},
+            {"collect": traces.rennala(1, cancel=True)},
         ),
         ({"collect": traces.buffered(1)}, {}),
         ({"collect": traces.wait_for(1)}, {}),
         ({"gate": traces.lead_at_most(float("inf"))}, {}),
         ({"timeout": 1e9}, {}),
-        ({"clock": clocks.losing(CLOCK, 0.0)}, {}),
-        ({"clock": clocks.present(CLOCK)}, {}),
-        ({"clock": clocks.powered(CLOCK, [3.0, 0.5], [1.0, 1.0])}, {}),
+        ({"clock": clocks.with_failures(CLOCK, 0.0)}, {}),
+        ({"clock": clocks.available(CLOCK)}, {}),
+        ({"clock": clocks.with_speed(CLOCK, [3.0, 0.5], [1.0, 1.0])}, {}),
     ],
 )
 def test_the_traces_are_the_same(rules, limit):
@@ -58,17 +58,17 @@ def test_waiting_for_one_is_not_waiting_whatever_the_dispatch(dispatch):
 
 
 def test_k_batch_sync_with_every_worker_fresh_is_rennala_without_waste():
-    cancelled = make(collect=traces.fresh(3, cancel=True))
+    cancelled = make(collect=traces.rennala(3, cancel=True))
     assert cancelled.used.all()
     assert not cancelled.delay.any()
-    wasteful = make(collect=traces.fresh(3))
+    wasteful = make(collect=traces.rennala(3))
     assert not wasteful.used.all()
     assert not wasteful.delay[wasteful.used].any()
 
 
 def test_constant_equal_speeds_make_k_batch_sync_k_sync():
     clock = clocks.constant(np.ones(N))
-    batch = make(clock=clock, collect=traces.fresh(N, cancel=True))
+    batch = make(clock=clock, collect=traces.rennala(N, cancel=True))
     rounds = traces.synchronous(clock, k=N, n_updates=60)
     for name in ("time", "worker", "read_version", "version", "steps", "weight"):
         np.testing.assert_array_equal(getattr(batch, name), getattr(rounds, name))
@@ -76,14 +76,14 @@ def test_constant_equal_speeds_make_k_batch_sync_k_sync():
 
 def test_used_delays_stay_below_the_threshold():
     for cancel in (False, True):
-        trace = make(collect=traces.fresher_than(4, cancel=cancel))
+        trace = make(collect=traces.ringmaster(4, cancel=cancel))
         assert trace.delay[trace.used].max() == 3
         assert trace.used.all() == cancel
 
 
 def test_the_quantile_is_the_share_that_is_used():
     for quantile in (0.3, 0.6, 0.9):
-        trace = make(n_updates=2000, collect=traces.fresher_than_quantile(quantile))
+        trace = make(n_updates=2000, collect=traces.ringmaster_quantile(quantile))
         smaller = [
             np.mean(trace.delay[: e + 1] < trace.delay[e]) for e in range(0, len(trace.time), 37)
         ]
@@ -96,13 +96,13 @@ def test_malenia_with_whole_gradients_is_gradient_descent(float64):
     x = np.ones(3)
     for _ in range(15):
         x = x - 0.1 * np.mean(curvature * x - linear, axis=0)
-    trace = make(n_updates=15, collect=traces.per_worker(1.5))
+    trace = make(n_updates=15, collect=traces.malenia(1.5))
     run = simulation.replay(problems.quadratic(curvature, linear), trace, optax.sgd(0.1))
     np.testing.assert_allclose(run.params, x, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collect", [traces.table(), traces.ringleader(), traces.per_worker(1)])
+@pytest.mark.parametrize("collect", [traces.table(), traces.ringleader(), traces.malenia(1)])
 def test_rules_that_average_over_workers_solve_the_true_problem(collect, float64):
     curvature, linear = quadratic_data(N, 3)
     problem = problems.quadratic(curvature, linear)
@@ -197,4 +197,4 @@ def test_bad_worker_times(times, message):
 @pytest.mark.parametrize("quantile", [0, 1.1, float("nan")])
 def test_bad_quantiles(quantile):
     with pytest.raises(ValueError, match=r"quantile must be in \(0, 1\]"):
-        traces.fresher_than_quantile(quantile)
+        traces.ringmaster_quantile(quantile)

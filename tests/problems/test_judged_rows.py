@@ -21,7 +21,7 @@ def classified(judge, l2=0.0):
     model = problems.MLP(hidden=(4,), classes=2)
     sharing = {"n_workers": 2, "shards": shards, "batch": problems.cyclic(2)}
     return problems.classification(
-        model, features, labels, key=KEY, judge=judge, l2=l2, **sharing
+        model, features, labels, key=KEY, eval_rows=judge, l2=l2, **sharing
     ), (model, features, labels, shards)
 
 

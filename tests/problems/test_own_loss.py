@@ -59,7 +59,7 @@ def test_few_rows_judge_and_test_rows_are_metrics():
         return jnp.max(batch["y"])
 
     test = {"x": X[:2], "y": Y[:2]}
-    problem = made(judge=4, test=test, metrics={"largest": largest})
+    problem = made(eval_rows=4, test=test, metrics={"largest": largest})
     np.testing.assert_array_equal(problem.data.judged, [0, 3, 6, 9])
     expected = 0.5 * np.mean(Y[[0, 3, 6, 9]] ** 2)
     np.testing.assert_allclose(problem.objective(problem.params), expected, rtol=1e-6)
@@ -151,7 +151,7 @@ class WithDropout(nn.Module):
         (lambda: made(lambda params: 0.0), r"loss must be .*\(params, batch, key\)"),
         (lambda: made(lambda p, b, k: b["x"]), r"one a row, got shape \(2, 3\) for 2 rows"),
         (lambda: made(a_batch, batch=None, n_workers=5), "shards of 2 to 3 rows; got a scalar"),
-        (lambda: made(judge=13), "judge must be at most 12, the rows of workers, got 13"),
+        (lambda: made(eval_rows=13), "judge must be at most 12, the rows of workers, got 13"),
         (lambda: made(test={"x": X}), "test must be like arrays"),
         (
             lambda: problems.from_loss(jnp.zeros(3), a_row, {"x": X, "y": Y[:5]}, n_workers=2),

@@ -12,7 +12,14 @@ from asyncjax import traces
 from asyncjax.results import run
 from asyncjax.simulation.loops import checkpoints, events
 from asyncjax.simulation.plans import plan
-from asyncjax.traces import averages, event_loop, host, merge, server, tables
+from asyncjax.traces import (
+    collection_rules,
+    event_loop,
+    gradient_tables,
+    merge,
+    random_draws,
+    server,
+)
 
 # Modules whose function of the same name hides them.
 _ASYNCHRONOUS = importlib.import_module("asyncjax.traces.asynchronous")
@@ -57,7 +64,7 @@ def _weights_of_one():
     def share(b):
         return lambda arrivals: arrivals.used.astype(np.float32)
 
-    return mock.patch.object(averages, "_share", share)
+    return mock.patch.object(collection_rules, "_share", share)
 
 
 def _last_in_first_out():
@@ -96,22 +103,22 @@ def _open_gate():
 
 def _shifted_blocks():
     """The second block of durations of a worker is the first again."""
-    draw = host.DurationBlocks.draw
+    draw = random_draws.DurationBlocks.draw
 
     def shifted(self, worker, block, *rest):
         return draw(self, worker, np.maximum(block - 1, 0), *rest)
 
-    return mock.patch.object(host.DurationBlocks, "draw", shifted)
+    return mock.patch.object(random_draws.DurationBlocks, "draw", shifted)
 
 
 def _early_table():
     """The rows of a table end one step too early."""
-    made = tables._last_gradients
+    made = gradient_tables._last_gradients
 
     def early(arrivals, max_age):
         return made(arrivals, max_age=max_age - 1)
 
-    return mock.patch.object(tables, "_last_gradients", early)
+    return mock.patch.object(gradient_tables, "_last_gradients", early)
 
 
 def _ties_of_merge():

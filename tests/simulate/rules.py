@@ -44,7 +44,7 @@ def fresh(n, b, cancel=False):
     return Rule(take, cancel_from=1 if cancel else None)
 
 
-def fresher_than(n, threshold, cancel=False):
+def ringmaster(n, threshold, cancel=False):
     """A gradient whose delay is smaller is a step."""
 
     def take(arrival, worker, read, version):
@@ -53,7 +53,7 @@ def fresher_than(n, threshold, cancel=False):
     return Rule(take, cancel_from=threshold if cancel else None)
 
 
-def fresher_than_quantile(n, quantile):
+def ringmaster_quantile(n, quantile):
     """A gradient is a step if fewer than a share of all delays so far were smaller."""
     delays = []
 
@@ -65,7 +65,7 @@ def fresher_than_quantile(n, quantile):
     return Rule(take)
 
 
-def per_worker(n, minimum):
+def malenia(n, minimum):
     """The mean over workers of the mean of their fresh gradients, once heard often enough."""
     mine = [[] for _ in range(n)]
 
@@ -157,9 +157,9 @@ RULES = {
         wait_for,
         buffered,
         fresh,
-        fresher_than,
-        fresher_than_quantile,
-        per_worker,
+        ringmaster,
+        ringmaster_quantile,
+        malenia,
         table,
         ringleader,
     )

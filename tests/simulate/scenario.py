@@ -22,13 +22,13 @@ _SHARES = {
     "wait_for": 3,
     "buffered": 3,
     "fresh": 3,
-    "fresher_than": 3,
-    "fresher_than_quantile": 1,
-    "per_worker": 2,
+    "ringmaster": 3,
+    "ringmaster_quantile": 1,
+    "malenia": 2,
     "table": 3,
     "ringleader": 2,
 }
-_NEEDS_ALL = ("per_worker", "table", "ringleader")
+_NEEDS_ALL = ("malenia", "table", "ringleader")
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ def _parameters(rng, collect, n, open_jobs):
         return {"b": int(rng.integers(1, 8)), "staleness": staleness[int(rng.integers(4))]}
     if collect == "fresh":
         return {"b": int(rng.integers(1, 5)), "cancel": bool(rng.random() < 0.5)}
-    if collect == "fresher_than":
+    if collect == "ringmaster":
         threshold = float(rng.choice([1.0, 2.0, 3.0, 4.5, 7.0, np.inf]))
         return {"threshold": threshold, "cancel": bool(rng.random() < 0.5)}
-    if collect == "fresher_than_quantile":
+    if collect == "ringmaster_quantile":
         return {"quantile": float(rng.choice([0.25, 0.5, 0.7, 0.9, 1.0]))}
-    if collect == "per_worker":
+    if collect == "malenia":
         return {"minimum": float(rng.choice([1.0, 1.2, 2.0]))}
     if collect == "table":
         return {"max_age": float(rng.choice([0.0, 1.0, n, 2.0 * n, np.inf, np.inf]))}

@@ -132,17 +132,17 @@ def build(drawn):
     if links:
         clock = clocks.communicating(clock, **links)
     if "table" in drawn:
-        clock = clocks.powered(clock, **drawn["table"])
+        clock = clocks.with_speed(clock, **drawn["table"])
     if "last piece" in drawn:
-        clock = clocks.powered(clock, **drawn["last piece"], repeats=False)
+        clock = clocks.with_speed(clock, **drawn["last piece"], repeats=False)
     if "on and off" in drawn:
         up, down = (clocks.constant(drawn["on and off"][name]) for name in ("up", "down"))
         clock = clocks.on_off(clock, up=up, down=down)
     if "on and off at random" in drawn:
         clock = clocks.on_off(clock, **_periods(drawn))
     if "present" in drawn:
-        clock = clocks.present(clock, **drawn["present"])
-    return clocks.losing(clock, drawn["loss"]) if "loss" in drawn else clock
+        clock = clocks.available(clock, **drawn["present"])
+    return clocks.with_failures(clock, drawn["loss"]) if "loss" in drawn else clock
 
 
 def _periods(drawn):

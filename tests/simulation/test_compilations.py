@@ -100,7 +100,7 @@ def test_one_event_at_a_time_unlike_traces_share_what_is_compiled(compiled):
     problem = problems.quadratic([[1.0, 2.0], [3.0, 1.0], [2.0, 2.0]], [[1.0, 0.0]] * 3)
     clock, many = clocks.exponential([1.0, 2.0, 3.0]), []
     for seed, until in enumerate((40.0, 70.0, 90.0)):
-        for rule in (traces.immediately(), traces.fresher_than(3)):
+        for rule in (traces.immediately(), traces.ringmaster(3)):
             key = jax.random.key(seed)
             many.append(traces.asynchronous(clock, until=until, collect=rule, key=key))
     assert len({trace.n_updates for trace in many}) > 3
@@ -113,7 +113,7 @@ def test_one_event_at_a_time_unlike_traces_share_what_is_compiled(compiled):
         np.testing.assert_allclose(run.params, by_waves.params, rtol=1e-5)
 
 
-def convolutional(judge=None):
+def convolutional(eval_rows=None):
     """A small network of two convolutions, in NHWC, with strides and without."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((24, 6, 6, 1)).astype(np.float32)
@@ -136,7 +136,7 @@ def convolutional(judge=None):
         return optax.sigmoid_binary_cross_entropy(scores, batch[1])
 
     return problems.from_loss(
-        params, loss, (images, labels), n_workers=3, batch=problems.uniform(4), judge=judge
+        params, loss, (images, labels), n_workers=3, batch=problems.uniform(4), eval_rows=eval_rows
     )
 
 

@@ -7,8 +7,8 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
+from asyncjax.simulation.example_orders import units
 from asyncjax.simulation.loops import checkpoints, loop
-from asyncjax.simulation.visits import units
 from tests.oracles import epochs as oracle
 from tests.oracles import events
 from tests.oracles import orders as order_oracle

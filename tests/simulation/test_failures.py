@@ -64,7 +64,7 @@ def test_several_gradients_in_a_step(waves):
         FloatingPointError, match=f"worker 1, job 1, at version {own.read_version[is_it][0]};"
     ):
         run.raise_if_failed()
-    own = trace(collect=traces.fresher_than(2))
+    own = trace(collect=traces.ringmaster(2))
     late = np.flatnonzero(~own.used)[0]
     problem = bad_problem(worker=int(own.worker[late]), job=int(own.job[late]))
     run = simulation.replay(problem, own, optax.sgd(0.1), waves=waves).raise_if_failed()

@@ -307,7 +307,7 @@ def test_refusals():
     with pytest.raises(TypeError, match="times must be a response or a clock"):
         run(stragglers.fixed(1), times=3)
     with pytest.raises(ValueError, match="losses and powers"):
-        run(stragglers.fixed(1), times=clocks.losing(clocks.constant(np.ones(N)), 0.1))
+        run(stragglers.fixed(1), times=clocks.with_failures(clocks.constant(np.ones(N)), 0.1))
     with pytest.raises(TypeError, match="policy must be a Policy"):
         run((1, 2))
     with pytest.raises(ValueError, match="rows of the smallest shard"):

@@ -16,8 +16,8 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
+from asyncjax.simulation.example_orders import units as units_module
 from asyncjax.simulation.loops import checkpoints, loop, projected_steps
-from asyncjax.simulation.visits import units as units_module
 from tests.oracles import epochs as oracle
 from tests.oracles import projected as projected_oracle
 

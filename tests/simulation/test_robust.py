@@ -42,7 +42,7 @@ ROBUST = {
     "trimmed mean": {"aggregator": steps.trimmed_mean(0.4)},
     "krum": {"aggregator": steps.krum(4)},
     "means of buckets": {"aggregator": steps.bucketed(WORKERS, steps.median())},
-    "descent": {"gradient_transform": steps.pass_descent(own_gradient)},
+    "descent": {"gradient_transform": steps.zeno(own_gradient)},
 }
 
 
@@ -124,7 +124,7 @@ def test_calibrated_updates_equal_the_plain_loop(rule):
         run = simulation.replay(
             problem,
             trace,
-            simulation.Update(optax.sgd(0.05), gradient_transform=steps.calibrate_workers(N)),
+            simulation.Update(optax.sgd(0.05), gradient_transform=steps.ca2fl(N)),
             **way,
         )
         np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
@@ -138,7 +138,7 @@ def test_calibration_with_everybody_in_every_step_is_the_mean():
     )
     optimizer = optax.sgd(0.05)
     run = simulation.replay(
-        problem, trace, simulation.Update(optimizer, gradient_transform=steps.calibrate_workers(N))
+        problem, trace, simulation.Update(optimizer, gradient_transform=steps.ca2fl(N))
     )
     plain = simulation.replay(problem, trace, optimizer)
     np.testing.assert_allclose(run.params, plain.params, rtol=0, atol=1e-12)
@@ -147,7 +147,7 @@ def test_calibration_with_everybody_in_every_step_is_the_mean():
 def test_descent_is_asked_as_defined():
     """Scaled to the server's norm; passes iff <v, g> - rho |g|^2 >= -epsilon."""
     rng = np.random.default_rng(3)
-    rule = steps.pass_descent(lambda params: 2.0 * params, rho=0.4, epsilon=0.1)
+    rule = steps.zeno(lambda params: 2.0 * params, rho=0.4, epsilon=0.1)
     x = rng.normal(size=3)
     state, dropped = rule.init(x), 0
     for _ in range(40):

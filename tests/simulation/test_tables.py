@@ -156,7 +156,7 @@ def test_at_age_zero_the_table_is_fresh_one_after_its_first_step():
 
 
 def test_a_worker_that_leaves_is_forgotten():
-    clock = clocks.present(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, 5.0, np.inf])
+    clock = clocks.available(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, 5.0, np.inf])
     trace = traces.asynchronous(clock, n_updates=40, collect=traces.table(max_age=9))
     weights = weights_by_step(trace)
     read = trace.read_version[trace.worker == 1].max()  # at 2, for the job that ends at 4

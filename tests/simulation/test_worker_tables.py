@@ -32,8 +32,8 @@ RULES = {
     "oldest_delay": lambda n: steps.oldest_delay(optax.sgd(0.1), n_workers=n),
 }
 TRANSFORMS = {
-    "calibrate_workers": lambda n: steps.calibrate_workers(n),
-    "pass_lipschitz": lambda n: steps.pass_lipschitz(n, 0),
+    "ca2fl": lambda n: steps.ca2fl(n),
+    "kardam": lambda n: steps.kardam(n, 0),
     "scale_by_worker_time": lambda n: steps.scale_by_worker_time([1.0, 2.0, 3.0, 4.0][:n]),
 }
 TIMES = "scale_by_worker_time"
@@ -93,8 +93,8 @@ def test_it_is_seen_inside_of_other_transformations(rule):
 def test_every_run_of_a_trace_refuses_it(run, rule):
     with pytest.raises(ValueError, match=words("optimizer", rule)):
         RUNS[run](lambda: RULES[rule](2))
-    with pytest.raises(ValueError, match=words("gradient_transform", "calibrate_workers", 1)):
-        RUNS[run](lambda: Update(optax.sgd(0.1), gradient_transform=steps.calibrate_workers(1)))
+    with pytest.raises(ValueError, match=words("gradient_transform", "ca2fl", 1)):
+        RUNS[run](lambda: Update(optax.sgd(0.1), gradient_transform=steps.ca2fl(1)))
 
 
 @pytest.mark.parametrize("rule", TRANSFORMS)

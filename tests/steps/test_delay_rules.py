@@ -211,7 +211,7 @@ def test_clipping_bounds_the_norm_by_the_delay():
 
 def test_distant_gradients_are_dropped_and_the_inner_state_frozen():
     x = jnp.array([0.0, 3.0])
-    rule = steps.drop_distant(5.0, optax.adam(0.1))
+    rule = steps.picky_sgd(5.0, optax.adam(0.1))
     state = rule.init(x)
     _, near = rule.update(jnp.ones(2), state, x, read_params=jnp.array([4.0, 0.0]))
     assert int(near.dropped_gradients) == 0
@@ -234,7 +234,7 @@ def test_distant_gradients_are_dropped_and_the_inner_state_frozen():
         (lambda: steps.davis(1.0, 1.0, n_blocks=1, max_delay=1, safety=2), "safety must be in"),
         (lambda: steps.fadas(-0.1, 1), "learning_rate must be positive and finite, got -0.1"),
         (lambda: steps.clip_by_delay(-1.0), "max_norm must be positive"),
-        (lambda: steps.drop_distant(-1.0), "radius must be at least 0"),
+        (lambda: steps.picky_sgd(-1.0), "radius must be at least 0"),
         (lambda: steps.scale_by_stage_delay(-1, 3), "stage_delay must be at least 0"),
         (lambda: steps.scale_by_stage_delay(1, 0), "anneal_updates must be an integer"),
         (lambda: steps.update_block(optax.sgd(1.0), 0), "n_blocks must be an integer"),

@@ -108,7 +108,7 @@ def test_zeros_neither_turn_nor_make_nan():
 
 def test_the_gated_weight_is_its_formula(float64):
     delays = np.arange(12.0)
-    weight = steps.gated_delay(0.2, cutoff=8)(jnp.asarray(delays))
+    weight = steps.cgad(0.2, cutoff=8)(jnp.asarray(delays))
     gate = [0.5 + 0.5 * np.cos(np.pi * d / 8) if d < 8 else 0.0 for d in delays]
     np.testing.assert_allclose(weight, np.exp(-0.2 * delays) * gate, rtol=1e-12, atol=1e-15)
     assert weight[0] == 1.0
@@ -117,7 +117,7 @@ def test_the_gated_weight_is_its_formula(float64):
 
 
 def gated_adam(decay, cutoff):
-    return optax.chain(steps.scale_by_delay(steps.gated_delay(decay, cutoff)), optax.adam(0.1))
+    return optax.chain(steps.scale_by_delay(steps.cgad(decay, cutoff)), optax.adam(0.1))
 
 
 def test_gated_adam_without_a_delay_or_a_gate_is_adam(float64):

@@ -16,8 +16,8 @@ RULES = {
         lambda: optax.chain(steps.compensate_delay(0.4), optax.sgd(0.1)),
         oracle.compensated_change(0.1, 0.4),
     ),
-    "drop_distant": (
-        lambda: steps.drop_distant(0.35, optax.sgd(0.1)),
+    "picky_sgd": (
+        lambda: steps.picky_sgd(0.35, optax.sgd(0.1)),
         oracle.distant_change(0.1, 0.35),
     ),
     "mix_models": (
@@ -58,7 +58,7 @@ def test_a_loop_equals_its_twin(rule, delay):
 
 @pytest.mark.usefixtures("float64")
 def test_the_twin_of_drop_distant_drops_some_and_keeps_some():
-    _, state = path(steps.delay_gradients(4, RULES["drop_distant"][0]()), 30)
+    _, state = path(steps.delay_gradients(4, RULES["picky_sgd"][0]()), 30)
     assert 5 <= int(state.delayed_inner_state.dropped_gradients) <= 25
 
 
@@ -113,7 +113,7 @@ def test_every_gradient_comes_with_its_own_parameters(late):
     ("inner", "keeps"),
     [
         (steps.compensate_delay(0.1), True),
-        (steps.drop_distant(1.0), True),
+        (steps.picky_sgd(1.0), True),
         (optax.chain(steps.scale_by_adaptive_2(0.5), steps.compensate_delay(0.1)), True),
         (steps.drop_stale(3, optax.chain(optax.sgd(0.1), steps.compensate_delay(0.1))), True),
         (optax.masked(steps.compensate_delay(0.1), {"w": True, "b": False}), True),

@@ -9,7 +9,7 @@ from asyncjax import clocks, testing, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.clocks.streams import job_indices, job_keys
+from asyncjax.clocks.rng import job_indices, job_keys
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ NO_TRACES = {
     "weights of what is dropped": (
         {
             "collect": replace(
-                traces.fresher_than(2), name="mine", weigh=lambda a: np.ones(len(a.used))
+                traces.ringmaster(2), name="mine", weigh=lambda a: np.ones(len(a.used))
             )
         },
         r"weigh of the rule 'mine' must give 0 to gradients that are not used, got 1",

@@ -181,7 +181,8 @@ def place_of(path: Path) -> str:
     """The room of a file of the library as smaller.md divides them; else its top folder.
 
     Example:
-        >>> place_of(ROOT / "asyncjax/traces/logbook/log.py"), place_of(ROOT / "tests/conftest.py")
+        >>> log = ROOT / "asyncjax/traces/log_reader/log.py"
+        >>> place_of(log), place_of(ROOT / "tests/conftest.py")
         ('logs', 'tests')
     """
     top, *inner = path.relative_to(ROOT).parts

@@ -50,7 +50,7 @@ N, ROWS = 6, np.random.default_rng(0).standard_normal((31, 3)).astype(np.float32
 VALUES = (ROWS.sum(1) + np.cos(np.arange(31.0))).astype(np.float32)
 CLOCK = clocks.exponential(np.sqrt(1.0 + np.arange(N)))
 TIES = clocks.constant([1.0, 1.0, 1.5, 2.0, 2.0, 5.0])
-UNRELIABLE = clocks.losing(CLOCK, probability=[0.0, 0.1, 0.2, 0.0, 0.3, 0.1])
+UNRELIABLE = clocks.with_failures(CLOCK, probability=[0.0, 0.1, 0.2, 0.0, 0.3, 0.1])
 LINKED = clocks.communicating(CLOCK, download=clocks.constant(0.2), upload=clocks.gamma(2.0, 0.3))
 ANSWERS = [(i * i // 3 + i) % N for i in range(100)]
 SGD = optax.sgd(0.05, momentum=0.5)
@@ -73,7 +73,7 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
     "timeout": (UNRELIABLE, {"timeout": 3.0}),
     "timeouts, cancel": (
         UNRELIABLE,
-        {"timeout": [1.0, 2, 3, 4, 5, 6], "collect": traces.fresh(2, cancel=True)},
+        {"timeout": [1.0, 2, 3, 4, 5, 6], "collect": traces.rennala(2, cancel=True)},
     ),
     "timeout, shuffled": (UNRELIABLE, {"timeout": 2.5, "dispatch": traces.shuffled()}),
     "timeout, gate": (UNRELIABLE, {"timeout": 2.5, "gate": traces.lead_at_most(2)}),
@@ -84,7 +84,7 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
     ),
     "not interruptible": (
         CLOCK,
-        {"collect": traces.fresher_than(3, cancel=True), "interruptible": False},
+        {"collect": traces.ringmaster(3, cancel=True), "interruptible": False},
     ),
     "one by staleness": (
         CLOCK,
@@ -100,19 +100,19 @@ SERVERS: dict[str, tuple[clocks.Clock, dict[str, Any]]] = {
         {"collect": traces.wait_for(3)},
     ),
     "leaving": (
-        clocks.present(CLOCK, join=[0.0] * 5 + [9.0], leave=[8.0] + [1e9] * 5),
+        clocks.available(CLOCK, join=[0.0] * 5 + [9.0], leave=[8.0] + [1e9] * 5),
         {"dispatch": traces.shuffled(), "read": "start", "timeout": 9.0},
     ),
-    "powered": (clocks.powered(CLOCK, lengths=[5.0, 3.0], rates=[1.0, 0.25]), {}),
+    "powered": (clocks.with_speed(CLOCK, lengths=[5.0, 3.0], rates=[1.0, 0.25]), {}),
 }
 # What the server and the workers do with models and gradients.
 UPDATES: dict[str, dict[str, Any]] = {
     "looked ahead": {"worker_params": lambda params, state: params + 0.5 * state[0].trace},
-    "calibrated": {"gradient_transform": steps.calibrate_workers(N)},
-    "filtered": {"gradient_transform": steps.drop_distant(0.5)},
+    "calibrated": {"gradient_transform": steps.ca2fl(N)},
+    "filtered": {"gradient_transform": steps.picky_sgd(0.5)},
     "median": {"aggregator": steps.median()},
     "trimmed, calibrated": {
-        "gradient_transform": steps.calibrate_workers(N),
+        "gradient_transform": steps.ca2fl(N),
         "aggregator": steps.trimmed_mean(0.3),
     },
 }
@@ -562,8 +562,8 @@ def live_cases() -> Cases:
         "pure": {},
         "buffered": {"collect": traces.buffered(3)},
         "wait": {"collect": traces.wait_for(3)},
-        "thrown away": {"collect": traces.fresher_than(2)},
-        "stopped": {"collect": traces.fresh(2, cancel=True)},
+        "thrown away": {"collect": traces.ringmaster(2)},
+        "stopped": {"collect": traces.rennala(2, cancel=True)},
         "given up": {"timeout": 1.5},
         "grace": {"collect": traces.grace_period(0.5, quorum=2)},
         "table": {"collect": traces.table()},
@@ -622,7 +622,7 @@ def whatif_cases() -> Cases:
         yield from _told(name, numbers)
     log = demo("llm_slow_worker")
     comparison = whatif.compare(log, draws=2)
-    learning = whatif.learn(log, comparison, step_sizes=(0.25, 1.0), seeds=2)
+    learning = whatif.toy_training(log, comparison, step_sizes=(0.25, 1.0), seeds=2)
     yield "trained", [lesson.rows for lesson in learning.lessons]
 
 

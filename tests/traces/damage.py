@@ -5,9 +5,9 @@ import numpy as np
 from asyncjax import clocks, traces
 
 CLOCK = clocks.constant([1.0, 2.0, 3.0, 5.0])
-FRESH = traces.asynchronous(CLOCK, n_updates=12, collect=traces.fresh(2))
+FRESH = traces.asynchronous(CLOCK, n_updates=12, collect=traces.rennala(2))
 SPANS = clocks.recorded(np.random.default_rng(0).integers(1, 6, (4, 40)) / 1.0)
-STOPPED = traces.asynchronous(SPANS, n_updates=12, collect=traces.fresher_than(2, cancel=True))
+STOPPED = traces.asynchronous(SPANS, n_updates=12, collect=traces.ringmaster(2, cancel=True))
 # nine jobs on four workers: most of the open ones wait
 QUEUED = traces.asynchronous(
     CLOCK,

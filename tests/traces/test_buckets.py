@@ -98,13 +98,13 @@ def test_the_event_loop_makes_the_same_trace_as_the_stream():
 
 
 def test_a_bucket_whose_workers_are_lost_is_waited_for_in_vain():
-    clock = clocks.present(clocks.constant(np.ones(4)), leave=[np.inf, 2.5, np.inf, 3.5])
+    clock = clocks.available(clocks.constant(np.ones(4)), leave=[np.inf, 2.5, np.inf, 3.5])
     rule = traces.every_bucket(2)
     with pytest.raises(traces.StalledError, match="every of 2 buckets") as caught:
         traces.asynchronous(clock, n_updates=20, collect=rule)
     # At 1 and 2 two pairs step each; at 3 worker 3 alone is there for his bucket, and never again.
     assert caught.value.trace.n_updates == 5
-    left = clocks.present(clocks.constant(np.ones(4)), leave=[np.inf, 2.5, np.inf, np.inf])
+    left = clocks.available(clocks.constant(np.ones(4)), leave=[np.inf, 2.5, np.inf, np.inf])
     assert traces.asynchronous(left, n_updates=20, collect=rule).n_updates == 20
 
 

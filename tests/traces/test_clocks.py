@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces.host import DurationBlocks, on_host
+from asyncjax.traces.random_draws import DurationBlocks, on_host
 from tests.oracles import events
 from tests.traces.test_twin import COLLECTIONS, compare
 
@@ -66,7 +66,7 @@ def test_equals_the_plain_loop(clock, collect, b, pure, concurrency, seed):
 def test_a_clock_inside_a_compiled_function_still_makes_traces():
     def fresh():
         work = clocks.recorded(np.arange(1.0, 9.0).reshape(2, 4))
-        return clocks.powered(work, np.full((2, 3), 2.0), np.tile([1.0, 0.5, 2.0], (2, 1)))
+        return clocks.with_speed(work, np.full((2, 3), 2.0), np.tile([1.0, 0.5, 2.0], (2, 1)))
 
     clock = fresh()
     compiled = jax.jit(lambda key: clock.durations(key, 5))

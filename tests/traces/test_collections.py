@@ -52,8 +52,8 @@ def test_bad_weights_by_delay(staleness, message):
     [
         {},
         {"dispatch": traces.shuffled()},
-        {"collect": traces.fresh(2, cancel=True)},
-        {"collect": traces.fresher_than(2)},
+        {"collect": traces.rennala(2, cancel=True)},
+        {"collect": traces.ringmaster(2)},
         {"collect": traces.ringleader()},
     ],
 )

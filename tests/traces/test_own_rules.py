@@ -40,7 +40,7 @@ def test_a_worker_who_is_not_there(worker):
 
 @pytest.mark.parametrize("braces", ["{", "{e}", "a {b} c"])
 def test_a_name_may_have_braces(braces):
-    rule = traces.Collection(braces, traces.fresher_than(2).start, lambda a: np.ones(len(a.time)))
+    rule = traces.Collection(braces, traces.ringmaster(2).start, lambda a: np.ones(len(a.time)))
     with pytest.raises(ValueError, match="must give 0 to gradients that are not used") as caught:
         traces.asynchronous(CLOCK, n_updates=9, collect=rule)
     assert f"'{braces}'" in str(caught.value)

@@ -23,7 +23,7 @@ def told(rule=None, n_updates=60, clock=THREE, **arguments):
     return caught.value
 
 
-@pytest.mark.parametrize("rule", [traces.ringleader(), traces.table(), traces.per_worker(1)])
+@pytest.mark.parametrize("rule", [traces.ringleader(), traces.table(), traces.malenia(1)])
 def test_a_timeout_that_one_worker_cannot_keep_is_told_before_the_first_job(rule):
     error = told(rule, timeout=2.5)
     assert "after arrival 0 at time 0, update 0" in str(error)
@@ -38,17 +38,17 @@ def test_a_timeout_that_nobody_can_keep_is_refused_whatever_the_rule():
     assert set(traces.asynchronous(THREE, n_updates=9, timeout=1.0).worker) == {0}
 
 
-@pytest.mark.parametrize("rule", [traces.ringleader(), traces.per_worker(1), traces.table()])
+@pytest.mark.parametrize("rule", [traces.ringleader(), traces.malenia(1), traces.table()])
 def test_a_worker_whose_jobs_are_hardly_ever_back_is_waited_for(rule):
     # one job of 300 of worker 0: hundreds in a row are given up, and thousands arrive meanwhile
-    clock = clocks.losing(THREE, [1.0 - 1 / 300, 0.0, 0.0])
+    clock = clocks.with_failures(THREE, [1.0 - 1 / 300, 0.0, 0.0])
     trace = traces.asynchronous(clock, n_updates=4, collect=rule, timeout=50.0, key=KEY)
     assert trace.n_updates == 4
     assert trace.n_arrivals > 5_000
 
 
 def test_the_trace_of_a_stuck_run_goes_to_its_last_update():
-    left = clocks.present(THREE, leave=[np.inf, 5.0, np.inf])
+    left = clocks.available(THREE, leave=[np.inf, 5.0, np.inf])
     error = told(traces.ringleader(), clock=left, timeout=100.0)
     assert "worker 1 has no power any more" in str(error)
     assert error.trace is not None
@@ -61,7 +61,7 @@ def test_the_trace_of_a_stuck_run_goes_to_its_last_update():
 
 def test_a_worker_with_power_for_a_short_job_has_not_left():
     # the job of 4 is never done, those of 0.25 are
-    clock = clocks.present(clocks.recorded([[4.0, 0.25], [9.0, 9.0]]), leave=[3.0, np.inf])
+    clock = clocks.available(clocks.recorded([[4.0, 0.25], [9.0, 9.0]]), leave=[3.0, np.inf])
     trace = traces.asynchronous(clock, n_updates=3, timeout=[1.0, np.inf])
     assert trace.worker[:1].tolist() == [0]
     assert trace.time[:1].tolist() == [1.25]
@@ -89,13 +89,13 @@ def test_an_own_rule_that_never_steps_has_a_bound_unless_it_says_what_it_needs()
 def test_a_slow_rule_is_not_called_stuck():
     # a worker a million times slower than the others, every gradient of whom is kept
     clock = clocks.constant([1.0, 1.0, 200_000.0])
-    trace = traces.asynchronous(clock, n_updates=1, collect=traces.per_worker(1))
+    trace = traces.asynchronous(clock, n_updates=1, collect=traces.malenia(1))
     assert trace.n_arrivals > 300_000
 
 
 RUNS = {
     "in one piece": {},
-    "restarts": {"collect": traces.fresh(2, cancel=True)},
+    "restarts": {"collect": traces.rennala(2, cancel=True)},
     "event loop": {"collect": traces.ringleader()},
     "shuffled": {"dispatch": traces.shuffled()},
 }

@@ -6,7 +6,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from asyncjax.traces.event_trace import worker_count
-from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces.random_draws import DurationBlocks
 
 CLOCK = clocks.constant([1.0, 2.0, 3.0])
 KEY = jax.random.key(0)
@@ -44,10 +44,10 @@ def test_bad_arguments_of_asynchronous(arguments, message):
     ("make", "message"),
     [
         (lambda: traces.wait_for(0), "b must be an integer of at least 1, got 0"),
-        (lambda: traces.fresher_than(0.5), "threshold must be at least 1"),
-        (lambda: traces.fresher_than(float("nan")), "threshold must be at least 1"),
-        (lambda: traces.per_worker(0.9), "minimum must be at least 1 and finite, got 0.9"),
-        (lambda: traces.fresher_than_quantile(0.0), r"quantile must be in \(0, 1\], got 0.0"),
+        (lambda: traces.ringmaster(0.5), "threshold must be at least 1"),
+        (lambda: traces.ringmaster(float("nan")), "threshold must be at least 1"),
+        (lambda: traces.malenia(0.9), "minimum must be at least 1 and finite, got 0.9"),
+        (lambda: traces.ringmaster_quantile(0.0), r"quantile must be in \(0, 1\], got 0.0"),
         (lambda: traces.lead_at_most(-1), "bound must be at least 0"),
         (lambda: traces.given([[0]]), "sequence must be a list of worker indices"),
         (lambda: traces.given([0.5]), "sequence must be a list of worker indices"),
@@ -77,7 +77,7 @@ def test_bad_arguments_of_synchronous(arguments, message):
     ("make", "message"),
     [
         (lambda: traces.buffered(1.5), "b must be an integer of at least 1, got 1.5"),
-        (lambda: traces.fresh(True), "b must be an integer"),
+        (lambda: traces.rennala(True), "b must be an integer"),
         (lambda: traces.buffered(2, staleness=0.5), "staleness must be a function of the delays"),
         (lambda: traces.asynchronous(CLOCK, n_updates=2.5), "n_updates must be an integer"),
         (lambda: traces.synchronous(CLOCK, k=1.0, n_updates=2), "k must be an integer"),
@@ -107,7 +107,7 @@ def test_keys_and_kinds():
 
 def test_a_rule_that_never_steps_is_reported():
     with pytest.raises(ValueError, match="'per worker 1' has not let the server update"):
-        traces.asynchronous(CLOCK, n_updates=3, collect=traces.per_worker(1), concurrency=2)
+        traces.asynchronous(CLOCK, n_updates=3, collect=traces.malenia(1), concurrency=2)
 
 
 def test_load_stretches_the_compute_part_only():
@@ -152,7 +152,7 @@ def test_traces_do_not_depend_on_the_precision_of_the_caller():
 
 def test_save_and_load_keep_every_bit(tmp_path):
     for trace in (
-        traces.asynchronous(CLOCK, n_updates=30, collect=traces.fresher_than(2, cancel=True)),
+        traces.asynchronous(CLOCK, n_updates=30, collect=traces.ringmaster(2, cancel=True)),
         traces.synchronous(CLOCK, k=2, n_updates=5),
         traces.EventTrace(*traces.asynchronous(CLOCK, n_updates=5)[:8]),
     ):
@@ -172,7 +172,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path):
         traces.load(tmp_path / "other.npz")
 
 
-TRACE = traces.asynchronous(CLOCK, n_updates=12, collect=traces.fresh(2))
+TRACE = traces.asynchronous(CLOCK, n_updates=12, collect=traces.rennala(2))
 AGAIN = int(np.flatnonzero(TRACE.worker == 0)[1])
 
 
@@ -245,7 +245,7 @@ def test_merged_and_looped_traces_agree(concurrency, read):
         n_updates=40,
         concurrency=concurrency,
         read=read,
-        collect=traces.fresher_than(float("inf")),
+        collect=traces.ringmaster(float("inf")),
     )
     for a, b in zip(jax.tree.leaves(merged), jax.tree.leaves(looped), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -264,7 +264,7 @@ def test_restarted_and_looped_traces_agree(b, ties):
     """A timeout that never comes sends the same rule through the event loop."""
     times = np.random.default_rng(b).exponential(size=(5, 200)) + 0.01
     clock = clocks.recorded(np.ceil(times / 0.5) if ties else times)
-    rule = traces.fresh(b, cancel=True)
+    rule = traces.rennala(b, cancel=True)
     fast = traces.asynchronous(clock, n_updates=90, collect=rule)
     looped = traces.asynchronous(clock, n_updates=90, collect=rule, timeout=1e9)
     for name, value in fast._asdict().items():

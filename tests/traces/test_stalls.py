@@ -18,7 +18,7 @@ from tests.traces.test_twin import COLLECTIONS, agree
 
 N_UPDATES = 12
 # Three workers of one speed, the last of whom leaves within its first job.
-LEFT = clocks.present(clocks.constant([1.0, 1.0, 1.0]), leave=[math.inf, math.inf, 0.5])
+LEFT = clocks.available(clocks.constant([1.0, 1.0, 1.0]), leave=[math.inf, math.inf, 0.5])
 
 # With nine jobs a worker has three. Those of 0 and 1 arrive at 1, 2, 3; the third gradient makes a
 # step, and comes at 2: of worker 0. That of worker 1 at 2 is the first of the next step, which has
@@ -170,7 +170,7 @@ def test_stuck_where_nothing_more_can_happen(
         "concurrency": concurrency,
         "timeout": timeouts,
     }
-    clock = clocks.present(clocks.recorded(times), leave=leave)
+    clock = clocks.available(clocks.recorded(times), leave=leave)
     try:
         twin = events.simulate(
             None,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import host, restarts, server, streams
-from asyncjax.traces.host import DurationBlocks
+from asyncjax.traces import fast_paths, random_draws, restarts, server
+from asyncjax.traces.random_draws import DurationBlocks
 
 CLOCKS = {
     "random": clocks.exponential(np.sqrt(1.0 + np.arange(7))),
@@ -34,10 +34,10 @@ RULES = {
     "buffered": traces.buffered(3),
     "by staleness": traces.buffered(2, staleness=lambda delay: 1.0 / (1.0 + delay)),
     "wait for": traces.wait_for(3),
-    "fresh": traces.fresh(2),
-    "fresher than": traces.fresher_than(4),
-    "quantile": traces.fresher_than_quantile(0.8),
-    "per worker": traces.per_worker(1),
+    "fresh": traces.rennala(2),
+    "fresher than": traces.ringmaster(4),
+    "quantile": traces.ringmaster_quantile(0.8),
+    "per worker": traces.malenia(1),
     "table": traces.table(),
     "ringleader": traces.ringleader(),
 }
@@ -51,11 +51,11 @@ def assert_same(one, other):
 
 
 def both_ways(clock, **arguments):
-    """The trace of the event loop and that of streams, or the errors of the two."""
+    """The trace of the event loop and that of fast_paths, or the errors of the two."""
     made = []
     for least in (10**9, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(streams, "LEAST", streams.Least(least, least, least))
+            patch.setattr(fast_paths, "LEAST", fast_paths.Least(least, least, least))
             try:
                 made.append(traces.asynchronous(clock, **arguments))
             except ValueError as error:
@@ -107,10 +107,12 @@ def test_all_streams_are_the_event_loop(clock, dispatch, rule, read, concurrency
 
 LOSSY = {
     **CLOCKS,
-    "losing": clocks.losing(CLOCKS["random"], 0.05),
-    "losing, ties": clocks.losing(CLOCKS["ties"], 0.1),
-    "losing, many": clocks.losing(CLOCKS["many"], 0.3),
-    "leaving": clocks.present(CLOCKS["ties"], leave=[np.inf, 5.0, np.inf, np.inf, 9.0, 3.0, 30.0]),
+    "losing": clocks.with_failures(CLOCKS["random"], 0.05),
+    "losing, ties": clocks.with_failures(CLOCKS["ties"], 0.1),
+    "losing, many": clocks.with_failures(CLOCKS["many"], 0.3),
+    "leaving": clocks.available(
+        CLOCKS["ties"], leave=[np.inf, 5.0, np.inf, np.inf, 9.0, 3.0, 30.0]
+    ),
 }
 GATES = (0, 1, 2.5, 1e300, np.inf)
 TIMEOUTS = (1.0, 2.0, 1.5, np.inf, [2.5, 1.0, 3.0, np.inf, 3.0, 1.0, 1.5])
@@ -151,7 +153,7 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
 )
 def test_what_limits_jobs_needs_no_heap(clock, rule, read, limits, monkeypatch):
     check_limited(clock, rule, read, 0, 60, **limits)
-    monkeypatch.setattr(streams, "LEAST", streams.Least(1, 1, 1))
+    monkeypatch.setattr(fast_paths, "LEAST", fast_paths.Least(1, 1, 1))
     monkeypatch.delattr(sys.modules["asyncjax.traces.asynchronous"], "EventLoop")
     traces.asynchronous(
         LOSSY[clock],
@@ -167,7 +169,7 @@ def test_what_limits_jobs_needs_no_heap(clock, rule, read, limits, monkeypatch):
 def test_workers_who_are_never_back_in_time_are_left_to_the_event_loop(timeout):
     """All of the rule's workers are late for ever: the same error; only some: the same trace."""
     clock = clocks.constant([1.5, 3.0, 3.0])
-    for rule in (traces.immediately(), traces.per_worker(1)):
+    for rule in (traces.immediately(), traces.malenia(1)):
         loop, stream = both_ways(clock, n_updates=6, collect=rule, timeout=[timeout, 2.0, 2.0])
         if isinstance(loop, str):
             assert loop == stream
@@ -208,17 +210,17 @@ def test_all_limits_are_those_of_the_event_loop(
     "rules",
     [
         {"gate": traces.lead_at_most(1), "read": "start", "concurrency": 30},
-        {"collect": traces.fresher_than(3, cancel=True)},
+        {"collect": traces.ringmaster(3, cancel=True)},
         {"dispatch": traces.shuffled(), "timeout": 3.0},
-        {"collect": traces.fresh(1, cancel=True)},
+        {"collect": traces.rennala(1, cancel=True)},
     ],
 )
 def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monkeypatch):
-    clock = clocks.losing(clocks.exponential(np.sqrt(1.0 + np.arange(12))), 0.02)
+    clock = clocks.with_failures(clocks.exponential(np.sqrt(1.0 + np.arange(12))), 0.02)
     clock = clock if "timeout" in rules else CLOCKS["random"]
     make = {"n_updates": 300, "key": jax.random.key(2), **rules}
     expected = traces.asynchronous(clock, **make)
-    monkeypatch.setattr(host, "_MANY_WORKERS", 1)
+    monkeypatch.setattr(random_draws, "_MANY_WORKERS", 1)
     monkeypatch.setattr(server, "_VERY_MANY", 1)
     monkeypatch.setattr(restarts, "_MANY_WORKERS", 1)
     assert_same(traces.asynchronous(clock, **make), expected)
@@ -226,7 +228,7 @@ def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monk
 
 def test_a_list_that_ends_is_told_alike():
     short = traces.given([0, 1, 2, 0, 1])
-    for rule, n_updates in ((traces.immediately(), 6), (traces.fresher_than(3), 6)):
+    for rule, n_updates in ((traces.immediately(), 6), (traces.ringmaster(3), 6)):
         loop, stream = both_ways(
             clocks.constant([1.0, 1.0, 1.0]), n_updates=n_updates, dispatch=short, collect=rule
         )
@@ -251,7 +253,7 @@ def test_a_rule_with_another_start_is_asked_itself():
 
 @pytest.mark.slow
 def test_a_list_of_ones_own_is_checked(monkeypatch):
-    monkeypatch.setattr(streams, "LEAST", streams.Least(1, 1, 1))
+    monkeypatch.setattr(fast_paths, "LEAST", fast_paths.Least(1, 1, 1))
     rule = traces.Dispatch(
         "mine",
         lambda n, key: lambda deliverers: [3] * len(deliverers),
@@ -267,7 +269,7 @@ def test_a_list_of_ones_own_is_checked(monkeypatch):
 def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
     clock, key = REGISTRY[law](), jax.random.key(5)
     large = DurationBlocks(clock, key, 1.5)
-    monkeypatch.setattr(host, "_MANY_WORKERS", 1)
+    monkeypatch.setattr(random_draws, "_MANY_WORKERS", 1)
     small = DurationBlocks(clock, key, 1.5)
     assert (large.size, small.size) == (64, 8)
     workers = np.arange(clock.n_workers)
@@ -281,9 +283,9 @@ def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
     "rules",
     [
         {"collect": traces.buffered(3)},
-        {"collect": traces.fresher_than(100_000)},
+        {"collect": traces.ringmaster(100_000)},
         {"collect": traces.buffered(3), "dispatch": traces.shuffled()},
-        {"collect": traces.fresher_than(100_000), "dispatch": traces.shuffled()},
+        {"collect": traces.ringmaster(100_000), "dispatch": traces.shuffled()},
         {"collect": traces.wait_for(3)},
         {"gate": traces.lead_at_most(4), "read": "start"},
         {"timeout": 600.0},

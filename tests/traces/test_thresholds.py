@@ -1,4 +1,4 @@
-"""`fresher_than` with a threshold that is a function of the version."""
+"""`ringmaster` with a threshold that is a function of the version."""
 
 from math import inf, isqrt
 
@@ -24,9 +24,9 @@ def growing(version):
 )
 @pytest.mark.parametrize("cancel", [False, True])
 def test_equals_the_plain_loop(threshold, cancel):
-    rule = traces.fresher_than(threshold, cancel=cancel)
+    rule = traces.ringmaster(threshold, cancel=cancel)
     trace = traces.asynchronous(RECORDED, n_updates=80, collect=rule)
-    expected, stopped = thresholds.fresher_than(TIMES + 0.01, threshold, 80, cancel)
+    expected, stopped = thresholds.ringmaster(TIMES + 0.01, threshold, 80, cancel)
     assert list(zip(trace.worker, trace.delay, trace.used, strict=True)) == expected
     assert len(trace.cancelled.worker) == stopped
     assert (trace.n_arrivals > 80) or stopped  # some are thrown away, or stopped
@@ -37,7 +37,7 @@ def test_equals_the_plain_loop(threshold, cancel):
 def test_a_constant_function_is_the_number(level, cancel):
     found = [
         traces.asynchronous(
-            RECORDED, n_updates=60, collect=traces.fresher_than(threshold, cancel=cancel)
+            RECORDED, n_updates=60, collect=traces.ringmaster(threshold, cancel=cancel)
         )
         for threshold in (lambda version: level, level)
     ]
@@ -46,13 +46,13 @@ def test_a_constant_function_is_the_number(level, cancel):
 
 
 def test_what_is_used_is_below_the_threshold_of_its_version():
-    trace = traces.asynchronous(RECORDED, n_updates=200, collect=traces.fresher_than(growing))
+    trace = traces.asynchronous(RECORDED, n_updates=200, collect=traces.ringmaster(growing))
     limit = np.array([growing(version) for version in trace.version])
     np.testing.assert_array_equal(trace.used, trace.delay < limit)
 
 
 def test_one_rule_opens_many_runs():
-    rule = traces.fresher_than(growing)
+    rule = traces.ringmaster(growing)
     one, other = (traces.asynchronous(RECORDED, n_updates=50, collect=rule) for _ in range(2))
     np.testing.assert_array_equal(one.used, other.used)
 
@@ -60,7 +60,7 @@ def test_one_rule_opens_many_runs():
 def test_many_workers_are_judged_alike():
     """Arrivals of thousands of workers are found at once; the rule then judges them in order."""
     n = 9_000
-    clock, rule = clocks.exponential(np.ones(n)), traces.fresher_than(lambda v: 1 + v / 2)
+    clock, rule = clocks.exponential(np.ones(n)), traces.ringmaster(lambda v: 1 + v / 2)
     trace = traces.asynchronous(clock, n_updates=400, collect=rule, key=jax.random.key(0))
     limit = 1 + trace.version / 2
     np.testing.assert_array_equal(trace.used, trace.delay < limit)
@@ -75,16 +75,16 @@ def test_real_workers_go_by_it_too():
         live.virtual(clock, key),
         optax.sgd(0.1),
         n_updates=30,
-        collect=traces.fresher_than(rule),
+        collect=traces.ringmaster(rule),
         key=key,
     )
-    trace = traces.asynchronous(clock, n_updates=30, collect=traces.fresher_than(rule), key=key)
+    trace = traces.asynchronous(clock, n_updates=30, collect=traces.ringmaster(rule), key=key)
     np.testing.assert_array_equal(run.trace.used, trace.used)
     np.testing.assert_array_equal(run.trace.worker, trace.worker)
 
 
 def test_a_checkpoint_of_its_replay_goes_on(tmp_path):
-    trace = traces.asynchronous(RECORDED, n_updates=40, collect=traces.fresher_than(growing))
+    trace = traces.asynchronous(RECORDED, n_updates=40, collect=traces.ringmaster(growing))
     problem = problems.quadratic(np.ones((6, 2)), np.ones((6, 2)))
     arguments = (problem, trace, optax.sgd(0.1))
     plain = simulation.replay(*arguments, key=jax.random.key(0))
@@ -105,10 +105,10 @@ def test_a_checkpoint_of_its_replay_goes_on(tmp_path):
 )
 def test_bad_functions_are_refused_at_once(threshold, error, message):
     with pytest.raises(error, match=message):
-        traces.fresher_than(threshold)
+        traces.ringmaster(threshold)
 
 
 def test_a_function_that_fails_later_says_at_which_version():
-    rule = traces.fresher_than(lambda version: 5.0 - version)
+    rule = traces.ringmaster(lambda version: 5.0 - version)
     with pytest.raises(ValueError, match=r"threshold\(5\) must be at least 1, got 0.0"):
         traces.asynchronous(RECORDED, n_updates=20, collect=rule)

@@ -134,7 +134,7 @@ def test_a_late_worker_is_not_waited_for():
 
 
 def test_the_server_goes_on_without_a_worker_that_is_lost():
-    clock = clocks.present(clocks.constant([1.0, 1.0, 1.0]), leave=[np.inf, np.inf, 3.5])
+    clock = clocks.available(clocks.constant([1.0, 1.0, 1.0]), leave=[np.inf, np.inf, 3.5])
     trace = traces.asynchronous(clock, n_updates=20, collect=traces.grace_period(0.5))
     assert set(trace.worker[trace.time > 4].tolist()) == {0, 1}
     with pytest.raises(traces.StalledError, match=r"jobs of 1 workers \(2\) are lost"):

@@ -13,18 +13,18 @@ COLLECTIONS = {
     "immediately": lambda b: (traces.immediately(), {}),
     "wait_for": lambda b: (traces.wait_for(b), {"parameter": b}),
     "buffered": lambda b: (traces.buffered(b), {"parameter": b}),
-    "fresh": lambda b: (traces.fresh(b), {"parameter": b}),
-    "fresher_than": lambda b: (traces.fresher_than(b), {"parameter": b}),
-    "fresher_than, cancel": lambda b: (
-        traces.fresher_than(b, cancel=True),
+    "fresh": lambda b: (traces.rennala(b), {"parameter": b}),
+    "ringmaster": lambda b: (traces.ringmaster(b), {"parameter": b}),
+    "ringmaster, cancel": lambda b: (
+        traces.ringmaster(b, cancel=True),
         {"parameter": b, "cancel": b},
     ),
-    "fresh, cancel": lambda b: (traces.fresh(b, cancel=True), {"parameter": b, "cancel": 1}),
-    "fresher_than_quantile": lambda b: (
-        traces.fresher_than_quantile(0.3 + 0.15 * b),
+    "fresh, cancel": lambda b: (traces.rennala(b, cancel=True), {"parameter": b, "cancel": 1}),
+    "ringmaster_quantile": lambda b: (
+        traces.ringmaster_quantile(0.3 + 0.15 * b),
         {"parameter": 0.3 + 0.15 * b},
     ),
-    "per_worker": lambda b: (traces.per_worker(1 + 0.1 * b), {"parameter": 1 + 0.1 * b}),
+    "malenia": lambda b: (traces.malenia(1 + 0.1 * b), {"parameter": 1 + 0.1 * b}),
 }
 N_UPDATES = 25
 
@@ -90,9 +90,7 @@ def test_equals_the_plain_loop(
     reaches_all = not pure or open_jobs >= n
     if collect == "wait_for":
         b = min(b, open_jobs)
-    if (not reaches_all and collect == "per_worker") or not (
-        (pure and reaches_all) or lead == np.inf
-    ):
+    if (not reaches_all and collect == "malenia") or not ((pure and reaches_all) or lead == np.inf):
         return  # a worker that is not asked would be waited for, for ever
     rule, extra = COLLECTIONS[collect](b)
     twin = events.simulate(
@@ -201,7 +199,7 @@ def test_a_server_that_takes_time_is_the_twins(collect, timeout, interruptible):
 
 def test_a_server_that_takes_no_time_is_the_one_without_service():
     clock, key = clocks.exponential([1.0, 2.0, 3.0]), jax.random.key(0)
-    for collect in (traces.immediately(), traces.fresh(2, cancel=True), traces.table()):
+    for collect in (traces.immediately(), traces.rennala(2, cancel=True), traces.table()):
         plain = traces.asynchronous(clock, n_updates=40, collect=collect, key=key)
         own = traces.asynchronous(
             clock, n_updates=40, collect=collect, key=key, service=traces.Service()

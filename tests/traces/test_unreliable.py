@@ -71,8 +71,8 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, timeout, leaves, seed)
     if timeout == "one a worker":
         timeout = np.where(np.arange(n) == 0, np.inf, 2.5 + np.arange(n))
     sequence = rng.integers(0, n, 3000).tolist()
-    clock = clocks.powered(clocks.recorded(compute), lengths, rates)
-    clock = clocks.present(clock, leave=leave)
+    clock = clocks.with_speed(clocks.recorded(compute), lengths, rates)
+    clock = clocks.available(clock, leave=leave)
     try:
         twin = events.simulate(
             None,
@@ -100,7 +100,7 @@ def test_equals_the_plain_loop(n, collect, b, pure, read, timeout, leaves, seed)
 
 
 def leaving(leave):
-    return clocks.present(clocks.constant([1.0, 2.0, 3.0]), leave=leave)
+    return clocks.available(clocks.constant([1.0, 2.0, 3.0]), leave=leave)
 
 
 def test_pure_loses_the_worker_and_goes_on():
@@ -137,7 +137,7 @@ def test_a_timeout_lets_shuffled_dispatch_go_on():
 
 @pytest.mark.parametrize(
     "collect",
-    [traces.fresh(2), traces.buffered(2), traces.fresher_than(3), traces.fresh(2, cancel=True)],
+    [traces.rennala(2), traces.buffered(2), traces.ringmaster(3), traces.rennala(2, cancel=True)],
 )
 def test_rules_that_need_nobody_in_particular_go_on(collect):
     trace = traces.asynchronous(leaving([np.inf, 5.0, np.inf]), n_updates=40, collect=collect)
@@ -148,7 +148,7 @@ def test_rules_that_need_nobody_in_particular_go_on(collect):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"collect": traces.per_worker(1)}, "has not let the server update"),
+        ({"collect": traces.malenia(1)}, "has not let the server update"),
         ({"collect": traces.ringleader()}, "has not let the server update"),
         ({"collect": traces.wait_for(3)}, r"jobs of 1 workers \(1\) are lost"),
         ({"collect": traces.wait_for(3), "timeout": 4.0}, "has not let the server update"),
@@ -169,14 +169,14 @@ def test_a_table_goes_on_with_the_last_gradient_of_the_one_that_left():
 
 
 def test_a_worker_joins_late():
-    clock = clocks.present(clocks.constant([1.0, 1.0]), join=[0.0, 10.0])
+    clock = clocks.available(clocks.constant([1.0, 1.0]), join=[0.0, 10.0])
     trace = traces.asynchronous(clock, n_updates=30)
     assert trace.time[trace.worker == 1][0] == 11.0
     assert trace.delay[trace.worker == 1][0] == 11  # its first job was handed out at time 0
 
 
 def test_lost_jobs_are_asked_again_after_the_timeout():
-    clock = clocks.losing(clocks.constant([1.0, 2.0]), 0.3)
+    clock = clocks.with_failures(clocks.constant([1.0, 2.0]), 0.3)
     key = jax.random.key(5)
     trace = traces.asynchronous(clock, n_updates=400, timeout=5.0, key=key)
     traces.validate(trace)
@@ -191,7 +191,9 @@ def test_the_jobs_that_return_last_as_long_as_without_losses():
     times = clocks.exponential([1.0, 2.0])
     key = jax.random.key(1)
     plain = traces.asynchronous(times, n_updates=50, key=key)
-    trace = traces.asynchronous(clocks.losing(times, 0.2), n_updates=50, timeout=1e3, key=key)
+    trace = traces.asynchronous(
+        clocks.with_failures(times, 0.2), n_updates=50, timeout=1e3, key=key
+    )
     lasted = {
         (w, j): t for w, j, t in zip(plain.worker, plain.job, plain.time - plain.start, strict=True)
     }
@@ -261,7 +263,7 @@ def of_those_who_answer():
 
 
 def test_a_rule_hears_of_jobs_that_are_given_up():
-    clock = clocks.present(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, np.inf, 2.5])
+    clock = clocks.available(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, np.inf, 2.5])
     with pytest.raises(traces.StalledError):
         traces.asynchronous(clock, n_updates=9, collect=traces.table())
     rule, told = of_those_who_answer()

@@ -11,7 +11,7 @@ KEY = jax.random.key(1)
 RULES = {
     "pure": {},
     "waiting": {"collect": traces.wait_for(2)},
-    "stopped": {"collect": traces.fresh(2, cancel=True)},
+    "stopped": {"collect": traces.rennala(2, cancel=True)},
     "a table": {"collect": traces.table()},
     "shuffled": {"dispatch": traces.shuffled()},
     "gated": {"gate": traces.lead_at_most(2)},
@@ -62,7 +62,7 @@ def test_seeds_last_equally_long_with_as_many_updates_as_they_make():
 
 
 def test_a_run_that_stalls_later_is_told_up_to_the_time():
-    clock = clocks.present(clocks.constant([1.0, 2.0]), leave=[6.5, 4.5])
+    clock = clocks.available(clocks.constant([1.0, 2.0]), leave=[6.5, 4.5])
     assert traces.asynchronous(clock, until=5.5).update_time.tolist() == [1, 2, 2, 3, 4, 4, 5]
     with pytest.raises(traces.StalledError, match="cannot go on after arrival 8 at time 6"):
         traces.asynchronous(clock, until=7.0)

@@ -127,19 +127,19 @@ def made(seed):
     leave = np.where(rng.random(n) < 0.5, rng.integers(8, 40, n), np.inf)
     clock = (
         clock,
-        clocks.losing(clock, 0.2),
-        clocks.present(clock, leave=leave),
-        clocks.powered(clock, rng.integers(1, 16, (n, 6)) / 4, rng.choice([0.5, 1, 2], (n, 6))),
+        clocks.with_failures(clock, 0.2),
+        clocks.available(clock, leave=leave),
+        clocks.with_speed(clock, rng.integers(1, 16, (n, 6)) / 4, rng.choice([0.5, 1, 2], (n, 6))),
     )[rng.integers(4)]
     collect = (
         traces.immediately(),
         traces.wait_for(b),
         traces.buffered(b, staleness=lambda delay: delay < 2),
-        traces.fresh(b),
-        traces.fresh(b, cancel=True),
-        traces.fresher_than(b, cancel=True),
-        traces.fresher_than_quantile(0.7),
-        traces.per_worker(1.2),
+        traces.rennala(b),
+        traces.rennala(b, cancel=True),
+        traces.ringmaster(b, cancel=True),
+        traces.ringmaster_quantile(0.7),
+        traces.malenia(1.2),
         traces.table(max_age=b + 1),
         traces.ringleader(refresh=bool(b % 2)),
     )[rng.integers(10)]
@@ -273,7 +273,7 @@ def test_a_million_arrivals_are_checked_in_seconds():
     assert time.process_time() - begin < 5.0
 
 
-@pytest.mark.parametrize("collect", [traces.fresher_than(2, cancel=True), traces.wait_for(2)])
+@pytest.mark.parametrize("collect", [traces.ringmaster(2, cancel=True), traces.wait_for(2)])
 def test_jobs_of_a_server_that_takes_time_wait_for_its_last_answer(collect):
     """At the end of the trace the job in answer to the last arrival has not begun."""
     trace = traces.asynchronous(
@@ -288,7 +288,7 @@ def test_jobs_of_a_server_that_takes_time_wait_for_its_last_answer(collect):
 
 def test_jobs_that_began_after_the_last_update_of_a_stalled_run_have_no_start():
     # worker 2 leaves; 0 and 1 go on delivering, and no update comes any more
-    clock = clocks.present(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, np.inf, 5.0])
+    clock = clocks.available(clocks.constant([1.0, 2.0, 3.0]), leave=[np.inf, np.inf, 5.0])
     with pytest.raises(traces.StalledError) as caught:
         traces.asynchronous(clock, n_updates=9, collect=traces.ringleader())
     trace = traces.validate(caught.value.trace)

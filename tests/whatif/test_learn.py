@@ -8,9 +8,9 @@ import pytest
 from asyncjax import simulation, traces
 from asyncjax.problems.losses.quadratic import quadratic_optimum
 from asyncjax.whatif.comparing.compare import compare
-from asyncjax.whatif.learning import learn as module
-from asyncjax.whatif.learning.learn import are_apart, learn, tried
-from asyncjax.whatif.learning.tasks import SKEW, TASKS
+from asyncjax.whatif.toys import toy_training as module
+from asyncjax.whatif.toys.tasks import SKEW, TASKS
+from asyncjax.whatif.toys.toy_training import are_apart, toy_training, tried
 
 pytestmark = pytest.mark.slow
 STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))
@@ -19,7 +19,7 @@ STEPS = tuple(2.0 ** (power / 2) for power in range(-12, 6))
 def lessons_of(rows):
     log = traces.read_log(np.asarray(rows))
     comparison = compare(log, draws=2)
-    found = learn(log, comparison, step_sizes=STEPS, seeds=3)
+    found = toy_training(log, comparison, step_sizes=STEPS, seeds=3)
     return {lesson.task.name: lesson for lesson in found.lessons}
 
 

@@ -6,9 +6,9 @@ import pytest
 from asyncjax import traces, whatif
 from asyncjax.whatif.comparing.compare import Interval
 from asyncjax.whatif.comparing.rules import rules_for
-from asyncjax.whatif.learning.learn import Learned, Learning, Lesson
-from asyncjax.whatif.learning.tasks import TASKS
 from asyncjax.whatif.page.words import times, words_of
+from asyncjax.whatif.toys.tasks import TASKS
+from asyncjax.whatif.toys.toy_training import Learned, ToyResult, ToyResults
 from tests.whatif.shared import uneven, uneven_log
 
 RULES = {rule.name: rule for rule in rules_for(4, 1.0)}
@@ -27,11 +27,11 @@ def lesson(task, seconds):
         for row in rows
         if not ((row.times < first).all() or (row.times > first).all())
     ]
-    return Lesson(task, 0.0, 100.0, tuple(rows), tuple(level))
+    return ToyResult(task, 0.0, 100.0, tuple(rows), tuple(level))
 
 
 def said(log, comparison, *lessons):
-    learning = Learning(lessons, (0.1,)) if lessons else None
+    learning = ToyResults(lessons, (0.1,)) if lessons else None
     return words_of(whatif.describe(log), comparison, learning)
 
 

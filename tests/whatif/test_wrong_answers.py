@@ -18,10 +18,10 @@ from asyncjax.__main__ import main
 from asyncjax.whatif import command
 from asyncjax.whatif.comparing.compare import compare, played
 from asyncjax.whatif.comparing.rules import rules_for
-from asyncjax.whatif.learning import learn as learning
-from asyncjax.whatif.learning.learn import Learned, Learning, Lesson
-from asyncjax.whatif.learning.tasks import TASKS
 from asyncjax.whatif.page.words import words_of
+from asyncjax.whatif.toys import toy_training as learning
+from asyncjax.whatif.toys.tasks import TASKS
+from asyncjax.whatif.toys.toy_training import Learned, ToyResult, ToyResults
 from tests.whatif.shared import uneven, uneven_log
 
 BEGIN = 1.7e9  # seconds since 1970
@@ -206,7 +206,7 @@ def test_a_target_that_is_left_again_is_not_reached():
 def test_whoever_is_said_to_be_at_the_target_is_not_above_it_afterwards():
     rows = np.random.default_rng(2).gamma(9.0, 1 / 9, (4, 30)) * np.array([[1.0, 1, 1, 3]]).T
     log = traces.read_log(rows)
-    found = whatif.learn(log, compare(log, draws=2), step_sizes=[0.125, 0.5, 2.0], seeds=2)
+    found = whatif.toy_training(log, compare(log, draws=2), step_sizes=[0.125, 0.5, 2.0], seeds=2)
     there = 0
     for lesson in found.lessons:
         for row in lesson.rows:
@@ -227,9 +227,9 @@ def taught(**seconds):
         for name, own in seconds.items()
     ]
     rows.sort(key=lambda row: row.time)
-    lessons = tuple(Lesson(task, 0.0, 1e2, tuple(rows), (rows[0].rule.name,)) for task in TASKS)
+    lessons = tuple(ToyResult(task, 0.0, 1e2, tuple(rows), (rows[0].rule.name,)) for task in TASKS)
     description, comparison = whatif.describe(uneven_log()), uneven()
-    found = Learning(lessons, (0.1,))
+    found = ToyResults(lessons, (0.1,))
     words = words_of(description, comparison, found)
     advice = whatif.advise(description, comparison)
     return whatif.Answer(uneven_log(), description, comparison, found, advice, words, "here")

@@ -72,7 +72,7 @@ def classification(
     shards: Shards | None = None,
     test: tuple[Any, Any] | None = None,
     l2: float = 0.0,
-    judge: int | None = None,
+    eval_rows: int | None = None,
 ) -> Problem:
     r"""Returns the training of a network by cross-entropy.
 
@@ -95,10 +95,10 @@ def classification(
         shards: The rows of each worker; None: `contiguous`.
         test: Further (features, labels), for the metrics `test_accuracy` and `test_loss`.
         l2: lambda_2, not negative, on all parameters.
-        judge: Rows that the objective looks at, at most all, spread evenly over them, each weighted
-            as in f; the loss of a record is then an estimate of f, always on the same rows. None:
-            all, so it is f; with many rows most of the time of a run may go there, since a record
-            costs as much as the gradients of about a third of them.
+        eval_rows: Rows that the objective looks at, at most all, spread evenly over them, each
+            weighted as in f; the loss of a record is then an estimate of f, always on the same
+            rows. None: all, so it is f; with many rows most of the time of a run may go there,
+            since a record costs as much as the gradients of about a third of them.
 
     Returns:
         The problem; its `params` are those of `model.init(key)`.
@@ -120,7 +120,7 @@ def classification(
         >>> grads["Dense_0"]["kernel"].shape, sorted(problem.metrics(problem.params))
         ((1, 4), ['test_accuracy', 'test_loss'])
     """
-    sharing = {"n_workers": n_workers, "batch": batch, "shards": shards, "judge": judge}
+    sharing = {"n_workers": n_workers, "batch": batch, "shards": shards, "eval_rows": eval_rows}
     return network_problem(_TASK, model, (features, labels), test, key=key, l2=l2, **sharing)
 
 

@@ -50,7 +50,7 @@ def network_problem(
     *,
     key: jax.Array,
     l2: float,
-    judge: int | None = None,
+    eval_rows: int | None = None,
     **sharing: Any,
 ) -> Problem:
     """Returns the training of a network on (inputs, targets); `sharing` is for `finite_sum`."""
@@ -61,7 +61,7 @@ def network_problem(
     task.check("", answer, inputs, targets)
     chunk = task.chunk(answer)
     problem = finite_sum(params, inputs, targets, loss, chunk=chunk, **sharing)
-    problem = judged_on(problem, judge)
+    problem = judged_on(problem, eval_rows)
     if test is None:
         return problem
     rows = task.read("test ", *held_out_pair(test, task.names))

@@ -30,15 +30,15 @@ from jax.sharding import Mesh
 from asyncjax.orders import Order, ProjectedOrder, prefix_norms
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses
+from asyncjax.simulation.example_orders.units import OrderShape, permutations, plain_order
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress
 from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.projected_steps import mean_gradient, projected_step
-from asyncjax.simulation.loops.server import Measured, first_state, judge, server_step
+from asyncjax.simulation.loops.server import Metrics, first_state, judge, server_step
 from asyncjax.simulation.loops.shards import Shards, split
 from asyncjax.simulation.plans.extras import Extras, job_key
 from asyncjax.simulation.plans.plan import recorded_versions
 from asyncjax.simulation.plans.rows import blank, when
-from asyncjax.simulation.visits.units import OrderShape, permutations, plain_order
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class EpochState(NamedTuple):
     order_state: Any
     visits: jax.Array  # int32[m, n], the permutation of this epoch
     loss: jax.Array  # float[], sum of the losses of this epoch's units
-    measured: Measured  # R records
+    measured: Metrics  # R records
     vectors: jax.Array | None  # float[m, n, d], its gradients by step; None unless measured
 
 
@@ -219,7 +219,7 @@ class ByStep:
         record_of[sizes.records - 1] = np.arange(n_records)
         record = jnp.asarray(record_of)[epoch]
 
-        def note(measured: Measured) -> Measured:
+        def note(measured: Metrics) -> Metrics:
             # Tied to what the loop changes: what does not change in it is moved out of it.
             seen = (state.params, state.loss, state.visits, state.vectors)
             measured, seen = jax.lax.optimization_barrier((measured, seen))

@@ -21,9 +21,10 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.example_orders.learned_visits import LearnedVisits, VisitState
 from asyncjax.simulation.loops.loop import Loop, Progress, progress_at
 from asyncjax.simulation.loops.server import (
-    Replayed,
+    ReplayResult,
     first_failure,
     first_state,
     first_workers,
@@ -32,16 +33,15 @@ from asyncjax.simulation.loops.server import (
     measure,
     server_step,
 )
-from asyncjax.simulation.plans.blends import Runs, blend, empty_runs, place_rows
 from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.entering import Entering, entering_of, places
+from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import Extras, extras_of, job_key
+from asyncjax.simulation.plans.per_gradient_inputs import PerGradientInputs, entering_of, places
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_of
 from asyncjax.simulation.plans.program import Sizes
-from asyncjax.simulation.plans.quick import quick
+from asyncjax.simulation.plans.reuse import ServiceIntervals, blend, empty_runs, place_rows
 from asyncjax.simulation.plans.rows import blank, read, repeat, when, write
-from asyncjax.simulation.plans.update import Arriving, Update, weighted
-from asyncjax.simulation.visits.learned_visits import LearnedVisits, VisitState
+from asyncjax.simulation.plans.update import Arrival, Update, weighted
 from asyncjax.steps import block_labels
 
 _BEHIND = ("record_events", "record_weights")
@@ -68,7 +68,7 @@ class Events(NamedTuple):
     record_weights: Any  # float64[R, B], their weights; 0: padding
     row: Any = None  # int32[G], where the gradient is summed; None: one direction
     begins: Any = None  # bool[G], it is the first there
-    runs: Runs | None = None  # [G, K], when that row serves
+    runs: ServiceIntervals | None = None  # [G, K], when that row serves
     number: Any = None  # int32[G], the update that is made, if one is
     buffer: np.ndarray | None = None  # bool[Q], as many as there are rows
     enters: Any = None  # bool[G], False: it was thrown away; None: all enter
@@ -131,7 +131,7 @@ class EventState(NamedTuple):
     versions: Any  # S + 1 rows, as in `loop.LoopState`
     direction: Any  # the sum so far; with `runs` several rows
     recorded: Any  # R + 1 rows
-    runs: Runs | None
+    runs: ServiceIntervals | None
     visits: VisitState | None  # of an order that learns from what arrives
     losses: Any  # float[G], of each gradient's job
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
@@ -145,7 +145,7 @@ class EventInputs(NamedTuple):
     events: Events
     key: jax.Array
     opt_state: Any = None  # the optimizer's first; None: its own
-    entering: Entering | None = None  # of gradients that are treated one by one
+    entering: PerGradientInputs | None = None  # of gradients that are treated one by one
     count: Any = None  # int32, events that there are, the others are padding; None: all
 
 
@@ -293,7 +293,7 @@ class ByEvent:
             loss, grads = gradient(model, e.worker, unit, own_key)
             visits = learner.learn(visits, e.worker, visit, grads)
         failed = _failed(state.failed, e, loss, grads)
-        treated = self._treated(given, state, e, Arriving(grads, model, loss, e.place, None, key))
+        treated = self._treated(given, state, e, Arrival(grads, model, loss, e.place, None, key))
         grads, arrival_state = treated
         if given.entering is not None and self.sizes.collected:
             direction = _put(direction, e, e.place, weighted(grads, e.weight))
@@ -331,7 +331,7 @@ class ByEvent:
         return EventState(*moved, losses=state.losses, **kept), loss
 
     def _treated(
-        self, given: EventInputs, state: EventState, e: Events, arriving: Arriving
+        self, given: EventInputs, state: EventState, e: Events, arriving: Arrival
     ) -> tuple[Any, Any]:
         """What the gradient of an arrival becomes, and the state of what treats it."""
         before, entering = (arriving.gradient, state.arrival_state), given.entering
@@ -345,13 +345,13 @@ class ByEvent:
 
         return treat(before) if e.enters is None else when(e.enters, treat, before)
 
-    def measure(self, problem: Problem, given: EventInputs, state: EventState) -> Replayed:
+    def measure(self, problem: Problem, given: EventInputs, state: EventState) -> ReplayResult:
         """Judges the recorded models."""
         behind = (given.events.record_events, given.events.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)
         order_state = None if state.visits is None else state.visits.order_state
         left = (order_state, state.arrival_state, state.workers, state.failed)
-        return Replayed(state.params, state.opt_state, measured, *left)
+        return ReplayResult(state.params, state.opt_state, measured, *left)
 
 
 def _model(versions: Any, slot: Any, like: Any) -> Any:
@@ -372,7 +372,9 @@ def _failed(failed: jax.Array, e: Events, loss: jax.Array, grads: Any) -> jax.Ar
     return first_failure(failed, fails, e.worker, e.job)
 
 
-def _summed(direction: Any, runs: Runs, grads: Any, e: Events) -> tuple[Any, Runs]:
+def _summed(
+    direction: Any, runs: ServiceIntervals, grads: Any, e: Events
+) -> tuple[Any, ServiceIntervals]:
     """The rows with one gradient more, and when they serve."""
     assert e.runs is not None
 

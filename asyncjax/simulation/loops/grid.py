@@ -27,7 +27,7 @@ from asyncjax.simulation.loops.flat import SMALL_ALONE, SMALL_IN_SWEEPS, flatten
 from asyncjax.simulation.loops.hosts import placed
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on, grid_parts, padded
-from asyncjax.simulation.loops.server import Replayed
+from asyncjax.simulation.loops.server import ReplayResult
 from asyncjax.simulation.loops.waves import ByWave, WaveInputs
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, stacked_axes
@@ -144,28 +144,28 @@ class ByGrid:
 
         return self._over(one, problem, given, state, moves=True)
 
-    def measure(self, problem: Problem, given: GridInputs, state: Any) -> Replayed:
+    def measure(self, problem: Problem, given: GridInputs, state: Any) -> ReplayResult:
         """Judges the recorded models."""
         return self._over(self._measured(problem), problem, given, state)
 
-    def at_once(self, problem: Problem, given: GridInputs, first: Any) -> Replayed:
+    def at_once(self, problem: Problem, given: GridInputs, first: Any) -> ReplayResult:
         """The whole sweep; where runs go one after the other, the state of one at a time."""
         if self.together:
             state = self.advance(problem, given, self.begin(problem, given), first, None)
             return self.measure(problem, given, state)
         measured = self._measured(problem)
 
-        def one(kind: ByWave, flat: Problem, own: WaveInputs, _: Any) -> Replayed:
+        def one(kind: ByWave, flat: Problem, own: WaveInputs, _: Any) -> ReplayResult:
             state = kind.advance(flat, own, kind.begin(flat, own), first, None)
             return measured(kind, flat, own, state)
 
         return self._over(one, problem, given)
 
-    def _measured(self, problem: Problem) -> Callable[..., Replayed]:
+    def _measured(self, problem: Problem) -> Callable[..., ReplayResult]:
         """What judges one run; its params are the caller's tree."""
         restored = flattened(problem, optax.identity(), self._small)[2]
 
-        def one(kind: ByWave, flat: Problem, own: WaveInputs, done: Any) -> Replayed:
+        def one(kind: ByWave, flat: Problem, own: WaveInputs, done: Any) -> ReplayResult:
             replayed = kind.measure(flat, own, done)
             return replayed._replace(params=restored(replayed.params))
 

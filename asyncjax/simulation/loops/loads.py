@@ -22,8 +22,8 @@ from jax.core import Tracer
 from asyncjax.problems import Problem
 from asyncjax.problems.batches import WithoutReplacement
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
+from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import job_key
-from asyncjax.simulation.plans.quick import quick
 from asyncjax.stragglers import Policy
 
 # Random bits; more are split over threads, which takes longer than to make them.

@@ -36,7 +36,7 @@ from asyncjax.traces import Progress
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
 
 
-class Kind(Protocol):
+class Algorithm(Protocol):
     """What a turn is: pure functions, and all that is static; hashable."""
 
     @property
@@ -69,7 +69,7 @@ class Loop:
         placed: How it goes over several devices; None: on one.
     """
 
-    kind: Kind
+    kind: Algorithm
     given: Any
     n_turns: int
     progress: Callable[[int, Any], Progress]
@@ -83,7 +83,7 @@ class Placed:
     The state is that of the loop, perhaps padded at the end of some axes.
     """
 
-    kind: Kind
+    kind: Algorithm
     given: Any
     problem: Callable[[Problem], Problem]
 
@@ -135,7 +135,7 @@ def run(
         return outcome
 
 
-def _static(kind: Kind) -> tuple[Kind, bool]:
+def _static(kind: Algorithm) -> tuple[Algorithm, bool]:
     """What is static in a loop's programs."""
     # Named tuples of equal functions are equal, but not every one of them takes extras.
     return kind, isinstance(kind.optimizer, optax.GradientTransformationExtraArgs)
@@ -215,7 +215,7 @@ def progress_at(plan: ReplayPlan, updates: int) -> Progress:
     return Progress(updates, plan.n_updates, now)
 
 
-def whole(kind: Kind, problem: Problem, given: Any, first: Any = 0) -> Any:
+def whole(kind: Algorithm, problem: Problem, given: Any, first: Any = 0) -> Any:
     """A run at once; pure and traceable. A kind may have a way of its own, `at_once`."""
     own = getattr(kind, "at_once", None)
     if own is not None:
@@ -225,23 +225,23 @@ def whole(kind: Kind, problem: Problem, given: Any, first: Any = 0) -> Any:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _whole(kind: Kind, extras: bool, problem: Problem, given: Any, zero: Any) -> Any:
+def _whole(kind: Algorithm, extras: bool, problem: Problem, given: Any, zero: Any) -> Any:
     # Were the zero known, a run of one turn would be unrolled, to other bits than in pieces.
     return whole(kind, problem, given, zero)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _begin(kind: Kind, extras: bool, problem: Problem, given: Any) -> Any:
+def _begin(kind: Algorithm, extras: bool, problem: Problem, given: Any) -> Any:
     return kind.begin(problem, given)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _piece(
-    kind: Kind, extras: bool, problem: Problem, given: Any, state: Any, first: int, last: int
+    kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any, first: int, last: int
 ) -> Any:
     return kind.advance(problem, given, state, first, last)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _measured(kind: Kind, extras: bool, problem: Problem, given: Any, state: Any) -> Any:
+def _measured(kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any) -> Any:
     return kind.measure(problem, given, state)

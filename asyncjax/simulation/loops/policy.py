@@ -27,9 +27,9 @@ from asyncjax.results.run import PolicyRecords
 from asyncjax.simulation.loops.loads import LoadRule, shared_gradient
 from asyncjax.simulation.loops.loop import Loop, Progress
 from asyncjax.simulation.loops.server import first_state, judge, server_step
+from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.quick import quick
 from asyncjax.simulation.plans.rows import blank, when, write
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded

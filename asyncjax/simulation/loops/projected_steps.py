@@ -26,8 +26,8 @@ from asyncjax.orders.projections.directional import passes_of, pull_both, square
 from asyncjax.orders.projections.projected import ProjectedState, coordinated_signs, paired
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses, job_loss
+from asyncjax.simulation.example_orders.units import OrderShape
 from asyncjax.simulation.plans.extras import job_key
-from asyncjax.simulation.visits.units import OrderShape
 
 
 def fitting_units(

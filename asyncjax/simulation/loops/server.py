@@ -14,7 +14,7 @@ from asyncjax.simulation.plans.program import Sizes
 from asyncjax.simulation.plans.rows import read, repeat
 
 
-class Measured(NamedTuple):
+class Metrics(NamedTuple):
     """What is recorded of a model."""
 
     # float[R], objective, or weighted mean loss of the step's jobs where there is none
@@ -23,12 +23,12 @@ class Measured(NamedTuple):
     finite: jax.Array  # bool[R], every parameter is finite
 
 
-class Replayed(NamedTuple):
+class ReplayResult(NamedTuple):
     """What is left of a replay."""
 
     params: Any
     opt_state: Any
-    measured: Measured
+    measured: Metrics
     order_state: Any = None
     arrival_state: Any = None
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
@@ -94,7 +94,7 @@ def server_step(
 
 def measure(
     problem: Problem, record_lanes: Any, record_weights: Any, recorded: Any, losses: jax.Array
-) -> Measured:
+) -> Metrics:
     """Judges recorded models, one after the other.
 
     `recorded` has R + 1 rows; `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses`
@@ -122,14 +122,14 @@ def measure(
         weights = record_weights.astype(behind.dtype)
         total = jnp.sum(jnp.where(weights != 0, behind * weights, 0), axis=1)
         loss = total / jnp.sum(weights, axis=1)
-    return Measured(loss, metrics, finite)
+    return Metrics(loss, metrics, finite)
 
 
-def judge(problem: Problem, params: Any, loss: jax.Array) -> Measured:
+def judge(problem: Problem, params: Any, loss: jax.Array) -> Metrics:
     """Judges one model; `loss` stands in where there is no objective."""
     objective = problem.objective
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
-    return Measured(
+    return Metrics(
         loss if objective is None else objective(params),
         problem.metrics(params),
         jnp.all(jnp.array(finite)),

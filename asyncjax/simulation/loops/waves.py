@@ -26,7 +26,7 @@ from asyncjax.simulation.loops.flat import SMALL_ALONE, flattened
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.server import (
-    Replayed,
+    ReplayResult,
     first_failure,
     first_state,
     first_workers,
@@ -36,13 +36,13 @@ from asyncjax.simulation.loops.server import (
     server_step,
 )
 from asyncjax.simulation.loops.shards import Shards
-from asyncjax.simulation.plans.blends import Runs, blend, empty_runs
+from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, Sizes, assemble
-from asyncjax.simulation.plans.quick import quick
+from asyncjax.simulation.plans.reuse import ServiceIntervals, blend, empty_runs
 from asyncjax.simulation.plans.rows import blank, read, read_lanes, repeat, write
-from asyncjax.simulation.plans.update import Arriving, Update
+from asyncjax.simulation.plans.update import Arrival, Update
 
 
 class WaveState(NamedTuple):
@@ -55,7 +55,7 @@ class WaveState(NamedTuple):
     recorded: Any  # R + 1 rows: models to be judged; the last row is scratch
     losses: jax.Array  # float[W, L], loss of each gradient's job
     # [Q + 1, K], when each row of directions serves; None where each is one update's
-    runs: Runs | None
+    runs: ServiceIntervals | None
     workers: Any = None  # n + 1 rows, what the workers keep; the last row is scratch
     arrival_state: Any = None  # of what treats each gradient as it arrives
     failed: Any = None  # int32[2], see `first_failure`
@@ -242,9 +242,9 @@ class ByWave:
             assert runs is not None
             return jax.tree.map(lambda leaf: blend(leaf, runs, number), state.directions), kept
 
-        def arriving(place: jax.Array) -> Arriving:
+        def arriving(place: jax.Array) -> Arrival:
             own = (number, place)
-            return Arriving(
+            return Arrival(
                 read(state.directions, read(entering.row, own)),
                 read(moving.versions, read(entering.slot, own)),
                 state.losses.reshape(-1)[read(entering.lane, own)],
@@ -258,7 +258,7 @@ class ByWave:
             count = jnp.where(read(program.made, at), count, 0)
         return self.update.taken(entering, number, count, arriving, moving.params, kept)
 
-    def measure(self, problem: Problem, given: WaveInputs, state: WaveState) -> Replayed:
+    def measure(self, problem: Problem, given: WaveInputs, state: WaveState) -> ReplayResult:
         """Judges the recorded models."""
         program = given.program
         behind = (program.record_lanes, program.record_weights)
@@ -269,7 +269,7 @@ class ByWave:
             measured = read(measured, rows)
         left = {"arrival_state": state.arrival_state, "workers": state.workers}
         left["failed"] = state.failed
-        return Replayed(state.params, state.opt_state, measured, **left)
+        return ReplayResult(state.params, state.opt_state, measured, **left)
 
 
 def _on_models(change: Callable[[Any], Any], state: WaveState) -> WaveState:
@@ -323,7 +323,9 @@ def _failed(
     return first_failure(failed, fails[lane], worker[lane], job[lane])
 
 
-def _runs(program: Program, wave: jax.Array, runs: Runs | None) -> Runs | None:
+def _runs(
+    program: Program, wave: jax.Array, runs: ServiceIntervals | None
+) -> ServiceIntervals | None:
     """Writes down when the rows that this wave begins will serve."""
     if runs is None or program.lane_runs is None:
         return None

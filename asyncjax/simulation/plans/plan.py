@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asyncjax.checks import flag, instance, shown, whole
-from asyncjax.simulation.plans.blends import Blends, blends_of, oldest_read
+from asyncjax.simulation.plans.reuse import ReusePlan, blends_of, oldest_read
 from asyncjax.simulation.plans.slots import allocate
 from asyncjax.simulation.plans.waves import (
     Gradients,
@@ -55,7 +55,7 @@ class ReplayPlan:
     n_slots: int
     oldest: np.ndarray
     records: np.ndarray
-    blends: Blends | None = None
+    blends: ReusePlan | None = None
     start: bool = False
 
     @property

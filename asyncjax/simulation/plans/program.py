@@ -15,10 +15,15 @@ import jax
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.simulation.plans.blends import Runs, place_rows
-from asyncjax.simulation.plans.entering import Entering, entering_of, most_entering, rows_of
 from asyncjax.simulation.plans.extras import Extras, extras_of
+from asyncjax.simulation.plans.per_gradient_inputs import (
+    PerGradientInputs,
+    entering_of,
+    most_entering,
+    rows_of,
+)
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_of
+from asyncjax.simulation.plans.reuse import ServiceIntervals, place_rows
 from asyncjax.simulation.plans.update import Update
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces.event_trace import worker_count
@@ -95,12 +100,13 @@ class Program:
     first_slot: Scalar  # int32, where version 0 is kept
     # int32[W, M], which update is made; None where nothing goes by it
     update_number: Array | None
-    lane_runs: Runs | None  # [W, L, K], when the row of each lane serves
+    lane_runs: ServiceIntervals | None  # [W, L, K], when the row of each lane serves
     # int32[W, L], where the state of the lane's worker is; n for an idle lane; None: it has none
     state_row: Array | None
     # int32[T], the record that each update makes, R: none; None without views
     update_record: Array | None
-    entering: Entering | None  # [T, B], the gradients of each update; None where they are summed
+    # [T, B], the gradients of each update; None where they are summed
+    entering: PerGradientInputs | None
     # int32[R], the recorded model that each record is of; None: each is of its own
     record_row: Array | None
     sizes: Sizes = field(metadata={"static": True})
@@ -241,14 +247,14 @@ def _rows_of(plan: ReplayPlan) -> tuple[np.ndarray, np.ndarray, int]:
     return place_rows(blends, waves.gradient_wave[enters], waves.update_wave)
 
 
-def _lane_runs(plan: ReplayPlan, lanes: tuple[int, int], count: int) -> Runs:
+def _lane_runs(plan: ReplayPlan, lanes: tuple[int, int], count: int) -> ServiceIntervals:
     """Runs of every lane's row, [W, L, K]; idle lanes serve nowhere."""
     assert plan.blends is not None
     enters = plan.gradients.enters
     at = (plan.waves.gradient_wave[enters], plan.waves.gradient_lane[enters])
-    runs = Runs(*(column[plan.blends.group[enters]] for column in plan.blends.runs))
+    runs = ServiceIntervals(*(column[plan.blends.group[enters]] for column in plan.blends.runs))
     shape = (*lanes, count)
-    out = Runs(np.zeros(shape, np.int32), np.full(shape, -1, np.int32), np.zeros(shape))
+    out = ServiceIntervals(np.zeros(shape, np.int32), np.full(shape, -1, np.int32), np.zeros(shape))
     for target, column in zip(out, runs, strict=True):
         target[(*at, slice(column.shape[1]))] = column
     return out

@@ -20,15 +20,15 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.simulation.plans.entering import Entering
 from asyncjax.simulation.plans.extras import handed
+from asyncjax.simulation.plans.per_gradient_inputs import PerGradientInputs
 from asyncjax.simulation.plans.rows import blank, read, write
 
 WorkerParams = Callable[[Any, Any], Any]
 Aggregator = Callable[[Any, jax.Array, Any], Any]
 
 
-class Arriving(NamedTuple):
+class Arrival(NamedTuple):
     """A gradient as it arrives."""
 
     gradient: Any
@@ -96,7 +96,7 @@ class Update:
             return None
         return jax.tree.map(jnp.asarray, self.gradient_transform.init(params))
 
-    def arrived(self, arriving: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
+    def arrived(self, arriving: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
         """What a gradient becomes, and the state of `gradient_transform`."""
         if self.gradient_transform is None:
             return arriving.gradient, state
@@ -104,7 +104,7 @@ class Update:
         dtypes = jax.tree.map(lambda leaf: leaf.dtype, arriving.gradient)
         return jax.tree.map(lambda leaf, dtype: leaf.astype(dtype), changed, dtypes), state
 
-    def changed(self, arriving: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
+    def changed(self, arriving: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
         """The same, in whatever form `gradient_transform` makes it."""
         assert self.gradient_transform is not None
         rule = optax.with_extra_args_support(self.gradient_transform)
@@ -112,7 +112,7 @@ class Update:
         gradient, extras = given.pop("gradient"), handed(given.pop("extras"), given.pop("key"))
         return rule.update(gradient, state, params, **given, **extras)
 
-    def together(self, rows: Any, entering: Entering, number: Any) -> Any:
+    def together(self, rows: Any, entering: PerGradientInputs, number: Any) -> Any:
         """The direction of an update of its weighted gradients, rows [B, ...]."""
         assert self.aggregator is not None
         count, extras = read(entering.count, number), read(entering.extras, number)
@@ -127,10 +127,10 @@ class Update:
 
     def taken(
         self,
-        entering: Entering,
+        entering: PerGradientInputs,
         number: Any,
         count: Any,
-        gradients: Callable[[jax.Array], Arriving],
+        gradients: Callable[[jax.Array], Arrival],
         params: Any,
         state: Any,
     ) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ from asyncjax.stragglers.plans.planning import (
     cheapest,
     in_stages,
     menu_of,
-    told,
+    rounded_plan,
 )
 from asyncjax.stragglers.times.response_times import Response
 
@@ -107,7 +107,7 @@ def plan_within(
     search = _Search(menu, Goal(bound, target, n), costs)
     free = search.staged(menu.completion)
     if not free.reachable:
-        return told(free)
+        return rounded_plan(free)
     for position, (name, cap) in enumerate(kept):  # the second under the cap on the first
         least = getattr(_within(search, costs[name], kept[:position]), name)
         if least > cap * (1 + _SLACK):

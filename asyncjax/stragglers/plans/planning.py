@@ -188,10 +188,10 @@ def plan(
     target = real("target", target, least=0)
     menu, n = menu_of(times, bound, k, load, admit), times.n_workers
     price = menu.completion + compute_price * n * menu.load + upload_price * menu.k
-    return told(cheapest(menu, price, Goal(bound, target, n)))
+    return rounded_plan(cheapest(menu, price, Goal(bound, target, n)))
 
 
-def told(stages: Plan) -> Plan:
+def rounded_plan(stages: Plan) -> Plan:
     """Warns, where the caller of a caller stands, if a plan does not reach its target."""
     if not stages.reachable and stages.target > 0:
         least = f"{stages.floor[-1]:.6g}" if stages.floor.size else "above the initial error"

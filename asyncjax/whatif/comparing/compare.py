@@ -27,8 +27,8 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.checks import function, instance, whole
-from asyncjax.traces.host import check_key
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.traces.random_draws import check_key
 from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS, Rule, rules_for
 from asyncjax.whatif.comparing.tally import ROUNDING, Figures, figures_of
@@ -61,7 +61,7 @@ def is_apart(one: Interval, other: Interval) -> bool:
     return one.low > other.high * room or one.high * room < other.low
 
 
-class Compared(NamedTuple):
+class RuleResult(NamedTuple):
     """A rule, what it did, and what it gains."""
 
     rule: Rule
@@ -87,7 +87,7 @@ class Comparison:
     """
 
     workers: tuple[str, ...]
-    rows: tuple[Compared, ...]
+    rows: tuple[RuleResult, ...]
     span: float
     draws: int
     notes: tuple[str, ...]
@@ -98,7 +98,7 @@ class Comparison:
         usual = 1.0  # names do not depend on it
         return [rule.name for rule in rules_for(len(self.workers), usual)]
 
-    def of(self, name: str) -> Compared:
+    def of(self, name: str) -> RuleResult:
         """The row of a rule.
 
         Raises:
@@ -167,7 +167,7 @@ def compare(
     spread = 2 * np.std(np.log(ratios[:, 1:]), axis=1, ddof=1) * share**0.5
     plain = _plain(rows)
     made = [
-        Compared(rule, figures, _interval(ratio, width, figures, plain))
+        RuleResult(rule, figures, _interval(ratio, width, figures, plain))
         for rule, figures, ratio, width in zip(rules, found, ratios[:, 0], spread, strict=True)
     ]
     made.sort(key=_place)
@@ -248,7 +248,7 @@ def _plain(rows: Sequence[np.ndarray]) -> float:
     return float(sum(1 / row.mean() for row in rows) * rounds.mean() / len(rows))
 
 
-def _place(row: Compared) -> tuple[float, bool, float]:
+def _place(row: RuleResult) -> tuple[float, bool, float]:
     """The largest gain first; among equals the plain rule, then the freshest."""
     return -round(row.gain.value, 2), row.rule.name != PURE, row.figures.staleness_mean
 
@@ -267,4 +267,4 @@ def _span(rows: Sequence[np.ndarray]) -> tuple[float, tuple[str, ...]]:
     )
 
 
-__all__ = ["SYNCHRONOUS", "Compared", "Comparison", "Interval", "compare", "is_apart"]
+__all__ = ["SYNCHRONOUS", "Comparison", "Interval", "RuleResult", "compare", "is_apart"]

@@ -188,9 +188,9 @@ def _arriving(n: int) -> list[Rule]:
                 "Ringmaster",
                 f"as pure, but a gradient that {threshold} or more updates have overtaken is"
                 + (" stopped" if stop else " thrown away"),
-                f"{start}, collect=traces.fresher_than({threshold}"
+                f"{start}, collect=traces.ringmaster({threshold}"
                 + (", cancel=True))" if stop else "))"),
-                _server(collect=traces.fresher_than(threshold, cancel=stop)),
+                _server(collect=traces.ringmaster(threshold, cancel=stop)),
                 stops=stop,
             )
         )

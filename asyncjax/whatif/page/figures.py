@@ -8,10 +8,9 @@ import numpy as np
 
 from asyncjax.results.tables import format_number
 from asyncjax.traces import EventTrace
-from asyncjax.traces.logbook.log import Log
-from asyncjax.whatif.comparing.compare import Compared, Comparison
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.whatif.comparing.compare import Comparison, RuleResult
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
-from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.drawing import (
     WIDTH,
     legend,
@@ -25,15 +24,16 @@ from asyncjax.whatif.page.drawing import (
     write,
 )
 from asyncjax.whatif.page.words import FAIR, percent, speed
+from asyncjax.whatif.toys.toy_training import ToyResult
 
 MOST_WORKERS = 40
 _STEP, _BAR = 44.0, 13.0  # height of a row with its words above the bar
 _RIGHT = 62.0  # room for the number behind the bar
 
 
-def leading(comparison: Comparison) -> list[Compared]:
+def leading(comparison: Comparison) -> list[RuleResult]:
     """The best rule of each family, the largest gain first."""
-    seen: dict[str, Compared] = {}
+    seen: dict[str, RuleResult] = {}
     for row in comparison.rows:
         seen.setdefault(row.rule.family, row)
     return list(seen.values())
@@ -63,7 +63,7 @@ def gains(comparison: Comparison) -> str:
     return picture(parts, bottom + 30, title)
 
 
-def _kind(row: Compared) -> str:
+def _kind(row: RuleResult) -> str:
     if row.rule.name == SYNCHRONOUS:
         return "base"
     return "fair" if row.figures.misplaced <= FAIR else "unfair"
@@ -105,7 +105,7 @@ def time_spent(comparison: Comparison) -> str:
     return picture(parts, top + _STEP * len(rows), title)
 
 
-def soonest(lesson: Lesson) -> str:
+def soonest(lesson: ToyResult) -> str:
     """Bars: how much sooner than synchronous rounds each rule is at the target."""
     found = {row.rule.name: lesson.speed_up(row.rule.name) for row in lesson.rows}
     finite = [three[0] for three in found.values() if math.isfinite(three[0])]
@@ -200,7 +200,7 @@ def timeline(log: Log, trace: EventTrace, until: float) -> str:
     return picture(parts, bottom + 24, "Who works when")
 
 
-def curves(lesson: Lesson, names: list[str]) -> str:
+def curves(lesson: ToyResult, names: list[str]) -> str:
     """Loss against time of a few rules, of one seed."""
     rows = [lesson.of(name) for name in names]
     kinds = ("one", "two", "three", "four")

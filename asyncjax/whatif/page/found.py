@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.advising.advise import Advice
 from asyncjax.whatif.comparing.compare import Comparison
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import Learning
 from asyncjax.whatif.page.words import Words
+from asyncjax.whatif.toys.toy_training import ToyResults
 
 
 class Found(NamedTuple):
@@ -17,7 +17,7 @@ class Found(NamedTuple):
 
     description: Description
     comparison: Comparison | None  # None: there is nothing to compare, see `words`
-    learning: Learning | None
+    learning: ToyResults | None
     advice: Advice | None
     words: Words
 

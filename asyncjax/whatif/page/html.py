@@ -14,17 +14,17 @@ import jax
 import numpy as np
 
 from asyncjax.results import Table, as_html
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.advising.advise import Advice
 from asyncjax.whatif.comparing.compare import Comparison, trace_of
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
 from asyncjax.whatif.describing.barrier import LINE
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import Learning, Lesson
 from asyncjax.whatif.page import figures, tables
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
 from asyncjax.whatif.page.words import best_row
+from asyncjax.whatif.toys.toy_training import ToyResult, ToyResults
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --paper: #ffffff; --soft: #5a5f64;
@@ -174,7 +174,7 @@ def _section(heading: str, *parts: str) -> str:
     return f"<section><h2>{html.escape(heading)}</h2>{''.join(parts)}</section>"
 
 
-def _first_pictures(comparison: Comparison, learning: Learning | None) -> str:
+def _first_pictures(comparison: Comparison, learning: ToyResults | None) -> str:
     """The pictures that answer."""
     drawn = [
         _figure(
@@ -199,7 +199,7 @@ def _spent(comparison: Comparison) -> str:
     )
 
 
-def _soonest(lesson: Lesson) -> str:
+def _soonest(lesson: ToyResult) -> str:
     return _figure(
         f"Speed to a target, {lesson.task.name}",
         figures.soonest(lesson),
@@ -216,7 +216,7 @@ def _rules(log: Log, comparison: Comparison) -> str:
     )
 
 
-def _lessons(log: Log, learning: Learning | None) -> str:
+def _lessons(log: Log, learning: ToyResults | None) -> str:
     if learning is None:
         return ""
     parts = [

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from asyncjax.whatif.advising.advise import Hint
-from asyncjax.whatif.comparing.compare import Compared
+from asyncjax.whatif.comparing.compare import RuleResult
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.reproduce import versions
+from asyncjax.whatif.toys.toy_training import ToyResult
 
 
 def numbers_of(found: Found, command: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _described(description: Description) -> dict[str, Any]:
     }
 
 
-def _compared(row: Compared) -> dict[str, Any]:
+def _compared(row: RuleResult) -> dict[str, Any]:
     return {
         "rule": row.rule.name,
         "family": row.rule.family,
@@ -83,7 +83,7 @@ def _compared(row: Compared) -> dict[str, Any]:
     }
 
 
-def _lesson(lesson: Lesson) -> dict[str, Any]:
+def _lesson(lesson: ToyResult) -> dict[str, Any]:
     return {
         "problem": lesson.task.name,
         "text": lesson.task.text,

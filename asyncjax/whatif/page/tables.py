@@ -6,13 +6,13 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import Column, Table
-from asyncjax.traces.logbook.log import Log
-from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.whatif.comparing.compare import Comparison, Interval, RuleResult
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import Lesson
 from asyncjax.whatif.page.found import Found
 from asyncjax.whatif.page.words import percent, speed, speeds
+from asyncjax.whatif.toys.toy_training import ToyResult
 
 _HOW_TO_READ = (
     "Times the gradients: gradients that enter an update, a time unit, over those of synchronous"
@@ -43,7 +43,7 @@ def comparison_table(comparison: Comparison, log: Log) -> Table:
     return Table(columns, tuple(map(_row, comparison.rows)), _HOW_TO_READ)
 
 
-def _row(row: Compared) -> tuple[str | float | int, ...]:
+def _row(row: RuleResult) -> tuple[str | float | int, ...]:
     own = row.figures
     return (
         row.rule.name,
@@ -65,7 +65,7 @@ def _range(gain: Interval) -> str:
     return f"{gain.low:.2f}–{gain.high:.2f}"
 
 
-def lesson_table(lesson: Lesson, log: Log) -> Table:
+def lesson_table(lesson: ToyResult, log: Log) -> Table:
     """A row a rule, the soonest at the target first."""
     columns = (
         Column("rule", right=False),
@@ -94,7 +94,7 @@ def lesson_table(lesson: Lesson, log: Log) -> Table:
     return Table(columns, rows, f"{lesson.task.text[0].upper()}{lesson.task.text[1:]}.")
 
 
-def _verdict(name: str, lesson: Lesson) -> str:
+def _verdict(name: str, lesson: ToyResult) -> str:
     if name == lesson.rows[0].rule.name:
         return "soonest"
     return "not told apart from the soonest" if name in lesson.level else "later"

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asyncjax.traces.logbook.log import Log
-from asyncjax.whatif.comparing.compare import Compared, Comparison, Interval
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.whatif.comparing.compare import Comparison, Interval, RuleResult
 from asyncjax.whatif.comparing.rules import PURE, SYNCHRONOUS
 from asyncjax.whatif.describing.barrier import Barrier, hidden, remedy
 from asyncjax.whatif.describing.describe import Description
-from asyncjax.whatif.learning.learn import STEP_SIZES, Learning, Lesson
+from asyncjax.whatif.toys.toy_training import STEP_SIZES, ToyResult, ToyResults
 
 WORTH = 1.05  # a gain that is not surely above this is called none
 FAIR = 0.03  # of the weight that is misplaced: below it all are heard alike
@@ -35,7 +35,9 @@ class Words:
     caveats: tuple[str, ...]
 
 
-def words_of(description: Description, comparison: Comparison, learning: Learning | None) -> Words:
+def words_of(
+    description: Description, comparison: Comparison, learning: ToyResults | None
+) -> Words:
     """Says what the comparison and the lessons found."""
     lessons = () if learning is None else learning.lessons
     sentences = [
@@ -63,12 +65,12 @@ def has_gain(comparison: Comparison) -> bool:
     return any(row.gain.low > WORTH for row in plain_rows(comparison))
 
 
-def plain_rows(comparison: Comparison) -> list[Compared]:
+def plain_rows(comparison: Comparison) -> list[RuleResult]:
     """The rows of rules without local steps, the largest gain first."""
     return [row for row in comparison.rows if row.rule.local_steps == 1]
 
 
-def best_row(comparison: Comparison) -> Compared:
+def best_row(comparison: Comparison) -> RuleResult:
     """The rule that the headline names: pure asynchronous training if it is level with the best."""
     rows, pure = plain_rows(comparison), comparison.of(PURE)
     return pure if rows[0].gain.value <= _SAME * pure.gain.value else rows[0]
@@ -223,7 +225,7 @@ def _told_of_freshness(comparison: Comparison) -> list[str]:
     ]
 
 
-def _told_of_lesson(lesson: Lesson) -> str:
+def _told_of_lesson(lesson: ToyResult) -> str:
     """Who is soonest at the target on a stand-in problem."""
     first, sooner = lesson.rows[0].rule.name, lesson.surely_sooner
     begin = f"On the stand-in problem with {lesson.task.name}, every step size tuned,"
@@ -255,7 +257,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _advice(lessons: tuple[Lesson, ...]) -> str:
+def _advice(lessons: tuple[ToyResult, ...]) -> str:
     """What to try first."""
     if not lessons:
         return (
@@ -280,7 +282,7 @@ def _advice(lessons: tuple[Lesson, ...]) -> str:
     )
 
 
-def _choice(lessons: list[Lesson]) -> str:
+def _choice(lessons: list[ToyResult]) -> str:
     """The soonest over all lessons: surely sooner in one of them, and no later in the others."""
     rows = [row.rule.name for row in lessons[0].rows]
     known = [
@@ -295,7 +297,7 @@ def _choice(lessons: list[Lesson]) -> str:
 
 
 def _caveats(
-    description: Description, comparison: Comparison, learning: Learning | None
+    description: Description, comparison: Comparison, learning: ToyResults | None
 ) -> list[str]:
     """What the answer does not know."""
     pure = comparison.of(PURE).figures

@@ -189,7 +189,7 @@ def _site(place: Place, work: Workload, schedule: Schedule, job: int) -> Site:
     new = (1 + 1 / place.unevenness) / 2
     slow = np.repeat([new, new * place.unevenness], SHARDS // 2)
     times = samples * compute * slow
-    clock = clocks.powered(
+    clock = clocks.with_speed(
         clocks.gamma(SHAPE, times),
         np.ones(place.n_slots + 1),
         np.pad(power, ((0, 0), (0, place.n_slots + 1 - len(crews))), constant_values=1.0),

@@ -150,7 +150,7 @@ MIXTURES = {
     ),
     "first model": (replay, partial(replay, quadratic(start=np.full(2, 0.5)))),
     "metric": (partial(replay, with_metric(1.0)), partial(replay, with_metric(2.0))),
-    "trace": (replay, partial(replay, own=trace(collect=traces.fresher_than(2)))),
+    "trace": (replay, partial(replay, own=trace(collect=traces.ringmaster(2)))),
     "weights": (
         partial(replay, own=trace(collect=traces.buffered(2))),
         partial(replay, own=trace(collect=traces.buffered(2, staleness=lambda d: 1 / (1 + d)))),

@@ -7,7 +7,7 @@ import pytest
 
 from asyncjax import problems
 from asyncjax.simulation.plans.convolutions import convolution, convolves, is_turned
-from asyncjax.simulation.plans.quick import quick
+from asyncjax.simulation.plans.cpu_rewrites import quick
 
 LAYOUTS = ["NHWC HWIO NHWC", "NCHW OIHW NCHW", "CHWN IHWO HWNC", "NHWC OIHW HWNC"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncjax import clocks, problems, simulation, traces
 from asyncjax.simulation.loops.flat import SMALL_ALONE
-from asyncjax.simulation.plans.quick import quick
+from asyncjax.simulation.plans.cpu_rewrites import quick
 
 rng = np.random.default_rng(0)
 

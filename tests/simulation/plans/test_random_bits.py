@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asyncjax.simulation.plans import random_bits
-from asyncjax.simulation.plans.quick import quick
+from asyncjax.simulation.plans.cpu_rewrites import quick
 
 KEYS = jax.random.split(jax.random.key(3), (2, 3))
 

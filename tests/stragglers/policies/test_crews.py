@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asyncjax import stragglers
-from asyncjax.stragglers.policies.crews import learned_crew
+from asyncjax.stragglers.policies.worker_selection import learned_crew
 from tests.oracles import policies as oracle
 
 N_UPDATES = 300

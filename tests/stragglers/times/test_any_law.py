@@ -151,7 +151,7 @@ def test_what_cannot_be_sampled_is_refused():
     with pytest.raises(ValueError, match="scaling 'additive' to be sampled"):
         sampled(added, KEY, 5)
     with pytest.raises(ValueError, match="without losses and powers"):
-        sampled(clocks.losing(clocks.exponential([1.0]), 0.5), KEY, 5)
+        sampled(clocks.with_failures(clocks.exponential([1.0]), 0.5), KEY, 5)
     with pytest.raises(ValueError, match="n_rounds must be an integer of at least 1"):
         sampled(clocks.constant([1.0]), None, 0)
     with pytest.raises(TypeError, match="times must be a response"):

@@ -319,7 +319,7 @@ def test_more_to_wait_for_takes_longer(communicate, compute, load):
         ("pair", 1, -1.0, ValueError, "load must be positive"),
         ("pair", [1, 2], [1.0, 2.0, 3.0], ValueError, "k and load must broadcast"),
         (1.0, 1, 1.0, TypeError, "times must be a response or a clock"),
-        (clocks.losing(EXP([1.0]), 0.5), 1, 1.0, ValueError, "without losses"),
+        (clocks.with_failures(EXP([1.0]), 0.5), 1, 1.0, ValueError, "without losses"),
         (clocks.poisson(3.0), 1, 1.0, ValueError, "got poisson"),
         (
             clocks.communicating(EXP(1.0), download=EXP(1.0), upload=EXP(1.0)),

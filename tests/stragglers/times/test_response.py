@@ -84,7 +84,7 @@ def test_equal_rows_are_kept_once():
     assert response(compute=clocks.exponential([2.0, 1.0]), n_workers=2).compute.n_workers == 2
 
 
-LOSING = clocks.losing(clocks.exponential(1.0), probability=0.1)
+LOSING = clocks.with_failures(clocks.exponential(1.0), probability=0.1)
 LINKED = clocks.communicating(clocks.constant(1.0), upload=clocks.constant(1.0))
 
 

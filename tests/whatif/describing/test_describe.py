@@ -51,9 +51,9 @@ def test_outages_of_a_clock_are_recovered():
             now += rng.exponential(60.0)
     log = traces.read_log(jobs)
     found = outages_of(log)
-    per_worker = found.length.mean(), len(found.worker) / 6
-    assert abs(per_worker[0] - 65.0) < 12.0  # those shorter than 5 are not seen: 60 + 5
-    assert abs(per_worker[1] - 4000 / 160 * np.exp(-5 / 60)) < 5.0
+    malenia = found.length.mean(), len(found.worker) / 6
+    assert abs(malenia[0] - 65.0) < 12.0  # those shorter than 5 are not seen: 60 + 5
+    assert abs(malenia[1] - 4000 / 160 * np.exp(-5 / 60)) < 5.0
     clock = found.clock(clocks.constant(np.ones(6)), log.span)
     trace = traces.asynchronous(clock, n_updates=6000, key=jax.random.key(0))
     again = 6 * 4000 / 6000 * trace.end / 4000  # time a gradient, of the log's 1 / (1 - share)

@@ -23,7 +23,7 @@ from asyncjax.steps.transformation import transformation
 
 
 class CalibrateWorkersState(NamedTuple):
-    """State of `calibrate_workers`."""
+    """State of `ca2fl`."""
 
     cached: optax.Updates  # h, tree of [n_workers, ...]
     cached_mean: optax.Updates  # (1/n) sum of h, tree like the parameters
@@ -31,7 +31,7 @@ class CalibrateWorkersState(NamedTuple):
     invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
-def calibrate_workers(n_workers: int) -> optax.GradientTransformationExtraArgs:
+def ca2fl(n_workers: int) -> optax.GradientTransformationExtraArgs:
     """CA2FL: adds to each arrival what the mean of all workers' last ones is above its worker's.
 
     For `simulation.Update(..., gradient_transform=...)`, on a trace of `traces.buffered`. Every
@@ -55,7 +55,7 @@ def calibrate_workers(n_workers: int) -> optax.GradientTransformationExtraArgs:
     Example:
         Two workers in steps of one arrival; the second arrival is worker 1's first:
 
-        >>> rule = calibrate_workers(2)
+        >>> rule = ca2fl(2)
         >>> state = rule.init(jnp.float32(0.0))
         >>> for worker, grad in ((0, 4.0), (1, 2.0), (0, 5.0)):
         ...     sent, state = rule.update(jnp.float32(grad), state, worker=worker, place=0)

@@ -25,7 +25,7 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax.orders import Order
 from asyncjax.problems import Problem
-from asyncjax.simulation.visits.ordered import fitted
+from asyncjax.simulation.example_orders.ordered import fitted
 from asyncjax.traces import EventTrace
 
 

@@ -5,11 +5,11 @@ With v the server version and r the version read, d = v - r:
     immediately     x <- x - g                                   at every arrival
     wait_for(b)     x <- x - mean of b gradients, then hand out b jobs
     buffered(b)     x <- x - mean of b gradients, each deliverer is answered at once
-    fresh(b)        as buffered, but only d = 0 is used
-    fresher_than(R) x <- x - g                                   if d < R, else thrown away; R may
+    rennala(b)        as buffered, but only d = 0 is used
+    ringmaster(R) x <- x - g                                   if d < R, else thrown away; R may
                                                                  be a function of v
-    fresher_than_quantile(q)  as fresher_than, R following the delays seen so far
-    per_worker(S)   x <- x - mean over workers of (mean of this worker's fresh gradients),
+    ringmaster_quantile(q)  as ringmaster, R following the delays seen so far
+    malenia(S)   x <- x - mean over workers of (mean of this worker's fresh gradients),
                     once all are heard often enough
 """
 
@@ -125,7 +125,7 @@ def buffered(
     return Collection(f"buffered {b}, by staleness", _every(b), weigh, period=b)
 
 
-def fresh(b: int, *, cancel: bool = False) -> Collection:
+def rennala(b: int, *, cancel: bool = False) -> Collection:
     """Rennala: only gradients at the current model are collected, b to a step.
 
     Late ones are thrown away.
@@ -155,7 +155,7 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
 
     Example:
         >>> from asyncjax import clocks, traces
-        >>> rule = traces.fresh(2)
+        >>> rule = traces.rennala(2)
         >>> traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=2, collect=rule).used
         array([ True,  True,  True, False,  True])
 
@@ -170,7 +170,7 @@ def fresh(b: int, *, cancel: bool = False) -> Collection:
     return Collection(name, _every(b, fresh=True), _share(b))
 
 
-def fresher_than(threshold: Threshold, *, cancel: bool = False) -> Collection:
+def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
     """Ringmaster: gradients staler than a threshold are thrown away, the others applied at once.
 
     Args:
@@ -197,14 +197,14 @@ def fresher_than(threshold: Threshold, *, cancel: bool = False) -> Collection:
     Example:
         >>> from math import isqrt
         >>> from asyncjax import clocks, traces
-        >>> rule = traces.fresher_than(2)
+        >>> rule = traces.ringmaster(2)
         >>> traces.asynchronous(clocks.constant([1.0, 3.5]), n_updates=4, collect=rule).used
         array([ True,  True,  True, False,  True])
 
         R_k = floor(sqrt(k)) in update k = 1, 2, ..., so that delays of 3 are let in from the
         sixteenth on, when 15 have been made:
 
-        >>> rule = traces.fresher_than(lambda version: isqrt(version + 1))
+        >>> rule = traces.ringmaster(lambda version: isqrt(version + 1))
         >>> trace = traces.asynchronous(clocks.constant([1.0, 3.5]), n_updates=30, collect=rule)
         >>> late = trace.delay == 3
         >>> trace.version[late], trace.used[late]
@@ -239,7 +239,7 @@ def fresher_than(threshold: Threshold, *, cancel: bool = False) -> Collection:
     return Collection(name, start, _share(1), cancel_from=limit if cancel else None)
 
 
-def fresher_than_quantile(quantile: float) -> Collection:
+def ringmaster_quantile(quantile: float) -> Collection:
     """Ringmaster without a parameter in units of delay.
 
     The threshold is a quantile of the delays seen so far.
@@ -266,7 +266,7 @@ def fresher_than_quantile(quantile: float) -> Collection:
     Example:
         >>> import jax
         >>> from asyncjax import clocks, traces
-        >>> rule = traces.fresher_than_quantile(0.8)
+        >>> rule = traces.ringmaster_quantile(0.8)
         >>> clock, key = clocks.exponential([1.0, 2.0, 20.0]), jax.random.key(0)
         >>> trace = traces.asynchronous(clock, n_updates=400, collect=rule, key=key)
         >>> bool(0.75 < trace.used.mean() < 0.95)
@@ -298,7 +298,7 @@ def fresher_than_quantile(quantile: float) -> Collection:
     return Collection(f"fresher than quantile {quantile:g}", start, _share(1))
 
 
-def per_worker(minimum: float) -> Collection:
+def malenia(minimum: float) -> Collection:
     """Malenia: fresh gradients are averaged by worker, then over workers.
 
     The step comes once every worker has been heard often enough: all counts c_i >= 1 and their
@@ -315,7 +315,7 @@ def per_worker(minimum: float) -> Collection:
 
     Example:
         >>> from asyncjax import clocks, traces
-        >>> rule = traces.per_worker(1)
+        >>> rule = traces.malenia(1)
         >>> traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=1, collect=rule).weight
         array([0.25, 0.25, 0.5 ], dtype=float32)
 

@@ -32,7 +32,7 @@ _EXAMPLES = 2_048  # rows that are judged where nothing is said
 
 
 class OwnRows(NamedTuple):
-    """The examples, whose they are, and which of them judge a model."""
+    """The examples, whose they are, and which of them eval_rows a model."""
 
     arrays: PyTree  # [rows, ...]
     rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
@@ -94,7 +94,7 @@ class OwnGradient:
 
 @dataclass(frozen=True)
 class Judged:
-    """The mean of a function of a model over the rows that judge it."""
+    """The mean of a function of a model over the rows that eval_rows it."""
 
     function: Called
     on_test: bool = False
@@ -129,7 +129,7 @@ def from_loss(
     batch: Batch | None = None,
     shards: Shards | None = None,
     evaluate: Callable[..., Any] | None = None,
-    judge: int | None = None,
+    eval_rows: int | None = None,
     test: PyTree = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Problem:
@@ -148,9 +148,9 @@ def from_loss(
         shards: The rows of each worker; None: `contiguous`.
         evaluate: `(params, batch) -> loss`, how a model is judged; None: by `loss` with a fixed
             key. An nnx module is in evaluation mode in both, so dropout is off.
-        judge: Rows that the objective looks at, spread evenly over all; None: at most 2048. A loss
-            a row is weighted as the shards say and taken 2048 rows at a time; a scalar loss gets
-            all of them as one batch.
+        eval_rows: Rows that the objective looks at, spread evenly over all; None: at most 2048. A
+            loss a row is weighted as the shards say and taken 2048 rows at a time; a scalar loss
+            gets all of them as one batch.
         test: Examples that no worker holds, like `arrays`: the metric `test_loss`.
         metrics: Further metrics by name, `(params, batch) -> scalar or one a row`, means over the
             test rows (over the judged rows where there is no test).
@@ -190,7 +190,7 @@ def from_loss(
     check_batch(batch, shards)
     if test is not None:
         test = _like(_examples("test", test)[0], arrays)
-    judged, weight = _judged(judge, shards, n_rows)
+    judged, weight = _judged(eval_rows, shards, n_rows)
     data = OwnRows(
         arrays=arrays,
         rows=jnp.asarray(shards.rows),
@@ -304,11 +304,11 @@ def _like(test: PyTree, arrays: PyTree) -> PyTree:
     return test
 
 
-def _judged(judge: int | None, shards: Shards, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that judge a model, int32[k], and their weights, float[k]."""
+def _judged(eval_rows: int | None, shards: Shards, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that eval_rows a model, int32[k], and their weights, float[k]."""
     weight = row_weights(shards, n_rows)
     most = min(np.count_nonzero(weight), _EXAMPLES)
-    return judged_rows(most if judge is None else judge, weight)
+    return judged_rows(most if eval_rows is None else eval_rows, weight)
 
 
 def _shape_of(

@@ -33,7 +33,7 @@ _ROUNDINGS = 16  # equal ratios may differ by: of a worker heard twice in a row 
 
 
 class PassLipschitzState(NamedTuple):
-    """State of `pass_lipschitz`."""
+    """State of `kardam`."""
 
     worker_gradient: optax.Updates  # what each worker sent last, tree of [n, ...]
     worker_model: optax.Params  # what it was taken at, tree of [n, ...]
@@ -47,7 +47,7 @@ class PassLipschitzState(NamedTuple):
     invalid_extras: jax.Array | None = None  # int32[], traced extras out of range so far
 
 
-def pass_lipschitz(
+def kardam(
     n_workers: int,
     n_adversaries: int,
     *,
@@ -91,7 +91,7 @@ def pass_lipschitz(
         lets a worker come f times.
 
         Dampening by 1 / (1 + delay), or by exp(-0.2 delay), is a rule behind it in a chain:
-        `scale_by_staleness("polynomial", exponent=1.0)`, or `scale_by_delay(gated_delay(0.2, inf),
+        `scale_by_staleness("polynomial", exponent=1.0)`, or `scale_by_delay(cgad(0.2, inf),
         1.0)`.
 
         A ratio of gradients at late models to a short step of the server is large: of honest
@@ -102,7 +102,7 @@ def pass_lipschitz(
     Example:
         Worker 3 flips signs from his second gradient on:
 
-        >>> rule = pass_lipschitz(4, 1)
+        >>> rule = kardam(4, 1)
         >>> x, curvature = jnp.array([3.0, 4.0]), jnp.array([1.0, 0.1])
         >>> state = rule.init(x)
         >>> for t in range(40):

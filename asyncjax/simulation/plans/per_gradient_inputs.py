@@ -16,7 +16,7 @@ from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.slots import allocate
 
 
-class Entering(NamedTuple):
+class PerGradientInputs(NamedTuple):
     """The gradients of every update, at most B, in the order of their arrival."""
 
     count: Any  # int32[T]
@@ -54,7 +54,7 @@ def most_entering(plan: ReplayPlan) -> int:
     return int(plan.gradients.group_size.max())
 
 
-def entering_of(plan: ReplayPlan, most: int, n_rows: int, n_slots: int) -> Entering:
+def entering_of(plan: ReplayPlan, most: int, n_rows: int, n_slots: int) -> PerGradientInputs:
     """The columns of a plan; `most` B, `n_rows` Q, `n_slots` S."""
     own, trace, (order, place) = plan.gradients, plan.trace, places(plan)
     at = (own.update[order], place)
@@ -74,7 +74,7 @@ def entering_of(plan: ReplayPlan, most: int, n_rows: int, n_slots: int) -> Enter
         out[at] = values
         return out
 
-    return Entering(
+    return PerGradientInputs(
         count=own.group_size.astype(np.int32),
         row=column(rows_of(plan)[0][order], n_rows),
         slot=column(slot[own.read_version[order]], n_slots),

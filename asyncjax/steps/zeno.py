@@ -25,12 +25,12 @@ from asyncjax.steps.transformation import transformation
 
 
 class PassDescentState(NamedTuple):
-    """State of `pass_descent`."""
+    """State of `zeno`."""
 
     dropped_gradients: jax.Array  # int32[], arrivals that did not pass so far
 
 
-def pass_descent(
+def zeno(
     validation_gradient: Callable[[optax.Params], optax.Updates],
     *,
     rho: ArrayLike = 0.0,
@@ -59,7 +59,7 @@ def pass_descent(
         model some updates old; here at the present one.
 
     Example:
-        >>> rule = pass_descent(lambda x: x)
+        >>> rule = zeno(lambda x: x)
         >>> x = jnp.array([3.0, 4.0])
         >>> state = rule.init(x)
         >>> for grad in ([6.0, 8.0], [-6.0, -8.0]):

@@ -1,4 +1,4 @@
-"""`learn`: how soon each rule reaches a target on stand-in problems, its step size tuned.
+"""`toy_training`: how soon each rule reaches a target on stand-in problems, its step size tuned.
 
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
 blocks for each seed. With f_0 the loss at the start and f the lowest level above which synchronous
@@ -35,12 +35,12 @@ from asyncjax.checks import function, instance, whole, within
 from asyncjax.problems import Problem
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
-from asyncjax.traces.host import check_key
-from asyncjax.traces.logbook.log import Log
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.traces.random_draws import check_key
 from asyncjax.whatif.comparing.compare import Comparison, Tell, rows_of
 from asyncjax.whatif.comparing.rows import Rows, clock_of, redrawn
 from asyncjax.whatif.comparing.rules import SYNCHRONOUS, Rule
-from asyncjax.whatif.learning.tasks import TASKS, Task
+from asyncjax.whatif.toys.tasks import TASKS, Task
 
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
@@ -82,7 +82,7 @@ class Learned(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class ToyResult:
     """All rules on one problem.
 
     Attributes:
@@ -130,15 +130,15 @@ class Lesson:
 
 
 @dataclass(frozen=True, eq=False)
-class Learning:
-    """What `learn` found: a lesson a problem.
+class ToyResults:
+    """What `toy_training` found: a lesson a problem.
 
     Attributes:
         lessons: What each stand-in problem taught.
         step_sizes: The grid that every rule was tuned on.
     """
 
-    lessons: tuple[Lesson, ...]
+    lessons: tuple[ToyResult, ...]
     step_sizes: tuple[float, ...]
 
 
@@ -153,7 +153,7 @@ def are_apart(one: np.ndarray, other: np.ndarray) -> bool:
     return bool((one < other).all() or (one > other).all())
 
 
-def learn(
+def toy_training(
     log: Log,
     comparison: Comparison,
     *,
@@ -161,7 +161,7 @@ def learn(
     seeds: int = SEEDS,
     key: jax.Array | None = None,
     progress: Tell | None = None,
-) -> Learning:
+) -> ToyResults:
     """Trains three small problems by eleven rules on the workers of a log.
 
     Args:
@@ -184,7 +184,7 @@ def learn(
     Example:
         >>> from asyncjax import clocks, traces, whatif
         >>> log = traces.read_log("durations.csv")  # doctest: +SKIP
-        >>> lessons = whatif.learn(log, whatif.compare(log)).lessons  # doctest: +SKIP
+        >>> lessons = whatif.toy_training(log, whatif.compare(log)).lessons  # doctest: +SKIP
     """
     rows, _ = rows_of(log)
     seeds = whole("seeds", seeds, 2)
@@ -220,7 +220,7 @@ def learn(
         lessons.append(_lesson(task, rules, found, first, setting))
     if progress is not None:
         progress("trained", 1.0)
-    return Learning(tuple(lessons), setting.step_sizes)
+    return ToyResults(tuple(lessons), setting.step_sizes)
 
 
 def tried(comparison: Comparison) -> list[Rule]:
@@ -308,7 +308,7 @@ def _lesson(
     found: dict[str, tuple[np.ndarray, np.ndarray]],
     first: float,
     setting: _Setting,
-) -> Lesson:
+) -> ToyResult:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
     time, loss = found[SYNCHRONOUS]
     second_quarter = (time > setting.span / 4) & (time <= setting.span / 2)
@@ -318,7 +318,7 @@ def _lesson(
     rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
     rows.sort(key=lambda row: row.time)
     level = tuple(row.rule.name for row in rows if not are_apart(row.times, rows[0].times))
-    return Lesson(task, target, setting.span, tuple(rows), level)
+    return ToyResult(task, target, setting.span, tuple(rows), level)
 
 
 def _learned(

@@ -31,7 +31,7 @@ from asyncjax.live.jobs import (
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.server import first_state, server_step
 from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.update import Arriving, Update
+from asyncjax.simulation.plans.update import Arrival, Update
 from asyncjax.traces.collection import Entries
 
 INDEX = ("versions", "recorded", "held", "kept")  # what a state is of
@@ -70,7 +70,7 @@ def told_of(loss: Any, worker: int, job: int, bits: int) -> Told:
     return Told(loss, np.int32(worker), np.int32(job), np.int64(bits).view(np.float64))
 
 
-class Model:
+class ServerState:
     """The model of a run, and all that is needed to step on."""
 
     def __init__(self, problem: Problem, update: Update, key: jax.Array) -> None:
@@ -122,7 +122,7 @@ class Model:
         server = (self.params, self.opt_state)
         if self.update.gradient_transform is not None:
             loss = np.zeros((), self.forms[0].dtype)
-            own = Arriving(gradient, self.params, loss, np.int32(0), extras, self.key)
+            own = Arrival(gradient, self.params, loss, np.int32(0), extras, self.key)
             arrive(self.update, own, self.params, self.arrival_state)
         step(self.update.optimizer, self.key, server, direction, self.params, extras)
 
@@ -171,7 +171,7 @@ class Model:
             if self.update.is_of_arrivals:
                 delay = np.int32(self.version - held.read_version)
                 told.append(Extras(delay, *held.told[1:]))
-                arriving = Arriving(
+                arriving = Arrival(
                     gradient,
                     self.versions[held.read_version],
                     held.told.loss,
@@ -286,7 +286,7 @@ def viewed(update: Update, params: Any, opt_state: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def arrive(update: Update, own: Arriving, params: Any, state: Any) -> tuple[Any, Any]:
+def arrive(update: Update, own: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
     """What a gradient becomes when it arrives, and the state of what treats it."""
     own = own._replace(gradient=jax.tree.map(jnp.asarray, own.gradient))
     return update.arrived(own, params, state)

@@ -18,7 +18,7 @@ from asyncjax.checks import one_key, shown
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def fails_as(what: str) -> Iterator[None]:
     """Makes an AssertionError of any error inside: what was asked, and what came.
 
     Example:

@@ -22,7 +22,7 @@ from asyncjax.simulation.plans.slots import allocate
 from asyncjax.traces.event_trace import Reuse
 
 
-class Runs(NamedTuple):
+class ServiceIntervals(NamedTuple):
     """When rows serve, and with which coefficient; the last axis counts the runs of a row, K."""
 
     first: jax.Array | np.ndarray  # int32[..., K], update
@@ -30,14 +30,14 @@ class Runs(NamedTuple):
     weight: jax.Array | np.ndarray  # float[..., K]
 
 
-class Blends(NamedTuple):
+class ReusePlan(NamedTuple):
     """Which gradients share a row, N groups of them, and when each group serves."""
 
     group: np.ndarray  # int64[G], the group of each gradient
-    runs: Runs  # [N, K]
+    runs: ServiceIntervals  # [N, K]
 
 
-def blends_of(reuse: Reuse, arrival: np.ndarray, weight: np.ndarray) -> Blends:
+def blends_of(reuse: Reuse, arrival: np.ndarray, weight: np.ndarray) -> ReusePlan:
     """Groups the gradients of a trace.
 
     `arrival` int64[G]; `weight` float64[K'].
@@ -47,17 +47,18 @@ def blends_of(reuse: Reuse, arrival: np.ndarray, weight: np.ndarray) -> Blends:
     gradient = place_of[reuse.arrival]
     turn = np.arange(len(gradient)) - np.searchsorted(reuse.arrival, reuse.arrival)
     shape = (len(arrival), int(turn.max()) + 1)
-    runs = Runs(np.zeros(shape, np.int32), np.full(shape, -1, np.int32), np.zeros(shape))
+    last = np.full(shape, -1, np.int32)
+    runs = ServiceIntervals(np.zeros(shape, np.int32), last, np.zeros(shape))
     runs.first[gradient, turn] = reuse.first
     runs.last[gradient, turn] = reuse.last
     runs.weight[gradient, turn] = weight
     keys = np.concatenate([runs.first, runs.last, runs.weight], axis=1)
     _, member, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    return Blends(group.reshape(-1), Runs(*(column[member] for column in runs)))
+    return ReusePlan(group.reshape(-1), ServiceIntervals(*(column[member] for column in runs)))
 
 
 def place_rows(
-    blends: Blends, computed: np.ndarray, made: np.ndarray
+    blends: ReusePlan, computed: np.ndarray, made: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Gives every group a row.
 
@@ -100,15 +101,15 @@ def oldest_read(reuse: Reuse, read_version: np.ndarray, n_updates: int) -> np.nd
     return oldest[:-1]
 
 
-def empty_runs(rows: int, runs: int, dtype: jax.typing.DTypeLike) -> Runs:
+def empty_runs(rows: int, runs: int, dtype: jax.typing.DTypeLike) -> ServiceIntervals:
     """Runs of rows that serve nowhere, [rows, runs]."""
     shape = (rows, runs)
-    return Runs(
+    return ServiceIntervals(
         jnp.zeros(shape, jnp.int32), jnp.full(shape, -1, jnp.int32), jnp.zeros(shape, dtype)
     )
 
 
-def blend(rows: jax.Array, runs: Runs, update: jax.Array) -> jax.Array:
+def blend(rows: jax.Array, runs: ServiceIntervals, update: jax.Array) -> jax.Array:
     """One leaf of a direction.
 
     `rows` float[rows, ...]; returns float[...], in the dtype of the leaf; summed in float32 or

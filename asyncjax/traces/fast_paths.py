@@ -14,17 +14,17 @@ import jax
 import numpy as np
 
 from asyncjax.checks import shown
+from asyncjax.traces.arrival_streams import NoStreamError, Stream, streamed
 from asyncjax.traces.collection import Collection, Collector
 from asyncjax.traces.dispatch import Dispatch, Gate, Take
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.gated import Gated
 from asyncjax.traces.given_up import GivenUp
 from asyncjax.traces.held import Held
-from asyncjax.traces.host import DurationBlocks
 from asyncjax.traces.listed import Listed
 from asyncjax.traces.merge import Renewals
 from asyncjax.traces.progress import Pace
-from asyncjax.traces.streamed import NoStreamError, Stream, streamed
+from asyncjax.traces.random_draws import DurationBlocks
 
 
 class Least(NamedTuple):

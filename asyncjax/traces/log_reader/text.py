@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import shown
-from asyncjax.traces.logbook.values import Fields, commas_read, is_value
+from asyncjax.traces.log_reader.values import Fields, commas_read, is_value
 
 DELIMITERS = ("\t", ";", "|", ",")
 MOST_UNPACKED = 200  # bytes that a byte of a packed file may stand for, unless more are allowed

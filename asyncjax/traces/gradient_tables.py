@@ -52,16 +52,16 @@ def table(*, max_age: float = math.inf) -> Collection:
         ValueError: `max_age` is negative or NaN.
 
     Note:
-        n workers of one speed deliver gradients that are n - 1 updates old, so a `max_age` of
-        2 n - 2 keeps all of them, and one below n - 1 leaves only few who step at all; 0 is
-        `fresh(1)` after the first step. ACE is the table without a `max_age`, ACED the one with it.
-        Of their paper the pseudo-code was not available: that means are over |A_t| and that no step
-        is made where A_t is empty follows a public program by others; that age counts from the
-        model handed out, not from the arrival, is derived from the staleness that the abstract
-        bounds. Two deviations. An arrival that is itself too old makes no step here, where ACED
-        would step along the others again: every step of a trace needs a new gradient. And ACED
-        begins with a gradient of everybody at x_0 in one round; here workers that are early go on
-        at x_0 until the last has been heard.
+        n workers of one speed deliver gradients that are n - 1 updates old, so a `max_age` of 2 n -
+        2 keeps all of them, and one below n - 1 leaves only few who step at all; 0 is `rennala(1)`
+        after the first step. ACE is the table without a `max_age`, ACED the one with it. Of their
+        paper the pseudo-code was not available: that means are over |A_t| and that no step is made
+        where A_t is empty follows a public program by others; that age counts from the model handed
+        out, not from the arrival, is derived from the staleness that the abstract bounds. Two
+        deviations. An arrival that is itself too old makes no step here, where ACED would step
+        along the others again: every step of a trace needs a new gradient. And ACED begins with a
+        gradient of everybody at x_0 in one round; here workers that are early go on at x_0 until
+        the last has been heard.
 
     Example:
         >>> from asyncjax import clocks, traces

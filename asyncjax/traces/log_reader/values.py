@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.traces.logbook.headers import UNITS
+from asyncjax.traces.log_reader.headers import UNITS
 
 EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
 _WITH_UNIT = re.compile(r"([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?)\s*([a-zµμ]+)", re.I)

@@ -13,8 +13,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import (
+from asyncjax.traces.log_reader import values
+from asyncjax.traces.log_reader.columns import (
     LIVE,
     Columns,
     columns_of,
@@ -22,7 +22,7 @@ from asyncjax.traces.logbook.columns import (
     order_of,
     settled,
 )
-from asyncjax.traces.logbook.jobs import (
+from asyncjax.traces.log_reader.jobs import (
     Jobs,
     Reading,
     in_order,
@@ -32,7 +32,7 @@ from asyncjax.traces.logbook.jobs import (
     spans,
     taken,
 )
-from asyncjax.traces.logbook.log import Log, notes_of_copies
+from asyncjax.traces.log_reader.log import Log, notes_of_copies
 
 _AGREES = 1e-3  # share of a duration by which it may differ from end less start
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.traces.logbook.headers import read_heading
-from asyncjax.traces.logbook.text import Table
+from asyncjax.traces.log_reader.headers import read_heading
+from asyncjax.traces.log_reader.text import Table
 
 _ROUNDING = 1e-9  # of the largest time
 _TOUCH = 1e-2  # of the shorter of two jobs, by which they may overlap

@@ -19,7 +19,7 @@ from jax import Array
 
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law, answered
-from asyncjax.clocks.streams import DOWNLOAD_STREAM, UPLOAD_STREAM
+from asyncjax.clocks.rng import DOWNLOAD_STREAM, UPLOAD_STREAM
 
 _CLOSE = 1e-4  # blocks may be rounded in other ways
 _JOBS = 8

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.headers import read_heading
-from asyncjax.traces.logbook.jobs import Jobs, Reading
-from asyncjax.traces.logbook.values import Column, Fields
+from asyncjax.traces.log_reader import values
+from asyncjax.traces.log_reader.headers import read_heading
+from asyncjax.traces.log_reader.jobs import Jobs, Reading
+from asyncjax.traces.log_reader.values import Column, Fields
 
 _LUCK = 1e-6  # chance by which durations may happen to grow in every row of every worker
 _SHORT = {1e-9: "ns", 1e-6: "us", 1e-3: "ms", 1.0: "s", 60.0: "min", 3600.0: "h"}

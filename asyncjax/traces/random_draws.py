@@ -26,7 +26,7 @@ from asyncjax.clocks import Clock
 from asyncjax.clocks.clock import Times
 from asyncjax.clocks.parameters import unshared
 from asyncjax.clocks.timeline import timelines
-from asyncjax.clocks.trial import (
+from asyncjax.clocks.validate import (
     check_given,
     check_lengths,
     has_own_laws,

@@ -22,7 +22,7 @@ from asyncjax.clocks import Clock
 from asyncjax.live import jobs
 from asyncjax.live.engines import Engine
 from asyncjax.live.news import News
-from asyncjax.traces.host import DurationBlocks, check_key, finishes, on_host
+from asyncjax.traces.random_draws import DurationBlocks, check_key, finishes, on_host
 
 _LONGEST_WAIT = 3600.0  # seconds, of one wait for an event
 _LOOK = 5.0  # seconds between two looks at who waits for a place

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from asyncjax.traces.logbook import values
-from asyncjax.traces.logbook.columns import units_in_words
-from asyncjax.traces.logbook.headers import UNITS
-from asyncjax.traces.logbook.jobs import Jobs, Reading, one_row_a_step, sifted, taken
-from asyncjax.traces.logbook.log import Log
-from asyncjax.traces.logbook.long import finished, sorted_names
-from asyncjax.traces.logbook.text import Table
+from asyncjax.traces.log_reader import values
+from asyncjax.traces.log_reader.columns import units_in_words
+from asyncjax.traces.log_reader.headers import UNITS
+from asyncjax.traces.log_reader.jobs import Jobs, Reading, one_row_a_step, sifted, taken
+from asyncjax.traces.log_reader.log import Log
+from asyncjax.traces.log_reader.long import finished, sorted_names
+from asyncjax.traces.log_reader.text import Table
 
 _UNIT = "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True)))
 _IN_BRACKETS = re.compile(rf"(.*\S)\s*[(\[]\s*(?:in\s+)?(?i:({_UNIT}))\s*[)\]]\s*")

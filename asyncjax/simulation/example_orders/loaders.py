@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncjax.checks import one_key, whole
 from asyncjax.orders import Order
-from asyncjax.simulation.visits.units import check_visits, order_shape, permutations
+from asyncjax.simulation.example_orders.units import check_visits, order_shape, permutations
 
 
 class IndexSource:
