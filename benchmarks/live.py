@@ -37,7 +37,7 @@ SIZES: dict[str, Make] = {"64-32-10": live_tasks.small, "10 MB": live_tasks.larg
 RULES: dict[str, tuple[optax.GradientTransformation, dict[str, Any]]] = {
     "every gradient, SGD": (SGD, {}),
     "every gradient, Adam": (ADAM, {}),
-    "fresher than 8 (Ringmaster)": (SGD, {"collect": traces.ringmaster(8)}),
+    "ringmaster 8 (Ringmaster)": (SGD, {"collect": traces.ringmaster(8)}),
     "buffered 8 (FedBuff)": (SGD, {"collect": traces.buffered(8)}),
     "table (IAG)": (SGD, {"collect": traces.table()}),
     "shuffled": (SGD, {"dispatch": traces.shuffled()}),

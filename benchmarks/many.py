@@ -56,7 +56,7 @@ STREAMS: dict[str, Make] = {
     "shuffled": server(dispatch=traces.shuffled()),
     "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
     "fastest half": rounds(0.5),
-    "fresh 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
+    "rennala 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
 }
 # Arrivals one by one, from a heap.
 HEAPS: dict[str, Make] = {
@@ -66,7 +66,7 @@ HEAPS: dict[str, Make] = {
 }
 RULES = {**STREAMS, **HEAPS}
 ONE_EACH, MOST_FOR_ALL = "table (IAG)", 10**5  # an update needs everybody first: so many workers
-RESTARTS, MOST_STOPPED = "fresh 8, cancelling (k-batch-sync)", 2 * 10**7  # a trace lists them all
+RESTARTS, MOST_STOPPED = "rennala 8, cancelling (k-batch-sync)", 2 * 10**7  # a trace lists them all
 
 
 def updates_of(rule: str, n: int, n_arrivals: int) -> int:

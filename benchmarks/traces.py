@@ -52,16 +52,16 @@ RULES: dict[str, Make] = {
     "pure, wait for 8": server(collect=traces.wait_for(8)),
     "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
     "buffered 8 (FedBuff)": server(collect=traces.buffered(8)),
-    "fresh 8 (Rennala)": server(collect=traces.rennala(8)),
-    "fresh 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
+    "rennala 8 (Rennala)": server(collect=traces.rennala(8)),
+    "rennala 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
     "fresher than n (Ringmaster)": lambda clock, n_updates: server(
         collect=traces.ringmaster(clock.n_workers)
     )(clock, n_updates),
     "the same, cancelling": lambda clock, n_updates: server(
         collect=traces.ringmaster(clock.n_workers, cancel=True)
     )(clock, n_updates),
-    "fresher than quantile 0.9": server(collect=traces.ringmaster_quantile(0.9)),
-    "per worker 1 (Malenia)": server(collect=traces.malenia(1)),
+    "ringmaster quantile 0.9": server(collect=traces.ringmaster_quantile(0.9)),
+    "malenia 1 (Malenia)": server(collect=traces.malenia(1)),
     "table (IAG)": server(collect=traces.table()),
     "ringleader": server(collect=traces.ringleader()),
     "lead at most 4 (SSP)": server(gate=traces.lead_at_most(4), read="start"),

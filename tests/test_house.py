@@ -66,10 +66,10 @@ INNER = {
     "whatif": {
         "describing": set(),
         "comparing": set(),
-        "toy_training": {"comparing"},
+        "toys": {"comparing"},
         "advising": {"describing", "comparing"},
-        "page": {"describing", "comparing", "toy_training", "advising"},
-        ".": {"describing", "comparing", "toy_training", "advising", "page"},
+        "page": {"describing", "comparing", "toys", "advising"},
+        ".": {"describing", "comparing", "toys", "advising", "page"},
     },
 }
 # Groups of experiments: all may import `common`, and these more.

@@ -22,7 +22,7 @@ def fails_as(what: str) -> Iterator[None]:
     """Makes an AssertionError of any error inside: what was asked, and what came.
 
     Example:
-        >>> with told("mean of the law 'mine' must be there"):
+        >>> with fails_as("mean of the law 'mine' must be there"):
         ...     raise KeyError("shape")
         Traceback (most recent call last):
         ...

@@ -164,7 +164,7 @@ def rennala(b: int, *, cancel: bool = False) -> Collection:
         k-batch-sync SGD.
     """
     b, cancel = whole("b", b), flag("cancel", cancel)
-    name = f"fresh {b}" + (", cancelling" if cancel else "")
+    name = f"rennala {b}" + (", cancelling" if cancel else "")
     if cancel:
         return Collection(name, _every(b, fresh=True), _share(b), cancel_from=1, restarts=b)
     return Collection(name, _every(b, fresh=True), _share(b))
@@ -233,7 +233,7 @@ def ringmaster(threshold: Threshold, *, cancel: bool = False) -> Collection:
 
         return Collector(receive, is_stuck_without=stuck)
 
-    name = "fresher than" + (", by the version" if callable(threshold) else f" {threshold:g}")
+    name = "ringmaster" + (", by the version" if callable(threshold) else f" {threshold:g}")
     name += ", cancelling" if cancel else ""
     limit = partial(_at_version, threshold) if callable(threshold) else threshold
     return Collection(name, start, _share(1), cancel_from=limit if cancel else None)
@@ -295,7 +295,7 @@ def ringmaster_quantile(quantile: float) -> Collection:
 
         return Collector(receive, is_stuck_without=without_all(n_workers))
 
-    return Collection(f"fresher than quantile {quantile:g}", start, _share(1))
+    return Collection(f"ringmaster quantile {quantile:g}", start, _share(1))
 
 
 def malenia(minimum: float) -> Collection:
@@ -347,7 +347,7 @@ def malenia(minimum: float) -> Collection:
 
         return Collector(receive, is_stuck_without=is_stuck_without)
 
-    return Collection(f"per worker {minimum:g}", start, _mean_of_means)
+    return Collection(f"malenia {minimum:g}", start, _mean_of_means)
 
 
 def without_all(n_workers: int) -> Callable[[Set[int]], bool]:

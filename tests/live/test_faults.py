@@ -33,7 +33,7 @@ RULES = {
     "random": {"dispatch": traces.uniformly()},
     "buffered": {"collect": traces.buffered(3)},
     "table": {"collect": traces.table()},
-    "per worker": {"collect": traces.malenia(1.0)},
+    "malenia": {"collect": traces.malenia(1.0)},
 }
 
 
@@ -137,7 +137,7 @@ def test_rules_that_need_nobody_go_on_without_the_lost():
 NEEDED = {
     "all": ([0, 1], {}, "no job will|it waits for workers 0, 1"),
     "wait for 2": ([1], RULES["wait for 2"], "no job will|it waits for worker 1"),
-    "per worker": ([1], RULES["per worker"], "the rule 'per worker 1' .* waits for worker 1"),
+    "malenia": ([1], RULES["malenia"], "the rule 'malenia 1' .* waits for worker 1"),
     "gate": ([1], {"gate": traces.lead_at_most(1)}, "no job will return any more"),
     "random": ([1], RULES["random"], "no job will return any more"),
 }

@@ -69,7 +69,7 @@ KINDS = {
     "wait for 2": RULES["wait for 2"],
     "grace 0.5": RULES["grace 0.5"],
     "adaptive deadline": RULES["adaptive deadline"],
-    "fresh 3, cancel": RULES["fresh 3, cancel"],
+    "rennala 3, cancel": RULES["rennala 3, cancel"],
     "table": RULES["table"],
     "ringleader": RULES["ringleader"],
     "gate": {**RULES["gate"], "timeout": 3.0},

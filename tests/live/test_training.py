@@ -135,7 +135,7 @@ def test_a_virtual_run_is_its_replay(name):
         np.testing.assert_array_equal(run.records.version, again.records.version)
 
 
-@pytest.mark.parametrize("name", ["pure", "fresh 3, cancel"])
+@pytest.mark.parametrize("name", ["pure", "rennala 3, cancel"])
 def test_a_virtual_run_is_its_replay_bit_for_bit(name):
     run = lived(**RULES[name])
     again = simulation.replay(quadratic(), run.trace, sgd(0.1), waves=False)
@@ -227,7 +227,7 @@ def check_real(run, problem, optimizer, name):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
-LIVELY = ["pure", "wait for 2", "fresh 3, cancel", "fresher than 4, cancel", "table", "ringleader"]
+LIVELY = ["pure", "wait for 2", "rennala 3, cancel", "ringmaster 4, cancel", "table", "ringleader"]
 
 
 @pytest.mark.slow

@@ -40,14 +40,14 @@ WRONG = {  # options, and how the sentence begins
 def test_errors_speak_of_options(tmp_path, capsys, options):
     path = tmp_path / "lengths.csv"
     path.write_text("3\n5\n8\n")
-    assert rollouts.main(["--lengths", str(path), "--alone", "--report", "", *options]) == 2
+    assert command_line.main(["--lengths", str(path), "--alone", "--report", "", *options]) == 2
     assert capsys.readouterr().err.startswith(f"asyncjax.rollouts: {WRONG[options]}")
 
 
 def test_escape_characters_do_not_reach_the_terminal(tmp_path, capsys):
     path = tmp_path / "lengths\x1b[31m.csv"
     path.write_text("a\x1b[2J,b\n1,2\n")
-    assert rollouts.main(["--lengths", str(path)]) == 2
+    assert command_line.main(["--lengths", str(path)]) == 2
     err = capsys.readouterr().err
     assert "\x1b" not in err
     assert r"has the columns a\x1b[2J, b" in err
@@ -59,7 +59,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(monkeypatch):
     with os.fdopen(writer, "w") as pipe, os.fdopen(os.dup(2), "w") as err:
         monkeypatch.setattr(sys, "stdout", pipe)
         monkeypatch.setattr(sys, "stderr", err)
-        assert rollouts.main(["--help"]) == 141
+        assert command_line.main(["--help"]) == 141
 
 
 BAD = {

@@ -106,7 +106,7 @@ def test_first_gradients_of_no_or_too_many_workers(count, error, message):
     ("rule", "message"),
     [
         ("buffered 3", "for PIAG, but arrival 0 makes none; make it with collect=traces.immed"),
-        ("fresher than 4", r"arrival \d+ is thrown away"),
+        ("ringmaster 4", r"arrival \d+ is thrown away"),
         ("ringleader", "serve in several updates"),
         ("table", "serve in several updates"),
     ],

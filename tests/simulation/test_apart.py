@@ -41,7 +41,7 @@ def convolutional():
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_of_traces_of_their_own(way):
-    problem, made, keys = noisy(), unequal("per worker"), keys_of(3)
+    problem, made, keys = noisy(), unequal("malenia"), keys_of(3)
     options: Any = {"record_every": 8, **WAYS[way]}
     side_by_side = simulation.sweep(
         problem, made, maker, RATES, keys=keys, together=True, **options
@@ -55,7 +55,7 @@ def test_runs_of_traces_of_their_own(way):
 @pytest.mark.slow
 def test_one_trace_for_all_and_what_the_workers_keep():
     problem = problems.local_steps(noisy(), n_steps=2, optimizer=optax.adam(0.1), keep_state=True)
-    trace, keys = trace_of("fresher than 4", n_updates=20), keys_of(3)
+    trace, keys = trace_of("ringmaster 4", n_updates=20), keys_of(3)
     both = [
         simulation.sweep(problem, trace, optax.sgd, RATES, keys=keys, together=together)
         for together in (True, False)

@@ -16,7 +16,7 @@ from tests.oracles.treatments import train
 from tests.simulation.shared import columns, quadratic, trace_of
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.slow]
-RATE, RULES = 0.05, ["buffered 3", "per worker", "fresher than 4"]
+RATE, RULES = 0.05, ["buffered 3", "malenia", "ringmaster 4"]
 WAYS = ({"waves": False}, {"width": 5})
 
 
@@ -176,7 +176,7 @@ def test_an_arrival_is_told_its_own(rule, way):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_sweep_treats_the_arrivals_of_each_run(count):
     problem, _ = quadratic()
-    given = [trace_of("per worker", seed=seed) for seed in range(count)]
+    given = [trace_of("malenia", seed=seed) for seed in range(count)]
     keys = jax.random.split(jax.random.key(0), 2)
 
     def update(rate):
@@ -196,7 +196,7 @@ def test_a_sweep_treats_the_arrivals_of_each_run(count):
 def test_a_state_moves_only_with_updates_that_are_made():
     """In stacked traces an update may be padding."""
     problem, _ = quadratic()
-    given = [trace_of("per worker", seed=seed) for seed in range(2)]
+    given = [trace_of("malenia", seed=seed) for seed in range(2)]
     keys = jax.random.split(jax.random.key(0), 2)
     size = max(int(trace.used.sum()) for trace in given)
     run = simulation.sweep(
@@ -278,7 +278,7 @@ def test_workers_that_keep_a_state_are_treated_too(way):
     problem = problems.local_steps(
         inner, n_steps=2, optimizer=optax.sgd(0.1, momentum=0.5), keep_state=True
     )
-    trace = trace_of("fresher than 4")
+    trace = trace_of("ringmaster 4")
     assert not trace.used.all()
     size, optimizer = int(trace.used.sum()), optax.sgd(0.5)
     run = simulation.replay(

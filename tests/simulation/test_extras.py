@@ -52,7 +52,7 @@ def expected(trace, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["shuffled", "fresher than 4", "ringleader"])
+@pytest.mark.parametrize("rule", ["shuffled", "ringmaster 4", "ringleader"])
 def test_job_and_key_are_those_of_the_arrival_that_made_the_update(rule):
     problem, _ = quadratic()
     made = [trace_of(rule, seed=seed) for seed in range(2)]
@@ -64,7 +64,7 @@ def test_job_and_key_are_those_of_the_arrival_that_made_the_update(rule):
             run = simulation.replay(problem, trace, alone, key=keys[s], **options)
             np.testing.assert_array_equal(run.opt_state.job, jobs)
             np.testing.assert_array_equal(run.opt_state.key, data)
-    if rule == "fresher than 4":
+    if rule == "ringmaster 4":
         return
     seen = simulation.sweep(problem, made, probe, [0.01, 0.05], keys=keys).opt_state
     for s in range(2):

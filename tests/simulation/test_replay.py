@@ -97,7 +97,7 @@ def diary(n_updates: int) -> optax.GradientTransformationExtraArgs:
 
 
 @pytest.mark.parametrize("waves", [True, False])
-@pytest.mark.parametrize("rule", ["shuffled", "buffered 3", "fresher than 4", "synchronous 4"])
+@pytest.mark.parametrize("rule", ["shuffled", "buffered 3", "ringmaster 4", "synchronous 4"])
 def test_the_optimizer_is_handed_what_the_trace_says(rule, waves):
     problem, gradient = quadratic()
     trace = trace_of(rule)
@@ -211,7 +211,7 @@ def test_losses_of_the_jobs_are_recorded_without_an_objective():
 
 def test_records_and_costs():
     problem, _ = quadratic()
-    trace = trace_of("fresher than 4, cancel")
+    trace = trace_of("ringmaster 4, cancel")
     run = simulation.replay(problem, trace, optax.sgd(0.05), record_every=25)
     ends = np.flatnonzero(trace.steps)
     assert run.records.version.tolist() == [25, 50, 60]

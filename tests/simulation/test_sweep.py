@@ -204,7 +204,7 @@ def test_sweeps_of_common_sizes_share_a_compilation(several):
             problem, given, optax.sgd, STEPS, keys=keys, record_every=20, width=1, sizes=sizes
         )
 
-    rules = ("pure", "shuffled", "wait for 2", "fresher than 4")
+    rules = ("pure", "shuffled", "wait for 2", "ringmaster 4")
     common = [swept(rules[0], roomy)]
     before = len(traced)
     common += [swept(rule, roomy) for rule in rules[1:]]

@@ -72,7 +72,7 @@ def check_equals(run, alone, s, g, tolerance=1e-12):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["pure", "shuffled", "wait for 2", "fresher than 4", "ringleader"])
+@pytest.mark.parametrize("rule", ["pure", "shuffled", "wait for 2", "ringmaster 4", "ringleader"])
 def test_random_lengths_equal_the_plain_loop(rule):
     """Twelve draws of two lengths from 1 to 60 beside one of 60, against a loop in NumPy."""
     problem, gradient = quadratic()
@@ -146,7 +146,7 @@ WAYS: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rule", ["pure", "per worker"])
+@pytest.mark.parametrize("rule", ["pure", "malenia"])
 def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, way):
     """States, key uses, extras, records, costs; without an objective the loss is of the jobs."""
     problem, made, keys = noisy(), unequal(rule), keys_of(3)
@@ -166,7 +166,7 @@ def test_every_run_is_the_replay_of_its_trace_one_event_at_a_time(rule, way):
 def test_what_the_workers_keep_is_theirs_alone():
     inner = noisy()
     problem = problems.local_steps(inner, n_steps=2, optimizer=optax.adam(0.1), keep_state=True)
-    made, keys = unequal("fresher than 4"), keys_of(3)
+    made, keys = unequal("ringmaster 4"), keys_of(3)
     run = simulation.sweep(problem, made, optax.sgd, [0.5, 1.0], keys=keys, record_every=8)
     for s, trace in enumerate(made):
         alone = simulation.replay(

@@ -33,7 +33,7 @@ class Heavy:
         return x + self.reach * self.last
 
 
-@pytest.mark.parametrize("rule", ["shuffled", "buffered 3", "fresher than 4"])
+@pytest.mark.parametrize("rule", ["shuffled", "buffered 3", "ringmaster 4"])
 def test_a_look_ahead_equals_the_plain_loop(rule):
     problem, gradient = quadratic()
     trace, plain = trace_of(rule), Heavy(2.0)
@@ -194,9 +194,17 @@ def test_the_same_view_compiles_once():
 @pytest.mark.parametrize(
     ("view", "error", "message"),
     [
-        (3, TypeError, r"view must be a function of \(params, opt_state\).*got 3"),
-        (lambda params, state: params[0], ValueError, "view must return a tree like the model's"),
-        (lambda params, state: None, ValueError, "view must return a tree like the model's"),
+        (3, TypeError, r"worker_params must be a function of \(params, opt_state\).*got 3"),
+        (
+            lambda params, state: params[0],
+            ValueError,
+            "worker_params must return a tree like the model's",
+        ),
+        (
+            lambda params, state: None,
+            ValueError,
+            "worker_params must return a tree like the model's",
+        ),
         (steps.look_ahead(1.0), ValueError, "opt_state must hold one drift"),
     ],
 )

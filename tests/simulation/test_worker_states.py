@@ -17,7 +17,7 @@ from tests.simulation.shared import RULES, N, columns, quadratic, trace_of
 pytestmark = pytest.mark.usefixtures("float64")
 COUNTS, RATE, SERVER = [2, 1, 3, 2, 1, 2], 0.05, 0.7
 # Thrown-away gradients are among them, jobs that are stopped, and gradients that serve again.
-FAST = ("buffered 3", "fresher than 4")
+FAST = ("buffered 3", "ringmaster 4")
 
 
 def noisy():
@@ -83,7 +83,7 @@ def test_a_state_that_is_not_kept_begins_anew():
 
 def test_steps_that_are_thrown_away_move_their_worker():
     """What the two tests above rest on: the twin is another one without them."""
-    trace = columns(trace_of("fresher than 4"))
+    trace = columns(trace_of("ringmaster 4"))
     assert not trace.used.all()
     hand = {"counts": COUNTS, "rate": RATE, "server": SERVER}
     _, gradient = noisy()
@@ -134,7 +134,7 @@ def test_one_worker_that_keeps_its_state_is_the_optimizer_itself(waves):
 def test_what_every_worker_keeps_is_in_the_run(waves):
     """By worker, after all its jobs that arrived, thrown away or not; without the scratch row."""
     inner, _ = noisy()
-    trace = trace_of("fresher than 4")
+    trace = trace_of("ringmaster 4")
     run = simulation.replay(keeping(inner, n_steps=2), trace, optax.sgd(SERVER), waves=waves)
     arrived = np.bincount(trace.worker, minlength=N)
     np.testing.assert_array_equal(run.worker_states[0].count, 2 * arrived)
@@ -158,7 +158,7 @@ def assert_states(states, expected):
 def test_a_nan_that_is_thrown_away_does_not_enter(waves):
     """Nor in a wave in which another gradient enters a sum: 0 times NaN is NaN."""
     inner, _ = noisy()
-    trace = trace_of("fresh 3")
+    trace = trace_of("rennala 3")
     away = np.zeros((N, trace.job.max() + 1), bool)
     away[trace.worker[~trace.used], trace.job[~trace.used]] = True
     assert away.any()
@@ -181,7 +181,7 @@ def test_a_nan_that_is_thrown_away_does_not_enter(waves):
 def test_an_order_goes_with_states():
     features = np.cos(np.arange(8.0 * N * 2)).reshape(-1, 2)
     inner = problems.least_squares(features, features.sum(1), n_workers=N, batch=problems.cyclic(1))
-    trace, order = trace_of("fresher than 4"), orders.reshuffled(8, n_workers=N)
+    trace, order = trace_of("ringmaster 4"), orders.reshuffled(8, n_workers=N)
     hand = {"order": order, "key": jax.random.key(3)}
     one = keeping(inner, optax.sgd(0.05), n_steps=1)
     run = simulation.replay(one, trace, optax.sgd(1.0), **hand)
@@ -198,7 +198,7 @@ def test_an_order_goes_with_states():
 def test_a_sweep_is_replays():
     inner, _ = noisy()
     own, keys = keeping(inner), jax.random.split(jax.random.key(1), 2)
-    several = [trace_of("fresher than 4", seed=seed) for seed in (0, 1)]
+    several = [trace_of("ringmaster 4", seed=seed) for seed in (0, 1)]
     for given in (several, several[0]):
         swept = simulation.sweep(own, given, optax.sgd, [0.5, 1.0], keys=keys)
         for seed, key in enumerate(keys):
@@ -221,7 +221,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("waves", [True, False])
 def test_a_resumed_run_has_the_same_bits(waves, tmp_path):
     inner, _ = noisy()
-    own, trace, path = keeping(inner), trace_of("fresher than 4"), tmp_path / "run.npz"
+    own, trace, path = keeping(inner), trace_of("ringmaster 4"), tmp_path / "run.npz"
 
     def run(**how):
         return simulation.replay(own, trace, optax.sgd(SERVER), waves=waves, **how)

@@ -42,7 +42,22 @@ from asyncjax.traces.registry import REGISTRY as RULES
 from asyncjax.whatif.command import demo
 
 # Old name of an entry of a registry -> its name today.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "fresh 3": "rennala 3",
+    "fresh 3, cancel": "rennala 3, cancel",
+    "fresher than 4": "ringmaster 4",
+    "fresher than 4, cancel": "ringmaster 4, cancel",
+    "fresher than sqrt of the update": "ringmaster sqrt of the update",
+    "fresher than sqrt of the update, cancel": "ringmaster sqrt of the update, cancel",
+    "fresher than quantile 0.7": "ringmaster quantile 0.7",
+    "per worker": "malenia",
+    "pass_descent": "zeno",
+    "pass_lipschitz": "kardam",
+    "drop_distant": "picky_sgd",
+    "drop_distant_wrapper": "picky_sgd_wrapper",
+    "calibrate_workers": "ca2fl",
+    "gated_delay": "cgad",
+}
 
 Cases = Iterator[tuple[str, Any]]
 KEY, OTHER = jax.random.key(0), jax.random.key(1)

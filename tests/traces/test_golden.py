@@ -85,25 +85,25 @@ ROWS = {
         "1/0/0 2/0/0 2/1/0 3/0/0 3/2/0 4/0/1 4/1/1 4/3/0",
         (180, 75, [75, 37, 24, 18, 14, 12], 5),
     ),
-    "fresh 3": (
+    "rennala 3": (
         {"collect": traces.rennala(3)},
         40,
         "1/0/0 2/0/0 2/1/0 3/0/0* 3/2/0* 4/0/1 4/1/1 4/3/0*",
         (258, 106, [106, 53, 35, 26, 21, 17], 3),
     ),
-    "per worker 1.2": (
+    "malenia 1.2": (
         {"collect": traces.malenia(1.2)},
         20,
         "",
         (425, 174, [174, 87, 58, 43, 34, 29], 1),
     ),
-    "fresher than 5": (
+    "ringmaster 5": (
         {"collect": traces.ringmaster(5)},
         100,
         "",
         (143, 60, [60, 30, 19, 14, 11, 9], 10),
     ),
-    "fresher than 5, cancel": (
+    "ringmaster 5, cancel": (
         {"collect": traces.ringmaster(5, cancel=True)},
         100,
         "",

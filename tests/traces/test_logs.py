@@ -157,7 +157,7 @@ NO_STARTS = {
     "learned quotas, wait for 3",
     "shuffled, wait for 3",
     "buffered 9",
-    "fresh 3, cancel",
+    "rennala 3, cancel",
 }
 CLOCK = clocks.exponential([1.0, 2.0, 4.0, 3.0])
 

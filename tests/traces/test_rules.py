@@ -106,7 +106,7 @@ def test_keys_and_kinds():
 
 
 def test_a_rule_that_never_steps_is_reported():
-    with pytest.raises(ValueError, match="'per worker 1' has not let the server update"):
+    with pytest.raises(ValueError, match="'malenia 1' has not let the server update"):
         traces.asynchronous(CLOCK, n_updates=3, collect=traces.malenia(1), concurrency=2)
 
 

@@ -35,9 +35,9 @@ RULES = {
     "by staleness": traces.buffered(2, staleness=lambda delay: 1.0 / (1.0 + delay)),
     "wait for": traces.wait_for(3),
     "fresh": traces.rennala(2),
-    "fresher than": traces.ringmaster(4),
+    "ringmaster": traces.ringmaster(4),
     "quantile": traces.ringmaster_quantile(0.8),
-    "per worker": traces.malenia(1),
+    "malenia": traces.malenia(1),
     "table": traces.table(),
     "ringleader": traces.ringleader(),
 }
@@ -71,7 +71,7 @@ def check(clock, dispatch, rule, read, concurrency, seed):
         return
     loop, stream = both_ways(
         CLOCKS[clock],
-        n_updates=40 if rule not in ("per worker", "table", "ringleader") else 5,
+        n_updates=40 if rule not in ("malenia", "table", "ringleader") else 5,
         dispatch=DISPATCHES[dispatch],
         collect=RULES[rule],
         read=read,
@@ -84,7 +84,7 @@ def check(clock, dispatch, rule, read, concurrency, seed):
         assert_same(loop, stream)
 
 
-@pytest.mark.parametrize("rule", ["immediately", "wait for", "fresher than"])
+@pytest.mark.parametrize("rule", ["immediately", "wait for", "ringmaster"])
 @pytest.mark.parametrize("dispatch", ["pure", "shuffled", "given"])
 def test_streams_are_the_event_loop(dispatch, rule):
     check("ties", dispatch, rule, "assignment", None, 0)
@@ -122,7 +122,7 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
     """Gates, timeouts and losses: the same trace, or the same error, with and without a heap."""
     if rule == "ringleader" and read == "start":
         return
-    few = rule in ("per worker", "table", "ringleader")
+    few = rule in ("malenia", "table", "ringleader")
     loop, stream = both_ways(
         LOSSY[clock],
         n_updates=min(n_updates, 5) if few else n_updates,
@@ -142,7 +142,7 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
     ("clock", "rule", "read", "limits"),
     [
         ("ties", "immediately", "start", {"gate": traces.lead_at_most(1)}),
-        ("many", "fresher than", "assignment", {"gate": traces.lead_at_most(0)}),
+        ("many", "ringmaster", "assignment", {"gate": traces.lead_at_most(0)}),
         ("ties", "buffered", "start", {"timeout": TIMEOUTS[-1]}),
         ("random", "ringleader", "assignment", {"timeout": 2.0}),
         ("losing, ties", "fresh", "assignment", {}),

@@ -14,7 +14,7 @@ RULES = {
     "immediately": (traces.immediately(), None),
     "buffered": (traces.buffered(5), None),
     "shuffled": (traces.immediately(), traces.shuffled()),
-    "fresher than": (traces.ringmaster(30), None),
+    "ringmaster": (traces.ringmaster(30), None),
     "table": (traces.table(), None),
     "ringleader": (traces.ringleader(), None),
 }

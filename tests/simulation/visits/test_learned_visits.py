@@ -38,7 +38,7 @@ def numbers(n_workers, n, d):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "rule",
-    ["pure", "shuffled, 11 jobs, read at start", "fresh 3, cancel", "table"],
+    ["pure", "shuffled, 11 jobs, read at start", "rennala 3, cancel", "table"],
 )
 def test_visits_are_those_of_a_plain_loop(kind, rule, float64):
     shift = numbers(6, 5, 2)
@@ -61,7 +61,7 @@ def test_visits_are_those_of_a_plain_loop(kind, rule, float64):
     for row, own in zip(np.asarray(run.order_state.order), plain.orders, strict=True):
         assert row[: len(own)].tolist() == own
     loses = rule in (
-        "fresh 3, cancel",
+        "rennala 3, cancel",
         "table",
     )  # the table forgets what came before all were heard
     assert loses == (plain.lone > 0)
