@@ -34,7 +34,7 @@ def buffered(n, b, staleness=None):
     return Rule(_groups(b, STALENESS[staleness]))
 
 
-def fresh(n, b, cancel=False):
+def rennala(n, b, cancel=False):
     """The mean of b gradients at the current model; others are thrown away."""
     together = _groups(b, lambda delay: 1.0)
 
@@ -156,7 +156,7 @@ RULES = {
         immediately,
         wait_for,
         buffered,
-        fresh,
+        rennala,
         ringmaster,
         ringmaster_quantile,
         malenia,

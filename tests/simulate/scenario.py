@@ -21,7 +21,7 @@ _SHARES = {
     "immediately": 3,
     "wait_for": 3,
     "buffered": 3,
-    "fresh": 3,
+    "rennala": 3,
     "ringmaster": 3,
     "ringmaster_quantile": 1,
     "malenia": 2,
@@ -113,7 +113,7 @@ def _parameters(rng, collect, n, open_jobs):
     if collect == "buffered":
         staleness = [None, None, *(name for name in STALENESS if name)]
         return {"b": int(rng.integers(1, 8)), "staleness": staleness[int(rng.integers(4))]}
-    if collect == "fresh":
+    if collect == "rennala":
         return {"b": int(rng.integers(1, 5)), "cancel": bool(rng.random() < 0.5)}
     if collect == "ringmaster":
         threshold = float(rng.choice([1.0, 2.0, 3.0, 4.5, 7.0, np.inf]))

@@ -351,7 +351,7 @@ def sweep_cases() -> Cases:
     trace = traces.asynchronous(clock, n_updates=40, key=KEY, **server)
     run = simulation.sweep(drawn, trace, rule, sizes, keys=keys, record_every=10)
     yield from parts("one by staleness", run)
-    trace = entry("buffered 3")(CLOCK, n_updates=40, key=KEY)
+    trace = entry("buffered 3").trace(CLOCK, n_updates=40, key=KEY)
     rest = {"keys": keys, "record_every": 10}
     run = partial(simulation.sweep, drawn, trace, rule, sizes, **rest)
     for name, parts_of in UPDATES.items():
@@ -362,7 +362,7 @@ def sweep_cases() -> Cases:
         yield from parts(name, simulation.sweep(drawn, trace, update, sizes, **rest))
     yield from parts("mesh", run(mesh=mesh))
     yield from parts("in pieces", run(progress=lambda progress: None))
-    several = [entry("pure")(CLOCK, n_updates=40, key=key) for key in keys]
+    several = [entry("pure").trace(CLOCK, n_updates=40, key=key) for key in keys]
     run = simulation.sweep(drawn, several, optax.adam, sizes, keys=keys, record_every=10)
     yield from parts("several traces", run)
 
@@ -374,7 +374,7 @@ def training_cases() -> Cases:
     bound = simulation.estimate_error_bound(linear(), step_size=0.05, key=KEY, n_samples=64)
     yield "error bound", bound
     for trace_name in ("pure", "shuffled, 11 jobs, read at start"):
-        trace = entry(trace_name)(CLOCK, n_updates=50, key=KEY)
+        trace = entry(trace_name).trace(CLOCK, n_updates=50, key=KEY)
         for waves in (True, False):
             name = f"{trace_name}, {'waves' if waves else 'events'}"
             more = {"prox": prox, "record_every": 10, "key": OTHER, "waves": waves}

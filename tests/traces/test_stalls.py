@@ -80,8 +80,8 @@ def test_more_gradients_than_open_jobs_are_refused(rule, words):
             traces.asynchronous(clock, **arguments, **more)
     engine = live.virtual(clocks.constant([1.0, 1.0]))
     problem = problems.quadratic(np.ones((2, 1)), np.ones((2, 1)))
+    server = traces.Rule(collect=rule, concurrency=3)
     with pytest.raises(ValueError, match=words):
-        server = traces.Rule(collect=rule, concurrency=3)
         live.train(problem, engine, optax.sgd(0.1), server, n_updates=1)
     trace = traces.asynchronous(clocks.constant([1.0, 1.0]), concurrency=4, **arguments)
     assert trace.n_updates == 1
