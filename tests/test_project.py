@@ -141,3 +141,13 @@ def test_a_skip_has_a_reason(path):
             assert [ast.unparse(one) for one in node.args[:1]] not in ([], ["''"])
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.skipif":
             assert any(keyword.arg == "reason" for keyword in node.keywords)
+
+
+def test_every_new_name_of_the_changelog_is_there():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("Modules that moved")[0]
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", text, re.MULTILINE)
+    whole = [new for _, new in rows if re.fullmatch(r"`[a-z]+\.\w+`", new)]
+    assert len(whole) > 30
+    for new in whole:
+        room, name = new.strip("`").split(".")
+        assert hasattr(getattr(asyncjax, room), name), new
