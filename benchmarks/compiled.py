@@ -279,7 +279,7 @@ def lowered(case: Case, device: Device) -> tuple[Any, Any]:
         state = None
     else:
         function, static, arguments = captured(case.call)
-        state = jax.eval_shape(static[0].begin, *arguments[:2])
+        state = jax.eval_shape(static[0].init, *arguments[:2])
     traced = function.trace(*static, *jax.tree.map(form, arguments))
     return traced.lower(lowering_platforms=(device.platform,)), state
 

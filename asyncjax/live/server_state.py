@@ -78,7 +78,7 @@ class ServerState:
         self.params = jax.tree.map(jnp.asarray, problem.params)
         self.structure = jax.tree.structure(self.params)
         self.opt_state = jax.jit(partial(first_state, update.optimizer))(self.params, None)
-        self.arrival_state = update.begin(self.params)
+        self.arrival_state = update.init(self.params)
         self.versions: dict[int, Any] = {0: self._handed()}  # as they are handed out
         self.leaves: dict[int, Leaves] = {}  # the same on the host, where they were sent
         self.held: dict[int, Held] = {}  # by number of arrival

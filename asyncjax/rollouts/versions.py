@@ -92,7 +92,7 @@ class ByVersion:
         """The optimizer."""
         return self.learner.optimizer
 
-    def begin(self, problem: RolloutProblem, given: VersionInputs) -> VersionState:
+    def init(self, problem: RolloutProblem, given: VersionInputs) -> VersionState:
         """Nothing is drawn yet."""
         params = jax.tree.map(jnp.asarray, problem.params)
         return VersionState(
@@ -102,7 +102,7 @@ class ByVersion:
             blank_notes(problem, self.n_records + 1),
         )
 
-    def advance(
+    def step(
         self,
         problem: RolloutProblem,
         given: VersionInputs,
@@ -143,7 +143,7 @@ class ByVersion:
         end = program.member.shape[0] if last is None else last
         return jax.lax.fori_loop(first, end, turn, state)
 
-    def measure(
+    def finalize(
         self, problem: RolloutProblem, given: VersionInputs, state: VersionState
     ) -> Outcome:
         """The records were written on the way."""

@@ -103,7 +103,7 @@ class ByStep:
     sizes: EpochSizes
     mesh: Mesh | None = None  # None: one device
 
-    def begin(self, problem: Problem, given: jax.Array) -> EpochState:
+    def init(self, problem: Problem, given: jax.Array) -> EpochState:
         """The first epoch begins; `given` is the key."""
         params = jax.tree.map(jnp.asarray, problem.params)
         loss, grads = jax.eval_shape(problem.gradient, params, 0, 0, given)
@@ -153,7 +153,7 @@ class ByStep:
             return split(vectors, self.mesh)
         return split(vectors, self.mesh, *(None,) * (vectors.ndim - 1), self.mesh.axis_names)
 
-    def advance(
+    def step(
         self, problem: Problem, given: jax.Array, state: EpochState, first: Any, last: Any
     ) -> EpochState:
         """Makes steps, counted over all epochs."""
@@ -240,7 +240,7 @@ class ByStep:
             measured=when(record < n_records, note, state.measured),
         )
 
-    def measure(self, problem: Problem, given: jax.Array, state: EpochState) -> EpochState:
+    def finalize(self, problem: Problem, given: jax.Array, state: EpochState) -> EpochState:
         """The records were written on the way."""
         return state
 

@@ -232,7 +232,7 @@ class ByEvent:
         """The optimizer."""
         return self.update.optimizer
 
-    def begin(self, problem: Problem, given: EventInputs) -> EventState:
+    def init(self, problem: Problem, given: EventInputs) -> EventState:
         """Every row holds version 0."""
         events, sizes = given.events, self.sizes
         params = jax.tree.map(jnp.asarray, problem.params)
@@ -251,11 +251,11 @@ class ByEvent:
             None if self.learner is None else self.learner.begin(given.key),
             jnp.zeros(len(events.worker), loss_type(problem, params)),
             workers,
-            self.update.begin(params),
+            self.update.init(params),
             jnp.full(2, -1, jnp.int32),
         )
 
-    def advance(
+    def step(
         self, problem: Problem, given: EventInputs, state: EventState, first: Any, last: Any
     ) -> EventState:
         """Replays events."""
@@ -345,7 +345,7 @@ class ByEvent:
 
         return treat(before) if e.enters is None else when(e.enters, treat, before)
 
-    def measure(self, problem: Problem, given: EventInputs, state: EventState) -> ReplayResult:
+    def finalize(self, problem: Problem, given: EventInputs, state: EventState) -> ReplayResult:
         """Judges the recorded models."""
         behind = (given.events.record_events, given.events.record_weights)
         measured = measure(problem, *behind, state.recorded, state.losses)

@@ -123,40 +123,40 @@ class ByGrid:
     mesh: Mesh | None = None  # of axes "seeds" and "steps"; None: one device
     together: bool = True  # runs go side by side
 
-    def begin(self, problem: Problem, given: GridInputs) -> Any:
+    def init(self, problem: Problem, given: GridInputs) -> Any:
         """The first states."""
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, _: Any) -> Any:
-            return kind.begin(flat, own)
+            return kind.init(flat, own)
 
         return self._over(one, problem, given)
 
-    def advance(
+    def step(
         self, problem: Problem, given: GridInputs, state: Any, first: Any, last: Any
     ) -> Any:
         """Runs waves."""
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, before: Any) -> Any:
             if last is None or self.together:
-                return kind.advance(flat, own, before, first, last)
+                return kind.step(flat, own, before, first, last)
             end = jnp.minimum(last, own.program.n_waves)
-            return kind.advance(flat, own, before, first, end)
+            return kind.step(flat, own, before, first, end)
 
         return self._over(one, problem, given, state, moves=True)
 
-    def measure(self, problem: Problem, given: GridInputs, state: Any) -> ReplayResult:
+    def finalize(self, problem: Problem, given: GridInputs, state: Any) -> ReplayResult:
         """Judges the recorded models."""
         return self._over(self._measured(problem), problem, given, state)
 
     def at_once(self, problem: Problem, given: GridInputs, first: Any) -> ReplayResult:
         """The whole sweep; where runs go one after the other, the state of one at a time."""
         if self.together:
-            state = self.advance(problem, given, self.begin(problem, given), first, None)
-            return self.measure(problem, given, state)
+            state = self.step(problem, given, self.init(problem, given), first, None)
+            return self.finalize(problem, given, state)
         measured = self._measured(problem)
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, _: Any) -> ReplayResult:
-            state = kind.advance(flat, own, kind.begin(flat, own), first, None)
+            state = kind.step(flat, own, kind.init(flat, own), first, None)
             return measured(kind, flat, own, state)
 
         return self._over(one, problem, given)
@@ -166,7 +166,7 @@ class ByGrid:
         restored = flattened(problem, optax.identity(), self._small)[2]
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, done: Any) -> ReplayResult:
-            replayed = kind.measure(flat, own, done)
+            replayed = kind.finalize(flat, own, done)
             return replayed._replace(params=restored(replayed.params))
 
         return one

@@ -44,15 +44,15 @@ class Algorithm(Protocol):
         """The optimizer, or what makes one."""
         ...
 
-    def begin(self, problem: Problem, given: Any) -> Any:
+    def init(self, problem: Problem, given: Any) -> Any:
         """The state before the first turn."""
         ...
 
-    def advance(self, problem: Problem, given: Any, state: Any, first: Any, last: Any) -> Any:
+    def step(self, problem: Problem, given: Any, state: Any, first: Any, last: Any) -> Any:
         """The state after turns `first .. last - 1`; with `last` None after all, from the first."""
         ...
 
-    def measure(self, problem: Problem, given: Any, state: Any) -> Any:
+    def finalize(self, problem: Problem, given: Any, state: Any) -> Any:
         """What is told of a finished run."""
         ...
 
@@ -112,7 +112,7 @@ def run(
         if checkpoint is not None and mark is not None:
             like = None
             if loop.placed is not None:
-                like = jax.eval_shape(loop.kind.begin, one, loop.given)
+                like = jax.eval_shape(loop.kind.init, one, loop.given)
             kept = _Kept(Checkpoint(Path(checkpoint), mark), like, peers)
             turn, state = kept.begin(state, loop.n_turns)
         length, saved = 1, time.monotonic()
@@ -183,7 +183,7 @@ class _Kept:
 def _mark(loop: Loop, problem: Problem) -> Mark:
     """What tells a run from others: the programs of one device and their inputs; compiles none."""
     static, given = _static(loop.kind), loop.given
-    state = jax.eval_shape(loop.kind.begin, problem, given)
+    state = jax.eval_shape(loop.kind.init, problem, given)
     programs = (
         _begin.lower(*static, problem, given),
         _piece.lower(*static, problem, given, state, 0, 1),
@@ -220,8 +220,8 @@ def whole(kind: Algorithm, problem: Problem, given: Any, first: Any = 0) -> Any:
     own = getattr(kind, "at_once", None)
     if own is not None:
         return own(problem, given, first)
-    state = kind.advance(problem, given, kind.begin(problem, given), first, None)
-    return kind.measure(problem, given, state)
+    state = kind.step(problem, given, kind.init(problem, given), first, None)
+    return kind.finalize(problem, given, state)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -232,16 +232,16 @@ def _whole(kind: Algorithm, extras: bool, problem: Problem, given: Any, zero: An
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _begin(kind: Algorithm, extras: bool, problem: Problem, given: Any) -> Any:
-    return kind.begin(problem, given)
+    return kind.init(problem, given)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _piece(
     kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any, first: int, last: int
 ) -> Any:
-    return kind.advance(problem, given, state, first, last)
+    return kind.step(problem, given, state, first, last)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _measured(kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any) -> Any:
-    return kind.measure(problem, given, state)
+    return kind.finalize(problem, given, state)

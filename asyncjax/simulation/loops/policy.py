@@ -118,7 +118,7 @@ class ByUpdate:
     optimizer: optax.GradientTransformation
     sizes: PolicySizes
 
-    def begin(self, problem: Problem, given: PolicyInputs) -> PolicyState:
+    def init(self, problem: Problem, given: PolicyInputs) -> PolicyState:
         """Nothing is seen yet."""
         params = jax.tree.map(jnp.asarray, problem.params)
         n, real = self.sizes.n_workers, jnp.result_type(float)
@@ -138,7 +138,7 @@ class ByUpdate:
             blank(_round_like(n, real), self.sizes.n_updates),
         )
 
-    def advance(
+    def step(
         self, problem: Problem, given: PolicyInputs, state: PolicyState, first: Any, last: Any
     ) -> PolicyState:
         """Makes updates."""
@@ -197,7 +197,7 @@ class ByUpdate:
         )
         return state, answers.choice, loss
 
-    def measure(self, problem: Problem, given: PolicyInputs, state: PolicyState) -> PolicyState:
+    def finalize(self, problem: Problem, given: PolicyInputs, state: PolicyState) -> PolicyState:
         """The records were written on the way."""
         return state
 

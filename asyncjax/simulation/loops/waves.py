@@ -112,7 +112,7 @@ class ByWave:
         """The optimizer."""
         return self.update.optimizer
 
-    def begin(self, problem: Problem, given: WaveInputs) -> WaveState:
+    def init(self, problem: Problem, given: WaveInputs) -> WaveState:
         """Every row holds version 0."""
         program, sizes = given.program, given.program.sizes
         params = jax.tree.map(jnp.asarray, problem.params)
@@ -131,12 +131,12 @@ class ByWave:
             jnp.zeros((sizes.waves, sizes.width), loss_type(problem, params)),
             runs,
             workers,
-            self.update.begin(params),
+            self.update.init(params),
             jnp.full(2, -1, jnp.int32),
         )
         return self._split(state)
 
-    def advance(
+    def step(
         self, problem: Problem, given: WaveInputs, state: WaveState, first: Any, last: Any
     ) -> WaveState:
         """Runs waves; at once and on one device, a small model is a flat vector meanwhile."""
@@ -258,7 +258,7 @@ class ByWave:
             count = jnp.where(read(program.made, at), count, 0)
         return self.update.taken(entering, number, count, arriving, moving.params, kept)
 
-    def measure(self, problem: Problem, given: WaveInputs, state: WaveState) -> ReplayResult:
+    def finalize(self, problem: Problem, given: WaveInputs, state: WaveState) -> ReplayResult:
         """Judges the recorded models."""
         program = given.program
         behind = (program.record_lanes, program.record_weights)

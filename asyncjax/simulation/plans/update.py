@@ -90,7 +90,7 @@ class Update:
         """What a worker is sent."""
         return params if self.worker_params is None else self.worker_params(params, opt_state)
 
-    def begin(self, params: Any) -> Any:
+    def init(self, params: Any) -> Any:
         """The first state of `gradient_transform`; None where there is none."""
         if self.gradient_transform is None:
             return None
