@@ -105,7 +105,7 @@ def replay_piag(
     full_start: bool = True,
     record_every: int | None = None,
     key: jax.Array | None = None,
-    waves: bool = True,
+    waves: bool | None = None,
     width: int | None = None,
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,

@@ -61,7 +61,7 @@ def replay_block_descent(
     torn: float = 0.0,
     record_every: int | None = None,
     key: jax.Array | None = None,
-    waves: bool = True,
+    waves: bool | None = None,
     execution: Execution | None = None,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -136,7 +136,9 @@ def replay_block_descent(
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     n_blocks = whole("n_blocks", n_blocks)
-    arrivals, key, waves = trace_of(trace), key_of(key), flag("waves", waves)
+    arrivals, key = trace_of(trace), key_of(key)
+    if waves is not None:
+        waves = flag("waves", waves)
     check_single(arrivals, "block descent", _OTHERWISE)
     optimizer = _optimizer(rule, n_blocks, prox)
     torn = real("torn", torn, least=0, most=1)

@@ -61,7 +61,7 @@ def replay(
     order: Order | None = None,
     record_every: int | None = None,
     key: jax.Array | None = None,
-    waves: bool = True,
+    waves: bool | None = None,
     width: int | None = None,
     opt_state: Any = None,
     execution: Execution | None = None,
@@ -99,10 +99,10 @@ def replay(
             judged, one after the other.
         key: Typed key; the job j of worker i gets fold_in(fold_in(key, i), j). None:
             `jax.random.key(0)`.
-        waves: False: one event at a time, the same result. True: in waves; but where neither a plan
-            nor a width is given, a model with convolutions, or of 8192 parameters or more, on a CPU
-            still goes one event at a time, which is measured to be faster. `progress` and
-            `checkpoint` choose nothing.
+        waves: True: in waves. False: one event at a time, the same result up to rounding. None: the
+            problem and the device decide: in waves, but where neither a plan nor a width is given,
+            a model with convolutions, or of 8192 parameters or more, on a CPU goes one event at a
+            time, which is measured to be faster. An order that learns goes so in any case.
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
@@ -144,7 +144,9 @@ def replay(
     check_problem(problem)
     execution = execution_of(execution, knows=FIELDS, progress=progress, checkpoint=checkpoint)
     mesh = execution.mesh
-    is_plan, waves, key = isinstance(trace, ReplayPlan), flag("waves", waves), key_of(key)
+    is_plan, key = isinstance(trace, ReplayPlan), key_of(key)
+    if waves is not None:
+        waves = flag("waves", waves)
     planned = _planned(problem, trace, order, mesh, width=width, record_every=record_every)
     check_workers(problem, planned.trace)
     update = checked_update(update, problem.params, [planned])
@@ -163,11 +165,12 @@ def replay(
                 update.is_of_arrivals
             ),
             "where a run goes one event at a time: waves=False, or an order that learns from what"
-            " arrives": learner is not None or not waves,
+            " arrives": learner is not None or waves is False,
         }
         _check_no_mesh(why)
     chosen = is_plan or width is not None or shards is not None
-    one_by_one = learner is not None or not waves or (not chosen and _one_by_one(problem))
+    one_by_one = learner is not None or waves is False
+    one_by_one = one_by_one or (waves is None and not chosen and _one_by_one(problem))
     _check_memory(problem, sizes, shards, one_by_one, execution.memory_limit, (key, opt_state))
     if one_by_one:
         has_objective = problem.objective_of is not None

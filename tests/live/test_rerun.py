@@ -28,7 +28,11 @@ RULES = {
     "gate, read at start": {"gate": traces.lead_at_most(2), "read": "start"},
     "given up": {"timeout": 3.0},
 }
-OPTIMIZERS = {"adam": optax.adam(0.05), "DC-ASGD": steps.compensate_delay(0.1)}
+OPTIMIZERS = {
+    "adam": optax.adam(0.05),
+    "DC-ASGD": steps.compensate_delay(0.1),
+    "by the delay": steps.delay_adaptive_sgd(0.1, max_delay=64),
+}
 
 
 def network(worker=None):

@@ -104,3 +104,12 @@ def test_a_width_goes_in_waves_with_both(tmp_path, monkeypatch):
     for more in ({}, *both):
         simulation.replay(large(), TRACE, optax.sgd(0.1), width=2, **more)
     assert set(kinds) == {"ByWave"}
+
+
+@pytest.mark.slow
+def test_waves_are_gone_in_where_they_are_asked_for(monkeypatch):
+    """True and False decide; None leaves it to the problem and the device."""
+    problem, seen = large(), kinds_of(monkeypatch)
+    for waves in (None, True, False):
+        simulation.replay(problem, TRACE, optax.sgd(0.1), waves=waves)
+    assert seen == ["ByEvent", "ByWave", "ByEvent"]

@@ -57,6 +57,24 @@ def test_logistic_equals_the_plain_loop(rule):
     np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
 
 
+def test_a_gradient_that_makes_an_update_alone_keeps_its_weight():
+    problem, gradient = quadratic()
+    clock, collect = (
+        clocks.exponential(np.sqrt(1.0 + np.arange(N))),
+        traces.buffered(1, staleness=root),
+    )
+    trace = traces.asynchronous(clock, n_updates=60, collect=collect, key=jax.random.key(0))
+    assert len(set(trace.weight.tolist())) > 3
+    expected = plain_sgd(np.ones(3), trace, gradient, 0.05)
+    for waves in (True, False):
+        run = simulation.replay(problem, trace, optax.sgd(0.05), waves=waves)
+        np.testing.assert_allclose(run.params, expected[-1], rtol=0, atol=1e-12)
+
+
+def root(delay):
+    return (1.0 + delay) ** -0.5
+
+
 @pytest.mark.parametrize("width", [1, 2, 5, 16])
 @pytest.mark.parametrize("rule", ["shuffled", "buffered 3"])
 def test_the_width_of_waves_changes_nothing(rule, width):

@@ -131,9 +131,7 @@ class ByGrid:
 
         return self._over(one, problem, given)
 
-    def step(
-        self, problem: Problem, given: GridInputs, state: Any, first: Any, last: Any
-    ) -> Any:
+    def step(self, problem: Problem, given: GridInputs, state: Any, first: Any, last: Any) -> Any:
         """Runs waves."""
 
         def one(kind: ByWave, flat: Problem, own: WaveInputs, before: Any) -> Any:
