@@ -43,7 +43,7 @@ def test_the_trace_is_as_said_above():
         pytest.param({"width": 3}, marks=pytest.mark.slow),
         pytest.param({"progress": lambda now: None}, marks=pytest.mark.slow),
     ],
-    ids=str,
+    ids=["events", "waves", "width 3", "in pieces"],
 )
 @pytest.mark.parametrize("is_loss_bad", [False, True])
 def test_a_replay_says_whose_gradient_was_the_first(options, is_loss_bad):

