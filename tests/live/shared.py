@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import fields
 from functools import cache, partial
 from multiprocessing.connection import Connection
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems
+from asyncjax import problems, traces
 
 CURVATURE, CENTERS = np.ones((4, 3)), np.arange(12.0).reshape(4, 3)
 sgd, adam = cache(optax.sgd), cache(optax.adam)
@@ -23,6 +24,14 @@ RELEASED = threading.Event()  # lets a thread go that hangs
 def quadratic():
     """The problem of most tests, four workers."""
     return problems.quadratic(CURVATURE, CENTERS)
+
+
+FIELDS = [field.name for field in fields(traces.Rule)]
+
+
+def rule_of(options):
+    """The rule that some of these options are fields of, which are taken out."""
+    return traces.Rule(**{name: options.pop(name) for name in FIELDS if name in options})
 
 
 def tree():

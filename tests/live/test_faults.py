@@ -19,7 +19,15 @@ import pytest
 from asyncjax import live, simulation, traces
 from asyncjax.live import jobs
 from asyncjax.traces.collection import Collector
-from tests.live.shared import killed, killed_while_it_sends, lost_once, quadratic, sgd, troubled
+from tests.live.shared import (
+    killed,
+    killed_while_it_sends,
+    lost_once,
+    quadratic,
+    rule_of,
+    sgd,
+    troubled,
+)
 from tests.live.test_resume import ends
 
 pytestmark = pytest.mark.slow  # together they take long
@@ -38,7 +46,8 @@ RULES = {
 
 
 def train(workers, problem=quadratic, n_updates=20, patience=60.0, **rest):
-    return live.train(problem, workers, sgd(0.1), n_updates=n_updates, patience=patience, **rest)
+    rule, rest = rule_of(rest), {"n_updates": n_updates, "patience": patience, **rest}
+    return live.train(problem, workers, sgd(0.1), rule, **rest)
 
 
 def check(run, rule="pure"):

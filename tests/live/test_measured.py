@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, live, problems, simulation, traces
+from tests.live.shared import rule_of
 
 PROBLEM = problems.quadratic(np.ones((3, 4)), np.arange(12.0).reshape(3, 4))
 CLOCK = clocks.lognormal(mean=[1.0, 2.0, 3.0], sigma=0.3)
@@ -16,7 +17,8 @@ SGD = optax.sgd(0.05)
 
 def virtual_run(**rules):
     workers = live.virtual(CLOCK, jax.random.key(1))
-    return live.train(PROBLEM, workers, SGD, key=jax.random.key(1), **rules)
+    rule = rule_of(rules)
+    return live.train(PROBLEM, workers, SGD, rule, key=jax.random.key(1), **rules)
 
 
 def with_times(run, took):

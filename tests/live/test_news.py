@@ -15,7 +15,7 @@ import pytest
 
 from asyncjax import clocks, live, results, traces
 from asyncjax.live import jobs, log, worker_pool
-from tests.live.shared import RELEASED, quadratic, sgd, troubled
+from tests.live.shared import RELEASED, quadratic, rule_of, sgd, troubled
 from tests.live.test_faults import Lost, acting
 from tests.live.test_resume import Killed
 
@@ -70,7 +70,7 @@ def train(workers, actions, collect=None, n_updates=12, **rest):
     """A run that waits for everybody, unless it is told otherwise."""
     collect = traces.wait_for(workers.n_workers) if collect is None else collect
     rest = {"collect": acting(collect, actions), "n_updates": n_updates, **rest}
-    return live.train(quadratic, workers, sgd(0.1), **rest)
+    return live.train(quadratic, workers, sgd(0.1), rule_of(rest), **rest)
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def _assert_lost(run, lost):
     "rules", [{}, {"collect": traces.wait_for(2)}, {"dispatch": traces.shuffled(), "timeout": 30.0}]
 )
 def test_a_run_equals_its_replay(own_ray, rules):
-    run = live.train(shared.quadratic, own_ray, SGD, n_updates=40, key=KEY, **rules)
+    run = live.train(shared.quadratic, own_ray, SGD, traces.Rule(**rules), n_updates=40, key=KEY)
     _equal_to_its_replay(run, shared.quadratic(), 40)
     assert run.trace.n_workers == 2
     assert set(run.trace.worker.tolist()) == {0, 1}
@@ -207,7 +207,11 @@ def test_an_actor_that_ray_kills_is_opened_anew(own_ray):
 @needs_ray
 @pytest.mark.slow
 def test_what_a_killed_worker_kept_goes_on_in_its_place(own_ray):
-    rest = {"n_updates": 24, "key": KEY, "dispatch": traces.shuffled()}  # both have many jobs
+    rest = {
+        "n_updates": 24,
+        "key": KEY,
+        "rule": traces.Rule(traces.shuffled()),
+    }
     run = live.train(shared.killed_while_it_keeps, own_ray, SGD, **rest)
     _assert_lost(run, [(0, 3)])
     counts = np.bincount(run.trace.worker, minlength=2)

@@ -132,7 +132,7 @@ def test_processes_with_states_that_travel_and_that_stay():
     for restarts in (1, 0):
         with live.processes(2, restarts=restarts, environment=lambda worker: flags) as workers:
             for name in ("buffered 3", "stopped"):
-                rest = {"n_updates": 25, "key": KEY, **RULES[name]}
+                rest = {"n_updates": 25, "key": KEY, "rule": traces.Rule(**RULES[name])}
                 run = live.train(keeping, workers, OUTER, **rest)
                 again = rerun_of(run, keeping())
                 assert (run.worker_states is None) == (restarts == 0)
@@ -145,7 +145,11 @@ def test_processes_with_states_that_travel_and_that_stay():
 def test_a_process_that_takes_the_place_of_a_killed_one_goes_on_with_its_state():
     flags = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
     with live.processes(2, environment=lambda worker: flags) as workers:
-        rest = {"n_updates": 24, "key": KEY, "dispatch": traces.shuffled()}  # both have many jobs
+        rest = {
+            "n_updates": 24,
+            "key": KEY,
+            "rule": traces.Rule(traces.shuffled()),
+        }
         run = live.train(killed_while_it_keeps, workers, OUTER, **rest)
     assert run.trace.cancelled.worker.tolist() == [0]
     after = run.trace.time > run.trace.cancelled.time[0]
