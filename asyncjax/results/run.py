@@ -174,7 +174,8 @@ class Run:
             (`problems.local_steps(..., keep_state=True)`); else None, and where a live run left it
             with its workers.
         failed: int32[..., 2], worker and job of the first gradient that entered an update and was
-            not finite, or its loss; -1: none. None where `run_policy` or `run_epochs` made the run,
+            not finite, or its loss; -1: none. Leaves of over 16,384 entries are not looked at in
+            compiled loops. None where `run_policy` or `run_epochs` made the run,
             and after a live run without such a gradient. Not looked for (-1) in a replay over a
             mesh, and by a live run in what arrived before it was resumed.
     """

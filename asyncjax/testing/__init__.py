@@ -30,7 +30,7 @@ Example:
     >>> from asyncjax import clocks, orders, testing, traces
     >>> testing.check_state(optax.adam(0.1))
     >>> testing.check_clock_times(clocks.constant([1.0, 2.0]))
-    >>> testing.check_rule_traces(collect=traces.wait_for(2))
+    >>> testing.check_rule_traces(traces.Rule(collect=traces.wait_for(2)))
     >>> testing.check_order_state(orders.reshuffled(4))
 """
 

@@ -98,7 +98,8 @@ def times(
         record_every=n_updates // n,
         width=1,
     ).records
-    when, ways = np.asarray(records.time)[:, 0], np.asarray(records.metrics["model"])
+    when = np.asarray(records.time).reshape(len(traced), -1)  # a row a trace
+    ways = np.asarray(records.metrics["model"])
     return np.array(
         [
             [

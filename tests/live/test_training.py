@@ -124,7 +124,7 @@ def test_a_virtual_run_is_the_simulated_one_in_all_settings(name):
 @pytest.mark.parametrize("name", RULES)
 def test_a_virtual_run_is_its_replay(name):
     for seed, settings in ((0, {}), (1, {"timeout": 3.0})):
-        run = lived(seed, **RULES[name], **settings)
+        run = lived(seed, **{**RULES[name], **settings})
         again = simulation.replay(
             quadratic(), run.trace, sgd(0.1), key=jax.random.key(seed), waves=False
         )

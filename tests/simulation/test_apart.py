@@ -42,14 +42,14 @@ def convolutional():
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_of_traces_of_their_own(way):
     problem, made, keys = noisy(), unequal("malenia"), keys_of(3)
-    options: Any = {"record_every": 8, **WAYS[way]}
-    side_by_side = simulation.sweep(
-        problem, made, maker, RATES, keys=keys, together=True, **options
-    )
-    close(
-        side_by_side,
-        simulation.sweep(problem, made, maker, RATES, keys=keys, together=False, **options),
-    )
+
+    def update(step):
+        return simulation.Update(maker(step), **WAYS[way])
+
+    options: Any = {"record_every": 8, "keys": keys}
+    side_by_side = simulation.sweep(problem, made, update, RATES, together=True, **options)
+    apart = simulation.sweep(problem, made, update, RATES, together=False, **options)
+    close(side_by_side, apart)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def real(n_updates, **rule):
             optax.sgd(0.1),
             n_updates=n_updates,
             record_every=n_updates,
-            **rule,
+            rule=traces.Rule(**rule),
         )
     return run, run.trace.used.sum() / run.trace.end
 

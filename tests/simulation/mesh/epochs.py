@@ -58,8 +58,9 @@ def compare(problem, order, n_workers, **options):
 def on_other_devices(folder):
     problem, order = logistic(M, N, D), orders.coordinated(M, N, D)
 
-    def run(**own):
-        return simulation.run_epochs(problem, order, optax.sgd(0.1), n_epochs=3, n_workers=M, **own)
+    def run(mesh=None, **own):
+        own |= {"n_epochs": 3, "n_workers": M, "execution": simulation.Execution(mesh)}
+        return simulation.run_epochs(problem, order, optax.sgd(0.1), **own)
 
     went_on, gone, again = resumed(run, folder / "run.npz", MESH, None)
     return [went_on, gone, apart(run(), again)]
