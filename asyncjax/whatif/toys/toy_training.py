@@ -1,8 +1,8 @@
 """`toy_training`: how soon each rule reaches a target on stand-in problems, its step size tuned.
 
 Every rule gets the same span of time, the same grid of step sizes, and the same log, drawn anew in
-blocks for each seed. With f_0 the loss at the start and f the lowest level above which synchronous
-rounds, tuned, have no record in the second quarter of the span,
+blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
+tuned, have by half of the span,
 
     target = f_0 - 0.95 (f_0 - f)
 
@@ -11,7 +11,7 @@ of losses v_1, v_2, .. within the span,
 
     t = min {x_i : v_j <= target for all j >= i}
 
-The step of a rule is the one that is there first on all tuning seeds, by the last; it is then
+The step of a rule is the one that is there first on the tuning seeds, by the median; it is then
 reported on other seeds. With t_s the times of two rules on seed s,
 
     told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
@@ -45,7 +45,7 @@ from asyncjax.whatif.toys.tasks import TASKS, Task
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
-REACHED = 0.95  # of the way to the lowest loss that synchronous rounds keep
+REACHED = 0.95  # of the way to the lowest loss of synchronous rounds
 _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
@@ -311,9 +311,8 @@ def _lesson(
 ) -> ToyResult:
     """Chooses the target by synchronous rounds and the step of every rule, and reads off."""
     time, loss = found[SYNCHRONOUS]
-    second_quarter = (time > setting.span / 4) & (time <= setting.span / 2)
-    highest = np.where(second_quarter, np.nan_to_num(loss, nan=np.inf), -np.inf).max(axis=2)
-    lowest = float(np.median(highest[:TUNING_SEEDS], axis=0).min())
+    early = np.where(time <= setting.span / 2, np.nan_to_num(loss, nan=np.inf), np.inf)
+    lowest = float(np.median(early.min(axis=2)[:TUNING_SEEDS], axis=0).min())
     target = first - REACHED * (first - lowest)
     rows = [_learned(rule, *found[rule.name], target, setting) for rule in rules]
     rows.sort(key=lambda row: row.time)
@@ -331,7 +330,7 @@ def _learned(
     when = np.asarray(
         results.time_to_target(ending, loss, target, interpolate=True, stays=True)
     )  # float64[S, G]
-    first = when[:TUNING_SEEDS].max(axis=0)  # with that step it stays there on each of them
+    first = np.median(when[:TUNING_SEEDS], axis=0)
     lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)
     lowest = np.median(lowest[:TUNING_SEEDS], axis=0)
     learns = bool(np.isfinite(lowest).any())
