@@ -121,10 +121,12 @@ with live.processes(n_workers) as workers:
     run = live.train(make, workers, optimizer, n_updates=n_gradients, key=key)
 
     wait = {"n_updates": n_gradients // n_workers, "collect": traces.wait_for(n_workers)}
-    shuffle = {"n_updates": n_gradients, "rule": traces.Rule(traces.shuffled())}
+    shuffle = {"n_updates": n_gradients, "dispatch": traces.shuffled()}
     envelope = {
         "wait for all": live.train(make, workers, optimizer, key=key, **wait),
-        "shuffled": live.train(make, workers, optimizer, key=key, **shuffle),
+        "shuffled": live.train(
+            make, workers, optimizer, traces.Rule(traces.shuffled()), n_updates=n_gradients, key=key
+        ),
     }
 
 trace = run.trace
