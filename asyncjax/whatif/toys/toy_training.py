@@ -4,14 +4,16 @@ Every rule gets the same span of time, the same grid of step sizes, and the same
 blocks for each seed. With f_0 the loss at the start and f the lowest that synchronous rounds,
 tuned, have by half of the span,
 
-    target = f_0 - 0.95 (f_0 - f)
+    target = f_0 - 0.93 (f_0 - f)
+
+Nearer to f, the noise of a constant step decides when a run is there for good, not its speed.
 
 A rule is there when it has reached it and does not leave it again: with records at x_1 <= x_2 <= ..
 of losses v_1, v_2, .. within the span,
 
     t = min {x_i : v_j <= target for all j >= i}
 
-The step of a rule is the one that is there first on the tuning seeds, by the median; it is then
+The step of a rule is the one that is there first on all of the tuning seeds; it is then
 reported on other seeds. With t_s the times of two rules on seed s,
 
     told apart      t_s < t'_s in every one of the S reported seeds, or > in every one
@@ -45,7 +47,7 @@ from asyncjax.whatif.toys.tasks import TASKS, Task
 STEP_SIZES = tuple(2.0 ** (power / 2) for power in range(-14, 6))
 TUNING_SEEDS, SEEDS = 3, 6
 RECORDS = 150
-REACHED = 0.95  # of the way to the lowest loss of synchronous rounds
+REACHED = 0.93  # of the way to the lowest loss of synchronous rounds
 _GRADIENTS = 3_000  # of synchronous rounds
 _ROUNDS = (60, 150)  # at least and at most
 _ARRIVALS = 12_000  # of pure asynchronous training, unless the rounds would be too few
@@ -330,7 +332,7 @@ def _learned(
     when = np.asarray(
         results.time_to_target(ending, loss, target, interpolate=True, stays=True)
     )  # float64[S, G]
-    first = np.median(when[:TUNING_SEEDS], axis=0)
+    first = when[:TUNING_SEEDS].max(axis=0)  # it is there, and stays, on every tuning seed
     lowest = np.nanmin(np.where(np.isfinite(within), within, np.inf), axis=2)
     lowest = np.median(lowest[:TUNING_SEEDS], axis=0)
     learns = bool(np.isfinite(lowest).any())
