@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -90,7 +91,12 @@ def _family(process=None):
 
 def _alive(family):
     """Processes that are more than an entry that nobody has read."""
-    return [one for one in family if one.is_running() and one.status() != "zombie"]
+    alive = []
+    for one in family:
+        with suppress(psutil.NoSuchProcess):  # it may end between two questions
+            if one.is_running() and one.status() != "zombie":
+                alive.append(one)
+    return alive
 
 
 def _equal_to_its_replay(run, problem, n_updates):
