@@ -33,9 +33,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, verdict
 from experiments import quotes
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN, verdict
 
 LIST = Path(__file__).with_name("claims.toml")
 TABLE, README = "docs/claims.md", "README.md"

@@ -36,9 +36,22 @@ MAY_IMPORT = {
         "results",
     },
     "live": {"clocks", "traces", "problems", "simulation", "results"},
-    "__main__": {"rollouts", "whatif"},
+    "__main__": {"rollouts", "study", "whatif"},
     "rollouts": {"clocks", "traces", "problems", "simulation", "results"},
-    "whatif": {"clocks", "traces", "problems", "steps", "simulation", "results"},
+    "study": {
+        "clocks",
+        "traces",
+        "problems",
+        "steps",
+        "orders",
+        "stragglers",
+        "simulation",
+        "rollouts",
+        "cluster",
+        "live",
+        "results",
+    },
+    "whatif": {"clocks", "traces", "problems", "steps", "simulation", "results", "study"},
 }
 DOORS = {"__main__"}  # the command, a file
 # Which inner room may import which; "." are the files that lie on the room's own floor.

@@ -8,10 +8,10 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
+from asyncjax.study.statistics import Condition, Difference, paired, verdict
 from experiments.asynchronous.asgrad_runs import AXES, SETS, Settings, Task, identity
 from experiments.common import agreement
 from experiments.common import numbers as committed
-from experiments.common.comparison import Condition, Difference, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
 NAME = "asgrad"
@@ -274,13 +274,13 @@ def ratio_table(settings: Settings, cells: Cells) -> results.Table:
         (results.Column("norms", right=False), results.Column("task", right=False), *heads),
         tuple(rows),
         f"Geometric mean over {settings.instances} instances and its 95 % interval; a star where"
-        " the two are not told apart. Below 1 the first is ahead.",
+        " the two do not differ significantly. Below 1 the first is ahead.",
     )
 
 
 def _ratio(own: Difference) -> str:
     low, mean, high = (f"{np.exp(value):.2g}" for value in (own.low, own.mean, own.high))
-    return f"{mean} ({low} to {high})" + ("" if own.told_apart else " *")
+    return f"{mean} ({low} to {high})" + ("" if own.significant else " *")
 
 
 def step_table(cells: Cells) -> results.Table:

@@ -14,11 +14,12 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, problems, storage, traces
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.asynchronous.asgrad_methods import DISPATCHED, combinations, compared
-from experiments.common import protocol, tuning
 from experiments.common.lanes import Field, Lane, field_of, replayed
 from experiments.common.methods import Method
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 
 AXES = ("updates", "time", "long time")
 SETS = {"A": SET_A, "B": SET_B}
@@ -88,7 +89,7 @@ def methods(settings: Settings, task: Task, clock: clocks.Clock) -> tuple[Method
     return (*compared(), *(combinations(clock) if task.data == settings.data[0] else ()))
 
 
-def workers(settings: Settings, delays: str, instance: Instance) -> clocks.Clock:
+def workers(settings: Settings, delays: str, instance: Seeds) -> clocks.Clock:
     """The clock of a law: mean times (or the law's parameter) from 1 to the slowest, ascending."""
     n = settings.n_workers
     drawn = np.random.default_rng(instance.clock).uniform(1.0, settings.slowest, max(n - 2, 0))
@@ -127,7 +128,7 @@ class Drawn:
     start: np.ndarray  # float64[d]
 
 
-def drawn(settings: Settings, task: Task, instance: Instance) -> Drawn:
+def drawn(settings: Settings, task: Task, instance: Seeds) -> Drawn:
     """Sorted by label, or not; digits 0 to 4 against 5 to 9, so each worker holds few of them."""
     features, labels = rows_of(task.data)
     generator = np.random.default_rng(instance.data)
@@ -180,7 +181,7 @@ class Bench:
         counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
         counts[SET_B] = settings.instances
         self.instances = [
-            one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+            one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
         ]
         self.drawn = [drawn(settings, task, one) for one in self.instances]
         self.field: Field = field_of([problem_of(settings, task, one) for one in self.drawn])
@@ -371,7 +372,7 @@ def run_tasks(settings: Settings, told: Callable[[str], None] = print) -> dict[s
     for place, task in enumerate(every, start=1):
         bench: Bench | None = None
         own: dict[str, Any] = {}
-        clock = workers(settings, task.delays, protocol.instances(0, SET_A, 1)[0])
+        clock = workers(settings, task.delays, protocol.seeds_of(0, SET_A, 1)[0])
         for method in methods(settings, task, clock):
             path = folder / f"{task.name}_{method.name}.json".replace(" ", "_").replace("/", "-")
             kept = storage.load_json(path) if path.exists() else {}

@@ -8,10 +8,11 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
+from asyncjax.study import protocol
+from asyncjax.study.statistics import Condition, paired, verdict
 from experiments.asynchronous.bias_runs import METHODS, NEVER, SETS, Settings
-from experiments.common import agreement, protocol
+from experiments.common import agreement
 from experiments.common import numbers as committed
-from experiments.common.comparison import Condition, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 
 NAME = "bias"

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, problems, simulation, traces
+from asyncjax.study import protocol
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.asynchronous.asgrad_methods import DISPATCHED, weighted
-from experiments.common import protocol
 from experiments.common.judging import raveled
 from experiments.common.methods import Method, plain, rounds_of, server_with
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.side_by_side import moved
 
 DIVERGED = 100.0  # distance
@@ -84,7 +84,7 @@ class Drawn:
         return float(np.linalg.norm(self.true - self.speed_weighted))
 
 
-def drawn(settings: Settings, instance: Instance) -> Drawn:
+def drawn(settings: Settings, instance: Seeds) -> Drawn:
     """Curvatures from 1 to 2, linear parts from -1.5 to 1.5, times 1, ..., n in an order."""
     generator = np.random.default_rng(instance.data)
     shape = settings.n_workers, settings.dimension
@@ -132,7 +132,7 @@ class Bench:
         counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
         counts[SET_B] = settings.instances
         self.instances = [
-            one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+            one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
         ]
         self.drawn = [drawn(settings, one) for one in self.instances]
 

@@ -8,10 +8,9 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number
-from experiments.asynchronous.recorded_times_runs import SETS, Settings, identity
-from experiments.common import agreement, protocol
-from experiments.common import numbers as committed
-from experiments.common.comparison import (
+from asyncjax.study import protocol
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import (
     Condition,
     Difference,
     Place,
@@ -19,8 +18,10 @@ from experiments.common.comparison import (
     ranks,
     verdict,
 )
+from experiments.asynchronous.recorded_times_runs import SETS, Settings, identity
+from experiments.common import agreement
+from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.common.recordings import spread_of_jobs
 
 NAME = "recorded_times"

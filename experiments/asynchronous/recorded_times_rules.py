@@ -11,8 +11,8 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, steps, traces
+from asyncjax.study.search import Knob, Settings, log_range
 from experiments.common.methods import MakeTrace, plain, rounds_of, server_with
-from experiments.common.tuning import Knob, Settings, log_range
 
 LOCAL_STEPS = 4
 HISTORY = 1024  # delays that Adaptive 1 remembers; more are an error

@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import clocks, problems, storage, traces
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.asynchronous.recorded_times_rules import LOCAL_STEPS, Rule, rules_of
-from experiments.common import protocol, reaching, tuning
+from experiments.common import reaching
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.recordings import EVEN, UNEVEN, read_recordings
 from experiments.common.skewed_digits import digits_problem
 
@@ -65,7 +67,7 @@ class Column:
     recordings: tuple[np.ndarray, ...]
     n_workers: int
 
-    def clock(self, instance: Instance) -> clocks.Clock:
+    def clock(self, instance: Seeds) -> clocks.Clock:
         """The workers of an instance, in an order of its own, from a place of its own."""
         generator = np.random.default_rng(instance.clock)
         times = self.recordings[generator.integers(len(self.recordings))]
@@ -98,12 +100,12 @@ def rules(settings: Settings, n_workers: int) -> list[Rule]:
 
 
 @lru_cache(maxsize=4)
-def _field(settings: Settings, n_workers: int) -> tuple[tuple[Instance, ...], Field]:
+def _field(settings: Settings, n_workers: int) -> tuple[tuple[Seeds, ...], Field]:
     """All instances of workers of a number: those for tuning first, then set A, then set B."""
     counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
     counts[SET_B] = settings.instances
     every = tuple(
-        one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+        one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
     )
     parts = [
         digits_problem(

@@ -8,6 +8,9 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.tables import format_number, format_spread
+from asyncjax.study import protocol
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import Condition, paired, verdict
 from experiments.asynchronous.time_complexity_runs import (
     CANDIDATES,
     SETS,
@@ -15,11 +18,9 @@ from experiments.asynchronous.time_complexity_runs import (
     Settings,
     identity,
 )
-from experiments.common import agreement, protocol
+from experiments.common import agreement
 from experiments.common import numbers as committed
-from experiments.common.comparison import Condition, paired, verdict
 from experiments.common.parts import Drawing, Part, written
-from experiments.common.protocol import FIRST_CROSSING
 
 Scores = Mapping[tuple[str, int, int, str], Score]  # by speeds, level of noise, workers, method
 

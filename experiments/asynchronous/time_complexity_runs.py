@@ -17,8 +17,8 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, problems, results, simulation, storage, traces
-from experiments.common import protocol
-from experiments.common.protocol import SET_A, SET_B, TUNING
+from asyncjax.study import protocol
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 
 CANDIDATES = {  # names among whose methods a name's best is sought; R may be infinite, m may be n
     "pure": ("pure",),
@@ -182,7 +182,7 @@ def first_updates(method: Method) -> int:
 def keys_of(settings: Settings, role: str) -> jax.Array:
     """Keys of the instances of a role."""
     count = settings.tuning_instances if role == TUNING else settings.instances
-    drawn = protocol.instances(settings.seed, role, count)
+    drawn = protocol.seeds_of(settings.seed, role, count)
     return jnp.stack([jax.random.key(one.noise()) for one in drawn])
 
 

@@ -17,11 +17,14 @@ import numpy as np
 
 from asyncjax import cluster, results
 from asyncjax.results import plots
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study import statistics as comparison
 from experiments.cluster import rivals_runs, tuned
 from experiments.cluster.rivals_report import LABELS
 from experiments.cluster.rivals_runs import PD_ORS, ROLES, Played, Point, values
 from experiments.cluster.verdicts import DOUBT, behind, ratio
-from experiments.common import comparison, numbers, protocol, tuning
+from experiments.common import numbers
 from experiments.common.parts import Drawing, Part, run_alone, written
 
 NAME = "cluster_floors"
@@ -134,7 +137,7 @@ def measured(settings: Settings) -> dict[str, Any]:
 def _measured(played: Played, point: Point, carried: float | None) -> dict[str, Any]:
     """Learns the floor of a point and plays both sets with it and beside it."""
     settings = played.settings
-    past = protocol.instances(settings.seed, protocol.TUNING, settings.tuning_instances)
+    past = protocol.seeds_of(settings.seed, protocol.TUNING, settings.tuning_instances)
     found = tuned.tuned(played, point, tuple(TUNED))
     rules: dict[str, tuple[str, Callable[..., cluster.Schedule]]] = {
         LITERAL: (PD_ORS, cluster.pd_ors),
@@ -148,11 +151,11 @@ def _measured(played: Played, point: Point, carried: float | None) -> dict[str, 
         rules[MOVED] = (tuned.played_as(PD_ORS, knobs), partial(cluster.pd_ors, low=carried))
     rules |= {name: (name, cluster.SCHEDULERS[name]) for name in UNTUNED}
 
-    def earned(name: str, some: Sequence[protocol.Instance]) -> list[float]:
+    def earned(name: str, some: Sequence[protocol.Seeds]) -> list[float]:
         return values(played(point, *rules[name], some)).tolist()
 
     sets = {
-        letter: protocol.instances(settings.seed, role, settings.instances)
+        letter: protocol.seeds_of(settings.seed, role, settings.instances)
         for letter, role in ROLES.items()
     }
     return {
@@ -176,7 +179,7 @@ def _mean_and_error(
     point: Point,
     name: str,
     trial: tuning.Trial,
-    past: Sequence[protocol.Instance],
+    past: Sequence[protocol.Seeds],
 ) -> tuple[float, float]:
     """Mean utility of a trial and its standard error; the episodes were played before."""
     rule = tuned.scheduler(name, trial.settings)

@@ -16,12 +16,13 @@ import numpy as np
 
 from asyncjax import cluster, results
 from asyncjax.results import plots
+from asyncjax.study import protocol
+from asyncjax.study.statistics import Condition, paired, verdict
 from experiments.cluster.exact import best_utility
 from experiments.cluster.rivals_report import LABELS, ordered
 from experiments.cluster.rivals_runs import ROLES
 from experiments.cluster.tuned import CHOOSING, SERVERS
-from experiments.common import numbers, protocol
-from experiments.common.comparison import Condition, paired, verdict
+from experiments.common import numbers
 from experiments.common.parts import Drawing, Part, run_alone, written
 
 NAME = "cluster_optimum"
@@ -65,7 +66,7 @@ def measured(settings: Settings) -> dict[str, Any]:
     """All numbers, as values for JSON; lists are over instances."""
     sets = {}
     for name in settings.sets:
-        drawn = protocol.instances(settings.seed, ROLES[name], settings.instances)
+        drawn = protocol.seeds_of(settings.seed, ROLES[name], settings.instances)
         made = [cluster.workloads.tiny(instance.data) for instance in drawn]
         optimum = np.array([best_utility(*one, SLOTS) for one in made])
         sets[name] = {

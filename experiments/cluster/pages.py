@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.study.statistics import IN_PART
 from experiments.cluster import rivals_report as report
 from experiments.cluster import tuned, verdicts
 from experiments.cluster.optimum import HALF
 from experiments.cluster.rivals_report import DEFAULT, LABELS, mean, ordered, ratio_text
 from experiments.cluster.rivals_runs import PD_ORS, difference
-from experiments.common.comparison import IN_PART
 
 Found = Mapping[str, Any]
 LONG = LABELS | {"least_attained": "least attained service"}

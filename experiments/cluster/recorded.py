@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from asyncjax import cluster, storage
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
 from experiments.cluster import recorded_report, tuned
 from experiments.cluster.recorded_report import KNOBS, LATER, PUBLISHED
 from experiments.cluster.recorded_training import (
@@ -26,7 +28,7 @@ from experiments.cluster.recorded_training import (
 )
 from experiments.cluster.rivals_report import LABELS
 from experiments.cluster.rivals_runs import PD_ORS, ROLES
-from experiments.common import numbers, protocol, tuning
+from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, sources, written
 
 NAME = "cluster_recorded"
@@ -106,7 +108,7 @@ class Drawn:
     jobs: cluster.Jobs
 
 
-def drawn(settings: Settings, role: str) -> dict[protocol.Instance, Drawn]:
+def drawn(settings: Settings, role: str) -> dict[protocol.Seeds, Drawn]:
     """The instances of a role: each of its days, as often as there are draws.
 
     Raises:
@@ -114,7 +116,7 @@ def drawn(settings: Settings, role: str) -> dict[protocol.Instance, Drawn]:
         ValueError: A day has no jobs.
     """
     days = settings.days_of(role)
-    some = protocol.instances(settings.seed, role, settings.draws * len(days))
+    some = protocol.seeds_of(settings.seed, role, settings.draws * len(days))
     tables = {day: read_days(settings, day) for day in days}
     made = {}
     for instance in some:
@@ -158,7 +160,7 @@ class Played:
         n_machines: int,
         name: str,
         knobs: Mapping[str, Any],
-        some: Mapping[protocol.Instance, Drawn],
+        some: Mapping[protocol.Seeds, Drawn],
     ) -> list[dict[str, float]]:
         """What a rule achieves on instances; every schedule is checked.
 
@@ -273,7 +275,7 @@ def _plain(found: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 def _tuned(
     played: Played,
     n_machines: int,
-    past: Mapping[protocol.Instance, Drawn],
+    past: Mapping[protocol.Seeds, Drawn],
     names: Sequence[str],
 ) -> dict[str, tuning.Tuned]:
     """Searches the knobs of rules on a cluster, on days of their own."""

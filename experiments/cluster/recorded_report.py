@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from asyncjax import results
+from asyncjax.study import statistics as comparison
 from experiments.cluster.rivals_report import LABELS
 from experiments.cluster.rivals_runs import PD_ORS, ROLES
 from experiments.cluster.verdicts import DOUBT, behind, ratio
-from experiments.common import comparison
 
 PUBLISHED = ("oasis", "drf", "dorm", "fifo")
 LATER = ("marginal_goodput", "least_attained")

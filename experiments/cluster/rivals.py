@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from asyncjax import cluster
+from asyncjax.study import protocol
 from experiments.cluster import rivals_report, tuned
 from experiments.cluster.rivals_runs import (
     PD_ORS,
@@ -29,7 +30,7 @@ from experiments.cluster.rivals_runs import (
     points,
     workload,
 )
-from experiments.common import numbers, protocol
+from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, written
 
 NAME = "cluster_rivals"
@@ -87,9 +88,9 @@ def measured(settings: Settings) -> dict[str, Any]:
     }
 
 
-def instances(settings: Settings, name: str) -> tuple[protocol.Instance, ...]:
+def instances(settings: Settings, name: str) -> tuple[protocol.Seeds, ...]:
     """The instances of a set."""
-    return protocol.instances(settings.seed, ROLES[name], settings.instances)
+    return protocol.seeds_of(settings.seed, ROLES[name], settings.instances)
 
 
 def _check(settings: Settings) -> None:
@@ -106,7 +107,7 @@ def _check(settings: Settings) -> None:
 
 
 def _of_set(
-    played: Played, some: Sequence[protocol.Instance], chosen: dict[str, Any]
+    played: Played, some: Sequence[protocol.Seeds], chosen: dict[str, Any]
 ) -> dict[str, Any]:
     """What claims are judged by, on the instances of one set."""
     settings, at = played.settings, points(played.settings)
@@ -130,7 +131,7 @@ def _of_set(
     }
 
 
-def _sweeps(played: Played, some: Sequence[protocol.Instance]) -> dict[str, Any]:
+def _sweeps(played: Played, some: Sequence[protocol.Seeds]) -> dict[str, Any]:
     """All schedulers against machines, jobs and load: lists, a value of the axis each."""
     settings = played.settings
     axes = {
@@ -148,7 +149,7 @@ def _sweeps(played: Played, some: Sequence[protocol.Instance]) -> dict[str, Any]
 
 
 def _knobs(
-    played: Played, point: Point, some: Sequence[protocol.Instance]
+    played: Played, point: Point, some: Sequence[protocol.Seeds]
 ) -> dict[str, dict[str, Any]]:
     """Numbers of PD-ORS in several settings."""
     settings = played.settings

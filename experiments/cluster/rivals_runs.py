@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from asyncjax import cluster, storage
-from experiments.common import protocol
+from asyncjax.study import protocol
 
 Workload = tuple[cluster.Jobs, cluster.Machines]
 Scheduler = Callable[..., cluster.Schedule]
@@ -74,7 +74,7 @@ def slots(settings: Settings, point: Point) -> int:
     return point.n_slots or settings.n_slots
 
 
-def workload(settings: Settings, point: Point, instance: protocol.Instance) -> Workload:
+def workload(settings: Settings, point: Point, instance: protocol.Seeds) -> Workload:
     """Jobs and machines of one instance."""
     make = getattr(cluster.workloads, point.preset)
     n_slots = slots(settings, point)
@@ -99,7 +99,7 @@ class Played:
             self.known = kept["known"] if kept["made_by"] == self.made_by else {}
 
     def __call__(
-        self, point: Point, name: str, rule: Scheduler, instances: Sequence[protocol.Instance]
+        self, point: Point, name: str, rule: Scheduler, instances: Sequence[protocol.Seeds]
     ) -> list[dict[str, float]]:
         """What a rule achieves at one point, for every instance; every schedule is checked.
 
@@ -124,7 +124,7 @@ class Played:
             print(f"played {name} at {point}", flush=True)
         return found
 
-    def _play(self, point: Point, rule: Scheduler, instance: protocol.Instance) -> dict[str, float]:
+    def _play(self, point: Point, rule: Scheduler, instance: protocol.Seeds) -> dict[str, float]:
         """One episode."""
         jobs, machines = workload(self.settings, point, instance)
         own = (
@@ -139,7 +139,7 @@ class Played:
         return {name: float(getattr(achieved, name)) for name in ("utility", *FIELDS)}
 
     def compared(
-        self, point: Point, instances: Sequence[protocol.Instance]
+        self, point: Point, instances: Sequence[protocol.Seeds]
     ) -> dict[str, dict[str, Any]]:
         """Numbers of all schedulers at one point."""
         every = dict(cluster.SCHEDULERS) | {"fifo": cluster.fifo}

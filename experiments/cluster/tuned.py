@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from asyncjax import cluster, results
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.search import Knob
 from experiments.cluster.rivals_runs import Played, Point, plain, values
-from experiments.common import protocol, tuning
-from experiments.common.tuning import Knob
 
 CHOOSING = "pd_ors choosing servers"
 SERVERS = (1, 2, 4)  # factors on a job's own number, for the rule that chooses
@@ -43,7 +44,7 @@ def scheduler(name: str, knobs: Mapping[str, Any]) -> Callable[..., cluster.Sche
 def tuned(played: Played, point: Point, names: Sequence[str] = ()) -> dict[str, tuning.Tuned]:
     """Searches the knobs of some schedulers (none named: all) on the tuning instances."""
     settings = played.settings
-    instances = protocol.instances(settings.seed, protocol.TUNING, settings.tuning_instances)
+    instances = protocol.seeds_of(settings.seed, protocol.TUNING, settings.tuning_instances)
 
     def evaluate(name: str, tried: Sequence[tuning.Settings], _: int) -> list[float]:
         return [
@@ -74,7 +75,7 @@ def reported(
     played: Played,
     point: Point,
     chosen: Mapping[str, Any],
-    instances: Sequence[protocol.Instance],
+    instances: Sequence[protocol.Seeds],
 ) -> dict[str, Any]:
     """Numbers of the tuned schedulers on instances that they were not tuned on."""
     return {
@@ -88,7 +89,7 @@ def _played(
     point: Point,
     name: str,
     knobs: Mapping[str, Any],
-    instances: Sequence[protocol.Instance],
+    instances: Sequence[protocol.Seeds],
 ) -> list[dict[str, float]]:
     """Outcomes of a scheduler with its knobs set."""
     return played(point, played_as(name, knobs), scheduler(name, knobs), instances)
@@ -135,7 +136,7 @@ def trials_table(chosen: Mapping[str, Any], labels: Mapping[str, str]) -> result
 
 
 def over_splits(
-    played: Played, point: Point, instances: Sequence[protocol.Instance]
+    played: Played, point: Point, instances: Sequence[protocol.Seeds]
 ) -> dict[str, list[float]]:
     """Utility of OASiS at its literal floor, for every split of the machines."""
     found = {}

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from asyncjax.study.statistics import HOLDS, Condition, Difference, paired, verdict
 from experiments.cluster.rivals_runs import PD_ORS, utilities
 from experiments.cluster.tuned import CHOOSING
-from experiments.common.comparison import HOLDS, Condition, Difference, paired, verdict
 
 __all__ = ["HOLDS", "behind", "conditions", "ratio", "verdict", "verdicts"]
 

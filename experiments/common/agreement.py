@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from asyncjax import results
-from experiments.common.comparison import disagreements
+from asyncjax.study.statistics import disagreements
 
 
 def verdict_table(one: Mapping[str, str], other: Mapping[str, str], text: str) -> results.Table:

@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, results
-from experiments.common import protocol
+from asyncjax.study import protocol
 
 
 @jax.jit

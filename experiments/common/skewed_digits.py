@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncjax import problems
 from asyncjax.problems.data.datasets import held_out_rows
-from experiments.common.protocol import Instance
+from asyncjax.study.protocol import Seeds
 
 Rows = tuple[jax.Array, np.ndarray]  # features and labels
 
@@ -33,7 +33,7 @@ def split_digits(validation: float = 0.0) -> dict[str, Rows]:
 
 
 def digits_problem(
-    instance: Instance,
+    instance: Seeds,
     n_workers: int,
     *,
     batch: int,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common import numbers, protocol
-from experiments.common.comparison import (
+from asyncjax.study import protocol
+from asyncjax.study.statistics import (
     Condition,
     Difference,
     disagreements,
@@ -18,6 +18,7 @@ from experiments.common.comparison import (
     ranks,
     verdict,
 )
+from experiments.common import numbers
 from experiments.common.reaching import last_within, wasted
 from experiments.common.skewed_digits import split_digits
 from experiments.compare.runs import ROLES, Outcome, Settings

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from asyncjax import results, storage
-from experiments.common import tuning
+from asyncjax.study import search as tuning
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import plain_value
 from experiments.compare import claims, report, tables

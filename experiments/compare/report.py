@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots, report
-from experiments.common import tuning
+from asyncjax.study import search as tuning
 from experiments.common.parts import save
 from experiments.compare.runs import Outcome, Settings
 from experiments.compare.tables import UNIT, heard, other_targets, ranked, to_target, verdict

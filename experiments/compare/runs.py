@@ -24,10 +24,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import clocks, problems, simulation, traces
-from experiments.common import protocol, reaching, tuning
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from experiments.common import reaching
 from experiments.common.judging import raveled
 from experiments.common.methods import Method
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.common.skewed_digits import digits_problem
 
@@ -93,13 +95,13 @@ class Field:
         clocks: The workers of each.
     """
 
-    instances: tuple[Instance, ...]
+    instances: tuple[Seeds, ...]
     parts: tuple[problems.Problem, ...]
     joined: problems.Problem
     clocks: tuple[clocks.Clock, ...]
 
 
-def workers(settings: Settings, instance: Instance) -> clocks.Clock:
+def workers(settings: Settings, instance: Seeds) -> clocks.Clock:
     """Gamma-distributed times, the fastest worker first.
 
     Logarithms of the means are uniform between those of 1 and `slowest`, which are both there.
@@ -111,7 +113,7 @@ def workers(settings: Settings, instance: Instance) -> clocks.Clock:
 
 def field_of(settings: Settings, role: str, count: int) -> Field:
     """The first instances of a role: tuning ones are judged on validation rows, others on test."""
-    drawn = protocol.instances(settings.seed, role, count)
+    drawn = protocol.seeds_of(settings.seed, role, count)
     parts = tuple(
         digits_problem(
             one,

@@ -7,8 +7,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.tables import format_number, format_spread
-from experiments.common import comparison, protocol
-from experiments.common.comparison import Place
+from asyncjax.study import protocol
+from asyncjax.study import statistics as comparison
+from asyncjax.study.statistics import Place
 from experiments.common.reaching import last_within, times_to_stay, wasted
 from experiments.compare.runs import Outcome, Settings
 
@@ -207,7 +208,7 @@ def heard(settings: Settings, outcomes: Sequence[Outcome]) -> results.Table:
 
 
 def verdict(settings: Settings, outcomes: Sequence[Outcome]) -> str:
-    """The answer in words, from the numbers: who is first, by how much, who is not told apart."""
+    """The answer in words, from the numbers: who is first, by how much, who is level."""
     best_first = ranked(settings, outcomes)
     spreads = {one.method.name: to_target(settings, one) for one in best_first}
     first = best_first[0]

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from asyncjax import steps, traces
+from asyncjax.study.protocol import Seeds
 from experiments.common.parts import Part, run_alone
-from experiments.common.protocol import Instance
 from experiments.delay_adaptive import step_rules_report, step_rules_verdicts
 from experiments.delay_adaptive.piag import EVEN, SLOW, available, clock_of
 from experiments.delay_adaptive.regularized import N_BLOCKS, SAFETY, Regularized, regularized
@@ -56,7 +56,7 @@ class Settings:
     commit: bool = False  # also write experiments/numbers/block_descent.json
 
 
-def trace_of(law: str, n_updates: int, instance: Instance) -> traces.EventTrace:
+def trace_of(law: str, n_updates: int, instance: Seeds) -> traces.EventTrace:
     """The writes of workers that all hold all data.
 
     Delays and times of a run, the writer left out.
@@ -70,7 +70,7 @@ def trace_of(law: str, n_updates: int, instance: Instance) -> traces.EventTrace:
     return traces.from_delays(delay, time=made.time)
 
 
-def task_of(chosen: Regularized, law: str, n_updates: int, instance: Instance) -> Task:
+def task_of(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of a data set and a law; the block of a write is drawn from the key of its job."""
     trace = trace_of(law, n_updates, instance)
     largest, longest = chosen.blocks.largest, float(trace.delay.max())

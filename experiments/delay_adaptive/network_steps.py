@@ -24,9 +24,10 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
-from experiments.common import comparison, numbers
+from asyncjax.study import statistics as comparison
+from asyncjax.study.protocol import FIRST_CROSSING, reached, restricted
+from experiments.common import numbers
 from experiments.common.parts import Drawing, Part, run_alone, written
-from experiments.common.protocol import FIRST_CROSSING, reached, restricted
 from experiments.delay_adaptive.network_steps_rules import BASES, CONSTANT, FADAS, RULES
 from experiments.delay_adaptive.network_steps_runs import LAWS, SETS, Settings, measured
 

@@ -12,7 +12,7 @@ import optax
 
 from asyncjax import steps
 from asyncjax.steps.transformation import transformation
-from experiments.common.tuning import Knob
+from asyncjax.study.search import Knob
 
 BASES = {
     "SGD": optax.identity,

@@ -14,8 +14,9 @@ import numpy as np
 
 from asyncjax import clocks, problems, simulation, storage, traces
 from asyncjax.simulation.plans.program import Sizes
-from experiments.common import protocol, tuning
-from experiments.common.protocol import LEVELS, SET_A, SET_B, TUNING, Instance
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
 from experiments.delay_adaptive.network_steps_rules import (
     BASES,
     CONSTANT,
@@ -67,7 +68,7 @@ def rules_of(settings: Settings, base: str) -> list[str]:
     return [rule for rule in RULES if rule in settings.rules and rule not in left_out]
 
 
-def workers(settings: Settings, law: str, instance: Instance) -> clocks.Clock:
+def workers(settings: Settings, law: str, instance: Seeds) -> clocks.Clock:
     """Gamma times of deviation 1/4, means of 0.9 to 1.1; one drawn slow, or all with outages."""
     generator = np.random.default_rng(instance.clock)
     times = generator.uniform(0.9, 1.1, settings.n_workers)
@@ -83,7 +84,7 @@ def workers(settings: Settings, law: str, instance: Instance) -> clocks.Clock:
     return clocks.on_off(clock, up=up, down=down)
 
 
-def problem_of(settings: Settings, instance: Instance) -> problems.Problem:
+def problem_of(settings: Settings, instance: Seeds) -> problems.Problem:
     """Handwritten digits by a small network; rows, shards and first model of an instance."""
     data = problems.digits()
     generator = np.random.default_rng(instance.data)
@@ -110,7 +111,7 @@ class Bench:
         self.instances = tuple(
             one
             for role, count in counts.items()
-            for one in protocol.instances(settings.seed, role, count)
+            for one in protocol.seeds_of(settings.seed, role, count)
         )
         self._traces: dict[tuple[str, int], traces.EventTrace] = {}
 

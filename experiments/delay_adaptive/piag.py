@@ -29,8 +29,8 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, simulation, steps, traces
+from asyncjax.study.protocol import Seeds
 from experiments.common.parts import Part, run_alone
-from experiments.common.protocol import Instance
 from experiments.delay_adaptive import step_rules_report, step_rules_verdicts
 from experiments.delay_adaptive.regularized import SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
@@ -69,7 +69,7 @@ class Settings:
     commit: bool = False  # also write experiments/numbers/piag.json
 
 
-def clock_of(law: str, n_workers: int, instance: Instance) -> clocks.Clock:
+def clock_of(law: str, n_workers: int, instance: Seeds) -> clocks.Clock:
     """Workers with gamma times, means 0.9 to 1.1; for "one 10x slow" a drawn one ten times that."""
     generator = np.random.default_rng(instance.clock)
     mean = generator.uniform(0.9, 1.1, n_workers)
@@ -95,7 +95,7 @@ def sequence(law: str, n_updates: int, seed: int) -> np.ndarray:
     return at_random if law.endswith("as drawn") else k - np.maximum.accumulate(k - at_random)
 
 
-def worker_task(chosen: Regularized, law: str, n_updates: int, instance: Instance) -> Task:
+def worker_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of simulated workers: a table with a row each."""
     problem = first_model(chosen.shards, instance)
     n_workers = problem.n_workers or 1
@@ -106,7 +106,7 @@ def worker_task(chosen: Regularized, law: str, n_updates: int, instance: Instanc
     return _task(chosen, problem, trace, ages)
 
 
-def sequence_task(chosen: Regularized, law: str, n_updates: int, instance: Instance) -> Task:
+def sequence_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of a sequence of delays: every row of the table has the same stamp."""
     ages = sequence(law, n_updates, instance.noise())
     return _task(chosen, first_model(chosen.whole, instance), traces.from_delays(ages), ages)
@@ -119,7 +119,7 @@ def _task(chosen: Regularized, problem: Any, trace: Any, ages: np.ndarray) -> Ta
     return Task(problem, trace, ages, step_size, fixed, chosen.optimum)
 
 
-def synchronous_task(chosen: Regularized, law: str, n_updates: int, instance: Instance) -> Task:
+def synchronous_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """Proximal gradient in rounds that wait for all, as many gradients; its theory step is h/L."""
     problem = first_model(chosen.shards, instance)
     clock = clock_of(law, problem.n_workers or 1, instance)
@@ -130,7 +130,7 @@ def synchronous_task(chosen: Regularized, law: str, n_updates: int, instance: In
 
 
 @cache
-def _aggregated(name: str, instances: tuple[Instance, ...]) -> Numbered:
+def _aggregated(name: str, instances: tuple[Seeds, ...]) -> Numbered:
     """Optimizers of PIAG for all instances of a data set: each has its own first gradients."""
     made = [regularized(name, one.data) for one in instances]
     n_workers = made[0].shards.n_workers or 1

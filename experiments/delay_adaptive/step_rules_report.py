@@ -9,9 +9,9 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
-from experiments.common.comparison import HOLDS, Difference, verdict
+from asyncjax.study.protocol import reached
+from asyncjax.study.statistics import HOLDS, Difference, verdict
 from experiments.common.parts import Drawing, Part, written
-from experiments.common.protocol import reached
 from experiments.delay_adaptive.step_rules_runs import (
     ADAPTIVE,
     CONSTANT,

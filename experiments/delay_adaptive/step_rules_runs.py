@@ -22,8 +22,9 @@ import optax
 
 from asyncjax import problems, simulation, steps, storage, traces
 from asyncjax.simulation.plans.program import Sizes
-from experiments.common import protocol, tuning
-from experiments.common.protocol import LEVELS, SET_A, SET_B, TUNING, Instance
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
 
 Rule = optax.GradientTransformationExtraArgs
 MAX_DELAY = 512
@@ -150,20 +151,20 @@ class Case:
 
     data: str
     law: str
-    instances: tuple[Instance, ...]
+    instances: tuple[Seeds, ...]
     own: Arm
     synchronous: Arm | None = None
 
 
-def drawn(study: Study, seed: int) -> tuple[Instance, ...]:
+def drawn(study: Study, seed: int) -> tuple[Seeds, ...]:
     """Instances for tuning, then those of set A, then those of set B."""
     counts = {TUNING: study.tuning_instances, SET_A: study.instances, SET_B: study.instances}
     return tuple(
-        one for role, count in counts.items() for one in protocol.instances(seed, role, count)
+        one for role, count in counts.items() for one in protocol.seeds_of(seed, role, count)
     )
 
 
-def first_model(problem: problems.Problem, instance: Instance) -> problems.Problem:
+def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
     """The problem with the instance's first model, near 0."""
     size = np.shape(problem.params)
     start = np.random.default_rng(instance.model).normal(0.0, START, size)

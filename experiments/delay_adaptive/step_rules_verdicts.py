@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.study.statistics import Condition, Difference, paired, verdict
 from experiments.common import numbers as kept_numbers
-from experiments.common.comparison import Condition, Difference, paired, verdict
 from experiments.delay_adaptive.step_rules_runs import CONSTANT, RELATIVE, SETS, SYNCHRONOUS
 
 OURS = "Adaptive 1"

@@ -15,10 +15,10 @@ trials on instances that are not reported.
 
 from collections.abc import Iterable
 
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.delay_adaptive import transfer_report
 from experiments.delay_adaptive.transfer_runs import Settings, outcomes
 from experiments.delay_adaptive.transfer_tasks import LAWS, SCENES

@@ -10,9 +10,9 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.tables import format_number
-from experiments.common import comparison
+from asyncjax.study import statistics as comparison
+from asyncjax.study.protocol import SET_A, SET_B
 from experiments.common.parts import Drawing
-from experiments.common.protocol import SET_A, SET_B
 from experiments.delay_adaptive.transfer_runs import OWN, THEORY, Outcome, Settings
 from experiments.delay_adaptive.transfer_tasks import ALGORITHMS, CONSTANT, RULES, SCENES
 

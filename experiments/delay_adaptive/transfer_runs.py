@@ -16,8 +16,8 @@ import numpy as np
 
 from asyncjax import simulation, storage
 from asyncjax.simulation.plans.program import Sizes
-from experiments.common import tuning
-from experiments.common.protocol import LEVELS, SET_A, SET_B, TUNING, Instance, instances
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
 from experiments.delay_adaptive.transfer_tasks import (
     CENTRES,
     LAWS,
@@ -154,12 +154,12 @@ class Case:
     data: str
 
     @cached_property
-    def instances(self) -> tuple[Instance, ...]:
+    def seeds_of(self) -> tuple[Seeds, ...]:
         """Those for tuning, then set A, then set B."""
         own = self.settings
         counts = {TUNING: own.tuning_instances, SET_A: own.instances, SET_B: own.instances}
         return tuple(
-            one for role, count in counts.items() for one in instances(own.seed, role, count)
+            one for role, count in counts.items() for one in seeds_of(own.seed, role, count)
         )
 
     @cached_property

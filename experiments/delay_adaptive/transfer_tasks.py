@@ -17,7 +17,7 @@ import optax
 from asyncjax import clocks, problems, simulation, steps, traces
 from asyncjax.problems.finite_sum import Objective
 from asyncjax.problems.losses.least_squares import SquaredLoss
-from experiments.common.protocol import Instance
+from asyncjax.study.protocol import Seeds
 from experiments.delay_adaptive.regularized import SAFETY, minimum, rows_of, sparse_minimum
 from experiments.delay_adaptive.step_rules_runs import RELATIVE, Rule
 
@@ -79,7 +79,7 @@ class Drawn:
     optimum: float
 
 
-def drawn(algorithm: str, data: str, instance: Instance) -> Drawn:
+def drawn(algorithm: str, data: str, instance: Seeds) -> Drawn:
     """The problem of an instance: rows drawn from the data (lasso: made), a start near 0."""
     generator = np.random.default_rng(instance.data)
     n_workers = N_WORKERS if algorithm == "PIAG" else 1
@@ -134,7 +134,7 @@ def _lasso_minimum(features: np.ndarray, targets: np.ndarray, l1: float) -> floa
     return sparse_minimum(smooth, matrix.shape[1], l1)[1]
 
 
-def clock_of(law: str, instance: Instance, n_jobs: int) -> clocks.Clock:
+def clock_of(law: str, instance: Seeds, n_jobs: int) -> clocks.Clock:
     """The workers of an instance under a law; of each at least `n_jobs` jobs are known.
 
     Raises:
@@ -171,7 +171,7 @@ def clock_of(law: str, instance: Instance, n_jobs: int) -> clocks.Clock:
     return clocks.recorded(times)
 
 
-def trace_of(algorithm: str, law: str, instance: Instance, n_updates: int) -> traces.EventTrace:
+def trace_of(algorithm: str, law: str, instance: Seeds, n_updates: int) -> traces.EventTrace:
     """A run of an instance's workers; those of Async-BCD and SGD all hold all rows."""
     clock = clock_of(law, instance, n_updates)
     key = jax.random.key(instance.noise())

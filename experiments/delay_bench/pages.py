@@ -10,7 +10,7 @@ from experiments.delay_bench.report import ANSWERS, CLAIMS, PLAIN, ahead, order
 from experiments.delay_bench.runs import LAWS, METHODS, TASKS
 
 DIGITS = {"digits": 3, "language": 2}  # behind the point of a loss
-SHORT = {"yes": "yes", "no": "no", "not told apart": "~"}
+SHORT = {"yes": "yes", "no": "no", "no significant difference": "~"}
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by method, law, field
 
@@ -79,7 +79,7 @@ def claim_rows(kept: Mapping[str, Cells]) -> list[str]:
 
 
 def answers(cells: Cells, place: int) -> dict[str, str]:
-    """What the seeds of a task say of a claim, by law: "yes", "no" or "not told apart".
+    """What the seeds of a task say of a claim, by law: "yes", "no" or "no significant difference".
 
     Args:
         cells: The committed numbers of the task.

@@ -2,7 +2,7 @@
 
     relative loss of a method    its final loss over its own without delay, seed by seed
     a is ahead of b              a's loss is lower on every reported seed; b ahead: on none;
-                                 otherwise they are not told apart
+                                 otherwise they do not differ significantly
 
 With five seeds "on every seed" is the strongest that signs can say: under equal chances it happens,
 one way or the other, in 2 of 32 cases.
@@ -38,7 +38,7 @@ CLAIMS = (  # (text, method, rival, of the relative losses)
     ("NAdamW: b1 = .99 ends below .9", "NAdamW .99", "NAdamW .9", False),
     ("Lion loses a smaller factor than Muon", "Lion", "Muon", True),
 )
-ANSWERS = {1: "yes", -1: "no", 0: "not told apart"}
+ANSWERS = {1: "yes", -1: "no", 0: "no significant difference"}
 
 
 def ahead(own: ArrayLike, other: ArrayLike) -> int:
@@ -83,7 +83,7 @@ def order(losses: Mapping[str, np.ndarray]) -> str:
 
 
 def verdict(claim: Sequence[Any], methods: Mapping[str, Mapping[str, Cell]], law: str) -> str:
-    """What the seeds say of a claim under a law: "yes", "no" or "not told apart".
+    """What the seeds say of a claim under a law: "yes", "no" or "no significant difference".
 
     Args:
         claim: An entry of `CLAIMS`.

@@ -13,8 +13,8 @@ import optax
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.diloco import texts
 from experiments.diloco.arms import SYNCHRONOUS, Scene
 from experiments.diloco.language_runs import Settings, horizon_of, n_params

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.comparison import Condition, Difference, paired, verdict
-from experiments.common.protocol import restricted
+from asyncjax.study.protocol import restricted
+from asyncjax.study.statistics import Condition, Difference, paired, verdict
 from experiments.joint.arms import JOINT, LEARNED, PURE, RESCALED, SINGLE
 from experiments.joint.scenes_runs import END
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import storage
+from asyncjax.study.statistics import Difference
 from experiments.common import numbers
-from experiments.common.comparison import Difference
 from experiments.joint.arms import RESHUFFLED
 from experiments.joint.judging import beside, best_single, effects, verdicts
 from experiments.joint.phases_report import Gain, brief, gain_of, summary
@@ -147,7 +147,7 @@ def ratios(found: Mapping[str, Any]) -> list[str]:
 def bold(difference: Difference) -> str:
     """A ratio, bold where its interval excludes 1."""
     text = f"{math.exp(difference.mean):.2f}"
-    return f"**{text}**" if difference.told_apart else text
+    return f"**{text}**" if difference.significant else text
 
 
 def pages(found: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
-from experiments.common.comparison import OPEN, Difference, paired
+from asyncjax.study.protocol import FIRST_CROSSING, reached, restricted
+from asyncjax.study.statistics import OPEN, Difference, paired
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING, reached, restricted
 from experiments.joint.arms import JOINT
 from experiments.joint.phases_runs import ARMS, Cell
 from experiments.joint.scenes_runs import SETS
@@ -45,8 +45,8 @@ class Gain:
 
     @property
     def word(self) -> str:
-        """What the instances say: gain, loss, or not told apart."""
-        if not self.difference.told_apart:
+        """What the instances say: gain, loss, or no significant difference."""
+        if not self.difference.significant:
             return OPEN
         return "gain" if self.is_gain else "loss"
 
@@ -269,7 +269,7 @@ def map_figure(gains: Mapping[Cell, Gain]) -> Any:
             )
             for y, row in enumerate(picked):
                 for x, gain in enumerate(row):
-                    weight = "bold" if gain.difference.told_apart else "normal"
+                    weight = "bold" if gain.difference.significant else "normal"
                     strong = abs(gain.difference.mean) > 0.65 * most
                     colour = "white" if strong else "black"
                     axes.text(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import storage
-from experiments.common.protocol import TUNING, instances
+from asyncjax.study.protocol import TUNING, seeds_of
 from experiments.joint.arms import (
     COORDINATED,
     JOINT,
@@ -121,9 +121,9 @@ def scene_of(settings: Settings, cell: Cell) -> Scene:
 
 def _measured(settings: Settings, cell: Cell, like: dict[float, Training]) -> dict[str, Any]:
     scene = scene_of(settings, cell)
-    drawn = list(instances(settings.base, TUNING, settings.tuning))
+    drawn = list(seeds_of(settings.base, TUNING, settings.tuning))
     for role in SETS:
-        drawn += instances(settings.base, role, settings.instances)
+        drawn += seeds_of(settings.base, role, settings.instances)
     worlds = [world_of(scene, instance) for instance in drawn]
     training = Training(
         worlds, scene.horizon, settings.records, settings.trials, like.get(cell.unevenness)

@@ -9,9 +9,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_figure, set_log
-from experiments.common.comparison import Difference, disagreements, interval, ranks
+from asyncjax.study.protocol import FIRST_CROSSING, Reached, reached
+from asyncjax.study.statistics import Difference, disagreements, interval, ranks
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING, Reached, reached
 from experiments.joint.arms import JOINT, RESHUFFLED
 from experiments.joint.judging import beside, best_single, effects, logs_of, verdicts
 from experiments.joint.scenes_runs import END, SETS
@@ -145,7 +145,7 @@ def rank_table(kept: Kept) -> results.Table:
             places = ranks(scores, level=1 - 0.05 / pairs, draws=40_000)
             for place in places:
                 span = f"{place.best_rank} to {place.worst_rank}"
-                told = "not told apart" if place.with_best else "behind"
+                told = "no significant difference" if place.with_best else "behind"
                 rows.append((name, role, place.name, math.exp(place.mean), span, told))
     return results.Table(
         (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from asyncjax import storage
-from experiments.common.protocol import SET_A, SET_B, TUNING, instances
-from experiments.common.tuning import Knob, Tuned, log_range, tune
-from experiments.common.tuning import Settings as Setting
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, seeds_of
+from asyncjax.study.search import Knob, Tuned, log_range, tune
+from asyncjax.study.search import Settings as Setting
 from experiments.joint.arms import ARMS, Arm
 from experiments.joint.training import Curves, Training
 from experiments.joint.worlds import Scene, world_of
@@ -119,9 +119,9 @@ def measured(settings: Settings, scene: Scene, arms: Sequence[Arm] = ARMS) -> di
 
 def _measured(settings: Settings, scene: Scene, arms: Sequence[Arm]) -> dict[str, Any]:
     roles = [TUNING] * settings.tuning
-    drawn = list(instances(settings.seed, TUNING, settings.tuning))
+    drawn = list(seeds_of(settings.seed, TUNING, settings.tuning))
     for role in SETS:
-        drawn += instances(settings.seed, role, settings.instances)
+        drawn += seeds_of(settings.seed, role, settings.instances)
         roles += [role] * settings.instances
     worlds = [world_of(scene, instance) for instance in drawn]
     training = Training(worlds, scene.horizon, settings.records, settings.trials)

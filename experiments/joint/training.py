@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import simulation
-from experiments.common.protocol import time_to
+from asyncjax.study.protocol import time_to
 from experiments.joint.arms import DRAWN, Arm, optimizer_of, order_of
 from experiments.joint.worlds import World
 

@@ -16,7 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import clocks, problems
-from experiments.common.protocol import Instance
+from asyncjax.study.protocol import Seeds
 
 SHAPE = 16.0  # of the gamma law of a job's time
 ALIKE = (0.9, 1.1)  # range of the mean times of workers of one generation, before they are scaled
@@ -104,7 +104,7 @@ class Scene:
     levels: tuple[float, ...] = (0.9, 0.97, 0.99)
 
 
-def clock_of(scene: Scene, instance: Instance) -> clocks.Clock:
+def clock_of(scene: Scene, instance: Seeds) -> clocks.Clock:
     """The workers of an instance: the new ones first; old ones may come and go."""
     n = scene.n_workers
     drawn = np.random.default_rng(instance.clock).uniform(*ALIKE, n)
@@ -117,7 +117,7 @@ def clock_of(scene: Scene, instance: Instance) -> clocks.Clock:
     return clocks.on_off(clock, up=up, down=clocks.exponential(np.where(is_old, scene.down, 1e-6)))
 
 
-def speeds_of(scene: Scene, instance: Instance) -> np.ndarray:
+def speeds_of(scene: Scene, instance: Seeds) -> np.ndarray:
     """Gradients that each worker makes in a unit of time, float64[n]."""
     clock = clock_of(replace(scene, down=0.0), instance)
     speeds = 1 / np.asarray(clock.mean, float)
@@ -142,12 +142,12 @@ def dealt(labels: np.ndarray, skew: float, rng: np.random.Generator) -> np.ndarr
     return np.concatenate([rng.permutation(half) for half in np.array_split(order, 2)])
 
 
-def world_of(scene: Scene, instance: Instance) -> World:
+def world_of(scene: Scene, instance: Seeds) -> World:
     """Draws an instance of a scene."""
     return (_network if scene.network else _regression)(scene, instance)
 
 
-def _regression(scene: Scene, instance: Instance, dim: int = 15, l2: float = 0.01) -> World:
+def _regression(scene: Scene, instance: Seeds, dim: int = 15, l2: float = 0.01) -> World:
     """Logistic regression on Gaussian rows and a column of ones."""
     n, rng = scene.n_workers, np.random.default_rng(instance.data)
     count = n * scene.units * scene.batch
@@ -204,7 +204,7 @@ def minimum(signed: np.ndarray, weights: np.ndarray, l2: float) -> np.ndarray:
     raise RuntimeError(f"the minimum was not found: a slope of {np.abs(slope).max():.2g} is left")
 
 
-def _network(scene: Scene, instance: Instance, hidden: int = 8, l2: float = 1e-2) -> World:
+def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -> World:
     """A network on some of the digits, part of whose labels are redrawn.
 
     Its way ends where 600 steps of Adam along the full gradient do.

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.study import protocol
+from asyncjax.study.statistics import Condition, Difference, Place, paired, ranks, verdict
 from experiments.common import numbers as committed
-from experiments.common import protocol
-from experiments.common.comparison import Condition, Difference, Place, paired, ranks, verdict
 from experiments.matrix.methods import REFERENCE
 
 NAME = "matrix"

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import clocks, simulation
+from asyncjax.study.protocol import Seeds
 from asyncjax.traces.random_draws import on_host
-from experiments.common.protocol import Instance
 from experiments.matrix.lanes import LANES, Found, Run, judged
 from experiments.matrix.methods import Method
 from experiments.matrix.scenes import BATCH, LINK, N_WORKERS, SCENES, Scene, drawn, losses, workers
@@ -82,7 +82,7 @@ def _as_number(value: Any) -> Any:
 
 
 @lru_cache(1024)
-def row_times(scene: Scene, instance: Instance, n_jobs: int) -> np.ndarray:
+def row_times(scene: Scene, instance: Seeds, n_jobs: int) -> np.ndarray:
     """How long a job takes each worker, without its link, float[n, jobs]; those of the traces."""
     with on_host(jax.random.key(instance.noise(0))) as key:
         clock = workers(scene.uneven, "free", instance)

@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from asyncjax import storage
+from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.whatif.advising.advise import FILE
 from asyncjax.whatif.advising.questions import is_lasting
 from experiments.common import numbers
-from experiments.common.protocol import SET_A, instances
 from experiments.matrix import scenes
 from experiments.matrix.decision_facts import facts_of, worth_of
 from experiments.matrix.decision_report import advice_of, page_of
@@ -37,7 +37,7 @@ def law_of(uneven: str) -> Workers:
         Workers(busy=0.523, lasting=True)
     """
     busy, means = [], []
-    for one in instances(0, SET_A, INSTANCES):
+    for one in seeds_of(0, SET_A, INSTANCES):
         clock = scenes.workers(uneven, "free", one)
         times = np.asarray(clock.durations(jax.random.key(one.noise()), JOBS))
         busy.append(times.mean() / times.max(axis=0).mean())

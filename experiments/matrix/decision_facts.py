@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.comparison import Difference, paired
+from asyncjax.study.statistics import Difference, paired
 from experiments.matrix.decision_tree import (
     LEVEL,
     PRICE,
@@ -39,7 +39,7 @@ class Ratio(NamedTuple):
     high: float
 
     @property
-    def told_apart(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval excludes 1."""
         return self.low > 1 or self.high < 1
 
@@ -57,7 +57,7 @@ class Facts:
         sooner: The first at looser targets, by level, set B.
         arrived: Share of runs in which the recommended method was at the target, set B.
         reference_arrived: The same of synchronous SGD.
-        level_with: Methods not told apart from it on set B, the fastest first.
+        level_with: Methods no significant difference from it on set B, the fastest first.
         faster: Methods told to be faster on set B.
         wrong: Time of what other leaves recommend over its own, by method, set B.
         knobs: The tuned values over the scenes of the leaf, by knob.
@@ -110,7 +110,7 @@ def _facts(leaf: Leaf, others: Sequence[str], sets: Mapping[str, Sequence[Scene]
         },
         arrived=float(np.mean([scene.arrived(leaf.method) for scene in group])),
         reference_arrived=float(np.mean([scene.arrived(REFERENCE) for scene in group])),
-        level_with=tuple(m for m in order if not apart[m].told_apart),
+        level_with=tuple(m for m in order if not apart[m].significant),
         faster=tuple(m for m in order if apart[m].high < 0),
         wrong={m: _ratio(apart[m]) for m in others if m in apart},
         knobs={

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from asyncjax import results
+from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.whatif.advising.questions import WORDS
 from asyncjax.whatif.comparing.rules import PURE as PURE_THERE
 from experiments.common.numbers import rounded
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.matrix.decision_facts import Facts, Ratio, Worth
 from experiments.matrix.decision_tree import (
     EFFORT,
@@ -101,7 +101,7 @@ def leaf_table(facts: Sequence[Facts]) -> results.Table:
         results.Column(f"at {100 * float(loose):g} %"),
         results.Column("times pure"),
         results.Column("arrives (synchronous)"),
-        results.Column("not told apart from it", right=False),
+        results.Column("no significant difference from it", right=False),
         results.Column("told to be faster", right=False),
         results.Column("knobs, as tuned", right=False),
     )
@@ -154,7 +154,7 @@ def _interval(ratio: Ratio) -> str:
 
 
 def _starred(ratio: Ratio) -> str:
-    return _short(ratio.value) + ("" if ratio.told_apart else " *")
+    return _short(ratio.value) + ("" if ratio.significant else " *")
 
 
 def _percent(price: float) -> str:
@@ -226,7 +226,7 @@ def page_of(
             results.as_markdown(leaf_table(facts)),
             *wrapped(
                 "What the wrong leaf costs: time of a column's method over that of the leaf's own"
-                " (set B; a star where they are not told apart)."
+                " (set B; a star where they do not differ significantly)."
             ),
             results.as_markdown(wrong_table(facts)),
             *wrapped(_asked_for(worth)),
@@ -242,7 +242,7 @@ def _asked_for(worth: Worth) -> str:
         return "There is no question: one method is recommended everywhere."
     told = "; ".join(
         f"{_short_name(question)}: {_interval(ratio)}"
-        + ("" if ratio.told_apart else " (not told apart)")
+        + ("" if ratio.significant else " (no significant difference)")
         for question, ratio in worth.asked
     )
     return (
@@ -282,7 +282,7 @@ def _chosen(worth: Worth) -> str:
         " scenes, and a question stays only if a leaf below it recommends another method"
         f" that is told to be faster there ({100 * SURE:g} % intervals; hundreds of groups are"
         " tried, so this is no proof, and set B is asked above). A leaf recommends the simplest"
-        " method of those that are not told apart from the fastest, or take at most"
+        " method of those that do not differ significantly from the fastest, or take at most"
         f" {_percent(NEAR)} longer. The {_percent(EFFORT)} were set after a first look at both"
         f" sets: a tree chosen without them {compared('the tree without effort')}. The one chosen"
         f" at twice the price of a leaf has {worth.fewer} leaves and"

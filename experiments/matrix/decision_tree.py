@@ -9,8 +9,8 @@ the score of method m for a group on instance i is
 
 and instances are compared in pairs. To leave synchronous rounds costs effort, so all other methods
 carry `EFFORT` on their scores where a choice is made. Recommended is the simplest method
-(`SIMPLICITY`) of those whose score is not told apart from the lowest, or within `NEAR` of it. Of
-all trees over these questions the one is chosen that has the least
+(`SIMPLICITY`) of those whose score does not differ significantly from the lowest, or is within
+`NEAR` of it. Of all trees over these questions the one is chosen that has the least
 
     mean over scenes of the score of what it recommends + PRICE * leaves,
 
@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common import protocol
-from experiments.common.comparison import paired
+from asyncjax.study import protocol
+from asyncjax.study.statistics import paired
 
 LEVEL = "0.95"  # of the way to the lowest loss: what methods were tuned for
 PRICE = math.log(1.01)  # a leaf more must save 1 % of the time, averaged over all scenes
@@ -204,7 +204,7 @@ def by_simplicity(names: Sequence[str]) -> list[str]:
 
 
 def recommended(own: Mapping[str, np.ndarray]) -> str:
-    """The simplest method of those that are not told apart from the lowest score, or near it.
+    """The simplest method of those level with the lowest score, or near it.
 
     Example:
         >>> recommended({"pure": np.array([2.0, 1.0, 3.0]), "table": np.array([1.9, 1.2, 2.8])})
@@ -214,7 +214,7 @@ def recommended(own: Mapping[str, np.ndarray]) -> str:
     for name in by_simplicity(list(own)):
         if name == best or own[name].mean() - own[best].mean() < NEAR:
             return name
-        if not paired(own[name], own[best]).told_apart:
+        if not paired(own[name], own[best]).significant:
             return name
     return best
 

@@ -17,8 +17,8 @@ import numpy as np
 import optax
 
 from asyncjax import problems, simulation, traces
+from asyncjax.study.protocol import Seeds
 from experiments.common.judging import raveled
-from experiments.common.protocol import Instance
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.matrix.methods import Method, Rule
 from experiments.matrix.scenes import N_WORKERS, SCENES, Drawn, Scene, drawn, losses, workers
@@ -34,7 +34,7 @@ class Run(NamedTuple):
     """What is run: a scene, an instance, settings by name."""
 
     scene: str
-    instance: Instance
+    instance: Seeds
     knobs: tuple[tuple[str, Any], ...]
 
 
@@ -131,7 +131,7 @@ class _Lane:
 
     places: tuple[int, ...]
     scene: Scene
-    instance: Instance
+    instance: Seeds
     own: Drawn
     settings: np.ndarray  # float32[runs, names]
     trace: traces.EventTrace

@@ -31,7 +31,7 @@ import optax
 
 from asyncjax import steps, stragglers, traces
 from asyncjax.clocks import Clock
-from experiments.common.tuning import Knob
+from asyncjax.study.search import Knob
 from experiments.matrix.scenes import N_WORKERS as N
 
 HISTORY = 4096  # delays that Adaptive 1 and 2 remember

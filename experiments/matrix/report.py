@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from asyncjax import results
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import disagreements, paired, verdict
 from experiments.common import numbers as committed
-from experiments.common import protocol, tuning
-from experiments.common.comparison import disagreements, paired, verdict
 from experiments.common.parts import Drawing, Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.matrix import figures
 from experiments.matrix.claims import (
     NAME,

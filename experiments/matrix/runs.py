@@ -14,8 +14,9 @@ import numpy as np
 
 import asyncjax
 from asyncjax import storage
-from experiments.common import protocol, tuning
-from experiments.common.protocol import SET_A, SET_B, TUNING
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from experiments.common.spread import engine_of, spread
 from experiments.matrix.decided import decided
 from experiments.matrix.lanes import Found, Run, replayed
@@ -160,7 +161,7 @@ def searched(settings: Settings, told: Callable[[str], None] = print) -> Search:
     A scene's methods all get another round as long as the best value of any of them is at an edge.
     """
     search, least, most = Search(settings), *settings.rounds
-    drawn = protocol.instances(settings.seed, TUNING, settings.tuning_instances)
+    drawn = protocol.seeds_of(settings.seed, TUNING, settings.tuning_instances)
     open_scenes = list(settings.scenes)
     for turn in range(1, most + 1):
         pieces: list[Piece] = []
@@ -191,7 +192,7 @@ def reported(
 ) -> dict[tuple[str, str, str], list[Found]]:
     """The tuned methods on both sets: by set, scene and method one an instance."""
     drawn = {
-        letter: protocol.instances(settings.seed, role, settings.instances)
+        letter: protocol.seeds_of(settings.seed, role, settings.instances)
         for letter, role in SETS.items()
     }
     pieces = [
@@ -275,7 +276,7 @@ def sources() -> str:
     """A digest of the code that makes numbers, so that no piece of other code is ever used."""
     digest, here = hashlib.sha256(), Path(__file__).parent
     own = [here / f"{name}.py" for name in _FILES]
-    own += [here.parent / "common" / f"{name}.py" for name in ("side_by_side", "protocol")]
+    own += [here.parent / "common" / "side_by_side.py", Path(protocol.__file__)]
     rooms = [Path(asyncjax.__file__).parent / room for room in _ROOMS]
     for path in own + [path for room in rooms for path in sorted(room.rglob("*.py"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, problems
-from experiments.common.protocol import TUNING, Instance, instances
+from asyncjax.study.protocol import TUNING, Seeds, seeds_of
 from experiments.common.recordings import read_recordings
 
 N_WORKERS = 8
@@ -116,7 +116,7 @@ SCENES = {
 
 
 @lru_cache(4096)
-def workers(uneven: str, link: str, instance: Instance) -> clocks.Clock:
+def workers(uneven: str, link: str, instance: Seeds) -> clocks.Clock:
     """The workers of an instance, the slowest in the mean last."""
     made = UNEVEN[uneven](np.random.default_rng(instance.clock))
     if not LINK[link]:
@@ -128,7 +128,7 @@ def workers(uneven: str, link: str, instance: Instance) -> clocks.Clock:
 def round_time(uneven: str, link: str) -> float:
     """How long a round that waits for all takes in the mean, on eight instances for tuning."""
     rounds = []
-    for one in instances(0, TUNING, 8):
+    for one in seeds_of(0, TUNING, 8):
         times = workers(uneven, link, one).durations(jax.random.key(one.noise()), 64)
         rounds.append(np.asarray(times).max(axis=0).mean())
     return float(np.mean(rounds))
@@ -159,14 +159,14 @@ class Drawn:
     smoothness: float
 
 
-def drawn(scene: Scene, instance: Instance) -> Drawn:
+def drawn(scene: Scene, instance: Seeds) -> Drawn:
     """An instance of a scene; scenes of one skew, noise and number of slow workers share it."""
     slow = SLOW.get(scene.uneven, N_WORKERS // 2)
     return _drawn(scene.skew, scene.noise, slow, instance)
 
 
 @lru_cache(512)
-def _drawn(skew: str, noise: str, slow: int, instance: Instance) -> Drawn:
+def _drawn(skew: str, noise: str, slow: int, instance: Seeds) -> Drawn:
     generator = np.random.default_rng(instance.data)
     total, few = N_WORKERS * ROWS, slow * ROWS
     scale = np.geomspace(1.0, 0.2, DIMENSION)

@@ -24,12 +24,12 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, results, simulation
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, restricted, seeds_of
+from asyncjax.study.statistics import paired
 from experiments.common import numbers as committed
-from experiments.common import tuning
-from experiments.common.comparison import paired
 from experiments.common.judging import raveled
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance, instances, restricted
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.matrix.lanes import read_off
 from experiments.matrix.methods import METHODS, REFERENCE, STEP
@@ -78,7 +78,7 @@ def times(
     method: str,
     factor: int,
     noise: str,
-    drawings: Sequence[Instance],
+    drawings: Sequence[Seeds],
     step_sizes: Sequence[float],
 ) -> np.ndarray:
     """When runs are first at the level, float64[steps, instances]; infinity where never."""
@@ -123,7 +123,7 @@ def measured(settings: Settings) -> dict[str, Any]:
 
 def _cell(settings: Settings, factor: int, noise: str) -> dict[str, Any]:
     horizons = {REFERENCE: settings.rounds * round_over_unit(factor), PURE: float(settings.rounds)}
-    drawings = instances(settings.seed, TUNING, settings.tuning_instances)
+    drawings = seeds_of(settings.seed, TUNING, settings.tuning_instances)
 
     def evaluate(method: str, tried: Sequence[tuning.Settings], gradients: int) -> list[float]:
         del gradients  # the same for every trial
@@ -152,7 +152,7 @@ def _cell(settings: Settings, factor: int, noise: str) -> dict[str, Any]:
                     method,
                     factor,
                     noise,
-                    instances(settings.seed, role, settings.instances),
+                    seeds_of(settings.seed, role, settings.instances),
                     [own.best.settings["step"]],
                 )[0].tolist()
                 for letter, role in SETS.items()

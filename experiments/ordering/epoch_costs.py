@@ -39,9 +39,9 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, results
 from asyncjax.orders.kernels.balancing import add_signed
+from asyncjax.study.protocol import TUNING, Seeds
 from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import TUNING, Instance
 from experiments.ordering.ordered_networks_runs import OPTIMIZERS
 from experiments.ordering.ordered_tasks import Task, tasks
 
@@ -149,7 +149,7 @@ def of_task(task: Task, compile_for: Compile = compiled) -> dict[str, Any]:
     """What two steps of a task on networks cost."""
 
     def units(n_workers: int) -> problems.Problem:
-        made = task.load(2 * n_workers * task.batch, 2, Instance(0, TUNING, 0).data)
+        made = task.load(2 * n_workers * task.batch, 2, Seeds(0, TUNING, 0).data)
         return task.problem(made, n_workers, task.batch, 0)
 
     return measured(units, OPTIMIZERS[task.optimizer](STEP), task.n_workers, compile_for)

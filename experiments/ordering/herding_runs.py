@@ -12,8 +12,8 @@ import numpy as np
 
 from asyncjax import orders
 from asyncjax.orders.projections.projected import ProjectedState
-from experiments.common import protocol
-from experiments.common.protocol import SET_A, SET_B
+from asyncjax.study import protocol
+from asyncjax.study.protocol import SET_A, SET_B
 
 GAUSSIAN, SHIFTED = "Gaussian", "Gaussian + 3"
 RESHUFFLING, GREEDY, EXACT = "random reshuffling", "greedy herding", "pair balance"
@@ -269,7 +269,7 @@ def claimed(settings: Settings) -> dict[str, dict[str, dict[str, dict[str, list[
     every = [
         one
         for role in SETS.values()
-        for one in protocol.instances(settings.seed, role, settings.instances)
+        for one in protocol.seeds_of(settings.seed, role, settings.instances)
     ]
     kinds = {kind: SPECTRA[kind] for kind in CLAIMED}
     vectors = jnp.stack(

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike
 
 from asyncjax import results
 from asyncjax.results import plots
-from experiments.common import numbers
-from experiments.common.comparison import (
+from asyncjax.study.statistics import (
     Condition,
     Difference,
     disagreements,
     paired,
     verdict,
 )
+from experiments.common import numbers
 from experiments.common.parts import Part, written
 from experiments.ordering import epoch_costs
 from experiments.ordering.epoch_costs import MACHINE

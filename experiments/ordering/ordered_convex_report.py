@@ -8,9 +8,9 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import DASHES
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common import numbers
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.ordering.ordered_convex_runs import Gaussian, Mortgage, Outcome
 
 BASELINE, COORDINATED, CENTRAL, FULL = "D-RR", "CD-GraB", "pair balance", "full gradient"

@@ -22,10 +22,11 @@ import numpy as np
 import optax
 
 from asyncjax import problems, storage
-from experiments.common import protocol, tuning
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.search import Knob, log_range
 from experiments.common.parts import Part, run_alone
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
-from experiments.common.tuning import Knob, log_range
 from experiments.ordering import order_claims
 from experiments.ordering import ordered_convex_runs as convex
 from experiments.ordering.epoch_prices import prices
@@ -90,7 +91,7 @@ def cells(settings: Settings) -> dict[str, Cell]:
     return found | {MORTGAGES: Cell(4, 28, 16, 0.9, 50, log_range(0.004, 0.032, 4))}
 
 
-def drawn(name: str, cell: Cell, instance: Instance) -> tuple[np.ndarray, np.ndarray]:
+def drawn(name: str, cell: Cell, instance: Seeds) -> tuple[np.ndarray, np.ndarray]:
     """Rows of an instance float32[rows, d] and their labels, -1 or 1."""
     generator = np.random.default_rng(instance.data)
     if name == MORTGAGES:
@@ -111,7 +112,7 @@ class Runs:
     """All instances of a cell, and the runs on them."""
 
     cell: Cell
-    instances: tuple[Instance, ...]  # those for tuning first
+    instances: tuple[Seeds, ...]  # those for tuning first
     rows: convex.Rows
     methods: Mapping[str, convex.Method]
     made: Mapping[int, problems.Problem]  # by number of workers, of all instances
@@ -150,7 +151,7 @@ def runs_of(settings: Settings, name: str) -> Runs:
     counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
     counts[SET_B] = settings.instances
     every = tuple(
-        one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+        one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
     )
     made = [drawn(name, cell, one) for one in every]
     features, labels = (np.stack(part) for part in zip(*made, strict=True))

@@ -8,10 +8,10 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import assign_styles, drawing, new_figure
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import Difference, paired
 from experiments.common import numbers as committed
-from experiments.common.comparison import Difference, paired
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.ordering import order_claims
 from experiments.ordering.epoch_costs import DEVICE, MACHINE
 from experiments.ordering.order_claims import (

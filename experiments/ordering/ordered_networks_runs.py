@@ -16,9 +16,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import orders, problems, results, simulation, storage
-from experiments.common import protocol, tuning
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.common.judging import raveled
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.ordering import ordered_tasks
 from experiments.ordering.epoch_prices import prices
 from experiments.ordering.ordered_tasks import Material, Task
@@ -172,13 +173,11 @@ class Field:
 
     task: Task
     seed: int
-    known: dict[tuple[str, float, Instance], Curve] = field(default_factory=dict)
-    ends: dict[tuple[str, float, Instance], tuple[jax.Array, jax.Array]] = field(
-        default_factory=dict
-    )
+    known: dict[tuple[str, float, Seeds], Curve] = field(default_factory=dict)
+    ends: dict[tuple[str, float, Seeds], tuple[jax.Array, jax.Array]] = field(default_factory=dict)
     trainers: dict[str, Callable[..., Trained]] = field(default_factory=dict)
-    made: dict[tuple[Instance, int, int], problems.Problem] = field(default_factory=dict)
-    materials: dict[Instance, Material] = field(default_factory=dict)
+    made: dict[tuple[Seeds, int, int], problems.Problem] = field(default_factory=dict)
+    materials: dict[Seeds, Material] = field(default_factory=dict)
     methods: dict[str, Method] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,12 +185,12 @@ class Field:
         self.methods.update(methods_of(self.task, first.params))
         self.trainers.update({k: trainer(self.task, v) for k, v in self.methods.items()})
 
-    def instances(self, role: str) -> tuple[Instance, ...]:
+    def instances(self, role: str) -> tuple[Seeds, ...]:
         """Those of a role."""
         count = self.task.tuning_instances if role == TUNING else self.task.instances
-        return protocol.instances(self.seed, role, count)
+        return protocol.seeds_of(self.seed, role, count)
 
-    def problem(self, instance: Instance, n_workers: int, batch: int) -> problems.Problem:
+    def problem(self, instance: Seeds, n_workers: int, batch: int) -> problems.Problem:
         """The problem of an instance in shards of units; made once."""
         place = (instance, n_workers, batch)
         if place not in self.made:
@@ -201,13 +200,13 @@ class Field:
             self.made[place] = self.task.problem(material, n_workers, batch, instance.model)
         return self.made[place]
 
-    def train(self, name: str, step: float, instance: Instance) -> Trained:
+    def train(self, name: str, step: float, instance: Seeds) -> Trained:
         """One run of an order."""
         method = self.methods[name]
         problem = self.problem(instance, method.n_workers, method.batch)
         return self.trainers[name](problem, step, jax.random.key(instance.noise()))
 
-    def curve(self, name: str, step: float, instance: Instance) -> Curve:
+    def curve(self, name: str, step: float, instance: Seeds) -> Curve:
         """What a run of an order is worth."""
         place = (name, step, instance)
         if place not in self.known:
@@ -223,13 +222,13 @@ class Field:
         own = self.methods[name].order
         return getattr(own, "order", own)
 
-    def targets(self, step: float, instance: Instance) -> np.ndarray:
+    def targets(self, step: float, instance: Seeds) -> np.ndarray:
         """Losses at `LEVELS` of the way to the lowest of D-RR with a step, on the same instance."""
         loss = self.curve(BASELINE, step, instance).loss
         lowest = min(float(loss.min()), float(np.nextafter(loss[0], 0)))
         return protocol.targets(float(loss[0]), lowest, LEVELS)
 
-    def imbalance(self, name: str, step: float, instance: Instance, draws: int = 4) -> float:
+    def imbalance(self, name: str, step: float, instance: Seeds, draws: int = 4) -> float:
         """The longest prefix sum of the last order at the last model, over that of random ones."""
         task, method, order = self.task, self.methods[name], self.order(name)
         self.curve(name, step, instance)
@@ -267,7 +266,7 @@ def score_arrival(curve: Curve, targets: np.ndarray) -> float:
 
 
 def tuned(
-    runs: Field, settings: Settings, score: Callable[[Curve, Instance], float]
+    runs: Field, settings: Settings, score: Callable[[Curve, Seeds], float]
 ) -> dict[str, tuning.Tuned]:
     """The step of every order, with as many trials each, on the instances for tuning."""
     task, own = runs.task, runs.instances(TUNING)
@@ -354,7 +353,7 @@ def sizes_of(task: Task, material: Material, like: Any) -> dict[str, Any]:
 
 def _reported(
     runs: Field,
-    own: Sequence[Instance],
+    own: Sequence[Seeds],
     name: str,
     step: Mapping[str, float],
     arrives: Mapping[str, float],

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems
-from experiments.common.protocol import Instance
-from experiments.common.tuning import Knob, log_range
+from asyncjax.study.protocol import Seeds
+from asyncjax.study.search import Knob, log_range
 
 GENRES = ("tragedies",)
 CLASSES = 10
@@ -85,7 +85,7 @@ class Task:
         """Training rows of an instance."""
         return self.n_workers * self.n_units * self.batch
 
-    def material(self, instance: Instance) -> Material:
+    def material(self, instance: Seeds) -> Material:
         """The rows of an instance."""
         return self.load(self.rows, self.test_rows, instance.data)
 

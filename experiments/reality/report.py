@@ -12,8 +12,8 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common.parts import Drawing, Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.reality.runs import CLOCKS, Case, Compared, Figures, Settings
 
 BEST = CLOCKS[-1]

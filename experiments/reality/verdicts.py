@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.study.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments.reality.runs import CASES, CLOCKS, RULES, Case, Settings
 
 NAME = "reality"

@@ -50,7 +50,7 @@ def in_words(found: Found) -> str:
     """Which rules and corrections end ahead of the base, and which behind."""
     base = about(found[BASE], 1.0).tolist()
     ends = {
-        f"{rule} with {correction}": told_apart(about(own, 1.0).tolist(), base)
+        f"{rule} with {correction}": significant(about(own, 1.0).tolist(), base)
         for (rule, correction), own in found.items()
         if (rule, correction) != BASE
     }
@@ -60,7 +60,7 @@ def in_words(found: Found) -> str:
         said.append(f"{len(names)} end {which}{': ' if names else ''}{', '.join(names)}")
     return (
         f"Of {len(ends)} others against {BASE[0]} with {BASE[1]}, on every seed: {said[0]};"
-        f" {said[1]}; the rest are not told apart."
+        f" {said[1]}; the rest do not differ significantly."
     )
 
 
@@ -76,11 +76,11 @@ def about(outcome: Outcome, share: float) -> np.ndarray:
     return np.array(outcome.reward)[:, place - 1 : place + 2].mean(1)
 
 
-def told_apart(ours: Sequence[float], theirs: Sequence[float]) -> str:
+def significant(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """In how many seeds the first is ahead, and whether that tells them apart.
 
     Example:
-        >>> told_apart([2.0, 3.0], [1.0, 1.0]), told_apart([2.0, 3.0], [1.0, 4.0])
+        >>> significant([2.0, 3.0], [1.0, 1.0]), significant([2.0, 3.0], [1.0, 4.0])
         ('ahead', 'no (1 of 2)')
     """
     first, second = np.array(ours), np.array(theirs)
@@ -104,7 +104,7 @@ def rewards_table(settings: Settings, found: Found) -> results.Table:
             for share in SHARES
         ]
         base = about(found[BASE], 1.0)
-        compared = told_apart(about(own, 1.0).tolist(), base.tolist())
+        compared = significant(about(own, 1.0).tolist(), base.tolist())
         solved = results.median_and_spread(own.solved, smaller_is_better=False)
         rows.append(
             (
@@ -130,7 +130,8 @@ def rewards_table(settings: Settings, found: Found) -> results.Table:
         tuple(rows),
         f"Reward of the judged prompts (1 is all right), mean of three records about a time, median"
         f" (quartiles) of {settings.seeds} seeds that were not tuned on. The base is {BASE[0]},"
-        f" {BASE[1]}: ahead or behind at the end on every seed, or not told apart (seeds ahead)."
+        f" {BASE[1]}: ahead or behind at the end on every seed, or no significant difference"
+        " (seeds ahead)."
         f" Weights are cut off at {CAP:g}; each step makes {settings.minibatches} updates.",
     )
 
@@ -222,8 +223,8 @@ def page_rows(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
         *early, last = (
             results.median_and_spread(values, smaller_is_better=False) for values in rewards
         )
-        end = told_apart(rewards[-1], base)
-        compared = end if end in ("ahead", "behind") else "not told apart"
+        end = significant(rewards[-1], base)
+        compared = end if end in ("ahead", "behind") else "no significant difference"
         age = float(np.median(own["age"]))
         cells = [
             "" if rule == before else rule,

@@ -8,15 +8,15 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
+from asyncjax.study.statistics import Condition, Difference, disagreements, paired, verdict
 from experiments.common import numbers as committed
-from experiments.common.comparison import Condition, Difference, disagreements, paired, verdict
 from experiments.common.parts import Drawing, Part, written
 from experiments.shuffled_map.runs import METHODS, SETS, Settings
 
 NAME = "shuffled_map"
 TITLE = "Where does shuffled dispatch get further than pure in the same time?"
 CLAIM = "shuffled dispatch is further than pure in the same time"
-OPEN = "not told apart"
+OPEN = "no significant difference"
 PAPERS = ("Islamov, Safaryan, Alistarh, 2024, AsGrad (arXiv 2310.20452)",)
 Found = Mapping[str, Mapping[str, Mapping[str, Any]]]  # data, unevenness, method
 Key = tuple[str, str, str, float]  # set, data, unevenness, horizon
@@ -45,9 +45,9 @@ def winner(difference: Difference) -> str:
 
     Example:
         >>> winner(paired([1.0, 2.0], [3.0, 5.0])), winner(paired([1.0, 2.0], [2.0, 1.0]))
-        ('shuffled', 'not told apart')
+        ('shuffled', 'no significant difference')
     """
-    if not difference.told_apart:
+    if not difference.significant:
         return OPEN
     return "shuffled" if difference.mean < 0 else "pure"
 
@@ -157,8 +157,8 @@ def draw(settings: Settings, found: Found) -> Any:
                 axes.pcolormesh(cells, cmap="RdBu_r", vmin=-limit, vmax=limit, alpha=0.75)
                 for (x, u), (y, h) in _pairs(places, settings.horizons):
                     own = apart[letter, data, u, h]
-                    colour = "black" if own.told_apart else "grey"
-                    style = "normal" if own.told_apart else "italic"
+                    colour = "black" if own.significant else "grey"
+                    style = "normal" if own.significant else "italic"
                     axes.text(
                         x + 0.5, y + 0.5, f"{np.exp(own.mean):.2g}", color=colour,
                         ha="center", va="center", zorder=4, style=style,
@@ -261,13 +261,14 @@ def _ratio_table(settings: Settings, found: Found) -> results.Table:
         tuple(columns),
         tuple(rows),
         f"Shuffled's gap over pure's, geometric mean over {settings.instances} instances and its"
-        " 95 % interval; a star where the two are not told apart. Below 1 shuffled is ahead.",
+        " 95 % interval; a star where the two do not differ significantly. Below 1"
+        " shuffled is ahead.",
     )
 
 
 def _ratio(own: Difference) -> str:
     low, mean, high = (f"{np.exp(value):.2g}" for value in (own.low, own.mean, own.high))
-    return f"{mean} ({low} to {high})" + ("" if own.told_apart else " *")
+    return f"{mean} ({low} to {high})" + ("" if own.significant else " *")
 
 
 def crossing_table(settings: Settings, found: Found) -> results.Table:

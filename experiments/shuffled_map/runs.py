@@ -22,10 +22,11 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, problems, simulation, storage, traces
-from experiments.common import protocol, tuning
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.common.judging import raveled
 from experiments.common.methods import pure, server_with
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.common.side_by_side import moved, side_by_side
 
 PENALTY = 0.1
@@ -90,7 +91,7 @@ def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([features, ones]), np.asarray(data.train_labels)
 
 
-def drawn(settings: Settings, name: str, instance: Instance) -> Drawn:
+def drawn(settings: Settings, name: str, instance: Seeds) -> Drawn:
     """An instance; digits 0 to 4 are one class, and each worker holds few of them."""
     features, labels = rows_of(name)
     generator = np.random.default_rng(instance.data)
@@ -132,7 +133,7 @@ def minimum(features: np.ndarray, signs: np.ndarray, start: np.ndarray) -> float
     return float(minimize(graded, start, jac=True, method="L-BFGS-B", options=options).fun)
 
 
-def workers(settings: Settings, instance: Instance, unevenness: float) -> clocks.Clock:
+def workers(settings: Settings, instance: Seeds, unevenness: float) -> clocks.Clock:
     """Gamma-distributed times, the fastest worker first; logarithms of the means are uniform.
 
     The means of an instance at one unevenness are powers of those at another.
@@ -146,7 +147,7 @@ def workers(settings: Settings, instance: Instance, unevenness: float) -> clocks
 class Field:
     """All instances of one data set: those for tuning first, then set A, then set B."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[Seeds, ...]
     drawn: tuple[Drawn, ...]
     joined: problems.Problem
 
@@ -160,7 +161,7 @@ def field_of(settings: Settings, name: str) -> Field:
     counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
     counts[SET_B] = settings.instances
     every = tuple(
-        one for role, n in counts.items() for one in protocol.instances(settings.seed, role, n)
+        one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
     )
     made = tuple(drawn(settings, name, one) for one in every)
     joined = side_by_side([one.problem(settings.n_workers) for one in made])

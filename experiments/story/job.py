@@ -12,8 +12,8 @@ job. Run it with `python -m experiments.story`.
 """
 
 from asyncjax import cluster
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.story import pages, report
 from experiments.story.choices import (
     CHOICES,

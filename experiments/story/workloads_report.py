@@ -13,17 +13,17 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results import plots
 from asyncjax.results.plots.style import MUTED, add_grid, drawing, new_figure
-from experiments.common import numbers as committed
-from experiments.common import protocol
-from experiments.common.comparison import (
+from asyncjax.study import protocol
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.statistics import (
     Condition,
     Difference,
     disagreements,
     paired,
     verdict,
 )
+from experiments.common import numbers as committed
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.story.choices import CHOICES, FITTING, PLAIN
 from experiments.story.report import PAPERS
 from experiments.story.workloads_runs import END, GOALS, SETS, Settings

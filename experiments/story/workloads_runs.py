@@ -20,9 +20,10 @@ import jax
 import numpy as np
 
 from asyncjax import cluster, simulation, storage
-from experiments.common import protocol, tuning
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
 from experiments.common.parts import fingerprint
-from experiments.common.protocol import LEVELS, SET_A, SET_B, TUNING, Instance
 from experiments.story import runs
 from experiments.story.choices import (
     CHOICES,
@@ -62,7 +63,7 @@ class Settings:
 class Played:
     """An instance that fits: the crew of one of its jobs."""
 
-    instance: Instance
+    instance: Seeds
     job: int
     site: Site
 
@@ -74,7 +75,7 @@ def played(settings: Settings, role: str, count: int) -> list[Played]:
         ValueError: Too few of the workloads fit.
     """
     found: list[Played] = []
-    for instance in protocol.instances(settings.seed, role, PASSED_OVER * count):
+    for instance in protocol.seeds_of(settings.seed, role, PASSED_OVER * count):
         own = settings.story
         jobs, machines = cluster.workloads.balanced(
             instance.data, n_jobs=own.jobs, n_slots=own.n_slots, n_machines=own.machines

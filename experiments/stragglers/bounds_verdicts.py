@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncjax import results
-from experiments.common.comparison import Condition, Difference, verdict
+from asyncjax.study.statistics import Condition, Difference, verdict
 from experiments.stragglers.training_report import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
 
 CLAIMS = {  # by name: the cost that is compared with that of k alone, and the bound

@@ -8,9 +8,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common import numbers as kept
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.stragglers.bounds import COSTS, HEADS
 from experiments.stragglers.constants_runs import Found, Settings
 from experiments.stragglers.walks import RIGHT

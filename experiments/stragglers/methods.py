@@ -18,7 +18,7 @@ import numpy as np
 
 from asyncjax import stragglers
 from asyncjax.stragglers.plans.planning import Goal, Menu, cheapest
-from experiments.common.tuning import Knob, Settings, log_range
+from asyncjax.study.search import Knob, Settings, log_range
 from experiments.stragglers.tasks import Task, bound_of
 
 MOST_STAGES = 128

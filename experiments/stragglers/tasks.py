@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import problems, stragglers
-from experiments.common import protocol
-from experiments.common.protocol import LEVELS, Instance
+from asyncjax.study import protocol
+from asyncjax.study.protocol import LEVELS, Seeds
 
 PROBLEMS = ("linear", "logistic")
 L2 = 0.01  # of logistic regression
@@ -67,7 +67,7 @@ class Task:
     noise_variance: float
 
 
-def task(settings: Settings, name: str, instance: Instance | None = None) -> Task:
+def task(settings: Settings, name: str, instance: Seeds | None = None) -> Task:
     """Makes the data of a problem of `PROBLEMS` and finds their constants in double precision.
 
     Args:
@@ -99,7 +99,7 @@ def task(settings: Settings, name: str, instance: Instance | None = None) -> Tas
     return Task(begun(problem, instance, 0.1), 0.2, *logistic_constants(features, labels, L2))
 
 
-def begun(problem: problems.Problem, instance: Instance | None, spread: float) -> problems.Problem:
+def begun(problem: problems.Problem, instance: Seeds | None, spread: float) -> problems.Problem:
     """The problem with the first model of an instance, normal numbers times `spread`."""
     if instance is None:
         return problem

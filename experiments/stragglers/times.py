@@ -25,10 +25,11 @@ import jax
 import numpy as np
 
 from asyncjax import clocks, problems, results, stragglers
-from experiments.common import numbers, protocol
-from experiments.common.comparison import verdict
+from asyncjax.study import protocol
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, TUNING, Seeds
+from asyncjax.study.statistics import verdict
+from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import FIRST_CROSSING, LEVELS, TUNING, Instance
 from experiments.common.recordings import of_workers, read_recordings
 from experiments.stragglers import tasks, training_report, training_runs
 from experiments.stragglers.methods import Known, Method, Scene, crew, main_methods
@@ -103,7 +104,7 @@ def columns(settings: Settings) -> dict[str, Column]:
     return found
 
 
-def task(settings: Settings, instance: Instance) -> Task:
+def task(settings: Settings, instance: Seeds) -> Task:
     """Logistic regression on all rows that can be dealt evenly, and a first model."""
     data = problems.breast_cancer()
     features = np.concatenate([data.train_features, data.test_features]).astype(np.float64)
@@ -119,7 +120,7 @@ def task(settings: Settings, instance: Instance) -> Task:
 
 
 def responses(
-    settings: Settings, column: Column, instance: Instance
+    settings: Settings, column: Column, instance: Seeds
 ) -> tuple[stragglers.Response, stragglers.Response]:
     """Response times to plan on and to run on: those of an instance's workers.
 
@@ -149,7 +150,7 @@ def scenes_of(settings: Settings, column: Column) -> training_runs.Scenes:
     shared = read_recordings((column.recording,))[0].shape[0] <= N_WORKERS
     kept: dict[bool, Known] = {}
 
-    def scene(instance: Instance) -> Scene:
+    def scene(instance: Seeds) -> Scene:
         known, met = responses(settings, column, instance)
         plans = Known(known, settings.loads, 1)
         plans = kept.setdefault(True, plans) if shared else plans  # one table for all
@@ -160,7 +161,7 @@ def scenes_of(settings: Settings, column: Column) -> training_runs.Scenes:
     counts = {TUNING: settings.tuning_instances}
     counts |= dict.fromkeys(SETS.values(), settings.instances)
     return {
-        role: [scene(one) for one in protocol.instances(settings.seed, role, count)]
+        role: [scene(one) for one in protocol.seeds_of(settings.seed, role, count)]
         for role, count in counts.items()
     }
 

@@ -14,9 +14,9 @@ A run that was stopped goes on where it was: every case is kept in the output fo
 
 from functools import partial
 
+from asyncjax.study.protocol import FIRST_CROSSING
 from experiments.common import numbers
 from experiments.common.parts import Part, run_alone, written
-from experiments.common.protocol import FIRST_CROSSING
 from experiments.stragglers import training_report
 from experiments.stragglers.tasks import PROBLEMS, Settings
 from experiments.stragglers.training_report import ALONE

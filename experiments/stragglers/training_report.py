@@ -8,8 +8,8 @@ import numpy as np
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.tables import format_number
-from experiments.common import protocol
-from experiments.common.comparison import Condition, Difference, disagreements, paired, verdict
+from asyncjax.study import protocol
+from asyncjax.study.statistics import Condition, Difference, disagreements, paired, verdict
 from experiments.stragglers.training_runs import COSTS, SETS, Settings
 
 Cases = Mapping[str, Mapping[str, Any]]  # case, then "prescribed", "tuned", "uplinks"

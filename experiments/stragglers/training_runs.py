@@ -12,8 +12,9 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, problems, simulation, storage, stragglers
-from experiments.common import protocol, tuning
-from experiments.common.protocol import SET_A, SET_B, TUNING
+from asyncjax.study import protocol
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from experiments.stragglers import uplinks
 from experiments.stragglers.methods import (
     Known,
@@ -64,13 +65,13 @@ def scenes_of(settings: Settings, problem: str, law: str) -> Scenes:
     counts = {TUNING: settings.tuning_instances}
     counts |= dict.fromkeys(SETS.values(), settings.instances)
 
-    def scene(instance: protocol.Instance) -> Scene:
+    def scene(instance: protocol.Seeds) -> Scene:
         made = task(settings, problem, instance)
         targets = targets_of(made, settings.n_workers * settings.shard, settings.levels)
         return Scene(made, known, times, jax.random.key(instance.noise()), targets)
 
     return {
-        role: [scene(one) for one in protocol.instances(settings.seed, role, count)]
+        role: [scene(one) for one in protocol.seeds_of(settings.seed, role, count)]
         for role, count in counts.items()
     }
 

@@ -99,7 +99,7 @@ def test_what_a_layout_pads_is_counted(layout, numbers):
     assert hlo.moved(module, "body", lambda _: 1.0).all == 2 * 4 * numbers
 
 
-def test_vector_memory_is_told_apart():
+def test_vector_memory_is_significant():
     module = hlo.parse(re.sub("LAYOUT", "2,1,0:T(8,128)S(1)", TILED))
     assert hlo.moved(module, "body", lambda _: 1.0).main == 0
 

@@ -27,7 +27,7 @@ def load(name):
 
 def conditions(own):
     """What `by` names in the rule of a row."""
-    from experiments.common.comparison import Condition, paired
+    from asyncjax.study.statistics import Condition, paired
 
     return [Condition("lower", paired(own["gain"], [0.0] * len(own["gain"])))]
 
@@ -80,8 +80,8 @@ def test_rows_without_a_rule_and_rules_without_a_row_are_told(root):
         (["holds"], "holds"),
         (["holds", "in part"], "in part"),
         (["holds", "does not hold"], "in part"),
-        (["not told apart", "does not hold"], "does not hold"),
-        (["not told apart"], "not told apart"),
+        (["no significant difference", "does not hold"], "does not hold"),
+        (["no significant difference"], "no significant difference"),
     ],
 )
 def test_a_row_of_several_claims(said, verdict):

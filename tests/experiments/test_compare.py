@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, simulation, storage
-from experiments.common import tuning
+from asyncjax.study import search as tuning
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from experiments.common.methods import METHODS
-from experiments.common.protocol import SET_A, SET_B, TUNING
 from experiments.compare import claims, runs
 from experiments.compare.job import compare
 from experiments.compare.runs import Settings

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from asyncjax import problems
+from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from experiments.common import skewed_digits
 from experiments.common.methods import METHODS
-from experiments.common.protocol import SET_A, TUNING, instances
 from experiments.compare import claims, runs, tables
 from experiments.compare.runs import Settings
 from tests.experiments.test_compare_report import outcome
@@ -76,7 +76,7 @@ def test_rows_are_split_in_three_and_others_keep_theirs(fresh_digits):
     np.testing.assert_array_equal(tuned.features, shown.features)
     np.testing.assert_array_equal(shown.test_features, data.test_features)
     whole = skewed_digits.digits_problem(
-        instances(0, SET_A, 1)[0], 4, batch=4, hidden=4, concentration=0.3
+        seeds_of(0, SET_A, 1)[0], 4, batch=4, hidden=4, concentration=0.3
     ).data
     np.testing.assert_array_equal(whole.features, data.train_features)
     np.testing.assert_array_equal(whole.test_targets, data.test_labels)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, storage, traces
+from asyncjax.study import statistics as comparison
 from experiments import claims
-from experiments.common import comparison, numbers
+from experiments.common import numbers
 from experiments.reality import job, report, runs, tasks, verdicts
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
@@ -104,7 +105,7 @@ def compared_with(errors):
     ("errors", "said"),
     [
         ((-9.0, 2.0, 1.0, 3.0, 9.0), "holds"),
-        ((-9.0, 2.0, 1.0, 3.0, 11.0), "not told apart"),
+        ((-9.0, 2.0, 1.0, 3.0, 11.0), "no significant difference"),
         ((20.0, 12.0, 11.0, 30.0, 14.0), "does not hold"),
         ((-20.0, -12.0, -11.0, -30.0, -14.0), "does not hold"),
     ],

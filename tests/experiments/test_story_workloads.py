@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from asyncjax.study import protocol
 from experiments import claims
 from experiments.common import numbers as committed
-from experiments.common import protocol
 from experiments.story import runs, workloads_report, workloads_runs
 from experiments.story.choices import CHOICES, FITTING, PLAIN, trace_of
 from experiments.story.workloads_report import ALL_CLAIM, FITTING_CLAIM
@@ -29,11 +29,11 @@ def numbers(full, fitting):
 
 
 @pytest.mark.parametrize(
-    ("by", "verdict"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "not told apart")]
+    ("by", "verdict"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "no significant difference")]
 )
 def test_the_verdict_turns_with_the_losses(by, verdict):
     found = workloads_report.verdicts(numbers(by, 1.0))
-    assert found == {ALL_CLAIM: verdict, FITTING_CLAIM: "not told apart"}
+    assert found == {ALL_CLAIM: verdict, FITTING_CLAIM: "no significant difference"}
     assert workloads_report.verdicts(numbers(1.0, by))[FITTING_CLAIM] == verdict
 
 
@@ -81,7 +81,7 @@ def test_a_small_run_goes_on_where_it_was_and_its_verdict_turns(
     trace = trace_of(PLAIN, site, 0)
 
     def played(settings, role, count):
-        return [Played(one, 0, site) for one in protocol.instances(settings.seed, role, count)]
+        return [Played(one, 0, site) for one in protocol.seeds_of(settings.seed, role, count)]
 
     def replayed(settings, task, choice, site):
         begun.append(choice.name)

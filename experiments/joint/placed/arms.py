@@ -11,7 +11,7 @@ from typing import Any
 import optax
 
 from asyncjax import steps
-from experiments.common.tuning import Knob, log_range
+from asyncjax.study.search import Knob, log_range
 from experiments.joint.arms import COORDINATED, DRAWN, LEARNED, RESHUFFLED
 from experiments.joint.placed.sites import DRF, GOODPUT, PD_ORS, SHARDS, Place
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.comparison import Condition, Difference, paired, verdict
-from experiments.common.protocol import SET_A, SET_B
+from asyncjax.study.protocol import SET_A, SET_B
+from asyncjax.study.statistics import Condition, Difference, paired, verdict
 from experiments.joint.judging import logs_of
 from experiments.joint.placed.arms import FULL, PLAIN
 from experiments.joint.placed.sites import PD_ORS

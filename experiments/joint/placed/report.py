@@ -8,9 +8,9 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_figure, set_log
-from experiments.common.comparison import disagreements
+from asyncjax.study.protocol import FIRST_CROSSING, reached
+from asyncjax.study.statistics import disagreements
 from experiments.common.parts import Part, written
-from experiments.common.protocol import FIRST_CROSSING, reached
 from experiments.joint.placed.judging import SETS, beside, earned, goals_of, verdicts
 from experiments.joint.scenes_report import ratio
 from experiments.joint.scenes_runs import END

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from asyncjax import storage
-from experiments.common.protocol import TUNING, Instance, instances
-from experiments.common.tuning import Settings as Setting
-from experiments.common.tuning import Tuned, log_range, tune
+from asyncjax.study.protocol import TUNING, Seeds, seeds_of
+from asyncjax.study.search import Settings as Setting
+from asyncjax.study.search import Tuned, log_range, tune
 from experiments.joint.placed.arms import PLACES, STEP, Arm, setting_of
 from experiments.joint.placed.sites import (
     PD_ORS,
@@ -75,7 +75,7 @@ def measured(settings: Settings, place: Place, arms: Sequence[Arm]) -> dict[str,
 
 def floor_of(settings: Settings, place: Place) -> Tuned:
     """The floor of PD-ORS that earns most on tuning instances."""
-    drawn = instances(settings.base, TUNING, settings.floors)
+    drawn = seeds_of(settings.base, TUNING, settings.floors)
 
     def evaluate(name: str, tried: Sequence[Setting], gradients: int) -> list[float]:
         del gradients  # a trial is an episode of each instance
@@ -86,7 +86,7 @@ def floor_of(settings: Settings, place: Place) -> Tuned:
     return tune(spaces, evaluate, trials=6, gradients=settings.floors)[PD_ORS]
 
 
-def world_at(place: Place, instance: Instance) -> World:
+def world_at(place: Place, instance: Seeds) -> World:
     """What the job of an instance trains: the first four shards are those at new machines."""
     return world_of(Scene(place.name, "", unevenness=place.unevenness, skew=0.5), instance)
 
@@ -97,9 +97,9 @@ def goals(settings: Settings) -> tuple[str, ...]:
 
 
 def _measured(settings: Settings, place: Place, arms: Sequence[Arm]) -> dict[str, Any]:
-    drawn = list(instances(settings.base, TUNING, settings.tuning))
+    drawn = list(seeds_of(settings.base, TUNING, settings.tuning))
     for role in SETS:
-        drawn += instances(settings.base, role, settings.instances)
+        drawn += seeds_of(settings.base, role, settings.instances)
     floor = floor_of(settings, place)
     rules = schedulers(floor.best.settings["low"])
     sites = [sites_of(place, instance, rules) for instance in drawn]

@@ -23,7 +23,7 @@ import numpy as np
 
 from asyncjax import clocks, cluster, traces
 from asyncjax.cluster import Jobs, Machines, Schedule
-from experiments.common.protocol import Instance
+from asyncjax.study.protocol import Seeds
 
 SHARDS = 8  # four of either generation
 SHAPE, LINK_SHAPE = 16.0, 2.0  # of the gamma laws of computing and of exchange
@@ -65,7 +65,7 @@ class Workload(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def workload_of(place: Place, instance: Instance, attempt: int = 0) -> Workload:
+def workload_of(place: Place, instance: Seeds, attempt: int = 0) -> Workload:
     """The jobs of an instance.
 
     They are those of `workloads.balanced`, but with small crews, machines a sixth as large, and
@@ -100,7 +100,7 @@ def schedulers(low: float | None) -> dict[str, Callable[..., Schedule]]:
     }
 
 
-def utility_of(place: Place, instance: Instance, rule: Callable[..., Schedule]) -> float:
+def utility_of(place: Place, instance: Seeds, rule: Callable[..., Schedule]) -> float:
     """What a scheduler earns with the jobs of an instance."""
     jobs, machines, _ = workload_of(place, instance)
     return float(cluster.total_utility(rule(jobs, machines, n_slots=place.n_slots), jobs))
@@ -139,7 +139,7 @@ class Site:
 
 
 def sites_of(
-    place: Place, instance: Instance, rules: Mapping[str, Callable[..., Schedule]]
+    place: Place, instance: Seeds, rules: Mapping[str, Callable[..., Schedule]]
 ) -> dict[str, Site]:
     """The sites of one job of an instance, by scheduler.
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
+from asyncjax.study import protocol
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, verdict
 from experiments.cluster import optimum, verdicts
-from experiments.common import protocol
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN, verdict
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
@@ -63,7 +63,7 @@ def small_set(count=10):
         "pd_ors": cluster.pd_ors,
         **{n: cluster.SCHEDULERS[n] for n in (*verdicts.PUBLISHED, *verdicts.LATER)},
     }
-    for instance in protocol.instances(0, protocol.SET_A, count):
+    for instance in protocol.seeds_of(0, protocol.SET_A, count):
         jobs, machines = cluster.workloads.balanced(instance.data, **SHAPE)
         for name, rule in rules.items():
             own = {}

@@ -138,7 +138,7 @@ def made_up(pure, ringmaster):
     [
         ([10.0, 11.0, 10.5], [10.0, 10.0, 10.0], "holds"),
         ([20.0, 25.0, 30.0], [10.0, 10.0, 10.0], "does not hold"),
-        ([10.0, 11.0, 30.0], [10.0, 10.0, 10.0], "not told apart"),
+        ([10.0, 11.0, 30.0], [10.0, 10.0, 10.0], "no significant difference"),
     ],
 )
 def test_a_verdict_flips_with_the_times(pure, ringmaster, said):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster, storage
+from asyncjax.study import protocol
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, verdict
 from experiments.cluster import exact, optimum
 from experiments.cluster.optimum import Settings
-from experiments.common import numbers, protocol
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, verdict
+from experiments.common import numbers
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow
@@ -113,7 +114,7 @@ def test_the_story_says_what_blocks_whom(part):
 def test_ratios_are_those_of_the_schedulers(part):
     for name, role in (("A", protocol.SET_A), ("B", protocol.SET_B)):
         own = part.numbers["sets"][name]
-        for index, instance in enumerate(protocol.instances(0, role, 2)):
+        for index, instance in enumerate(protocol.seeds_of(0, role, 2)):
             jobs, machines = cluster.workloads.tiny(instance.data)
             best = oracle.best_schedule(jobs, machines, 4)
             assert own["optimum"][index] == pytest.approx(best, rel=1e-5)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from asyncjax import results, storage
+from asyncjax.study import protocol
+from asyncjax.study.statistics import FAILS, HOLDS
 from experiments.cluster import recorded, recorded_report
 from experiments.cluster.__main__ import COLLECTION
 from experiments.cluster.recorded import Settings, read_days
 from experiments.cluster.recorded_training import Training
-from experiments.common import numbers, protocol
-from experiments.common.comparison import FAILS, HOLDS
+from experiments.common import numbers
 
 ROWS = [
     (100, 3600, 2, "a"),

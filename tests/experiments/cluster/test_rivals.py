@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster, results, storage
+from asyncjax.study import protocol
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, disagreements
 from experiments.cluster import rivals, tuned, verdicts
 from experiments.cluster.rivals import Settings
 from experiments.cluster.rivals_runs import (
@@ -19,8 +21,7 @@ from experiments.cluster.rivals_runs import (
     utilities,
     workload,
 )
-from experiments.common import numbers, protocol
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, disagreements
+from experiments.common import numbers
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -57,7 +58,7 @@ def part(settings):
 def drawn(settings, name="A"):
     """Jobs and machines of a set, from the definition."""
     role = {"A": protocol.SET_A, "B": protocol.SET_B}[name]
-    drawn = protocol.instances(0, role, settings.instances)
+    drawn = protocol.seeds_of(0, role, settings.instances)
     return [(one.data, cluster.workloads.balanced(one.data, **SMALL)) for one in drawn]
 
 
@@ -76,7 +77,7 @@ def test_outcomes_are_those_of_the_schedulers(part, settings):
 
 
 def test_the_sets_and_what_was_tuned_on_are_disjoint(settings):
-    seeds = [{one.data for one in protocol.instances(0, role, 20)} for role in protocol.ROLES]
+    seeds = [{one.data for one in protocol.seeds_of(0, role, 20)} for role in protocol.ROLES]
     assert len(set.union(*seeds)) == 60
     assert {seed for seed, _ in drawn(settings)} <= seeds[1]
 
@@ -95,7 +96,7 @@ def test_less_work_earns_more(part, settings):
     sweep = part.numbers["sweeps"]["load"]
     light, full = (sweep["found"][sweep["at"].index(at)]["drf"] for at in (0.05, 1))
     assert np.mean(light["utility"]) > np.mean(full["utility"])
-    one = protocol.instances(0, protocol.SET_A, 1)[0]
+    one = protocol.seeds_of(0, protocol.SET_A, 1)[0]
     few = workload(settings, Point(8, 4, 0.05), one)[0].samples
     whole = workload(settings, Point(8, 4), one)[0].samples
     np.testing.assert_array_equal(few, np.floor(0.05 * whole))

@@ -11,8 +11,8 @@ import optax
 import pytest
 
 from asyncjax import results, steps
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART
 from experiments.delay_adaptive import network_steps, network_steps_rules, network_steps_runs
 from experiments.delay_adaptive.network_steps import CARRIED, TUNED, claim_of, verdicts
 from experiments.delay_adaptive.network_steps_rules import (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from asyncjax import results, steps
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART
 from experiments.delay_adaptive import (
     block_descent,
     piag,

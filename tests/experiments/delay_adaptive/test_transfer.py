@@ -9,9 +9,9 @@ import pytest
 
 import experiments
 from asyncjax import results, simulation, steps
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.delay_adaptive import transfer, transfer_report, transfer_runs, transfer_tasks
 from experiments.delay_adaptive.transfer_report import CARRIED, FASTER, FEWER, UNTUNED
 from experiments.delay_adaptive.transfer_runs import Case, Outcome, Settings, runs_of
@@ -147,14 +147,14 @@ def test_tuning_never_takes_a_step_that_diverges():
 
 @pytest.mark.parametrize("law", ["even, then a straggler", "a worker stalls"])
 def test_delays_change_at_their_time(law):
-    instance = Instance(0, SET_A, 0)
+    instance = Seeds(0, SET_A, 0)
     trace = transfer_tasks.trace_of("SGD", law, instance, 400)
     late = int(np.searchsorted(trace.time, transfer_tasks.CHANGE + 4))
     assert trace.delay[:late].max() < 20 < trace.delay[late:].max()
 
 
 def test_a_change_to_even_workers_ends_the_long_delays():
-    trace = transfer_tasks.trace_of("SGD", "straggler, then even", Instance(0, SET_A, 0), 800)
+    trace = transfer_tasks.trace_of("SGD", "straggler, then even", Seeds(0, SET_A, 0), 800)
     assert trace.delay[:300].max() > 30
     assert trace.delay[400:].max() < 20
 

@@ -33,7 +33,7 @@ def test_verdicts_compare_seed_by_seed():
     }
     lower = ("", "Muon", "Adam", False)
     assert report.verdict(lower, methods, "8") == "yes"  # though 8 > 3 and the spreads overlap
-    assert report.verdict(lower, methods, "0") == "not told apart"
+    assert report.verdict(lower, methods, "0") == "no significant difference"
     assert report.verdict(("", "Adam", "Muon", False), methods, "8") == "no"
     assert report.relative(methods["Adam"], "8").tolist() == [3.0, 9.0]
     assert report.verdict(("", "Muon", "Adam", True), methods, "8") == "yes"  # 2, 2 against 3, 9
@@ -42,7 +42,7 @@ def test_verdicts_compare_seed_by_seed():
         report.relative({"8": cell(1.0)}, "8")
 
 
-def test_ranks_say_who_is_not_told_apart():
+def test_ranks_say_who_is_not_significant():
     losses = {"a": [3.0, 3.0, 3.0], "b": [1.0, 1.0, 1.0], "c": [2.0, 2.0, 4.0]}
     assert report.order({name: np.array(own) for name, own in losses.items()}) == "b < c ~ a"
     wide = replace(cell(1.0), step_sizes=(0.25, 0.5, 1.0, 2.0, 4.0), chosen=2)
@@ -85,7 +85,11 @@ def test_a_run_is_written_and_goes_on_where_it_was(tmp_path, monkeypatch):
         assert plain["relative"] == [1.0, 1.0]
         assert min(staged["relative"]) > 1.0  # delays cost
         assert len(plain["step_sizes"]) >= 5  # of which the best has two on either side
-    assert saved["claims"]["digits"]["Muon ends below Adam"]["0"] in ("yes", "no", "not told apart")
+    assert saved["claims"]["digits"]["Muon ends below Adam"]["0"] in (
+        "yes",
+        "no",
+        "no significant difference",
+    )
     assert [table.caption[:6] for table in part.tables] == ["What 2", *["digits"] * 4]
     assert all(path.stat().st_size > 10_000 for path, _ in part.figures)
 
@@ -121,7 +125,7 @@ def test_what_the_pages_say_of_every_seed_holds_in_the_committed_numbers():
         for law, answer in pages.answers(cells, place).items()
     }
 
-    def not_yes(text, answer="not told apart"):
+    def not_yes(text, answer="no significant difference"):
         found = {key[1:]: own for key, own in answers.items() if key[0] == text and own != "yes"}
         assert set(found.values()) == {answer}
         return set(found)
@@ -138,7 +142,7 @@ def test_what_the_pages_say_of_every_seed_holds_in_the_committed_numbers():
     longer = {key[1:]: own for key, own in answers.items() if "b1" in key[0]}
     assert longer["digits", "8"] == longer["language", "8"] == "yes"
     for (task, law), own in longer.items():
-        assert law == "8" or own == {"digits": "not told apart", "language": "no"}[task]
+        assert law == "8" or own == {"digits": "no significant difference", "language": "no"}[task]
 
 
 def test_what_the_pages_say_of_varied_delays_and_of_trials_holds_in_the_committed_numbers():

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from asyncjax.study.protocol import SET_A, SET_B
+from asyncjax.study.statistics import OPEN, Difference
 from experiments.common import numbers
-from experiments.common.comparison import OPEN, Difference
-from experiments.common.protocol import SET_A, SET_B
 from experiments.joint import phases, phases_report, phases_runs
 from experiments.joint.arms import JOINT, RESCALED
 from experiments.joint.pages import gains_of
@@ -46,7 +46,7 @@ def test_the_rule_finds_the_bounds_that_a_map_was_made_with():
     )
     few = whole_map(lambda cell: -0.5 if cell.rows == 1 else 0.0)
     assert rule_of(few).rows == 1
-    none = whole_map(lambda cell: -0.02)  # below 1, but not told apart from it
+    none = whole_map(lambda cell: -0.02)  # below 1, but no significant difference from it
     assert rule_of(none) is None
     assert sentence(None, none, made).startswith("In no cell")
 

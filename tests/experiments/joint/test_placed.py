@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster, traces
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.joint.placed import judging as placed_judging
 from experiments.joint.placed import part as placed
 from experiments.joint.placed import report as placed_report
@@ -31,7 +31,7 @@ from experiments.joint.placed.sites import (
 from experiments.joint.placed.training import Training
 from experiments.joint.scenes_runs import END
 
-ONE = Instance(0, TUNING, 0)
+ONE = Seeds(0, TUNING, 0)
 SMALL = Place("small", "", exchange=0.2, gradients=1500)
 
 
@@ -136,7 +136,7 @@ def test_times_that_never_came_count_as_the_horizon():
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_bias_removal_beats_a_constant_step_on_a_small_placed_job(site):
-    drawn = [Instance(0, SET_A, number) for number in range(6)]
+    drawn = [Seeds(0, SET_A, number) for number in range(6)]
     worlds = [world_at(SMALL, instance) for instance in drawn]
     sites = [sites_of(SMALL, instance, {DRF: cluster.drf}) for instance in drawn]
     arms = {arm.name: replace(arm, scheduler=DRF) for arm in COMPUTING}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from asyncjax import problems
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.statistics import FAILS, HOLDS, OPEN
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, OPEN
-from experiments.common.protocol import SET_A, SET_B, TUNING, Instance
 from experiments.joint import judging, scenes, scenes_runs
 from experiments.joint.arms import ARMS, JOINT, PURE, RESCALED, SINGLE, SYNCHRONOUS
 from experiments.joint.pages import pages
@@ -19,7 +19,7 @@ from experiments.joint.scenes_runs import END, SCENES, Settings, scenes_of
 from experiments.joint.training import Curves
 from experiments.joint.worlds import Scene, clock_of, dealt, speeds_of, world_of
 
-ONE = Instance(0, TUNING, 0)
+ONE = Seeds(0, TUNING, 0)
 SMALL = Scene("small", "", horizon=600.0, levels=(0.99,))
 FEW = (SYNCHRONOUS[-1], *PURE[1:], *RESCALED[1:])
 
@@ -68,7 +68,7 @@ def test_the_ends_of_the_way_are_the_minimum_and_what_arrivals_lead_to(float64):
 
 
 def test_instances_differ_and_come_again():
-    made = [world_of(SMALL, Instance(0, role, 0)) for role in (TUNING, SET_A, SET_B, TUNING)]
+    made = [world_of(SMALL, Seeds(0, role, 0)) for role in (TUNING, SET_A, SET_B, TUNING)]
     assert made[0].least == made[3].least
     assert len({own.least for own in made}) == 3
     assert len({float(np.asarray(own.clock.mean)[0]) for own in made}) == 3

@@ -7,8 +7,8 @@ import pytest
 
 import experiments
 from asyncjax import results
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
 from experiments.ordering import (
     epoch_costs,
     herding_report,

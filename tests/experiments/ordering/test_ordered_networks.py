@@ -11,8 +11,8 @@ import pytest
 from jax.experimental import topologies
 
 from asyncjax import problems
-from experiments.common.protocol import SET_A, SET_B, TUNING
-from experiments.common.tuning import Knob
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax.study.search import Knob
 from experiments.ordering import (
     epoch_costs,
     order_claims,

@@ -172,11 +172,11 @@ def test_all_arms_try_as_many_rates_and_none_twice(tmp_path, monkeypatch):
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
 
 
-def test_arms_are_told_apart_only_where_all_seeds_agree():
-    assert learning_report.told_apart([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
-    assert learning_report.told_apart([0.0, 0.0], [1.0, 1.0]) == "behind"
-    assert learning_report.told_apart([0.0, 2.0], [1.0, 1.0]) == "no (1 of 2)"
-    assert learning_report.told_apart([1.0, 0.0], [1.0, 1.0]) == "no (0 of 2)"
+def test_arms_are_significant_only_where_all_seeds_agree():
+    assert learning_report.significant([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
+    assert learning_report.significant([0.0, 0.0], [1.0, 1.0]) == "behind"
+    assert learning_report.significant([0.0, 2.0], [1.0, 1.0]) == "no (1 of 2)"
+    assert learning_report.significant([1.0, 0.0], [1.0, 1.0]) == "no (0 of 2)"
     rewards = [list(np.arange(21.0)), list(np.arange(21.0) + 1.0)]
     own = Outcome("budget 4", "none", (), (), 1.0, rewards, *[[]] * 7)
     np.testing.assert_allclose(learning_report.about(own, 0.25), [5.0, 6.0])
@@ -249,7 +249,7 @@ def test_a_row_of_the_table_of_rewards_turns_with_the_numbers():
     ]
     found["budget 4", "truncated, ESS"] = base
     kept = learning_report.kept(learning.Settings(), found)
-    assert "| not told apart |" in learning_report.page_rows(kept)[2]
+    assert "| no significant difference |" in learning_report.page_rows(kept)[2]
     assert kept["synchronous, truncated"]["scores"] == {"0.001": 0.1, "0.002": 0.3, "0.004": 0.2}
     assert not kept["synchronous, truncated"]["at_edge"]
 
@@ -260,7 +260,7 @@ def test_what_the_page_says_of_learning_holds_in_the_committed_numbers():
     assert len({own["trials"] for own in kept.values()}) == 1
     base = kept["budget 4, truncated"]["reward"]
     clip = kept["budget 4, PPO clip"]["reward"]
-    assert {learning_report.told_apart(clip[time], base[time]) for time in base} == {"ahead"}
+    assert {learning_report.significant(clip[time], base[time]) for time in base} == {"ahead"}
     rules = [own for name, own in kept.items() if name.endswith(", truncated")]
     by_steps = sorted(rules, key=lambda own: np.median(own["steps"]))
     ends = [own["reward"]["800"] for own in by_steps]
@@ -269,4 +269,4 @@ def test_what_the_page_says_of_learning_holds_in_the_committed_numbers():
     assert by_steps[3] is kept["discard 4, truncated"]
     assert by_steps[2] is kept["in order 4, truncated"]
     assert 1.8 < np.median(by_steps[3]["steps"]) / np.median(by_steps[2]["steps"]) < 2.0
-    assert learning_report.told_apart(ends[-1], ends[-2]) == "ahead"
+    assert learning_report.significant(ends[-1], ends[-2]) == "ahead"

@@ -9,9 +9,9 @@ import optax
 import pytest
 
 from asyncjax import results, simulation, storage
+from asyncjax.study.protocol import SET_A, TUNING, seeds_of
+from asyncjax.study.statistics import paired
 from experiments.common import numbers
-from experiments.common.comparison import paired
-from experiments.common.protocol import SET_A, TUNING, instances
 from experiments.shuffled_map import job, report, runs
 from experiments.shuffled_map.runs import Settings
 
@@ -42,7 +42,7 @@ def part(settings):
 
 @pytest.mark.slow
 def test_slow_workers_alone_hold_one_class(settings):
-    for instance in instances(0, SET_A, 4):
+    for instance in seeds_of(0, SET_A, 4):
         for data in ("breast cancer", "digits"):
             one = runs.drawn(settings, data, instance)
             fast, slow = np.split(one.signs, 2)
@@ -55,7 +55,7 @@ def test_slow_workers_alone_hold_one_class(settings):
 
 @pytest.mark.slow
 def test_the_objective_is_that_of_the_problem_and_its_lowest_value_is_low(settings):
-    [instance] = instances(0, TUNING, 1)
+    [instance] = seeds_of(0, TUNING, 1)
     one = runs.drawn(settings, "breast cancer", instance)
     problem = one.problem(settings.n_workers)
     objective = problem.objective
@@ -157,7 +157,7 @@ LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.
         ([HIGH, HIGH], [LOW, LOW], "holds", 0.0),
         ([LOW, HIGH], [HIGH, LOW], "in part", 31.6),
         ([LOW, LOW], [HIGH, HIGH], "does not hold", np.inf),
-        ([LOW, LOW], [LEVEL, LEVEL], "not told apart", None),
+        ([LOW, LOW], [LEVEL, LEVEL], "no significant difference", None),
     ],
 )
 def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
@@ -169,7 +169,7 @@ def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
         assert ahead == pytest.approx(when, rel=0.01)
 
 
-def test_a_winner_is_named_only_if_told_apart():
+def test_a_winner_is_named_only_if_significant():
     assert report.winner(paired([1.0, 1.1, 1.2], [2.0, 2.2, 2.1])) == "shuffled"
     assert report.winner(paired([2.0, 2.2, 2.1], [1.0, 1.1, 1.2])) == "pure"
     assert report.winner(paired([1.0, 3.0, 2.0], [2.0, 2.0, 1.9])) == report.OPEN

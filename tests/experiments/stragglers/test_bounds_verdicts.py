@@ -6,8 +6,8 @@ import pytest
 
 import experiments
 from asyncjax import results
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART
 from experiments.stragglers import bounds, bounds_verdicts
 from experiments.stragglers.bounds_verdicts import CLAIMS, COSTS, verdicts
 

@@ -9,9 +9,9 @@ import pytest
 
 import experiments
 from asyncjax import results
+from asyncjax.study.protocol import SET_A, Seeds
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART
-from experiments.common.protocol import SET_A, Instance
 from experiments.stragglers import times, training_runs
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings, verdicts
 from experiments.stragglers.training_report import ALONE, BOTH, PAIR
@@ -61,7 +61,7 @@ def test_columns_are_planned_on_one_half_and_run_on_the_other(settings):
     columns = times.columns(settings)
     even = ["one", "one with links", "one, half x4, links"]
     assert list(columns) == [*even, "job_4", "job_4 with links"]
-    pairs = {name: times.responses(settings, columns[name], Instance(0, SET_A, 0)) for name in even}
+    pairs = {name: times.responses(settings, columns[name], Seeds(0, SET_A, 0)) for name in even}
     for known, met in pairs.values():
         assert known.n_workers == met.n_workers == N_WORKERS
         assert float(known.compute.mean.mean()) < float(met.compute.mean.mean())  # ever slower
@@ -72,10 +72,10 @@ def test_columns_are_planned_on_one_half_and_run_on_the_other(settings):
 @pytest.mark.slow
 def test_instances_begin_elsewhere_with_other_shards(settings):
     column = times.Column("job_4")
-    met = [times.responses(settings, column, Instance(0, SET_A, at))[1] for at in (0, 1)]
+    met = [times.responses(settings, column, Seeds(0, SET_A, at))[1] for at in (0, 1)]
     first = [np.asarray(own.compute.durations(jax.random.key(0), 1))[:, 0] for own in met]
     assert not np.allclose(np.sort(first[0]), np.sort(first[1]))
-    made = [times.task(settings, Instance(0, SET_A, at)).problem.data for at in (0, 1)]
+    made = [times.task(settings, Seeds(0, SET_A, at)).problem.data for at in (0, 1)]
     rows = [np.asarray(own.features)[:5] for own in made]
     assert not np.allclose(*rows)
 

@@ -9,9 +9,9 @@ import pytest
 
 import experiments
 from asyncjax import results, stragglers
+from asyncjax.study.protocol import SET_A
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common import numbers
-from experiments.common.comparison import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common.protocol import SET_A
 from experiments.stragglers import tasks, training, training_report, training_runs, uplinks
 from experiments.stragglers.methods import family, main_methods
 from experiments.stragglers.tasks import Settings, task

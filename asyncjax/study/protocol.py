@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from asyncjax import checks
 
-TUNING, SET_A, SET_B = "tuning", "set A", "set B"
-ROLES = (TUNING, SET_A, SET_B)
+TUNING, SET_A, SET_B, SET_C = "tuning", "set A", "set B", "set C"
+ROLES = (TUNING, SET_A, SET_B, SET_C)
 PURPOSES = ("data", "clock", "model", "noise")
 # A seed below 2**31 has the digits base, role, purpose, number, repeat; each is below its limit.
 LIMITS = {"base": 256, "role": 4, "purpose": 4, "number": 1024, "repeat": 512}
@@ -63,7 +63,7 @@ def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) ->
 
 
 @dataclass(frozen=True)
-class Instance:
+class Seeds:
     """What a method meets, as seeds.
 
     Attributes:
@@ -96,14 +96,14 @@ class Instance:
         return seed_of(self.base, self.role, "noise", self.number, repeat)
 
 
-def instances(base: int, role: str, count: int) -> tuple[Instance, ...]:
+def seeds_of(base: int, role: str, count: int) -> tuple[Seeds, ...]:
     """The first `count` instances of a role.
 
     Example:
-        >>> [instance.number for instance in instances(0, SET_A, 3)]
+        >>> [seeds.number for seeds in seeds_of(0, SET_A, 3)]
         [0, 1, 2]
     """
-    drawn = tuple(Instance(base, role, number) for number in range(count))
+    drawn = tuple(Seeds(base, role, number) for number in range(count))
     for instance in drawn:
         instance.noise()  # refuses what is out of range
     return drawn

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from asyncjax import results
-from experiments.common.tuning import Knob, log_range, table, tune
+from asyncjax.study.search import Knob, log_range, table, tune
 
 SPACES = {
     "sgd": {"step": log_range(0.01, 1.0, 9)},

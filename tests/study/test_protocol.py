@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from experiments.common import protocol
-from experiments.common.protocol import PURPOSES, ROLES, SET_A, TUNING
+from asyncjax.study import protocol
+from asyncjax.study.protocol import PURPOSES, ROLES, SET_A, TUNING
 
 
 def seeds_of(base, role, count=20, repeats=5):
     found = set()
-    for instance in protocol.instances(base, role, count):
+    for instance in protocol.seeds_of(base, role, count):
         found |= {instance.data, instance.clock, instance.model}
         found |= {instance.noise(repeat) for repeat in range(repeats)}
     return found
@@ -28,7 +28,7 @@ def test_the_largest_seed_fits_31_bits():
 
 
 def test_instance_stays_while_the_noise_changes():
-    (one,), (again,) = (protocol.instances(7, SET_A, 1) for _ in range(2))
+    (one,), (again,) = (protocol.seeds_of(7, SET_A, 1) for _ in range(2))
     assert (one.data, one.clock, one.model) == (again.data, again.clock, again.model)
     assert one.noise(0) != one.noise(1)
 

@@ -11,10 +11,11 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from asyncjax import checks
 
-HOLDS, IN_PART, FAILS, OPEN = "holds", "in part", "does not hold", "not told apart"
+HOLDS, IN_PART, FAILS, OPEN = "holds", "in part", "does not hold", "no significant difference"
 
 
 def _sample(name: str, values: ArrayLike) -> np.ndarray:
@@ -22,15 +23,6 @@ def _sample(name: str, values: ArrayLike) -> np.ndarray:
     if array.ndim != 1 or len(array) < 2 or not np.isfinite(array).all():
         raise ValueError(f"{name} must be two or more finite numbers, got {array}")
     return array
-
-
-def _student(tail: float, freedom: int) -> float:
-    """Quantile of Student's t, by three terms of the expansion in 1 / freedom."""
-    z = NormalDist().inv_cdf(tail)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def interval(
@@ -80,7 +72,7 @@ def interval(
     acceleration = (apart**3).sum() / (6 * (apart**2).sum() ** 1.5)
     ends = []
     for tail in ((1 - level) / 2, (1 + level) / 2):
-        z = bias + _student(tail, n - 1) * math.sqrt(n / (n - 1))
+        z = bias + float(stats.t.ppf(tail, n - 1)) * math.sqrt(n / (n - 1))
         bent = z / max(1 - acceleration * z, 1e-9)  # an end that bends back is the outermost
         ends.append(NormalDist().cdf(bias + bent))
     low, high = np.quantile(means, ends)
@@ -106,7 +98,7 @@ class Difference:
     count: int
 
     @property
-    def told_apart(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
@@ -203,7 +195,7 @@ def ranks(
                 1 + behind,
                 len(order) - ahead,
                 to_leader,
-                not to_leader.told_apart,
+                not to_leader.significant,
             )
         )
     return tuple(places)
@@ -235,7 +227,7 @@ def verdict(conditions: Sequence[Condition]) -> str:
     """What the numbers say of a claim.
 
     It *holds* if all of its conditions hold, and holds *in part* if some do. If none does, it does
-    *not hold* if at least one is refuted, and is *not told apart* otherwise.
+    *not hold* if at least one is refuted, and is *no significant difference* otherwise.
 
     Raises:
         ValueError: There is no condition.

@@ -1,0 +1,1 @@
+"""Methods compared honestly: instances, equal tuning, paired intervals, verdicts by rule."""
