@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common import comparison, numbers
+from asyncjax.study import statistics
+from experiments.common import numbers
 
 Found = Iterator[tuple[str, str, Mapping[str, Any]]]
 SETS = ("A", "B")
 NAMED = {"A": "set A", "B": "set B"}
 MEASURED = "measured"
-LOWER, HIGHER, OPEN = "lower", "higher", comparison.OPEN
+LOWER, HIGHER, OPEN = "lower", "higher", statistics.OPEN
 
 
 def of_difference(own: Any, bound: float = 0.0) -> dict[str, Any]:
@@ -47,9 +48,9 @@ def told_of_ratio(low: float, high: float) -> str:
 def of_conditions(begin: str, claims: Mapping[str, Sequence[Any]]) -> Found:
     """Claims by name, and their conditions."""
     for claim, conditions in claims.items():
-        hold = sum(one.verdict == comparison.HOLDS for one in conditions)
+        hold = sum(one.verdict == statistics.HOLDS for one in conditions)
         figures = {"of": len(conditions), "hold": hold}
-        yield f"{begin} / {claim}", comparison.verdict(conditions), figures
+        yield f"{begin} / {claim}", statistics.verdict(conditions), figures
         for one in conditions:
             figures = of_difference(one.difference, one.bound)
             yield f"{begin} / {claim} / {one.text}", one.verdict, figures
@@ -241,7 +242,7 @@ def network_steps() -> Found:
                 constant = report.logs(found, own, kind, report.CONSTANT)
                 for rule in own[kind]:
                     if rule != report.CONSTANT:
-                        apart = comparison.paired(constant, report.logs(found, own, kind, rule))
+                        apart = statistics.paired(constant, report.logs(found, own, kind, rule))
                         name = f"{letter} / {cell}, {kind}, constant over {rule}"
                         yield name, told(apart), of_difference(apart)
             for rule in report.RULES:
@@ -375,7 +376,7 @@ def joint() -> Found:
                 faster = f"{letter} / {begin}{judging.FASTER}"
                 yield faster, words[begin + judging.FASTER], {}
                 for arm, apart in judging.beside(own, role, goal).items():
-                    word = comparison.Condition(arm, apart).verdict
+                    word = statistics.Condition(arm, apart).verdict
                     yield f"{faster} / than {arm}", word, of_difference(apart)
                 yield f"{letter} / {begin}{judging.MORE}", words[begin + judging.MORE], {}
                 for name, apart in judging.effects(own, role, goal, RESHUFFLED).items():
@@ -385,7 +386,7 @@ def joint() -> Found:
             level, arms = goals_of(own)[-2], arms_of(own)
             logs = {arm: judging.logs_of(own, arm, role, level) for arm in arms}
             pairs = len(arms) * (len(arms) - 1) / 2
-            places = comparison.ranks(logs, level=1 - 0.05 / pairs, draws=40_000)
+            places = statistics.ranks(logs, level=1 - 0.05 / pairs, draws=40_000)
             yield from of_ranks(f"{letter} / {scene}, {level}", places)
     gains = pages.gains_of(kept["map"]["cells"])
     for letter, role in NAMED.items():
@@ -431,7 +432,7 @@ def joint_placed() -> Found:
                 name: np.log(sets[role]["utility"]) for name, sets in own["schedulers"].items()
             }
             for rival, word in judging.earned(own, role).items():
-                apart = comparison.paired(-earned[PD_ORS], -earned[rival])
+                apart = statistics.paired(-earned[PD_ORS], -earned[rival])
                 name = f"{begin}, PD-ORS earns more than {rival}"
                 yield name, word, of_difference(apart)
 
@@ -753,7 +754,7 @@ def rollouts_learning() -> Found:
     base = ", ".join(report.BASE)
     for arm, own in found.items():
         for time, rewards in own["reward"].items():
-            word = report.told_apart(rewards, found[base]["reward"][time])
+            word = report.significant(rewards, found[base]["reward"][time])
             word = "the base" if arm == base else word
             yield f"{arm}, reward at {time}", word, {"median": np.median(rewards)}
         medians = {key: np.median(own[key]) for key in ("solved", "steps", "age", "trainer_idle")}
