@@ -49,6 +49,7 @@ def test_rows_come_while_real_workers_work():
     assert seen == [2, 4]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_tells_the_rows_after_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(log, "SECONDS", -1.0)
     monkeypatch.setattr(log, "_SHARE", 0.0)
