@@ -42,7 +42,7 @@ from asyncjax.traces.random_draws import (
 )
 from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
-from asyncjax.traces.stall_detection import Patience
+from asyncjax.traces.stall_detection import StallDetector
 from asyncjax.traces.until import made_until
 from asyncjax.traces.vectorized import Limits, trace_of_stream
 
@@ -342,9 +342,9 @@ def _traced(
     initial = first_jobs(n, concurrency, answer)
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left
-    patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
+    stalls = StallDetector(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
     rules = Rules(answer, collect, run, gate, at_start)
-    loop = EventLoop(done, rules, patience, service, interruptible=interruptible)
+    loop = EventLoop(done, rules, stalls, service, interruptible=interruptible)
     return loop.run(initial, n_updates, pace)
 
 
