@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import optax
@@ -26,15 +27,16 @@ from asyncjax.simulation.loops.loads import load_rule
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
 from asyncjax.simulation.plans.update import Update
-from asyncjax.stragglers import Policy, Response
+from asyncjax.stragglers import Policy, Response, fixed
 from asyncjax.stragglers.policies.policy import check_policy
+from asyncjax.traces import Synchronous
 
 
 @explicit
 def run_policy(
     problem: Problem,
     times: Response | Clock,
-    policy: Policy,
+    policy: Policy | Synchronous,
     update: Update | optax.GradientTransformation,
     *,
     n_updates: int,
@@ -68,7 +70,8 @@ def run_policy(
             `quadratic`), for policies of a constant load.
         times: How long a worker takes for a load: a response, or a clock without losses and powers
             (read as "scale").
-        policy: Decides (k, load); see `stragglers`.
+        policy: Decides (k, load); see `stragglers`. Or `traces.Synchronous`, of a policy or of
+            numbers, which are those of `stragglers.fixed(k, load)`.
         update: Any optax optimizer; an `Update` may be nothing more here.
         n_updates: At least 1.
         record_every: Record a row after every so many updates and at the end. A policy sees the
@@ -121,6 +124,7 @@ def run_policy(
     if not times.is_plain:
         raise ValueError("times must be without losses and powers, got a clock that has some")
     n = times.n_workers
+    policy = _policy_of(policy, n)
     check_policy(policy, n)
     total, every = whole("n_updates", n_updates), whole("record_every", record_every)
     if total * n >= 2**31:
@@ -138,3 +142,12 @@ def run_policy(
         rounds=state.rounds,
         policy_state=state.policy_state,
     )
+
+
+def _policy_of(policy: Any, n_workers: int) -> Policy:
+    """The policy itself, also that of synchronous rounds."""
+    if not isinstance(policy, Synchronous):
+        return policy
+    if isinstance(policy.k, Policy):
+        return policy.k
+    return fixed(whole("k", policy.k, 1, n_workers), policy.load)
