@@ -71,13 +71,13 @@ def records_of_cell(
         >>> import optax
         >>> from asyncjax import problems
         >>> from asyncjax.study.protocol import TUNING, seeds_of
-        >>> problem = problems.quadratic(np.ones((2, 1)), np.ones((2, 1)))
+        >>> problem = problems.least_squares(np.ones((2, 1)), np.ones(2), n_workers=2)
         >>> scene = Scene(problem, clocks.constant([1.0, 2.0]), horizon=6.0, records=6)
         >>> method = Method(traces.Rule(), lambda s: optax.sgd(s["step"]))
         >>> seeds = seeds_of(0, TUNING, 1)
         >>> (records,) = records_of_cell(method, {"step": 0.5}, [scene], seeds)
-        >>> records["time"].tolist(), records["loss"].round(2).tolist()
-        ([0.0, 2.0, 4.0, 5.0], [0.5, 0.12, 0.0, 0.0])
+        >>> records["time"].tolist(), [f"{loss:.2f}" for loss in records["loss"]]
+        ([0.0, 2.0, 3.0, 4.0, 6.0], ['0.50', '0.03', '0.07', '0.00', '0.00'])
     """
     if method.run is not None:
         runs: list[Records] = [
@@ -352,16 +352,17 @@ def _traces(
     """A trace an instance, of equally many updates, all lasting to their horizon."""
     makers = []
     for rule, scene, one in zip(rules, scenes, seeds, strict=True):
-        key = jax.random.key(one.noise(0))
+        key, clock = jax.random.key(one.noise(0)), scene.clock
+        assert clock is not None
         if isinstance(rule, traces.Synchronous):
             rounds = replace(rule, load=rule.load * load)
-            makers.append(partial(rounds.trace, scene.clock, key=key))
+            makers.append(partial(rounds.trace, clock, key=key))
         else:
-            makers.append(partial(rule.trace, scene.clock, key=key, load=load))
+            makers.append(partial(rule.trace, clock, key=key, load=load))
     records = scenes[0].records
     return traces.lasting(
         lambda n_updates: [make(n_updates=n_updates) for make in makers],
-        [scene.horizon for scene in scenes],
+        np.array([scene.horizon for scene in scenes], np.float64),
         n_updates=records,
         multiple_of=records,
     )

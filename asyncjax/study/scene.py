@@ -116,7 +116,9 @@ class Method:
     def rule_of(self, settings: Settings) -> Rule | Synchronous:
         """The rule of some settings."""
         rule: Any = self.rule
-        return rule(settings) if callable(rule) else rule
+        if isinstance(rule, Rule | Synchronous):
+            return rule
+        return rule(settings)
 
     def settings(self, space: Mapping[str, Knob]) -> Settings:
         """The settings that are used where nothing is tuned."""

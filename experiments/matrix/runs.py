@@ -16,10 +16,10 @@ import asyncjax
 from asyncjax import storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
+from asyncjax.study.engine import engine_of, spread
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.scenes import FACTORS as SCENES
 from asyncjax.study.scenes import N_WORKERS
-from experiments.common.spread import engine_of, spread
 from experiments.matrix.decided import decided
 from experiments.matrix.lanes import Found, Run, replayed
 from experiments.matrix.methods import METHODS, REFERENCE
