@@ -136,7 +136,8 @@ class _Digest:
         bound = self.of([value.__defaults__, value.__kwdefaults__, _contents(value)])
         if _is_installed(code.co_filename):
             module = str(value.__module__)
-            return "function", module, _version(module), value.__qualname__, bound
+            told = self._instructions(code)  # many lambdas of a module have one name
+            return "function", module, _version(module), value.__qualname__, told, bound
         if os.path.exists(code.co_filename):
             self.files.add(code.co_filename)
         names = sorted(_globals_of(code))
