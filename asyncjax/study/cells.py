@@ -145,8 +145,11 @@ class Study:
         cells: Iterable[Cell],
         engine: Engine | None = None,
         told: Callable[[int, int], None] = lambda done, left: None,
-    ) -> None:
-        """Computes the cells that are not known; `told` hears how many are done and left."""
+    ) -> int:
+        """Computes the cells that are not known; how many were asked for.
+
+        `told` hears how many are done and left.
+        """
         asked = list(dict.fromkeys(cells))
         keys = {cell: self.key(cell) for cell in asked}
         missing = {
@@ -161,6 +164,7 @@ class Study:
         for number, ((key, _), arrays) in enumerate(found, start=1):
             self.cells.put(key, arrays)
             told(done + number, len(missing) - number)
+        return len(asked)
 
     def _order(self, cell: Cell) -> Order:
         scene: Any = self.sources.get((named.SCENES, cell.scene), self.scenes[cell.scene])

@@ -41,6 +41,7 @@ SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
 HEAD = ("scene", "set", "instance", "method")  # columns that every row begins with
 TIMES = ("seconds", "processor_seconds")  # columns that no comparison reads
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
+_FEWEST = 4  # trials of a round, so that a best value in its middle says something
 _SHARED = ("threads", "devices")  # engines whose workers see what this process has
 
 
@@ -258,8 +259,13 @@ def compare(
             stack.enter_context(engine)
             _check_measures(study, engine)
 
+        before = 0
+
         def compute(cells: list[Cell], text: str, later: int) -> None:
-            study.compute(cells, engine, lambda done, left: told(Left(done, left + later, text)))
+            nonlocal before
+            before += study.compute(
+                cells, engine, lambda done, left: told(Left(before + done, left + later, text))
+            )
 
         found: dict[tuple[str, Goal], Tuned] = {}
         if tuned_over is not UNTUNED:
@@ -466,7 +472,8 @@ def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]
                 f" one a knob, got {least}"
             )
         return Rounds(trials // least, least, most)
-    least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= knobs)
+    enough = max(knobs, min(_FEWEST, trials))
+    least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= enough)
     return Rounds(trials // least, least, least + 5)
 
 
@@ -514,7 +521,7 @@ def _check_measures(study: Study, engine: Engine) -> None:
     if engine.name in _SHARED:
         return
     try:
-        engine.executor(0).submit(tuple, study.measures.values()).result()
+        engine.executor(0).submit(tuple, list(study.measures.values())).result()
     except engine.lost:
         raise
     except Exception as error:

@@ -152,7 +152,8 @@ class _Digest:
     def _class(self, value: type) -> Any:
         module = sys.modules.get(value.__module__)
         file = getattr(module, "__file__", None)
-        if value.__module__ == "builtins" or (file is not None and _is_installed(file)):
+        is_built_in = file is None and value.__module__ != "__main__"
+        if is_built_in or (file is not None and _is_installed(file)):
             return "class", value.__module__, _version(value.__module__), value.__qualname__
         if file is not None:
             self.files.add(file)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from asyncjax.study import statistics as comparison
 from asyncjax.study.statistics import (
     FAILS,
     HOLDS,
