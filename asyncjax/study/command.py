@@ -20,13 +20,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asyncjax import results
+from asyncjax import checks, results
 from asyncjax.study import named
 from asyncjax.study.compare import compare
 from asyncjax.study.engine import engine_of
 from asyncjax.study.methods import DEFAULTS, METHODS, SPACE
 from asyncjax.study.protocol import LIMITS
-from asyncjax.study.result import Result
+from asyncjax.study.result import TUNING, Result
 from asyncjax.study.scene import Measure, Method
 from asyncjax.study.scenes import FACTORS, SCENES, TO_TARGET
 from asyncjax.study.standing import sections_of, summary_of
@@ -54,6 +54,9 @@ for all of them. The scenes are small problems with eight workers who are uneven
 dealt at random or not, low and high noise, free and dear links. Every method is tuned in every
 scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name": function of
 seeds} and MEASURE = study.time_to(...) too compares its methods there, among themselves."""
+_READ = """Lower is better: compared are times to a target. A scene is a small problem with its
+workers; every method is tuned in every scene, and shown on two sets of instances that tuning never
+saw, A and B."""
 _EXAMPLES = """examples:
   %(program)s my_rule.py                            minutes: %(page)s in this folder
   %(program)s my_rule.py --scenes recorded          all scenes with that word
@@ -215,18 +218,22 @@ def _run(given: list[str], program: str) -> int:
         asked = settings.scenes or (["all"] if file.scenes else HALF)
         scenes = chosen(asked, tuple(file.scenes or SCENES))
         result, errors = studied(settings, file, scenes)
-        words = summary_of(result, [name for name in file.methods if name not in errors])
+        if result is None:
+            _say("every method raised, so there is no page")
+            return 1
+        names = [name for name in file.methods if name not in errors]
+        words = summary_of(result, names, errors)
         files = (settings.file, settings.path, settings.output)
         made_by = f"{program} {shlex.join(without_folders(given, files))}"
-        if result is not None:
-            sections = sections_of(result, file.methods, errors, made_by)
-            page = results.report.render(f"Study: {Path(file.path).name}", "", sections)
-            results.report.write(settings.output, page)
+        sections = sections_of(result, names, {**METHODS, **file.methods}, made_by)
+        title = f"Methods of {Path(file.path).name}"
+        page = results.report.render(title, _READ, sections, verdict=words)
+        results.report.write(settings.output, page)
     except (OSError, ValueError, TypeError, ImportError) as error:
         print(f"asyncjax.study: {plain(_sentence(error))}", file=sys.stderr)
         return 2
     print(plain(words, lines=True))
-    print(plain(f"\npage: {settings.output}"))
+    print(plain(f"\npage: {settings.output}", lines=True))
     return 0
 
 
@@ -252,27 +259,35 @@ def studied(
     stored = None if file.scenes else _stored(settings, scenes)
     missing = built_in if stored is None else ()
     _say(_cost(settings, file, scenes, missing))
-    parts, errors = [], {}
+    tables, errors, seconds = [], {}, {}
     for name in file.methods:
         began = time.monotonic()
         try:
-            parts.append(_compared(settings, file, scenes, {name: file.path}))
+            rows = _compared(settings, file, scenes, {name: file.path})
+            tables.append(_shown(rows, seconds))
             _say(f"{name}: {time.monotonic() - began:.0f} s")
         except Exception as error:
             errors[name] = _told(file.path, error)
             _say(f"{name} is left out: {errors[name]}")
-    if not parts:
+    if not tables:
         return None, errors
     if missing:
-        parts.append(_compared(settings, file, scenes, dict.fromkeys(missing, OURS[1])))
-    tables = [part.rows for part in parts] + ([] if stored is None else [stored])
-    return Result(_joined(tables), parts[0].compared, {}, settings.seed), errors
+        rows = _compared(settings, file, scenes, dict.fromkeys(missing, OURS[1]))
+        tables.append(_shown(rows, seconds))
+    elif stored is not None:
+        tables.append(stored)
+    joined = checks.extra("pandas", "study").concat(tables, ignore_index=True)
+    return Result(joined, file.measure.compared, {"seconds": seconds}, settings.seed), errors
 
 
-def _joined(tables: Sequence[pandas.DataFrame]) -> pandas.DataFrame:
-    import pandas
-
-    return pandas.concat(tables, ignore_index=True)
+def _shown(result: Result, seconds: dict[str, float]) -> pandas.DataFrame:
+    """The rows of its sets, with a column of trials; what the methods cost goes to `seconds`."""
+    spent = result.rows.groupby("method")["processor_seconds"].sum()
+    seconds.update({str(name): float(value) for name, value in spent.items()})
+    trials = result.trials()[["scene", "method", "trials"]]
+    rows = result.rows[result.rows["set"] != TUNING]
+    rows = rows.drop(columns=["seconds", "processor_seconds"])
+    return rows.merge(trials, on=["scene", "method"], how="left")
 
 
 def _compared(

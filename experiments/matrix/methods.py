@@ -40,7 +40,7 @@ class Method:
     name: str
     text: str
     trace: MakeTrace | None = None
-    rule: Rule = plain
+    rule: Callable[[Any], optax.GradientTransformation] = plain
     policy: Callable[[Knobs, int], stragglers.Policy] | None = None
     knobs: Mapping[str, Knob] = field(default_factory=dict)
     traced: tuple[str, ...] = ()
