@@ -106,7 +106,8 @@ def replay(
         waves: False: samples are drawn one at a time, to the same result up to rounding.
         width: Short form of the learner's.
         opt_state: State that the optimizer begins with; None: `optimizer.init(params)`.
-        execution: How the run is watched; its `mesh`, `specs` and `memory_limit` must be None.
+        execution: How the run is watched; its `mesh`, `specs`, `memory_limit` and `on_record` must
+            be None.
         progress: Short for that of `execution`.
         checkpoint: Short for that of `execution`.
 

@@ -26,6 +26,7 @@ from asyncjax.simulation.arguments import (
 from asyncjax.simulation.loops.loads import load_rule
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
+from asyncjax.simulation.loops.record_rows import RowTeller
 from asyncjax.simulation.plans.update import Update
 from asyncjax.stragglers import Policy, Response, fixed
 from asyncjax.stragglers.policies.policy import check_policy
@@ -81,7 +82,7 @@ def run_policy(
             those that do not count masked; under vmap over step sizes and stages the drawn rows are
             shared. A number: only rows that count are taken, so many in a pass: less work where k
             or loads are small, and a bound on memory.
-        execution: A checkpoint and progress, as in `replay`.
+        execution: A checkpoint, progress and `on_record`, as in `replay`.
         progress: Short form of the execution's; the run is then cut into pieces, to the same bits.
         checkpoint: Short form of the execution's.
 
@@ -117,7 +118,8 @@ def run_policy(
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     check_problem(problem)
-    execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("on_record",), **short)
     optimizer = plain_optimizer(update, "a run of a policy")
     one_key("key", key)
     instance("times", times, (Response, Clock), "a response or a clock")
@@ -133,7 +135,9 @@ def run_policy(
         rows_at_once = whole("rows_at_once", rows_at_once)
     sizes = PolicySizes(total, min(every, total), n, load_rule(problem, policy, n, rows_at_once))
     loop = policy_loop(sizes, optimizer, PolicyInputs(times, policy, key))
-    state = run(loop, problem, execution.progress, execution.checkpoint)
+    told = execution.on_record
+    rows = None if told is None else RowTeller(told, sizes.records)
+    state = run(loop, problem, execution.progress, execution.checkpoint, rows)
     return Run(
         state.params,
         state.opt_state,

@@ -82,6 +82,7 @@ def test_blocks_of_any_width_make_the_same_run(make):
             assert same(left(other), left(run))
 
 
+@pytest.mark.slow
 def test_a_learner_has_the_width_of_its_blocks(monkeypatch):
     """So many samples are drawn at once, by training and by a replay, whose short form it is."""
     problem, widths = bandit(), []
