@@ -34,7 +34,6 @@ from asyncjax.study.search import Knob, Settings, Trial, Tuned
 from asyncjax.traces import Rule, Synchronous
 
 if TYPE_CHECKING:
-
     from asyncjax.live import Engine
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
