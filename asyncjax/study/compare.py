@@ -190,7 +190,8 @@ def compare(
         rounds: Least and most rounds of tuning; None: at least as many as `trials` makes, at most
             five more.
         seed: Base of all seeds; another draws instances that nobody has seen.
-        version: Stands for what nobody can tell from another, in the names of cells.
+        version: Stands in the names of cells for what nobody can tell from another, such as data
+            that a scene reads from a file: with another text all is computed anew.
         tuned_over: `study.EACH_SCENE`; `study.ALL_SCENES`: one setting for all of them;
             `study.UNTUNED`: each method's default settings, and 1.5 times the horizon, which is the
             price of tuning.
@@ -225,19 +226,21 @@ def compare(
         >>> len(result.rows), result.compared
         (16, 'loss')
     """
-    _pandas()
+    checks.extra("pandas", "study")
     checks.instance("tuned_over", tuned_over, TunedOver, "study.EACH_SCENE or another of its kind")
-    counts = {TUNING: checks.whole("tuning_instances", tuning_instances)}
-    counts |= dict.fromkeys(_roles(sets), checks.whole("instances", instances))
+    counts = {TUNING: _count("tuning_instances", tuning_instances)}
+    counts |= dict.fromkeys(_roles(sets), _count("instances", instances))
     things, sources = _things(scenes, methods, engine)
     measures = _measures(measure, scenes)
     stretch = PRICE if tuned_over is UNTUNED else 1.0
     study = Study(*things, measures, seed, counts, Cells(_folder(path)), sources, version, stretch)
-    spaces = _spaces(study, space or {})
+    spaces = _spaces(study, {} if space is None else space)
     search = Search(study, spaces, _rounds_of(trials, rounds, spaces))
     defaults = {name: one.settings(space or {}) for name, one in study.methods.items()}
     _ready(study, defaults)
     units = [tuple(study.scenes)] if tuned_over is ALL_SCENES else [(s,) for s in study.scenes]
+    if progress is not None:
+        checks.function("progress", progress, "a function of what is done and left, or None")
     goals = [Goal(unit, place) for place in range(len(measures)) for unit in units]
     with _computing(study, engine, progress) as compute:
         tuned: Chosen = {}
@@ -295,7 +298,7 @@ def objective(
         True
     """
     things, _ = _things({"scene": scene}, {"method": method}, None)
-    counts = {TUNING: checks.whole("instances", instances)}
+    counts = {TUNING: _count("instances", instances)}
     measures = _measures(measure, None)
     study = Study(*things, measures, seed, counts, Cells(_folder(path)), {}, version)
     _ready(study, {})
@@ -314,15 +317,6 @@ def objective(
 # What is refused before anything is computed.
 
 
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        line = checks.install_line("study")
-        raise ImportError(f"a study needs pandas, which is not installed: {line}") from error
-    return pandas
-
-
 def _things(
     scenes: Any, methods: Any, engine: Engine | None
 ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[tuple[str, str], str]]:
@@ -331,6 +325,9 @@ def _things(
         if not named.is_source(scenes):
             raise TypeError("methods must be given where scenes are no file or module, got None")
         methods = scenes
+    if engine is not None and not hasattr(engine, "executor"):
+        words = "an engine, such as live.processes(2), or None"
+        raise TypeError(f"engine must be {words}, got {checks.shown(engine)}")
     things: dict[str, dict[str, Any]] = {}
     sources: dict[tuple[str, str], str] = {}
     for kind, asked in ((named.SCENES, scenes), (named.METHODS, methods)):
@@ -359,6 +356,7 @@ def _measures(measure: Any, scenes: Any) -> dict[str, Measure]:
 
 def _spaces(study: Study, space: Mapping[str, Knob]) -> dict[str, dict[str, Knob]]:
     """All knobs of each method."""
+    checks.instance("space", space, Mapping, "a mapping of names to knobs")
     spaces = {}
     for name, method in study.methods.items():
         checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
@@ -382,6 +380,10 @@ def _folder(path: Any) -> Path | None:
     return folder / "cells"
 
 
+def _count(name: str, value: Any) -> int:
+    return checks.whole(name, value, 1, protocol.LIMITS["number"])
+
+
 def _roles(sets: Any) -> list[str]:
     if not sets or any(one not in SETS for one in sets):
         raise ValueError(f"sets must be of A, B and C, got {sets!r}")
@@ -393,6 +395,8 @@ def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]
     knobs = max(map(len, spaces.values()))
     trials = checks.whole("trials", trials, max(knobs, 1))
     if rounds is not None:
+        if not isinstance(rounds, tuple | list) or len(rounds) != 2:
+            raise TypeError(f"rounds must be a pair, the least and the most, got {rounds!r}")
         least = checks.whole("the least of rounds", rounds[0])
         most = checks.whole("the most of rounds", rounds[1], least)
         if trials % least or trials // least < knobs:
@@ -522,7 +526,7 @@ def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool
             parts.append((head, settings, told, {"horizon": horizon, **spent}))
     columns = dict.fromkeys(name for some in zip(*parts, strict=True) for p in some for name in p)
     merged = [{name: value for part in row for name, value in part.items()} for row in parts]
-    table = _pandas().DataFrame(merged, columns=list(columns))
+    table = checks.extra("pandas", "study").DataFrame(merged, columns=list(columns))
     return Result(table, study.measures[measures[0]].compared, facts, study.seed)
 
 
