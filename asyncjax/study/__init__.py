@@ -10,7 +10,7 @@ from asyncjax.study.compare import (
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scene import Measure, Method, Records, Scene, last, time_to
-from asyncjax.study.search import Knob, Settings, log_range
+from asyncjax.study.search import Knob, Settings, choices, counts, log_range, powers
 
 __all__ = [
     "ALL_SCENES",
@@ -25,10 +25,13 @@ __all__ = [
     "Scene",
     "Seeds",
     "Settings",
+    "choices",
     "compare",
+    "counts",
     "last",
     "less",
     "log_range",
     "objective",
+    "powers",
     "time_to",
 ]

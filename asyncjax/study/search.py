@@ -129,6 +129,16 @@ def counts(*values: int, **limits: Any) -> Knob:
     return Knob(values, whole=True, **limits)
 
 
+def choices(*values: Any) -> Knob:
+    """A knob of values that have no order.
+
+    Example:
+        >>> choices("mean", "median").choice
+        True
+    """
+    return Knob(values, choice=True)
+
+
 @dataclass(frozen=True)
 class Trial:
     """One setting and what came of it.

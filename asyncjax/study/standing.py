@@ -62,9 +62,9 @@ def never(result: Result, name: str) -> bool:
 def sentence_of(result: Result, name: str, rivals: Sequence[str]) -> str:
     """Where a method wins and loses against the best rival of each scene."""
     found = against_best(result, name, rivals)
-    count = f"{len(found)} scene{'s' if len(found) > 1 else ''}"
+    count = counted(len(found), "scene")
     if never(result, name):
-        return f"{name} never reaches the target, so it loses in all {count}."
+        return f"{name} never reaches the target, so it loses in {count} of {len(found)}."
     won = sorted((one for one in found if one.high < 1), key=lambda one: one.ratio)
     lost = sorted((one for one in found if one.low > 1), key=lambda one: -one.ratio)
     said = [
@@ -79,6 +79,16 @@ def sentence_of(result: Result, name: str, rivals: Sequence[str]) -> str:
         f" long as {rivals[0]}."
     )
     return f"{', '.join(said)}. {over_all}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "scene"), counted(2, "scene")
+        ('1 scene', '2 scenes')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _listed(found: Sequence[Against]) -> str:
@@ -156,8 +166,8 @@ def rank_table(result: Result, names: Sequence[str]) -> results.Table:
     return results.Table(
         tuple(results.Column(head, right=head != "method") for head in heads),
         tuple(rows),
-        f"Over all {result.rows['scene'].nunique()} scenes, * one's own. Rank: from one more than"
-        " how many methods are significantly faster in set A to all but those significantly slower;"
+        f"Over {counted(result.rows['scene'].nunique(), 'scene')}, * one's own. Rank: from one more"
+        " than how many methods are significantly faster in set A to all but those slower;"
         " all pairs share a doubt of 5 %. Times are geometric means; one that never came counts as"
         " the horizon.",
     )
@@ -178,12 +188,8 @@ def profiles(result: Result, ratios: np.ndarray) -> dict[str, np.ndarray]:
         aggfunc="first",
         dropna=False,
     )
-    times = shown[list(result.methods)].dropna(how="all").to_numpy(float)
-    least = times.min(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        over = np.where(np.isfinite(times), times / least, np.inf)
-    shares = (over[:, :, None] <= ratios).mean(axis=0)
-    return dict(zip(result.methods, shares, strict=True))
+    times = {name: shown[name].to_numpy(float) for name in result.methods}
+    return statistics.profile(times, ratios)
 
 
 def profile_figure(result: Result, names: Sequence[str]) -> Any:
@@ -274,7 +280,7 @@ def sections_of(
     by_scene = [
         table_of(result, name, rivals)
         for name in names
-        if (rivals := rivals_of(result, name, names))
+        if (rivals := rivals_of(result, name, names)) and not never(result, name)
     ]
     return [
         Section("Ranks", "", (), (rank_table(result, names),)),
