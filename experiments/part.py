@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
+    "asgrad": "experiments.asynchronous.asgrad",
     "shuffled_map": "experiments.shuffled_map.job",
 }
 
