@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.asynchronous import (
-    bias_report,
     recorded_times_report,
     time_complexity_report,
 )
@@ -60,10 +59,6 @@ def _rows(made: Made) -> Iterator[str]:
     for one in made:
         text = one if isinstance(one, str) else results.as_markdown(one)
         yield from (line for line in text.splitlines() if line.startswith("|"))
-
-
-def _bias() -> Made:
-    return bias_report.tables(numbers.load(bias_report.NAME))
 
 
 def _time_complexity() -> Made:
@@ -179,7 +174,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _bias,
     _time_complexity,
     _recorded_times,
     _step_rules,

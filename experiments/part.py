@@ -42,6 +42,7 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "asgrad": "experiments.asynchronous.asgrad",
+    "bias": "experiments.asynchronous.bias",
     "shuffled_map": "experiments.shuffled_map.job",
 }
 

@@ -111,11 +111,11 @@ def asgrad() -> Found:
 
 def bias() -> Found:
     """Claims."""
-    from experiments.asynchronous import bias_report as report
+    from experiments.asynchronous import bias as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        yield from of_claims(letter, result, report.claims(result))
 
 
 def time_complexity() -> Found:
