@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.asynchronous import (
-    asgrad_report,
-    bias_report,
     recorded_times_report,
     time_complexity_report,
 )
@@ -61,15 +59,6 @@ def _rows(made: Made) -> Iterator[str]:
     for one in made:
         text = one if isinstance(one, str) else results.as_markdown(one)
         yield from (line for line in text.splitlines() if line.startswith("|"))
-
-
-def _asgrad() -> Made:
-    cells = numbers.load(asgrad_report.NAME)["cells"]
-    return asgrad_report.short_table(cells), asgrad_report.verdict_table(cells)
-
-
-def _bias() -> Made:
-    return bias_report.tables(numbers.load(bias_report.NAME))
 
 
 def _time_complexity() -> Made:
@@ -185,8 +174,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _asgrad,
-    _bias,
     _time_complexity,
     _recorded_times,
     _step_rules,

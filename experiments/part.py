@@ -41,6 +41,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
+    "asgrad": "experiments.asynchronous.asgrad",
+    "bias": "experiments.asynchronous.bias",
     "shuffled_map": "experiments.shuffled_map.job",
 }
 

@@ -10,11 +10,13 @@ with its interval); or, where a report has figures and no rule, `MEASURED`.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from asyncjax.study import statistics
+from experiments import part
 from experiments.common import numbers
 
 Found = Iterator[tuple[str, str, Mapping[str, Any]]]
@@ -56,6 +58,18 @@ def of_conditions(begin: str, claims: Mapping[str, Sequence[Any]]) -> Found:
             yield f"{begin} / {claim} / {one.text}", one.verdict, figures
 
 
+def of_claims(letter: str, result: Any, claims: Iterable[Any]) -> Found:
+    """Claims of a part that has rows; names of conditions without what was tuned for."""
+    axes = tuple(f", {one}" for one in dict.fromkeys(result.rows.get("tuned_for", ())))
+
+    def named(one: Any) -> Any:
+        axis = next(filter(one.text.endswith, axes), "")
+        return replace(one, text=one.text.removesuffix(axis))
+
+    found = {claim.text: map(named, result.conditions(claim, letter)) for claim in claims}
+    yield from of_conditions(letter, {claim: list(own) for claim, own in found.items()})
+
+
 def of_ranks(begin: str, places: Iterable[Any]) -> Found:
     """Ranks that instances leave open."""
     for place in places:
@@ -81,28 +95,27 @@ def claims() -> Found:
 
 def asgrad() -> Found:
     """Claims, and ratios of norms in every task."""
-    from experiments.asynchronous import asgrad_report as report
+    from experiments.asynchronous import asgrad as report
 
-    cells = numbers.load(report.NAME)["cells"]
-    pairs = (("shuffled", "pure"), ("Rescaled", "shuffled"), ("random", "pure"))
+    result, pairs = part.committed(report.NAME), (*report.PAIRS, ("random", "pure"))
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(cells, letter))
-        for pair in pairs:
-            for task in cells:
-                for axis in report.AXES:
-                    if set(pair) <= set(cells[task]):
-                        own = report.ratio(cells, task, pair, axis, letter)
-                        name = f"{' over '.join(pair)}, {task}, {report.WHERE[axis]}"
-                        yield f"{letter} / {name}", told(own), of_difference(own)
+        yield from of_claims(letter, result, report.CLAIMS)
+    for pair in pairs:
+        rows = result.ratio(*pair, each=True).to_dict("records")
+        for row in rows:
+            where = {name: row[name] for name in result.cell}
+            own = result.difference(*pair, row["set"], where=where)
+            name = f"{' over '.join(pair)}, {row['scene']}, {report.AXES[row['tuned_for']]}"
+            yield f"{row['set']} / {name}", told(own), of_difference(own)
 
 
 def bias() -> Found:
     """Claims."""
-    from experiments.asynchronous import bias_report as report
+    from experiments.asynchronous import bias as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        yield from of_claims(letter, result, report.claims(result))
 
 
 def time_complexity() -> Found:
