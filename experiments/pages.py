@@ -68,10 +68,11 @@ def namespace(page: Path) -> dict[str, Any]:
 @cache
 def verdict(name: str, *claims: str) -> pages.Verdict:
     """What the committed rows of a part say of claims of its own, named by their text."""
-    known = {claim.text: claim for claim in part.module(name).CLAIMS}
+    result = part.committed(name)
+    known = {claim.text: claim for claim in part.claims(part.module(name), result)}
     if unknown := [text for text in claims if text not in known]:
         raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")
-    return pages.verdict(part.committed(name), *(known[text] for text in claims))
+    return pages.verdict(result, *(known[text] for text in claims))
 
 
 @cache

@@ -7,7 +7,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `NAME`, `TITLE`, `PAPERS` | the name of its files, its question, references |
 | `Settings` | a dataclass with `output`, `seed` and `commit`: the options of its command |
 | `study_of(settings)` | runs it: a `study.Result` |
-| `CLAIMS` | `study.Claim`s, those of one set side by side with the other's in its tables |
+| `CLAIMS` | `study.Claim`s; or `claims(result)`, where they depend on what was run |
 | `TABLES` | by name functions of the result that make a `results.Table` |
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
@@ -27,12 +27,13 @@ and the figures of its page; `make pages` reads the rows and writes the page.
 """
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from asyncjax import results
-from asyncjax.study.result import Result
+from asyncjax.study.result import Claim, Result
 from experiments.common import agreement
 from experiments.common.parts import Part, save, written
 
@@ -62,6 +63,11 @@ def committed(name: str) -> Result:
     return Result.load(ROWS / f"{name}.csv.gz")
 
 
+def claims(part: Any, result: Result) -> Sequence[Claim]:
+    """The claims of a part."""
+    return part.claims(result) if hasattr(part, "claims") else part.CLAIMS
+
+
 def facts(part: Any, result: Result) -> dict[str, Any]:
     """Facts of the rows, and those that the part makes of them."""
     made = {name: make(result) for name, make in getattr(part, "FACTS", {}).items()}
@@ -70,7 +76,7 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 def verdict_table(part: Any, result: Result) -> results.Table:
     """Claims and what each set says of them."""
-    found = result.verdicts(part.CLAIMS)
+    found = result.verdicts(claims(part, result))
     one, other = ({text: by[letter] for text, by in found.items()} for letter in result.sets)
     return agreement.verdict_table(one, other, "Verdicts by rule, of two sets of instances.")
 
@@ -85,7 +91,7 @@ def answer(part: Any, result: Result) -> str:
     """What the part found, in words."""
     if hasattr(part, "answer"):
         return part.answer(result)
-    found = result.verdicts(part.CLAIMS)
+    found = result.verdicts(claims(part, result))
     one, other = ({text: by[letter] for text, by in found.items()} for letter in result.sets)
     return agreement.in_words(one, other)
 
@@ -120,7 +126,7 @@ def run(part: Any, settings: Any) -> Part:
         part.TITLE,
         ((name, drawn.figure, drawn.caption) for name, drawn in drawings),
         tables(part, result).values(),
-        {"verdicts": result.verdicts(part.CLAIMS), "facts": facts(part, result)},
+        {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)},
         answer(part, result),
         part.PAPERS,
     )

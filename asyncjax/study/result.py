@@ -109,13 +109,14 @@ class Claim:
     Attributes:
         text: In words.
         conditions: `less(...)`s; or functions `(result, set, level) -> Condition`, where a claim
-            is of another form.
+            is of another form. None: the verdict is `facts["verdicts"][text]`, by set, put there by
+            the program that ran the study, where rows do not hold what it followed from.
         source: Who claims it.
         level: Of each condition's interval; None: 1 - 0.05 / how many they are.
     """
 
     text: str
-    conditions: Sequence[Asked]
+    conditions: Sequence[Asked] = ()
     source: str = ""
     level: float | None = None
 
@@ -127,7 +128,8 @@ class Result:
     Attributes:
         rows: A pandas table, a row a run: `scene`, `set` ("tuning", "A", "B" or "C"), `instance`,
             `method`, `tuned_for` where methods were tuned for several measures, settings,
-            measured numbers, `horizon`. Rows of "tuning" are the trials.
+            measured numbers, `horizon`. Rows of "tuning" are the trials. Without instances rows are
+            shown and not compared.
         compared: The column that comparisons read; lower is better.
         facts: What else belongs to the study: plain values by name.
         seed: Of the bootstrap.
@@ -153,7 +155,7 @@ class Result:
 
     def __post_init__(self) -> None:
         known = list(self.rows.columns)
-        if lacking := [name for name in (*FIRST[:4], self.compared) if name not in known]:
+        if lacking := [name for name in ("set", self.compared) if name not in known]:
             raise ValueError(f"rows must have the column {lacking[0]!r}, got {', '.join(known)}")
         if self.cut is None:
             object.__setattr__(self, "cut", (self.compared,) if "horizon" in known else ())
@@ -186,6 +188,9 @@ class Result:
 
     def _coded(self, *names: str) -> tuple[np.ndarray, Any]:
         """What distinguishes the rows in some columns: a number each, and what it stands for."""
+        if lacking := [name for name in names if name not in self.rows]:
+            known = ", ".join(self.rows.columns)
+            raise ValueError(f"rows must have the column {lacking[0]!r}, got {known}")
         if names not in self._codes:
             pandas = checks.extra("pandas", "study")
             columns = [self.rows[name] for name in names]
@@ -198,9 +203,6 @@ class Result:
         """The rows that fit; a function is asked once for each value of its column."""
         mask = np.ones(len(self.rows), bool)
         for name, wanted in where.items():
-            if name not in self.rows:
-                known = ", ".join(self.rows.columns)
-                raise ValueError(f"where must name columns of the rows, {known}, got {name!r}")
             codes, values = self._coded(name)
             if callable(wanted):
                 fits = wanted(values.to_series())
@@ -411,11 +413,15 @@ class Result:
         Raises:
             ValueError: The claim is about nothing that was run.
         """
+        claim = self._claim(claim)
+        if not claim.conditions:
+            return dict(self.facts["verdicts"][claim.text])
         return {one: statistics.verdict(self.conditions(claim, one)) for one in self.sets}
 
     def verdicts(self, claims: Sequence[Claim]) -> dict[str, dict[str, str]]:
         """Verdicts by claim and set; claims about what was not run are left out."""
-        return {claim.text: self.verdict(claim) for claim in claims if self._asked(claim)}
+        asked = [claim for claim in claims if not claim.conditions or self._asked(claim)]
+        return {claim.text: self.verdict(claim) for claim in asked}
 
     def trials(self) -> Frame:
         """How each method was tuned: a row a cell and method, with `trials`.
