@@ -42,6 +42,8 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
+    "piag": "experiments.delay_adaptive.piag",
+    "block_descent": "experiments.delay_adaptive.block_descent",
 }
 
 
