@@ -329,7 +329,7 @@ def holm(
     return tuple(found[at] for at in range(len(conditions)))
 
 
-def smallest_ratio(logarithms: ArrayLike, level: float = 0.95, power: float = 0.8) -> float:
+def smallest_ratio(apart: Difference, level: float = 0.95, power: float = 0.8) -> float:
     """The smallest ratio that so many instances of such spread can show.
 
     Of methods whose true ratio is this, a share `power` of studies of the same size finds a
@@ -337,8 +337,8 @@ def smallest_ratio(logarithms: ArrayLike, level: float = 0.95, power: float = 0.
     much may still be there.
 
     Args:
-        logarithms: float[n], of the ratios of the instances.
-        level: Of the interval.
+        apart: Of logarithms; the width of its interval tells the spread.
+        level: Of that interval.
         power: Share of studies that shall find it.
 
     Returns:
@@ -348,22 +348,19 @@ def smallest_ratio(logarithms: ArrayLike, level: float = 0.95, power: float = 0.
         The power of Student's paired test: noncentral t with n - 1 degrees of freedom.
 
     Example:
-        >>> round(smallest_ratio([0.1, -0.1, 0.2, -0.2, 0.0, 0.1, -0.1, 0.05]), 2)
-        1.17
+        >>> apart = paired([0.1, -0.1, 0.2, -0.2, 0.0, 0.1, -0.1, 0.05], [0.0] * 8)
+        >>> round(smallest_ratio(apart), 2)
+        1.16
     """
-    sample = _sample("logarithms", logarithms)
     checks.real("level", level, above=0, below=1)
     checks.real("power", power, least=0.5, below=1)
-    count, spread = len(sample), float(sample.std(ddof=1))
-    if spread == 0:
-        return 1.0
-    edge = float(stats.t.ppf((1 + level) / 2, count - 1))
+    edge = float(stats.t.ppf((1 + level) / 2, apart.count - 1))
 
     def lacking(shift: float) -> float:  # the other tail, of the wrong sign, is as good as empty
-        return float(stats.nct.sf(edge, count - 1, shift)) - power
+        return float(stats.nct.sf(edge, apart.count - 1, shift)) - power
 
-    shift = float(optimize.brentq(lacking, 0.0, 4 * edge + 4))
-    return math.exp(shift * spread / math.sqrt(count))
+    shift = optimize.root_scalar(lacking, bracket=(0.0, 4 * edge + 4)).root  # standard errors
+    return math.exp(shift * (apart.high - apart.low) / (2 * edge))
 
 
 def profile(values: Mapping[str, ArrayLike], ratios: ArrayLike) -> dict[str, np.ndarray]:

@@ -16,8 +16,8 @@ import asyncjax
 from asyncjax import storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.engine import engine_of, spread
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from experiments.matrix.decided import decided
 from experiments.matrix.lanes import Found, Run, replayed
 from experiments.matrix.methods import METHODS, REFERENCE

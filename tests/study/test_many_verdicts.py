@@ -13,6 +13,7 @@ from asyncjax.study.statistics import (
     Difference,
     expected_best,
     holm,
+    paired,
     probability_of_improvement,
     profile,
     smallest_ratio,
@@ -55,22 +56,19 @@ def test_holm_decides_more_than_equal_shares():
 
 @pytest.mark.parametrize("count", [5, 20])
 def test_the_smallest_ratio_is_found_in_four_of_five_studies(count):
-    generator = np.random.default_rng(0)
-    scale = 0.3
-    sample = generator.normal(size=count)
-    sample = (sample - sample.mean()) / sample.std(ddof=1) * scale
-    shift = np.log(smallest_ratio(sample))
-    drawn = generator.normal(shift, scale, (20_000, count))
-    edge = stats.t.ppf(0.975, count - 1)
+    edge, scale = stats.t.ppf(0.975, count - 1), 0.3
+    half = edge * scale / np.sqrt(count)
+    shift = np.log(smallest_ratio(Difference(0.1, 0.1 - half, 0.1 + half, 0.5, count)))
+    drawn = np.random.default_rng(0).normal(shift, scale, (20_000, count))
     seen = np.abs(drawn.mean(1)) > edge * drawn.std(1, ddof=1) / np.sqrt(count)
     assert seen.mean() == pytest.approx(0.8, abs=0.012)
 
 
 def test_the_smallest_ratio_falls_with_instances_and_is_one_without_spread():
     sample = np.linspace(-1, 1, 10)
-    assert smallest_ratio(np.tile(sample, 4)) < smallest_ratio(sample)
-    assert smallest_ratio(sample, level=0.99) > smallest_ratio(sample)
-    assert smallest_ratio([0.3, 0.3, 0.3]) == 1.0
+    few, many = (paired(np.tile(sample, times), np.zeros(10 * times)) for times in (1, 4))
+    assert 1 < smallest_ratio(many) < smallest_ratio(few) < smallest_ratio(few, power=0.95)
+    assert smallest_ratio(paired([0.3, 0.3, 0.3], [0.0, 0.0, 0.0])) == 1.0
 
 
 def test_profiles_by_hand():
