@@ -14,7 +14,7 @@ with a delay of 100 in one write of 64. Instances, tuning and verdicts are as in
 
 import sys
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -117,7 +117,9 @@ def study_of(settings: Settings) -> Result:
     return result_of(plans, case_of, settings.study, settings.seed, settings.output / "cases")
 
 
-claims, TABLES, FACTS = step_rules.claims, step_rules.TABLES, step_rules.FACTS
+CLAIMS = (step_rules.SAFE, step_rules.TUNED_ALIKE, step_rules.NAIVE)
+TABLES = {"verdicts": partial(step_rules.verdict_table, CLAIMS), **step_rules.TABLES}
+FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.predictions}
 FIGURES = {"prediction": step_rules.prediction_figure}
 
 

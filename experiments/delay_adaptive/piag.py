@@ -212,7 +212,15 @@ def picture(result: Result) -> Illustration:
     return step_rules.steps_figure(f"{data}, {SLOW}", task)
 
 
-claims, TABLES, FACTS = step_rules.claims, step_rules.TABLES, step_rules.FACTS
+CLAIMS = (
+    step_rules.SAFE,
+    step_rules.STEADY,
+    step_rules.TUNED_ALIKE,
+    step_rules.NAIVE,
+    step_rules.ROUNDS,
+)
+TABLES = {"verdicts": partial(step_rules.verdict_table, CLAIMS), **step_rules.TABLES}
+FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.predictions}
 FIGURES = {"steps": picture, "prediction": step_rules.prediction_figure}
 
 

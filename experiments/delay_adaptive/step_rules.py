@@ -6,8 +6,7 @@ delays) at a target; a target that neither rule keeps in any run of a scene is n
 conditions of one claim share its doubt of 5 %. Runs that are not there count as the horizon.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from asyncjax import results, steps
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
-from asyncjax.study.protocol import reached
+from asyncjax.study.protocol import LEVELS, reached
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import FAILS, HOLDS, verdict
+from asyncjax.study.statistics import FAILS, HOLDS, Condition, verdict
 from experiments.delay_adaptive.step_rules_runs import (
     ADAPTIVE,
     CONSTANT,
@@ -33,40 +32,59 @@ from experiments.delay_adaptive.step_rules_runs import (
 )
 
 PAPER = "Wu, Magnússon, Feyzmahdavian, Johansson, 2022, delay-adaptive steps (arXiv 2202.08550)"
-OURS, FIXED, NAIVE = "Adaptive 1", "sun", "c/(delay+1)"
-SAFE_CLAIM = "where delays vary, Adaptive 1 needs fewer updates than a step safe for the longest"
-STEADY_CLAIM = "where delays are constant, Adaptive 1 needs fewer updates than such a step, too"
-TUNED_CLAIM = "tuned alike, Adaptive 1 needs fewer updates than a constant step"
-NAIVE_CLAIM = "at gamma', Adaptive 1 needs fewer updates than c / (delay + 1)"
-ROUNDS_CLAIM = "at theory steps, Adaptive 1 takes less time than synchronous rounds"
+OURS, FIXED, INVERSE = "Adaptive 1", "sun", "c/(delay+1)"
 
 
-SHORT = {
-    SAFE_CLAIM: "safe",
-    STEADY_CLAIM: "steady",
-    TUNED_CLAIM: "tuned",
-    NAIVE_CLAIM: "naive",
-    ROUNDS_CLAIM: "rounds",
-}
+def _ahead(text: str, rival: str, axis: str = UPDATES, **where: Any) -> Claim:
+    """That Adaptive 1 at its theory step size needs less than a rival, to every level."""
+    conditions = [
+        less(
+            OURS,
+            than=rival,
+            each=True,
+            arriving=True,
+            text=f"{100 * to:g} %",
+            tuned_for=THEORY,
+            axis=axis,
+            to=to,
+            **where,
+        )
+        for to in LEVELS
+    ]
+    return Claim(text, conditions, PAPER)
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """That Adaptive 1 is ahead of a rival, in scenes of some names."""
-
-    rival: str
-    tuned_for: str = THEORY
-    axis: str = UPDATES
-    counts: Callable[[str], bool] = lambda scene: True
-
-
-ASKED = {
-    SAFE_CLAIM: Ahead(FIXED, counts=lambda scene: "constant" not in scene),
-    STEADY_CLAIM: Ahead(FIXED, counts=lambda scene: "constant" in scene),
-    TUNED_CLAIM: Ahead(CONSTANT, TUNED),  # to the last target, for which it was tuned
-    NAIVE_CLAIM: Ahead(NAIVE),
-    ROUNDS_CLAIM: Ahead(SYNCHRONOUS, axis=TIME),
-}
+SAFE = _ahead(
+    "where delays vary, Adaptive 1 needs fewer updates than a step safe for the longest",
+    FIXED,
+    delays=lambda law: ~law.str.contains("constant"),
+)
+STEADY = _ahead(
+    "where delays are constant, Adaptive 1 needs fewer updates than such a step, too",
+    FIXED,
+    delays=lambda law: law.str.contains("constant"),
+)
+TUNED_ALIKE = Claim(
+    "tuned alike, Adaptive 1 needs fewer updates than a constant step",
+    [
+        less(
+            OURS,
+            than=CONSTANT,
+            each=True,
+            arriving=True,
+            text=f"{100 * LEVELS[-1]:g} %",
+            tuned_for=TUNED,
+            axis=UPDATES,
+            to=LEVELS[-1],
+        )
+    ],
+    "asked here",
+)
+NAIVE = _ahead("at gamma', Adaptive 1 needs fewer updates than c / (delay + 1)", INVERSE)
+ROUNDS = _ahead(
+    "at theory steps, Adaptive 1 takes less time than synchronous rounds", SYNCHRONOUS, TIME
+)
+SHORT = {SAFE: "safe", STEADY: "steady", TUNED_ALIKE: "tuned", NAIVE: "naive", ROUNDS: "rounds"}
 
 
 def levels(result: Result) -> list[float]:
@@ -79,52 +97,27 @@ def scenes(result: Result) -> list[str]:
     return sorted(result.rows["scene"].unique())
 
 
-def claims(result: Result) -> tuple[Claim, ...]:
-    """The claims, with a condition for every scene and target that somebody keeps."""
-    made = []
-    for text, own in ASKED.items():
-        rows = result.select(tuned_for=own.tuned_for, axis=own.axis, method=[OURS, own.rival])
-        there = rows[rows["needed"] <= rows["horizon"]].groupby(["scene", "to"])["method"].count()
-        met = {*rows[rows["method"] == own.rival]["scene"]}
-        last = levels(result)[-1]
-        conditions = [
-            less(
-                OURS,
-                than=own.rival,
-                text=f"{scene}, {100 * to:g} %",
-                scene=scene,
-                to=to,
-                tuned_for=own.tuned_for,
-                axis=own.axis,
-            )
-            for scene, to in there.index
-            if scene in met and own.counts(scene) and (own.tuned_for == THEORY or to == last)
-        ]
-        if conditions:
-            made.append(Claim(text, conditions, PAPER))
-    return tuple(made)
-
-
 def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> results.Table:
     """What each set says of every claim, and how many of its conditions hold."""
 
-    def cell(claim: Claim, letter: str) -> str:
-        found = result.conditions(claim, letter)
+    def cell(found: Sequence[Condition]) -> str:
         held = sum(one.verdict == HOLDS for one in found)
-        return f"{verdict(found)} ({held} of {len(found)})"
+        return f"{verdict(found)} ({held} of {len(found)})" if found else "nobody is there"
 
+    sets = [result.judged(claims, letter) for letter in result.sets]
+    asked = [one.text for one in claims if any(one.text in own for own in sets)]
     heads = ("claim (conditions that hold)", *(f"set {letter}" for letter in result.sets))
     return results.Table(
         tuple(results.Column(head, right=False) for head in heads),
-        tuple((one.text, *(cell(one, letter) for letter in result.sets)) for one in claims),
+        tuple((text, *(cell(own.get(text, ())) for own in sets)) for text in asked),
         f"{text} The conditions of a claim share its doubt of 5 %.",
     )
 
 
-def verdict_table(result: Result) -> results.Table:
+def verdict_table(claims: Sequence[Claim], result: Result) -> results.Table:
     """What each set says of every claim."""
     text = "A condition is a case at a target (tuned: at the last)."
-    return counted_verdicts(result, claims(result), text)
+    return counted_verdicts(result, claims, text)
 
 
 def _where(scene: str, to: float, tuned_for: str = THEORY, axis: str = UPDATES) -> dict[str, Any]:
@@ -194,7 +187,7 @@ def tuned_table(result: Result) -> results.Table:
     """All rules at their best multiple of gamma', the last target."""
     last, rows = levels(result)[-1], []
     pairs = [(CONSTANT, letter) for letter in result.sets]
-    pairs += [("Adaptive 2", "A"), (NAIVE, "A")]
+    pairs += [("Adaptive 2", "A"), (INVERSE, "A")]
     for scene in scenes(result):
         where = _where(scene, last, TUNED)
         own = result.select(set="A", instance=0, **where).set_index("method")
@@ -246,12 +239,7 @@ def others_table(result: Result) -> results.Table:
     )
 
 
-TABLES = {
-    "verdicts": verdict_table,
-    "theory": theory_table,
-    "tuned": tuned_table,
-    "others": others_table,
-}
+TABLES = {"theory": theory_table, "tuned": tuned_table, "others": others_table}
 
 
 def predicted(result: Result, scene: str, letter: str) -> float:
@@ -307,17 +295,15 @@ def point(result: Result, scene: str) -> tuple[float, bool] | None:
     return None
 
 
-def told(result: Result) -> dict[str, dict[str, dict[str, int]]]:
+def told(claims: Sequence[Claim], result: Result) -> dict[str, dict[str, dict[str, int]]]:
     """In how many conditions of a claim Adaptive 1 is ahead and behind, by set and in both."""
     found = {}
-    for claim in claims(result):
-        words = {
-            letter: [one.verdict for one in result.conditions(claim, letter)]
-            for letter in result.sets
-        }
-        pairs = [set(both) for both in zip(*words.values(), strict=True)]
-        alike = [own.pop() if len(own) == 1 else "" for own in pairs]
-        found[SHORT[claim.text]] = {
+    for claim in claims:
+        sets = [result.conditions(claim, letter) for letter in result.sets]
+        by_text = [{one.text: one.verdict for one in own} for own in sets]
+        alike = [word for text, word in by_text[0].items() if by_text[-1].get(text) == word]
+        words = dict(zip(result.sets, (list(own.values()) for own in by_text), strict=True))
+        found[SHORT[claim]] = {
             letter: {"ahead": own.count(HOLDS), "behind": own.count(FAILS), "of": len(own)}
             for letter, own in {**words, "both": alike}.items()
         }
@@ -329,9 +315,6 @@ def predictions(result: Result) -> dict[str, float]:
     ratios = {one: own[0] for one in scenes(result) if (own := point(result, one)) is not None}
     missed = [abs(own / predicted(result, one, "A") - 1) for one, own in ratios.items()]
     return {"scenes": len(missed), "near": sum(one < 0.05 for one in missed), "most": max(missed)}
-
-
-FACTS = {"told": told, "predictions": predictions}
 
 
 def prediction_figure(result: Result) -> Illustration:

@@ -10,6 +10,7 @@ with its interval); or, where a report has figures and no rule, `MEASURED`.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,8 +170,8 @@ def _step_rules(name: str) -> Found:
 
     result = part.committed(name)
     for letter in SETS:
-        claims = {one.text: result.conditions(one, letter) for one in report.claims(result)}
-        yield from of_conditions(letter, claims)
+        claims = result.judged(part.module(name).CLAIMS, letter)
+        yield from of_conditions(letter, {claim: _level_last(own) for claim, own in claims.items()})
         for case in report.scenes(result):
             predicted = report.predicted(result, case, letter)
             yield f"{letter} / {case}, predicted", MEASURED, {"ratio": predicted}
@@ -179,9 +180,16 @@ def _step_rules(name: str) -> Found:
         ):
             if rule != report.OURS and (axis == "updates" or rule == "synchronous"):
                 axis_name = {"time": "times"}.get(axis, axis)
-                name = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis_name} to {to:g}"
+                said = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis_name} to {to:g}"
                 where = {"scene": case, "tuned_for": kind, "axis": axis, "to": to}
-                yield name, *_step_rule(result, letter, rule, where)
+                yield said, *_step_rule(result, letter, rule, where)
+
+
+def _level_last(conditions: Sequence[Any]) -> list[Any]:
+    """Conditions with their names as they are known here: scene, level."""
+    parts = [one.text.split(", ") for one in conditions]
+    texts = [f"{', '.join(scene)}, {level}" for level, *scene, _ in parts]
+    return [replace(one, text=text) for one, text in zip(conditions, texts, strict=True)]
 
 
 def _step_rule(result: Any, letter: str, rule: str, where: Any) -> tuple[str, Mapping[str, Any]]:

@@ -49,9 +49,9 @@ def test_aggregated_gradients_gain_where_delays_vary(tmp_path, monkeypatch):
     for law in (piag.EVEN, DRAWN, piag.CONSTANT_DELAY):
         expected = step_rules.predicted(result, f"breast cancer, {law}", "A")
         assert needs(result, "sun", law) == pytest.approx(expected, rel=0.35), law
-    said = result.verdicts(piag.claims(result))
-    assert {*said[step_rules.SAFE_CLAIM].values()} <= {HOLDS, IN_PART}
-    for claim in (step_rules.STEADY_CLAIM, step_rules.NAIVE_CLAIM, step_rules.TUNED_CLAIM):
+    said = result.verdicts(piag.CLAIMS)
+    assert {*said[step_rules.SAFE.text].values()} <= {HOLDS, IN_PART}
+    for claim in (step_rules.STEADY.text, step_rules.NAIVE.text, step_rules.TUNED_ALIKE.text):
         assert said[claim]["A"] != HOLDS
     assert {*result.select(tuned_for="tuned")["trials"]} == {3}
     made = part.tables(piag, result)
@@ -72,34 +72,45 @@ def test_block_descent_gains_and_a_rare_long_delay_costs_little(tmp_path):
     ours = {"method": "Adaptive 1", "tuned_for": "theory", "axis": "updates", "to": 0.95}
     logs = np.log(result.values(set="A", column="needed", **ours)).mean(axis=1)
     assert np.ptp(logs) < 0.35
-    said = result.verdicts(block_descent.claims(result))
-    assert {*said[step_rules.SAFE_CLAIM].values()} <= {HOLDS, IN_PART}
+    said = result.verdicts(block_descent.CLAIMS)
+    assert {*said[step_rules.SAFE.text].values()} <= {HOLDS, IN_PART}
 
 
 def made_up(*scenes, kind="theory", rival="sun", axis="updates"):
     """Rows of scenes (name, ours, theirs) in which both rules need so many updates."""
     generator = np.random.default_rng(0)
     rows = [
-        (scene, letter, instance, method, kind, axis, 0.95, count * noise, 10_000.0)
+        (
+            scene,
+            scene.split(", ")[-1],
+            letter,
+            instance,
+            method,
+            kind,
+            axis,
+            0.95,
+            count * noise,
+            10_000.0,
+        )
         for scene, *both in scenes
         for method, count in zip(("Adaptive 1", rival), both, strict=True)
         for letter in "AB"
         for instance, noise in enumerate(generator.lognormal(0, 0.03, 6))
     ]
-    heads = ["scene", "set", "instance", "method"]
+    heads = ["scene", "delays", "set", "instance", "method"]
     heads += ["tuned_for", "axis", "to", "needed", "horizon"]
     result = Result(pd.DataFrame(rows, columns=heads), "needed")
-    return {claim: by["A"] for claim, by in result.verdicts(step_rules.claims(result)).items()}
+    return {claim: by["A"] for claim, by in result.verdicts(piag.CLAIMS).items()}
 
 
 @pytest.mark.parametrize(
     ("claim", "scene", "more"),
     [
-        (step_rules.SAFE_CLAIM, "data, even workers", {}),
-        (step_rules.STEADY_CLAIM, "data, constant 20", {}),
-        (step_rules.TUNED_CLAIM, "data, even", {"kind": "tuned", "rival": "constant"}),
-        (step_rules.NAIVE_CLAIM, "data, even", {"rival": "c/(delay+1)"}),
-        (step_rules.ROUNDS_CLAIM, "data, even", {"rival": "synchronous", "axis": "time"}),
+        (step_rules.SAFE.text, "data, even workers", {}),
+        (step_rules.STEADY.text, "data, constant 20", {}),
+        (step_rules.TUNED_ALIKE.text, "data, even", {"kind": "tuned", "rival": "constant"}),
+        (step_rules.NAIVE.text, "data, even", {"rival": "c/(delay+1)"}),
+        (step_rules.ROUNDS.text, "data, even", {"rival": "synchronous", "axis": "time"}),
     ],
 )
 def test_verdicts_flip_with_who_is_ahead(claim, scene, more):
