@@ -15,7 +15,7 @@ from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
-from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
+from experiments.delay_adaptive import network_steps, transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
@@ -84,15 +84,6 @@ def _recordings() -> Iterator[str]:
             f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
             f" {gain:.2f} |"
         )
-
-
-def _step_rules() -> Made:
-    for name in ("piag", "block_descent"):
-        found = numbers.load(name)
-        yield step_rules_report.verdict_table(found)
-        yield step_rules_report.theory_table(found)
-        yield step_rules_report.tuned_table(found)
-        yield step_rules_report.others_table(found)
 
 
 def _network_steps() -> Made:
@@ -176,7 +167,6 @@ def _joint() -> Made:
 MAKERS: tuple[Callable[[], Made], ...] = (
     _time_complexity,
     _recorded_times,
-    _step_rules,
     _network_steps,
     _transfer,
     _ordering,

@@ -44,6 +44,8 @@ PARTS = {  # by their NAME, one a line
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",
     "shuffled_map": "experiments.shuffled_map.job",
+    "piag": "experiments.delay_adaptive.piag",
+    "block_descent": "experiments.delay_adaptive.block_descent",
 }
 
 

@@ -58,6 +58,7 @@ class Less:
         text: Of the table; empty: made of the names.
         where: Which rows.
         beside: Columns in which the second's rows are others.
+        arriving: A cell in which neither comes by its horizon, in a set, is no condition there.
     """
 
     first: str
@@ -68,6 +69,7 @@ class Less:
     text: str = ""
     where: Where = field(default_factory=dict)
     beside: Where = field(default_factory=dict)
+    arriving: bool = False
 
 
 def less(
@@ -79,6 +81,7 @@ def less(
     each: bool = False,
     text: str = "",
     beside: Where | None = None,
+    arriving: bool = False,
     **where: Any,
 ) -> Less:
     """The condition that one method's value is below so many times another's.
@@ -91,6 +94,8 @@ def less(
         each: One condition for each cell that `where` leaves, instead of one for their mean.
         text: What it says, for tables; empty: made of the names.
         beside: Columns in which the second's rows differ, such as `{"scene": "even"}`.
+        arriving: Leave out cells in which neither method comes in any run of a set, or one was not
+            run.
         **where: Which rows: a column is a value, one of a list, or what a function of it says.
 
     Example:
@@ -99,7 +104,7 @@ def less(
     """
     names = (than,) if isinstance(than, str) else tuple(than)
     bound = checks.real("ratio", ratio, above=0)
-    return Less(first, names, bound, column, each, text, where, beside or {})
+    return Less(first, names, bound, column, each, text, where, beside or {}, arriving)
 
 
 Asked = Less | Callable[["Result", str, float], Condition]
@@ -362,7 +367,7 @@ class Result:
         Raises:
             ValueError: The claim is about nothing that was run.
         """
-        asked = self._asked(self._claim(claim))
+        asked = self._asked(self._claim(claim), set)
         if not asked:
             raise ValueError(f"claim must be about methods and scenes that were run, got {claim!r}")
         level = self._claim(claim).level or 1 - DOUBT / len(asked)
@@ -379,8 +384,13 @@ class Result:
             raise ValueError(f"claim must name two of {known}, got {unknown[0]!r}")
         return Claim(claim, [less(said[1], than=said[2], each=True)])
 
-    def _asked(self, claim: Claim) -> list[Callable[[str, float], Condition]]:
-        """The conditions as functions of set and level, those about what was not run left out."""
+    def _asked(self, claim: Claim, set: str = "") -> list[Callable[[str, float], Condition]]:
+        """The conditions as functions of set and level, those about what was not run left out.
+
+        Without a set those are left out that are none in some set.
+        """
+        if not set:
+            return min((self._asked(claim, one) for one in self.sets), key=len)
         asked: list[Callable[[str, float], Condition]] = []
         for part in claim.conditions:
             if not isinstance(part, Less):
@@ -392,12 +402,23 @@ class Result:
                     continue
                 cells = self._cells(part.where)
                 for cell in cells if part.each else ([{}] if cells else []):
+                    if part.arriving and not self._arrives(part, second, cell, set):
+                        continue
                     asked.append(
                         lambda letter, level, part=part, second=second, cell=cell: self._condition(
                             part, second, cell, letter, level
                         )
                     )
         return asked
+
+    def _arrives(self, part: Less, second: str, cell: Where, set: str) -> bool:
+        """Whether both methods were run in a cell, and some run came by its horizon."""
+        column = part.column or self.compared
+        rows = self._select({**part.where, **cell, "set": set, "method": [part.first, second]})
+        there = np.isfinite(rows[column])
+        if column in (self.cut or ()):
+            there &= rows[column] <= rows["horizon"]
+        return rows["method"].nunique() == 2 and bool(there.any())
 
     def _condition(
         self, part: Less, second: str, cell: Where, letter: str, level: float
@@ -439,7 +460,7 @@ class Result:
             together: Judge the conditions of all claims as one family, by Holm's procedure, so that
                 with a doubt of 5 % nothing of what is decided is wrong.
         """
-        asked = {claim: found for claim in claims if (found := self._asked(claim))}
+        asked = {claim: found for claim in claims if (found := self._asked(claim, set))}
         if not together:
             return {claim.text: self.conditions(claim, set) for claim in asked}
         family = [partial(one, set) for found in asked.values() for one in found]

@@ -177,31 +177,41 @@ def shuffled_map() -> Found:
 
 
 def _step_rules(name: str) -> Found:
-    from experiments.delay_adaptive import step_rules_verdicts as report
+    from experiments import part
+    from experiments.delay_adaptive import step_rules as report
 
-    found = numbers.load(name)
+    result = part.committed(name)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
-        for case, sets in found["cases"].items():
-            predicted = report.predicted(found, case, letter)
+        claims = result.judged(part.module(name).CLAIMS, letter)
+        yield from of_conditions(letter, {claim: _level_last(own) for claim, own in claims.items()})
+        for case in report.scenes(result):
+            predicted = report.predicted(result, case, letter)
             yield f"{letter} / {case}, predicted", MEASURED, {"ratio": predicted}
-            for kind in ("theory", "tuned"):
-                for rule in sets[letter][kind]:
-                    axes = ["updates"] + ["times"] * (rule == report.SYNCHRONOUS)
-                    for axis in axes * (rule != report.OURS):
-                        yield from _step_rule(found, case, letter, kind, rule, axis)
+        for (case, kind, rule, axis, to), _ in result.select(set=letter).groupby(
+            ["scene", "tuned_for", "method", "axis", "to"]
+        ):
+            if rule != report.OURS and (axis == "updates" or rule == "synchronous"):
+                axis_name = {"time": "times"}.get(axis, axis)
+                said = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis_name} to {to:g}"
+                where = {"scene": case, "tuned_for": kind, "axis": axis, "to": to}
+                yield said, *_step_rule(result, letter, rule, where)
 
 
-def _step_rule(found: Any, case: str, letter: str, kind: str, rule: str, axis: str) -> Found:
-    from experiments.delay_adaptive import step_rules_verdicts as report
+def _level_last(conditions: Sequence[Any]) -> list[Any]:
+    """Conditions with their names as they are known here: scene, level."""
+    parts = [one.text.split(", ") for one in conditions]
+    texts = [f"{', '.join(scene)}, {level}" for level, *scene, _ in parts]
+    return [replace(one, text=text) for one, text in zip(conditions, texts, strict=True)]
 
-    for at, level in enumerate(found["levels"]):
-        own = report.ahead(found, case, letter, rule, at, kind=kind, axis=axis)
-        name = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis} to {level:g}"
-        if own is None:
-            yield name, "nobody is there", {}
-        else:
-            yield name, own[1] + told(own[0]), of_difference(own[0])
+
+def _step_rule(result: Any, letter: str, rule: str, where: Any) -> tuple[str, Mapping[str, Any]]:
+    rows = result.select(set=letter, method=["Adaptive 1", rule], **where)
+    late = (rows["needed"] > rows["horizon"]).groupby(rows["method"])
+    if late.all().all():
+        return "nobody is there", {}
+    sign = {0: "", 1: "> ", 2: "< ", 3: "about "}[late.any()[rule] + 2 * late.any()["Adaptive 1"]]
+    own = result.difference("Adaptive 1", rule, letter, where=where)
+    return sign + told(own), of_difference(own)
 
 
 def piag() -> Found:
