@@ -38,7 +38,7 @@ from asyncjax.traces.dispatch import Dispatch
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.server import IDLE, TAKEN, Server
 from asyncjax.traces.serving import Serving
-from asyncjax.traces.stall_detection import Moment, Patience
+from asyncjax.traces.stall_detection import Moment, StallDetector
 
 
 class WorkerError(RuntimeError):
@@ -87,7 +87,7 @@ class Live:
         collect, timeout = server.collect, settings.timeout
         needs = server.rules.collector.is_stuck_without
         self.waits = min(timeout) < math.inf
-        self.patience = Patience(
+        self.stalls = StallDetector(
             collect.name, needs, dispatch, timeout, np.zeros(n), None, lambda worker, now: False
         )
 
@@ -317,7 +317,7 @@ class Live:
             if server.serial[worker] < 0 or timeout[worker] == math.inf
         }
         idle = {worker for worker in range(n) if not server.queues[worker]} - running
-        why = self.patience.why_stuck(
+        why = self.stalls.why_stuck(
             Moment(
                 now=server.time,
                 coming=running - lost,
