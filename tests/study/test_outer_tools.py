@@ -86,11 +86,7 @@ def test_the_worked_example_is_short_and_runs(tmp_path, monkeypatch, capsys):
     code = blocks("study_own_rule.md")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
     Path("my_rule.py").write_text(code)
-    assert (
-        main(
-            ["my_rule.py", "--scenes", "recorded, alike, low noise, free links", "--instances", "3"]
-        )
-        == 0
-    )
+    options = ["--scenes", "recorded, alike, low noise, free links", "--instances", "3"]
+    assert main(["my_rule.py", *options]) == 0
     assert capsys.readouterr().out.startswith("fading ")
     assert "fading *" in Path("study.html").read_text()
