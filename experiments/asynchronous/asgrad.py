@@ -274,7 +274,7 @@ class Reading:
 
     axis: str
 
-    def __call__(self, records: study.Records, scene: study.Scene) -> Mapping[str, float]:
+    def __call__(self, records: Mapping[str, Any], scene: study.Scene) -> Mapping[str, float]:
         """The numbers of a run."""
         loss = np.asarray(records["loss"])
         norm, share = (
