@@ -242,23 +242,26 @@ def transfer() -> Found:
 
 def network_steps() -> Found:
     """Claims, a constant step over every rule, and the shares of those that arrive."""
+    from experiments import part
     from experiments.delay_adaptive import network_steps as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
+    last, shares = result.rows["to"].max(), report.shares(result)
+    met = result.rows[["scene", "tuned_for", "method"]].drop_duplicates()
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        for claim, own in result.judged(report.CLAIMS, letter).items():
+            named = [replace(one, text=", ".join(one.text.split(", ")[1:-1])) for one in own]
+            yield from of_conditions(letter, {claim: named})
+        for scene, kind, rule in met.itertuples(index=False):
+            if rule != report.CONSTANT:
+                where = {"scene": scene, "tuned_for": kind, "to": last}
+                apart = result.difference(report.CONSTANT, rule, letter, where=where)
+                name = f"{letter} / {scene}, {kind}, constant over {rule}"
+                yield name, told(apart), of_difference(apart)
         for kind in report.BEGINS:
-            for cell, sets in report.cells_of(found).items():
-                own = sets[letter]
-                constant = report.logs(found, own, kind, report.CONSTANT)
-                for rule in own[kind]:
-                    if rule != report.CONSTANT:
-                        apart = statistics.paired(constant, report.logs(found, own, kind, rule))
-                        name = f"{letter} / {cell}, {kind}, constant over {rule}"
-                        yield name, told(apart), of_difference(apart)
             for rule in report.RULES:
-                shares = report.shares(found, letter, kind, rule)
-                yield f"{letter} / {kind}, {rule}, share that arrives", MEASURED, shares
+                own = shares[letter][kind].get(rule, {})
+                yield f"{letter} / {kind}, {rule}, share that arrives", MEASURED, own
 
 
 def matrix() -> Found:
