@@ -17,7 +17,6 @@ from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
-from experiments.delay_adaptive import transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
@@ -97,12 +96,6 @@ def _recordings() -> Iterator[str]:
         )
 
 
-def _transfer() -> Made:
-    found = numbers.load("delay_adaptive_transfer")
-    made = ("carried_table", "short_scenes", "verdict_table", "case_table")
-    return [getattr(transfer_report, name)(found) for name in made]
-
-
 def _ordering() -> Made:
     found, report = numbers.load("ordered_networks"), ordered_networks_report
     yield from (made(found["tasks"]) for made in (report.loss_table, report.price_table))
@@ -174,7 +167,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _bias,
     _time_complexity,
     _recorded_times,
-    _transfer,
     _ordering,
     _stragglers,
     _cluster,

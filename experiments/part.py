@@ -46,6 +46,7 @@ PARTS = {  # by their NAME, one a line
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",
     "network_steps": "experiments.delay_adaptive.network_steps",
+    "transfer": "experiments.delay_adaptive.transfer",
 }
 
 

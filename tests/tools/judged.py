@@ -214,30 +214,25 @@ def block_descent() -> Found:
 
 def transfer() -> Found:
     """Claims as they were written when it ran: what they come from is not committed; shares."""
-    from experiments.delay_adaptive import transfer as part
-    from experiments.delay_adaptive import transfer_report as report
+    from experiments import part
 
-    found = numbers.load(part.NUMBERS)
-    for letter, which in NAMED.items():
-        for claim, word in found["verdicts"][which].items():
-            yield f"{letter} / {claim}", word, {}
-        untuned = [own[which] for own in found["scenes"][report.UNTUNED].values()]
-        for rule in report.RULES:
-            said = part.untuned(own[rule]["diverged"] for own in untuned)
-            for claim, word in said.items():
-                yield f"{letter} / {rule}: {claim}", word, {}
-        scenes = {
-            f"{scene}, {algorithm}": own[which]
-            for scene, algorithms in found["scenes"].items()
-            for algorithm, own in algorithms.items()
+    result = part.committed("transfer")
+    for text, words in result.facts["verdicts"].items():
+        for letter, word in words.items():
+            yield f"{letter} / {text}", word, {}
+    figures = ["diverged", "failed", "median", "worst", "median_in_time", "own_missed", "open"]
+    figures += ["to_tuned_constant", "behind"]
+    for row in result.rows.to_dict("records"):
+        where = f"{row['scene']}, {row['algorithm']}"
+        if row["data"] != "all":
+            where = f"{row['algorithm']}, {row['data']}"
+        own = {name.replace("_", " "): row[name] for name in figures}
+        own |= {
+            f"{n}, {end}": row[f"{n}_{end}"]
+            for n in ("failed", "behind")
+            for end in ("low", "high")
         }
-        cases = {case: own[which] for case, own in found["cases"].items()}
-        for scene, rules in {**scenes, **cases}.items():
-            for rule, row in rules.items():
-                figures = {key: value for key, value in row.items() if "interval" not in key}
-                for key, end in (("failed", "interval"), ("behind", "behind interval")):
-                    figures |= {f"{key}, low": row[end][0], f"{key}, high": row[end][1]}
-                yield f"{letter} / {scene}, {rule}", MEASURED, figures
+        yield f"{row['set']} / {where}, {row['method']}", MEASURED, own
 
 
 def network_steps() -> Found:
