@@ -46,6 +46,7 @@ PARTS = {  # by their NAME, one a line
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",
     "network_steps": "experiments.delay_adaptive.network_steps",
+    "sawtooth": "experiments.delay_adaptive.sawtooth",
     "transfer": "experiments.delay_adaptive.transfer",
 }
 
@@ -81,7 +82,9 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
     """All tables of a part by name, that of its verdicts first."""
-    head = {"verdicts": summary.verdict_table(result, claims(part, result))}
+    said = claims(part, result)
+    alone = said and "verdicts" not in part.TABLES
+    head = {"verdicts": summary.verdict_table(result, said)} if alone else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 

@@ -205,7 +205,7 @@ def by_algorithm(found: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     return groups
 
 
-def untuned(rows: pd.DataFrame, rule: str, letter: str) -> str:
+def untuned(rows: Any, rule: str, letter: str) -> str:
     """Whether a rule never diverges at its theory step; a condition an algorithm.
 
     Runs are counted, nothing is estimated: a condition holds if no run diverged.
