@@ -286,7 +286,7 @@ class Run:
         (`run`, where there is one axis more).
 
         Raises:
-            ImportError: pandas is not installed (the extra `study`).
+            ImportError: The extra `study`, which brings pandas, is not installed.
 
         Example:
             >>> import optax

@@ -135,7 +135,7 @@ class EventTrace(NamedTuple):
         """The arrivals as a pandas table, a row each, with their delay.
 
         Raises:
-            ImportError: pandas is not installed (the extra `study`).
+            ImportError: The extra `study`, which brings pandas, is not installed.
 
         Example:
             >>> from asyncjax import clocks, traces

@@ -257,6 +257,11 @@ def test_refuses_what_is_no_study(tmp_path):
     refused(TypeError, "measure must be a Measure", one, WALK, measure=None)
     refused(TypeError, "tuned_over must be", one, WALK, tuned_over="each scene")
     refused(TypeError, "version must be a text", one, WALK, version=3)
+    refused(ValueError, "instances must be.*1024", one, WALK, instances=2000)
+    refused(TypeError, "rounds must be a pair", one, WALK, rounds=3)
+    refused(TypeError, "space must be a mapping", one, WALK, space=3)
+    refused(TypeError, "engine must be an engine", one, WALK, engine="processes")
+    refused(TypeError, "progress must be a function", one, WALK, progress=3)
 
 
 def test_refuses_what_cannot_be_told_from_another():
@@ -275,6 +280,24 @@ def test_refuses_what_no_other_process_can_import():
     refused(ValueError, "file that exists, got 'none.py'", "none.py")
     refused(ValueError, "file or a module, got 'nothing_here'", "nothing_here")
     refused(ValueError, "methods must be among.*walk.*'run'", SCENES, {"run": "tests.study.toy"})
+
+
+def test_a_file_that_was_edited_is_read_again(tmp_path):
+    file = tmp_path / "my_rule.py"
+    text = (
+        "from asyncjax import study\n"
+        "def run(scene, settings, seeds):\n"
+        "    return {{'time': [0.0, 1.0], 'loss': [1.0, {}]}}\n"
+        "SCENES = {{'one': lambda seeds: study.Scene(horizon=20.0)}}\n"
+        "METHODS = {{'mine': study.Method(run=run)}}\n"
+        "MEASURE = study.last('loss')\n"
+    )
+    for loss in (0.5, 0.25):
+        file.write_text(text.format(loss))
+        for again in (file, str(file)):
+            rows = study.compare(again, path=tmp_path, instances=2, tuning_instances=1).rows
+            assert (rows.loss == loss).all()
+    assert len(list((tmp_path / "cells").iterdir())) == 6  # each computed once
 
 
 def test_an_error_says_where():

@@ -91,6 +91,7 @@ class math_of:
     """A class of this file."""
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same_keys():
     program = (
         "from asyncjax.study.digests import key_of\n"

@@ -1,6 +1,8 @@
 """Who is idle gets the next piece; what a lost worker had is done by another."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,21 @@ def test_pieces_of_lost_workers_are_done_again(lost):
     with live.executors(1, place.open, lost=(Gone,), restarts=3) as engine:
         assert sorted(spread(engine, place.work, [1, 2, 3])) == [(1, 1), (2, 4), (3, 9)]
     assert len(place.opened) == 1 + lost  # every one in the place of one that was dropped
+
+
+def dies_once(path):
+    """Ends the process that runs it, unless that was done before."""
+    if not os.path.exists(path):
+        Path(path).write_text("")
+        os._exit(1)
+    return len(path)
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_is_opened_anew(tmp_path):
+    path = str(tmp_path / "died")
+    with live.processes(1) as engine:
+        assert list(spread(engine, dies_once, [path])) == [(path, len(path))]
 
 
 def test_a_worker_that_is_lost_too_often_ends_it():

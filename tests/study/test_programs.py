@@ -32,17 +32,14 @@ def centred(settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
         study.Method(traces.Rule(), plain),
-        pytest.param(study.Method(traces.Synchronous(N), decayed), marks=pytest.mark.slow),
-        pytest.param(
-            study.Method(traces.Rule(collect=traces.buffered(3)), centred), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            study.Method(traces.Rule(collect=traces.table()), plain), marks=pytest.mark.slow
-        ),
+        study.Method(traces.Synchronous(N), decayed),
+        study.Method(traces.Rule(collect=traces.buffered(3)), centred),
+        study.Method(traces.Rule(collect=traces.table()), plain),
     ],
 )
 def test_a_lane_is_the_run_alone(scenes, method):
@@ -66,6 +63,7 @@ def test_a_lane_is_the_run_alone(scenes, method):
         assert np.isclose(records["loss"][0], scene.problem.objective(scene.problem.params))
 
 
+@pytest.mark.slow
 def test_settings_and_traces_share_a_program(scenes):
     method = study.Method(
         lambda s: traces.Rule(collect=traces.buffered(s["b"])), plain, load=lambda s: s["h"]
@@ -76,6 +74,7 @@ def test_settings_and_traces_share_a_program(scenes):
     assert programs._measured._cache_size() - before == 1
 
 
+@pytest.mark.slow
 def test_numbers_of_a_scene_are_data_or_the_same_for_all(scenes):
     from dataclasses import replace
 
@@ -103,6 +102,7 @@ def test_what_must_be_known_is_no_data():
     assert set(data) == {"n_workers", "step", "b"}
 
 
+@pytest.mark.slow
 def test_instances_that_are_not_alike_run_one_after_the_other(scenes):
     unlike = [
         study.Scene(problems.from_gradient(np.zeros(2), partial(_towards, float(i))), s.clock, 20.0)

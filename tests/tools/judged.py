@@ -9,6 +9,7 @@ with its interval); or, where a report has figures and no rule, `MEASURED`.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,12 +71,18 @@ def claims() -> Found:
     """Rows of docs/claims.md: both sets, together, and how many of each there are."""
     from experiments import claims as table
 
-    rows = []
-    for rule in table.read():
-        words = [table.judged(rule, letter) for letter in SETS]
+    rows, rules = [], {rule.row: rule for rule in table.read()}
+    page = (table.quotes.ROOT / table.TABLE).read_text(encoding="utf-8")  # made by its template
+    for cells in table.rows_of(page):
+        row, said = cells[0], cells[table.COLUMN]
+        if row in rules:
+            words = [table.judged(rules[row], letter) for letter in SETS]
+        else:
+            by_set = dict(re.findall(r"([a-z ]+) \((.)\)", said.replace(", ", "")))
+            words = list(by_set) if by_set else [said] * len(SETS)
         for letter, word in zip(SETS, words, strict=True):
-            yield f"{letter} / {rule.row}", word, {}
-        yield f"both sets / {rule.row}", table.shown(words), {}
+            yield f"{letter} / {row}", word, {}
+        yield f"both sets / {row}", table.shown(words), {}
         rows.append([""] * table.COLUMN + [table.shown(words)])
     yield "how many", table.counted(rows), {}
 
@@ -149,19 +156,32 @@ def compare() -> Found:
 
 def shuffled_map() -> Found:
     """Claims, who is ahead in every cell, from when on shuffled is."""
-    from experiments.shuffled_map import report
+    from experiments import part
+    from experiments.shuffled_map import job
 
-    settings, found = report.kept()
-    for letter in SETS:
-        for claim, word in report.verdicts(settings, found, letter).items():
+    result = part.committed(job.NAME)
+    claims = [claim for claim in job.CLAIMS if claim.text.startswith(job.CLAIM)]
+    for claim, words in result.verdicts(claims).items():
+        for letter, word in words.items():
             yield f"{letter} / {claim}", word, {}
-    for (letter, data, uneven, horizon), own in report.differences(settings, found).items():
-        name = f"{letter} / {data}, unevenness {uneven}, time {horizon:g}"
-        yield name, report.winner(own), of_difference(own)
-    for (letter, data, uneven), when in report.crossings(settings, found).items():
+    for row in job.apart(result).to_dict("records"):
+        where = {"scene": row["scene"], "tuned_for": row["tuned_for"]}
+        own = result.difference("shuffled", "pure", row["set"], where=where)
+        word = {LOWER: "shuffled", HIGHER: "pure"}.get(told(own), OPEN)
+        yield f"{row['set']} / {row['scene']}, {row['tuned_for']}", word, of_difference(own)
+    for row in job.crossings(result).to_dict("records"):
+        when = row["crossing"]
         word = "ahead" if when == 0 else "behind" if math.isinf(when) else "crosses"
-        yield f"{letter} / {data}, unevenness {uneven}, crossing", word, {"time": when}
-    yield "both sets", report.told(settings, found), {}
+        name = f"{row['data']}, unevenness {row['unevenness']:g}, crossing"
+        yield f"{row['set']} / {name}", word, {"time": when}
+    won = job.cells_won(result)
+    yield (
+        "both sets",
+        f"Of {won['all']} cells shuffled is ahead in {won['shuffled']} in both sets, pure in"
+        f" {won['pure']}, neither in {won['neither']}; {won['one set only']} are told apart in one"
+        f" set only, {won['opposite']} of them in opposite ways.",
+        {},
+    )
 
 
 def _step_rules(name: str) -> Found:
