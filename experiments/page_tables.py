@@ -15,7 +15,6 @@ from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
-from experiments.delay_adaptive import network_steps, transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
@@ -84,18 +83,6 @@ def _recordings() -> Iterator[str]:
             f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
             f" {gain:.2f} |"
         )
-
-
-def _network_steps() -> Made:
-    found = numbers.load("network_steps")
-    speeds = network_steps.speed_table(found, network_steps.TUNED)
-    return network_steps.verdict_table(found), network_steps.share_table(found), speeds
-
-
-def _transfer() -> Made:
-    found = numbers.load("delay_adaptive_transfer")
-    made = ("carried_table", "short_scenes", "verdict_table", "case_table")
-    return [getattr(transfer_report, name)(found) for name in made]
 
 
 def _ordering() -> Made:
@@ -167,8 +154,6 @@ def _joint() -> Made:
 MAKERS: tuple[Callable[[], Made], ...] = (
     _time_complexity,
     _recorded_times,
-    _network_steps,
-    _transfer,
     _ordering,
     _stragglers,
     _cluster,

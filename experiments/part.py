@@ -11,6 +11,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `TABLES` | by name functions of the result that make a `results.Table` |
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
+| `NOTE` | perhaps: what has to be known to read the tables |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
@@ -46,6 +47,9 @@ PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",
+    "network_steps": "experiments.delay_adaptive.network_steps",
+    "sawtooth": "experiments.delay_adaptive.sawtooth",
+    "transfer": "experiments.delay_adaptive.transfer",
 }
 
 
@@ -80,7 +84,9 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
     """All tables of a part by name, that of its verdicts first."""
-    head = {"verdicts": summary.verdict_table(result, claims(part, result))}
+    said = claims(part, result)
+    alone = said and "verdicts" not in part.TABLES
+    head = {"verdicts": summary.verdict_table(result, said)} if alone else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 
@@ -124,4 +130,5 @@ def run(part: Any, settings: Any) -> Part:
         {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)},
         answer(part, result),
         part.PAPERS,
+        getattr(part, "NOTE", ""),
     )

@@ -300,11 +300,8 @@ class Result:
         return Claim(claim, [less(said[1], than=said[2], each=True)])
 
     def _asked(self, claim: Claim, set: str = "") -> list[Callable[[str, float], Condition]]:
-        """The conditions as functions of set and level, those about what was not run left out.
-
-        Without a set those are left out that are none in some set.
-        """
-        if not set:
+        """The conditions as functions of set and level, those about what was not run left out."""
+        if not set:  # where fewest are
             return min((self._asked(claim, one) for one in self.sets), key=len)
         asked: list[Callable[[str, float], Condition]] = []
         for part in claim.conditions:
@@ -330,10 +327,8 @@ class Result:
         """Whether both methods were run in a cell, and some run came by its horizon."""
         column = part.column or self.compared
         rows = self._select({**part.where, **cell, "set": set, "method": [part.first, second]})
-        there = np.isfinite(rows[column])
-        if column in (self.cut or ()):
-            there &= rows[column] <= rows["horizon"]
-        return rows["method"].nunique() == 2 and bool(there.any())
+        last = rows["horizon"] if column in (self.cut or ()) else np.finfo(float).max
+        return rows["method"].nunique() == 2 and bool((rows[column] <= last).any())
 
     def _condition(
         self, part: Less, second: str, cell: Where, letter: str, level: float

@@ -7,7 +7,7 @@
     transfer        for those who cannot tune: steps of one pattern of delays on another
 
 All: `python -m experiments.delay_adaptive`; one: `python -m experiments.delay_adaptive.piag`.
-What was found is told in `experiments/README.md`.
+What was found is told in `docs/experiments`, a page a part.
 """
 
 from experiments.common.parts import Collection

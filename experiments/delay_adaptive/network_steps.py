@@ -10,122 +10,54 @@ and s is then a plain learning rate: what is measured is what happens.
 
 Workers are about even, or one of them is ten times slower, or all pause now and then so that a few
 gradients are very late. Dispatch is pure asynchronous. An instance has rows, workers, a first model
-and a run of its own. Two questions: with step and knob tuned, as many trials for every rule on
-instances that are not reported, does a rule need fewer updates than a constant step? And with the
-step that was best one job at a time, without delay? Targets are shares of the way to the loss that
-the base has without delay after half as many updates. All rules have the same arrivals, so times
-are in the same proportion as updates.
+and a run of its own. Two questions: with learning rate and knob tuned, as many trials for every
+rule on instances that are not reported, does a rule need fewer updates than a constant step? And
+with the learning rate that was best one job at a time, without delay? Targets are shares of the way
+to the loss that the base has without delay after half as many updates. All rules have the same
+arrivals, so times are in the same proportion as updates.
 """
 
-from collections.abc import Mapping
+import sys
 from typing import Any
 
 import numpy as np
 
 from asyncjax import results
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
-from asyncjax.study import statistics as comparison
-from asyncjax.study.protocol import FIRST_CROSSING, reached, restricted
-from experiments.common import numbers
-from experiments.common.parts import Drawing, Part, run_alone, written
-from experiments.delay_adaptive.network_steps_rules import BASES, CONSTANT, FADAS, RULES
-from experiments.delay_adaptive.network_steps_runs import LAWS, SETS, Settings, measured
+from asyncjax.results.report import Illustration
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, reached
+from asyncjax.study.result import Claim, Result, less
+from experiments import part
+from experiments.common.parts import Part, run_alone
+from experiments.delay_adaptive.network_steps_rules import BASES, CONSTANT, FADAS, KNOBS, RULES
+from experiments.delay_adaptive.network_steps_runs import (
+    CARRIED,
+    LAWS,
+    TUNED,
+    Settings,
+    result_of,
+)
+from experiments.delay_adaptive.step_rules import PAPER, counted_verdicts
 
 NAME = "network_steps"
-DOUBT, DIGITS = 0.05, 5
-TUNED, CARRIED = "tuned", "carried"
+TITLE = "Do delay-adaptive steps help behind momentum and Adam?"
+PAPERS = (PAPER,)
+NOTE = FIRST_CROSSING
 BEGINS = {TUNED: "tuned alike", CARRIED: "with a step chosen without delay"}
-Found = Mapping[str, Any]
-
-
-def claim_of(kind: str, rule: str) -> str:
-    """What is claimed of a rule.
-
-    Example:
-        >>> claim_of("tuned", "Adaptive 2")
-        'tuned alike, Adaptive 2 needs fewer updates than a constant step'
-    """
-    return f"{BEGINS[kind]}, {rule} needs fewer updates than a constant step"
-
-
-def logs(found: Found, own: Found, kind: str, rule: str, level: int = -1) -> np.ndarray:
-    """Logarithms of the updates to a target, at most the horizon, float64[instances]."""
-    updates = np.array(own[kind][rule], float)[:, level]
-    return np.log(restricted(updates, found["n_updates"]))
-
-
-def cells_of(found: Found) -> dict[str, Found]:
-    """The cells by base and law, in their order."""
-    return {
-        f"{base}, {law}": found["bases"][base]["laws"][law]
-        for base in BASES
-        if base in found["bases"]
-        for law in LAWS
-        if law in found["bases"][base]["laws"]
-    }
-
-
-def conditions(found: Found, letter: str) -> dict[str, tuple[comparison.Condition, ...]]:
-    """A condition a base and law: fewer updates to the last target than a constant step.
-
-    The conditions of one claim share its doubt. What neither reaches in any instance is none.
-    """
-    made = {}
-    for kind in BEGINS:
-        for rule in RULES[1:]:
-            pairs = {}
-            for name, cell in cells_of(found).items():
-                own = cell[letter]
-                if rule in own[kind] and CONSTANT in own[kind]:
-                    ends = [np.array(own[kind][one], float)[:, -1] for one in (rule, CONSTANT)]
-                    if np.isfinite(ends).any():
-                        pairs[name] = [logs(found, own, kind, one) for one in (rule, CONSTANT)]
-            level = 1 - DOUBT / max(len(pairs), 1)
-            draws = max(4000, round(20 / (1 - level)) + 1)
-            if pairs:
-                made[claim_of(kind, rule)] = tuple(
-                    comparison.Condition(
-                        name, comparison.paired(ours, theirs, level=level, draws=draws)
-                    )
-                    for name, (ours, theirs) in pairs.items()
-                )
-    return made
-
-
-def verdicts(found: Found, letter: str) -> dict[str, str]:
-    """The verdict of every claim, of one set of instances."""
-    return {claim: comparison.verdict(own) for claim, own in conditions(found, letter).items()}
-
-
-def shares(found: Found, letter: str, kind: str, rule: str) -> dict[str, float]:
-    """Of the runs, those that reach the last target, by base, over the laws."""
-    out = {}
-    for base in found["bases"]:
-        laws = found["bases"][base]["laws"].values()
-        ends = [np.array(cell[letter][kind].get(rule, []), float) for cell in laws]
-        ends = np.concatenate([own.reshape(-1, len(found["levels"]))[:, -1] for own in ends])
-        if ends.size:
-            out[base] = float(np.mean(ends <= found["n_updates"]))
-    return out
-
-
-def kept(settings: Settings, found: Found) -> dict[str, Any]:
-    """All that tables, figures and verdicts are made from."""
-    made: dict[str, Any] = numbers.rounded(
-        {"bases": found, "levels": list(settings.levels), "n_updates": settings.n_updates}, DIGITS
+CLAIMS = tuple(
+    Claim(
+        f"{begin}, {rule} needs fewer updates than a constant step",
+        [less(rule, than=CONSTANT, each=True, arriving=True, tuned_for=kind, to=LEVELS[-1])],
+        "asked here",
     )
-    made["shares"] = {
-        letter: {
-            kind: {rule: shares(made, letter, kind, rule) for rule in RULES} for kind in BEGINS
-        }
-        for letter in SETS
-    }
-    made["verdicts"] = {letter: verdicts(made, letter) for letter in SETS}
-    return numbers.rounded(made, DIGITS)
+    for kind, begin in BEGINS.items()
+    for rule in RULES[1:]
+    if (kind, rule) != (CARRIED, FADAS)
+)
 
 
-def run(settings: Settings) -> Part:
-    """Runs all rules behind all bases, writes figures and numbers.
+def study_of(settings: Settings) -> Result:
+    """Runs all rules behind all bases.
 
     Raises:
         ValueError: A law, a base or a rule is not known, or the rules lack the constant step.
@@ -138,180 +70,168 @@ def run(settings: Settings) -> Part:
     ):
         if missing := set(given) - set(known):
             raise ValueError(f"{name} must be of {', '.join(known)}, got {min(missing)}")
-    found = kept(settings, measured(settings))
-    if settings.commit:
-        command = "python -m experiments.delay_adaptive.network_steps --commit"
-        numbers.save(NAME, found, command=command, digits=DIGITS)
-    return written(
-        settings.output,
-        NAME,
-        "Do delay-adaptive steps help behind momentum and Adam?",
-        (_figure(found),),
-        (
-            verdict_table(found),
-            speed_table(found, TUNED),
-            speed_table(found, CARRIED),
-            share_table(found),
-            trials_table(found),
-            delay_table(found),
-        ),
-        found,
-        note=FIRST_CROSSING,
-    )
+    return result_of(settings)
 
 
-def verdict_table(found: Found) -> results.Table:
-    """What the numbers of each set say of every claim."""
-    by_set = {letter: conditions(found, letter) for letter in SETS}
-    claims = list(dict.fromkeys(claim for own in by_set.values() for claim in own))
-    rows = []
-    for claim in claims:
-        row = [claim]
-        for own in by_set.values():
-            held = [one.verdict == comparison.HOLDS for one in own.get(claim, ())]
-            count = f"({sum(held)} of {len(held)})"
-            row.append(f"{comparison.verdict(own[claim])} {count}" if held else "nobody is there")
-        rows.append(tuple(row))
-    return results.Table(
-        (
-            results.Column("claim (conditions that hold)", right=False),
-            *(results.Column(f"set {letter}", right=False) for letter in SETS),
-        ),
-        tuple(rows),
-        "A condition a base and kind of workers; the conditions of a claim share its doubt of 5 %.",
-    )
+def verdict_table(result: Result) -> results.Table:
+    """What each set says of every claim."""
+    return counted_verdicts(result, CLAIMS, "A condition a base and kind of workers.")
 
 
-def speed_table(found: Found, kind: str) -> results.Table:
+def _last(result: Result, **where: Any) -> Any:
+    """The rows of the last target."""
+    return result.select(to=result.rows["to"].max(), **where)
+
+
+def _ratio(result: Result, scene: str, letter: str, kind: str, rule: str) -> Any:
+    """A constant step over a rule, updates to the last target."""
+    where = {"scene": scene, "tuned_for": kind, "to": result.rows["to"].max()}
+    return result.ratio(CONSTANT, rule, set=letter, where=where).iloc[0]
+
+
+def speed_table(result: Result, kind: str = TUNED) -> results.Table:
     """Updates to the last target, and those of a constant step over them, both sets."""
-    cells = cells_of(found)
-    laws = [law for law in LAWS if any(name.endswith(f", {law}") for name in cells)]
-    rows = []
-    for base in (base for base in BASES if base in found["bases"]):
-        for rule in RULES:
-            own = [cells[f"{base}, {law}"] for law in laws]
-            if rule not in own[0]["A"][kind]:
-                continue
-            row = [base, rule]
-            for cell in own:
-                times = np.array(cell["A"][kind][rule], float)[:, -1]
-                middle = reached(times, found["n_updates"]).quartiles[1]
-                row.append("never" if middle is None else f"{middle:.0f}")
-                row += [_ratio(found, cell[letter], kind, rule) for letter in SETS]
-            rows.append(tuple(row))
+    rows = _last(result, tuned_for=kind)
+    laws = [law for law in LAWS if law in {*rows["law"]}]
+
+    def cells(base: str, rule: str, law: str) -> list[str]:
+        own = rows[(rows["scene"] == f"{base}, {law}") & (rows["method"] == rule)]
+        own = own[own["set"] == "A"]
+        middle = reached(own["updates"].to_numpy(), own["horizon"].iloc[0]).quartiles[1]
+        ratios = ["1"] * len(result.sets)
+        if rule != CONSTANT:
+            found = [_ratio(result, f"{base}, {law}", one, kind, rule) for one in result.sets]
+            ratios = [f"{r['ratio']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in found]
+        return ["never" if middle is None else f"{middle:.0f}", *ratios]
+
+    run = {*zip(rows["base"], rows["method"], strict=True)}
     columns = [results.Column("base", right=False), results.Column("rule", right=False)]
     for law in laws:
         columns.append(results.Column(f"{law}: updates"))
-        columns += [results.Column(f"{law}: constant / it, {letter}") for letter in SETS]
+        columns += [results.Column(f"{law}: constant / it, {letter}") for letter in result.sets]
     text = {
-        TUNED: "step and knob tuned alike",
-        CARRIED: "the step that is best for the base one job at a time",
+        TUNED: "learning rate and knob tuned alike",
+        CARRIED: "the learning rate that is best for the base one job at a time",
     }[kind]
-    target = f"{100 * found['levels'][-1]:g} %"
     return results.Table(
         tuple(columns),
-        tuple(rows),
-        f"Updates to {target} of the way, {text}: median of set A, and those of the constant step"
-        " over those of the rule (geometric mean of pairs, interval of 95 %). Runs that are not"
-        f" there count as {found['n_updates']}.",
+        tuple(
+            (base, rule, *(cell for law in laws for cell in cells(base, rule, law)))
+            for base in BASES
+            for rule in RULES
+            if (base, rule) in run
+        ),
+        f"Updates to {100 * rows['to'].max():g} % of the way, {text}: median of set A, and those of"
+        " the constant step over those of the rule (geometric mean of pairs, interval of 95 %)."
+        f" Runs that are not there count as {rows['horizon'].max():.0f}.",
     )
 
 
-def _ratio(found: Found, own: Found, kind: str, rule: str) -> str:
-    if rule == CONSTANT:
-        return "1"
-    apart = comparison.paired(logs(found, own, kind, CONSTANT), logs(found, own, kind, rule))
-    middle, low, high = np.exp([apart.mean, apart.low, apart.high])
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+def shares(result: Result) -> dict[str, Any]:
+    """Of the runs, those that reach the last target, by set, kind, rule and base, over the laws."""
+    rows = _last(result)
+    there = (rows["updates"] <= rows["horizon"]).groupby(
+        [rows[name] for name in ("set", "tuned_for", "method", "base")]
+    )
+    found: dict[str, Any] = {}
+    for (letter, kind, rule, base), share in there.mean().items():
+        found.setdefault(letter, {}).setdefault(kind, {}).setdefault(rule, {})[base] = float(share)
+    return found
 
 
-def share_table(found: Found) -> results.Table:
+def share_table(result: Result) -> results.Table:
     """Who is there at all."""
-    bases = [base for base in BASES if base in found["bases"]]
-    rows = []
-    for rule in RULES:
-        cells = [
-            found["shares"][letter][kind].get(rule, {}).get(base)
-            for kind in BEGINS
-            for base in bases
-            for letter in SETS
-        ]
-        pairs = zip(cells[::2], cells[1::2], strict=True)
-        texts = ["" if a is None else f"{100 * a:.0f}, {100 * b:.0f}" for a, b in pairs]
-        rows.append((rule, *texts))
+    found = shares(result)
+    pairs = [(kind, base) for kind in BEGINS for base in BASES if base in {*result.rows["base"]}]
+
+    def cell(kind: str, base: str, rule: str) -> str:
+        own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
+        return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
+
     return results.Table(
         (
             results.Column("rule", right=False),
-            *(results.Column(f"{base}, {kind}") for kind in BEGINS for base in bases),
+            *(results.Column(f"{base}, {kind}") for kind, base in pairs),
         ),
-        tuple(rows),
+        tuple((rule, *(cell(*pair, rule) for pair in pairs)) for rule in RULES),
         "Percent of the runs, over the kinds of workers, that reach the last target; sets A, B."
-        " Carried: with the step that is best one job at a time.",
+        " Carried: with the learning rate that is best one job at a time.",
     )
 
 
-def trials_table(found: Found) -> results.Table:
+def trials_table(result: Result) -> results.Table:
     """Trials and gradients of every rule, what was chosen, and what is at an edge."""
+    knobs = ["step", *dict.fromkeys(knob for knob, *_ in KNOBS.values())]
     rows = []
-    for name, cell in cells_of(found).items():
-        for rule in (rule for rule in RULES if rule in cell["tuning"]):
-            own = cell["tuning"][rule]
-            chosen = ", ".join(f"{knob} {value:.3g}" for knob, value in own["chosen"].items())
-            edges = ", ".join(own["at_edge"]) or "none"
-            rows.append((name, rule, own["trials"], own["gradients"], chosen, edges))
+    for row in _last(result, tuned_for=TUNED, set="A", instance=0).to_dict("records"):
+        chosen = ", ".join(f"{k} {row[k]:.3g}" for k in knobs if np.isfinite(row[k]))
+        edge = "yes" if row["at_edge"] else "no"
+        rows.append((row["scene"], row["method"], row["trials"], row["gradients"], chosen, edge))
+    heads = ("base, workers", "rule", "trials", "gradients", "chosen", "at an edge")
     return results.Table(
-        (
-            results.Column("base, workers", right=False),
-            results.Column("rule", right=False),
-            results.Column("trials"),
-            results.Column("gradients"),
-            results.Column("chosen", right=False),
-            results.Column("at an edge", right=False),
-        ),
+        tuple(results.Column(head, right=head in ("trials", "gradients")) for head in heads),
         tuple(rows),
-        "Tuned alike: step and the rule's own knob, on instances that are not reported.",
+        "Tuned alike: learning rate and the rule's own knob, on instances that are not reported.",
     )
 
 
-def delay_table(found: Found) -> results.Table:
+def delay_table(result: Result) -> results.Table:
     """Delays under each law."""
-    base = next(iter(found["bases"].values()))
-    rows = [
-        (law, float(np.mean(cell["A"]["mean"])), int(np.median(cell["A"]["longest"])))
-        for law, cell in ((law, base["laws"][law]) for law in LAWS if law in base["laws"])
-    ]
+    rows = _last(result, set="A", method=CONSTANT, base=result.rows["base"].iloc[0])
     return results.Table(
         (
             results.Column("workers", right=False),
             results.Column("mean delay", "updates"),
             results.Column("longest, median"),
         ),
-        tuple(rows),
+        tuple(
+            (law, float(own["mean_delay"].mean()), int(own["longest"].median()))
+            for law, own in rows.groupby("law", sort=False)
+        ),
         "Delays of the runs of set A.",
     )
 
 
-def _figure(found: Found) -> Drawing:
-    """Constant over rule with the carried step, a row a rule, a mark a base and law."""
+TABLES = {
+    "verdicts": verdict_table,
+    "tuned": speed_table,
+    "carried": lambda result: speed_table(result, CARRIED),
+    "shares": share_table,
+    "trials": trials_table,
+    "delays": delay_table,
+}
+
+
+def slowest(result: Result) -> float:
+    """The most updates that a tuned rule needs, in updates of the constant step, over both sets."""
+    rules = [rule for rule in result.methods if rule != CONSTANT]
+    where = {"tuned_for": TUNED, "to": result.rows["to"].max()}
+    met = _last(result, tuned_for=TUNED)[["scene", "method"]].drop_duplicates()
+    return max(
+        float(result.ratio(rule, CONSTANT, where={**where, "scene": scene})["ratio"].max())
+        for scene, rule in met.itertuples(index=False)
+        if rule in rules
+    )
+
+
+FACTS = {"shares": shares, "slowest": slowest}
+
+
+def rules_figure(result: Result) -> Illustration:
+    """Constant over rule, a panel a way of choosing the step, a row a rule, a mark a scene."""
     rules = [rule for rule in RULES[1:] if rule != FADAS]
     marks = dict(zip(BASES, "osD", strict=True))
     with drawing():
         figure = new_figure(8.6, 4.4)
         panels = figure.subplots(1, 2, sharey=True)
         for axes, kind in zip(panels, BEGINS, strict=True):
-            for name, cell in cells_of(found).items():
-                base, law = name.split(", ")
-                for place, rule in enumerate(rules):
-                    if rule not in cell["A"][kind]:
-                        continue
-                    own = cell["A"]
-                    constant = logs(found, own, kind, CONSTANT)
-                    apart = comparison.paired(constant, logs(found, own, kind, rule))
-                    at = place + 0.22 * (LAWS.index(law) - 1) + 0.06 * (list(BASES).index(base) - 1)
-                    ends = np.exp([apart.low, apart.high])
-                    colour = f"C{LAWS.index(law)}"
-                    axes.plot(ends, [at, at], color=colour, linewidth=1)
-                    axes.plot(np.exp(apart.mean), at, marks[base], color=colour, markersize=4)
+            met = _last(result, set="A", tuned_for=kind, method=rules, instance=0)
+            for row in met.to_dict("records"):
+                own = _ratio(result, row["scene"], "A", kind, row["method"])
+                law, base = LAWS.index(row["law"]), list(BASES).index(row["base"])
+                at = rules.index(row["method"]) + 0.22 * (law - 1) + 0.06 * (base - 1)
+                axes.plot([own["low"], own["high"]], [at, at], color=f"C{law}", linewidth=1)
+                axes.plot(own["ratio"], at, marks[row["base"]], color=f"C{law}", markersize=4)
             axes.axvline(1.0, color="0.5", linewidth=1, zorder=0)
             set_log(axes.xaxis, True)
             axes.set_xlabel("constant step over the rule, updates")
@@ -319,18 +239,25 @@ def _figure(found: Found) -> Drawing:
             add_grid(axes)
         panels[0].set_yticks(range(len(rules)), rules)
         panels[0].invert_yaxis()
-        for law in LAWS:
-            panels[0].plot([], [], "s", color=f"C{LAWS.index(law)}", label=law)
+        for at, law in enumerate(LAWS):
+            panels[0].plot([], [], "s", color=f"C{at}", label=law)
         for base, mark in marks.items():
             panels[0].plot([], [], mark, color="0.3", markerfacecolor="none", label=base)
         handles = panels[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=6)
-    return (
-        "rules",
+    return Illustration(
         figure,
         "Updates to the last target, a constant step over each rule, set A, with intervals of 95 %:"
         " right of the line the rule is ahead. Runs that are not there count as the horizon.",
     )
+
+
+FIGURES = {"rules": rules_figure}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, tables, the figure, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -1,27 +1,29 @@
 """Rules behind SGD, momentum and Adam: instances, tuning and runs."""
 
-import hashlib
-import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
-from asyncjax import clocks, problems, simulation, storage, traces
+from asyncjax import clocks, problems, simulation, traces
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.result import Result
+from experiments.common import numbers
+from experiments.common.kept_rows import once
 from experiments.delay_adaptive.network_steps_rules import (
     BASES,
     CONSTANT,
     FADAS,
     IN_FRONT,
+    KNOBS,
     MAX_DELAY,
     RULES,
     Numbered,
@@ -32,6 +34,9 @@ from experiments.delay_adaptive.network_steps_rules import (
 SETS = {"A": SET_A, "B": SET_B}
 SLOW, OUTAGES = "one slow", "outages"
 LAWS = ("even", SLOW, OUTAGES)
+TUNED, CARRIED = "tuned", "carried"  # learning rates
+KNOB_NAMES = tuple(dict.fromkeys(knob for knob, *_ in KNOBS.values()))
+DIGITS = 5  # of numbers in rows
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Settings:
     n_updates: int = 800  # of every run
     records: int = 80  # points of a run
     levels: tuple[float, ...] = LEVELS  # shares of the way; the last is what tuning aims at
-    commit: bool = False  # also write experiments/numbers/network_steps.json
+    commit: bool = False  # also write experiments/rows/network_steps.csv.gz
 
 
 def rules_of(settings: Settings, base: str) -> list[str]:
@@ -170,6 +175,12 @@ class Bench:
         return np.where(np.isfinite(losses), losses, np.inf)
 
 
+@cache
+def bench_of(settings: Settings) -> Bench:
+    """The instances of some settings, made once."""
+    return Bench(settings)
+
+
 def _roomy(own: Sizes) -> Sizes:
     """Sizes that the traces of all laws share."""
     return replace(own, slots=max(own.slots, 16))
@@ -193,12 +204,12 @@ def score(settings: Settings, updates: np.ndarray, losses: np.ndarray, start: fl
     return np.where(np.isfinite(updates[:, -1]), there, np.log(settings.n_updates) + 1.0 + left)
 
 
-def without_delay(bench: Bench, base: str) -> dict[str, Any]:
-    """The step that is best one job at a time, and the loss that it has after half of the updates.
+def without_delay(settings: Settings, base: str) -> pd.DataFrame:
+    """The learning rate that is best one job at a time, and its loss after half of the updates.
 
     That loss is the reference of all targets of the base.
     """
-    settings = bench.settings
+    bench = bench_of(settings)
 
     def evaluate(_: str, tried: Sequence[tuning.Settings], __: int) -> list[float]:
         return np.mean([lows(place, tried) for place in range(settings.tuning_instances)], 0)
@@ -208,7 +219,7 @@ def without_delay(bench: Bench, base: str) -> dict[str, Any]:
         return np.minimum(losses[:, losses.shape[1] // 2 - 1], 1e6)
 
     [found] = _tuned(settings, {CONSTANT: space_of(base, CONSTANT)}, evaluate).values()
-    return {"step": found.best.settings["step"], "loss": found.best.score, "tuning": _kept(found)}
+    return pd.DataFrame([{"step": found.best.settings["step"], "loss": found.best.score}])
 
 
 def _tuned(settings: Settings, spaces: Any, evaluate: Any) -> dict[str, tuning.Tuned]:
@@ -222,25 +233,9 @@ def _tuned(settings: Settings, spaces: Any, evaluate: Any) -> dict[str, tuning.T
     )
 
 
-def _kept(found: tuning.Tuned) -> dict[str, Any]:
-    count = len(found.trials)
-    return {
-        "chosen": found.best.settings,
-        "trials": count,
-        "gradients": count * found.gradients,
-        "at_edge": list(found.edges),
-    }
-
-
-def cell(bench: Bench, base: str, law: str, reference: Mapping[str, Any]) -> dict[str, Any]:
-    """Rules behind a base under a law: tuned, and with the step that was chosen without delay.
-
-    Returns:
-        `tuning` by rule; for each set and kind, "tuned" and "carried", the updates to each target
-        by rule, an instance each; `longest` and `mean` delay by set.
-    """
-    settings, best = bench.settings, float(reference["loss"])
-    rules = rules_of(settings, base)
+def tuned_rules(settings: Settings, base: str, law: str, best: float) -> dict[str, tuning.Tuned]:
+    """The learning rate and knob of every rule behind a base under a law."""
+    bench = bench_of(settings)
 
     def evaluate(rule: str, tried: Sequence[tuning.Settings], _: int) -> np.ndarray:
         found = []
@@ -251,75 +246,62 @@ def cell(bench: Bench, base: str, law: str, reference: Mapping[str, Any]) -> dic
             found.append(score(settings, reached, losses, start))
         return np.mean(found, axis=0)
 
-    found = _tuned(settings, {rule: space_of(base, rule) for rule in rules}, evaluate)
-    kinds = {
-        "tuned": {rule: found[rule].best.settings for rule in rules},
-        "carried": {rule: with_step(rule, reference["step"]) for rule in rules if rule != FADAS},
-    }
-    out: dict[str, Any] = {"tuning": {rule: _kept(own) for rule, own in found.items()}}
-    first = settings.tuning_instances
-    for letter in SETS:
-        places = range(first, first + settings.instances)
-        first += settings.instances
-        delays = [np.asarray(bench.trace(law, place).delay) for place in places]
-        out[letter] = {
-            "longest": [int(own.max()) for own in delays],
-            "mean": [float(own.mean()) for own in delays],
-            **{kind: {rule: [] for rule in own} for kind, own in kinds.items()},
-        }
-        for place in places:
-            named = [(kind, rule) for kind, own in kinds.items() for rule in own]
-            named.sort(key=lambda pair: pair[1] == FADAS)  # which has a program of its own
-            plain = [pair for pair in named if pair[1] != FADAS]
-            for group in (plain, named[len(plain) :]):
-                if not group:
-                    continue
-                pairs = [(rule, kinds[kind][rule]) for kind, rule in group]
-                losses = bench.losses(base, law, place, pairs)
-                reached = updates_to(settings, losses, bench.starts[place], best)
-                for (kind, rule), own in zip(group, reached, strict=True):
-                    out[letter][kind][rule].append(own.tolist())
-    return out
+    return _tuned(
+        settings, {rule: space_of(base, rule) for rule in rules_of(settings, base)}, evaluate
+    )
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """All cells by base and law; those that were done before are read from their files."""
-    bench, mark, began = Bench(settings), _mark(settings), time.perf_counter()
-    found: dict[str, Any] = {}
+def measured(settings: Settings, base: str, law: str, step: float, best: float) -> pd.DataFrame:
+    """Rows of the rules behind a base under a law: tuned, and with the step chosen without delay.
+
+    Args:
+        settings: What is run.
+        base: Of `BASES`.
+        law: Of `LAWS`.
+        step: The learning rate that was chosen without delay.
+        best: The loss to which targets are shares of the way.
+    """
+    bench, found = bench_of(settings), tuned_rules(settings, base, law, best)
+    asked = [(TUNED, rule, one.best.settings) for rule, one in found.items()]
+    asked += [(CARRIED, rule, with_step(rule, step)) for rule in found if rule != FADAS]
+    head = {"scene": f"{base}, {law}", "base": base, "law": law}
+    letters, rows = {role: letter for letter, role in SETS.items()}, []
+    for place, one in enumerate(bench.instances):
+        if one.role not in letters:
+            continue
+        reached: dict[tuple[str, str], np.ndarray] = {}
+        for alone in (False, True):  # FADAS has a program of its own
+            group = [own for own in asked if (own[1] == FADAS) == alone]
+            if group:
+                losses = bench.losses(base, law, place, [own[1:] for own in group])
+                updates = updates_to(settings, losses, bench.starts[place], best)
+                reached |= {own[:2]: row for own, row in zip(group, updates, strict=True)}
+        delay = np.asarray(bench.trace(law, place).delay)
+        delays = {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
+        for kind, rule, chosen in asked:
+            count = len(found[rule].trials) if kind == TUNED else np.nan
+            tuned = {"trials": count, "gradients": count * found[rule].gradients}
+            tuned["at_edge"] = kind == TUNED and bool(found[rule].edges)
+            knobs = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
+            for to, updates in zip(settings.levels, reached[kind, rule], strict=True):
+                named = {"set": letters[one.role], "instance": one.number, "method": rule}
+                counted = {"tuned_for": kind, "to": to, "updates": float(updates)}
+                counted["horizon"] = float(settings.n_updates)
+                rows.append({**head, **named, **counted, **knobs, **tuned, **delays})
+    return pd.DataFrame(numbers.rounded(rows, DIGITS))
+
+
+def result_of(settings: Settings) -> Result:
+    """All cells; those that were done before are read from their files."""
+    default, folder = Settings(), settings.output / "cells"
+    same = {name: getattr(default, name) for name in ("output", "commit", "laws", "bases")}
+    core, rows, references = replace(settings, **same), [], {}
     for base in settings.bases:
-        reference = _once(settings, mark, base, lambda base=base: without_delay(bench, base))
-        cells = {}
+        [reference] = once(folder, partial(without_delay, core, base)).to_dict("records")
+        references[base] = numbers.rounded(reference, DIGITS)
         for law in settings.laws:
-            name = f"{base}, {law}"
-            cells[law] = _once(
-                settings,
-                mark,
-                name,
-                lambda base=base, law=law, own=reference: cell(bench, base, law, own),
-            )
-            print(f"  {name}: done after {time.perf_counter() - began:.0f} s", flush=True)
-        found[base] = {"reference": reference, "laws": cells}
-    return found
-
-
-def _once(settings: Settings, mark: str, name: str, make: Any) -> dict[str, Any]:
-    path = settings.output / "cells" / f"{name}.json"
-    kept = storage.load_json(path) if path.exists() else {}
-    if kept.get("mark") != mark:
-        kept = {"mark": mark, "found": make()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        storage.save_json(path, kept)
-    return kept["found"]
-
-
-def _mark(settings: Settings) -> str:
-    """A digest of all that decides the numbers of a cell but its base and law."""
-    own = {
-        name: value
-        for name, value in asdict(settings).items()
-        if name not in ("output", "commit", "bases", "laws")
-    }
-    digest = hashlib.sha256(json.dumps([own, jax.__version__], sort_keys=True).encode())
-    for name in ("network_steps_runs", "network_steps_rules"):
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    return digest.hexdigest()[:16]
+            chosen = float(reference["step"]), float(reference["loss"])
+            rows.append(once(folder, partial(measured, core, base, law, *chosen)))
+            print(f"  {base}, {law}", flush=True)
+    facts = {"without delay": references}
+    return Result(pd.concat(rows, ignore_index=True), "updates", facts, cut=("updates",))

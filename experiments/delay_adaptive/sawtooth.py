@@ -9,6 +9,7 @@ window are safe whatever the delays. Wu, Magnússon, Feyzmahdavian, Johansson 20
 2202.08550).
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,20 @@ from typing import Any
 
 import numpy as np
 import optax
+import pandas as pd
 
 from asyncjax import problems, results, simulation, steps, traces
 from asyncjax.results import plots
-from experiments.common.parts import Part, run_alone, written
+from asyncjax.results.report import Illustration
+from asyncjax.study.result import Result
+from experiments import part
+from experiments.common.parts import Part, run_alone
+from experiments.delay_adaptive.step_rules import PAPER
 
+NAME = "sawtooth"
+TITLE = "Steps that only look at the delay diverge on a sawtooth"
+PAPERS = (PAPER,)
+CLAIMS = ()
 Rule = optax.GradientTransformationExtraArgs
 STEP_SIZE = 0.99  # gamma' = h / L with L = 1
 RULES: dict[str, Callable[[float], Rule]] = {
@@ -41,6 +51,7 @@ class Settings:
     periods: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128, 256)
     cycles: int = 30
     constants: tuple[float, ...] = (0.125, 0.25, 0.5, STEP_SIZE)
+    commit: bool = False  # also write experiments/rows/sawtooth.csv.gz
 
 
 def growth(rule: Rule, period: int, n_updates: int) -> float:
@@ -62,60 +73,82 @@ def replayed(rule: Rule, period: int, cycles: int) -> np.ndarray:
     return np.sqrt(2 * np.abs(np.asarray(run.records.loss, np.float64)))
 
 
-def run(settings: Settings) -> Part:
-    """Runs everything, writes the figure and numbers."""
+def study_of(settings: Settings) -> Result:
+    """A row a rule, c and T; nothing is drawn, so there is one set without instances."""
+    n_updates = settings.cycles * max(settings.periods)
     rows = []
-    found: dict[str, dict[str, float]] = {}
     for name, rule in RULES.items():
         for c in settings.constants:
-            made, n_updates = rule(c), settings.cycles * max(settings.periods)
-            factors = [growth(made, period, n_updates) for period in settings.periods]
-            unsafe = [p for p, factor in zip(settings.periods, factors, strict=True) if factor > 1]
-            rows.append((name, c, *factors, min(unsafe) if unsafe else "none"))
-            found[f"{name}, c = {c:g}"] = dict(
-                zip(map(str, settings.periods), factors, strict=True)
-            )
+            made = rule(c)
+            for period in settings.periods:
+                row = {"set": "A", "method": name, "c": c, "period": period}
+                rows.append({**row, "factor": growth(made, period, n_updates)})
+    return Result(pd.DataFrame(rows), "factor", {"cycles": settings.cycles})
+
+
+def unsafe(result: Result) -> dict[str, Any]:
+    """The least T at which a rule diverges, by rule and c; infinite: none of them."""
+    found: dict[str, Any] = {}
+    for (name, c), rows in result.rows.groupby(["method", "c"]):
+        periods = rows[rows["factor"] > 1]["period"]
+        found.setdefault(name, {})[f"{c:g}"] = float(periods.min()) if len(periods) else np.inf
+    return found
+
+
+def answer(result: Result) -> str:
+    """From which period on each rule diverges at the largest c."""
+    last = f"{result.rows['c'].max():g}"
+    said = [f"{name} {own[last]:g}" for name, own in unsafe(result).items()]
+    return f"At c = {last} the least T at which iterates diverge: {', '.join(said)}."
+
+
+def growth_table(result: Result) -> results.Table:
+    """How x changes over a cycle."""
+    wide = result.rows.pivot(index=["method", "c"], columns="period", values="factor")
+    first = unsafe(result)
+    rows = []
+    for name, c in ((name, c) for name in RULES for c in sorted(result.rows["c"].unique())):
+        least = first[name][f"{c:g}"]
+        rows.append((name, c, *wide.loc[name, c], int(least) if np.isfinite(least) else "none"))
     columns = (
         results.Column("steps", right=False),
         results.Column("c"),
-        *(results.Column(f"T = {period}") for period in settings.periods),
+        *(results.Column(f"T = {period}") for period in wide.columns),
         results.Column("diverges from T ="),
     )
-    table = results.Table(
+    return results.Table(
         columns,
         tuple(rows),
         "Factor by which |x| changes over one cycle of delays 0 .. T - 1 on x^2 / 2, from the"
         " steps alone: above 1 the run diverges. Adaptive rules get c as gamma' (allowed: below 1"
         " / L = 1).",
     )
-    return written(
-        settings.output,
-        "sawtooth",
-        "Steps that only look at the delay diverge on a sawtooth",
-        (
-            (
-                "",
-                _figure(settings),
-                f"The same replayed, T = {settings.periods[-2]}, c = {settings.constants[-1]:g};"
-                " Adaptive 1 lies under Adaptive 2.",
-            ),
-        ),
-        (table,),
-        found,
-    )
 
 
-def _figure(settings: Settings) -> Any:
-    period, c = settings.periods[-2], settings.constants[-1]
-    cycle = np.arange(1, settings.cycles + 1)
+def replays(result: Result) -> Illustration:
+    """The same replayed, at the last c and the last T but one."""
+    period, c = sorted(result.rows["period"].unique())[-2], result.rows["c"].max()
+    cycle = np.arange(1, result.facts["cycles"] + 1)
     series = []
     for name, rule in RULES.items():
-        size = replayed(rule(c), period, settings.cycles)
+        size = replayed(rule(c), int(period), len(cycle))
         shown = np.where(np.isfinite(size) & (size > 0), size, np.nan)
         series.append(results.Series(name, cycle, shown, shown, shown))
-    return plots.curves(
+    figure = plots.curves(
         series, x_label="cycles of the delays", y_label="|x|", log_y=True, y_range=(1e-12, 1e12)
     )
+    caption = f"The same replayed, T = {period}, c = {c:g}; Adaptive 1 lies under Adaptive 2."
+    return Illustration(figure, caption)
+
+
+TABLES = {"growth": growth_table}
+FIGURES = {"replays": replays}
+FACTS = {"unsafe": unsafe}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, the table, the figure."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -359,4 +359,4 @@ def result_of(
     for data, law in plans:
         rows.append(once(folder, partial(measured, study, seed, make, data, law)))
         print(f"  [{len(rows)}/{len(plans)}] {data}, {law}", flush=True)
-    return Result(pd.concat(rows, ignore_index=True), "needed")
+    return Result(pd.concat(rows, ignore_index=True), "needed", cut=("needed",))

@@ -1,23 +1,21 @@
 """Tunes every rule on every law of delays and runs it with every such step on every law."""
 
-import hashlib
-import json
 import math
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
-from asyncjax import simulation, storage
+from asyncjax import simulation
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from experiments.common.kept_rows import arrays_once
+from experiments.delay_adaptive.step_rules_runs import Numbered
 from experiments.delay_adaptive.transfer_tasks import (
     CENTRES,
     LAWS,
@@ -25,7 +23,6 @@ from experiments.delay_adaptive.transfer_tasks import (
     SAFE,
     SCENES,
     Drawn,
-    Numbered,
     ages_of,
     drawn,
     numbered,
@@ -40,7 +37,7 @@ class Settings:
     """What is run."""
 
     output: Path = Path("output/transfer")
-    commit: bool = False  # also write the numbers that are committed
+    commit: bool = False  # also write experiments/rows/transfer.csv.gz
     seed: int = 0  # below 256
     aggregated: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # PIAG
     blocks: tuple[str, ...] = ("breast cancer", "lasso")  # Async-BCD
@@ -96,24 +93,22 @@ class Outcome:
     Attributes:
         algorithm: Its name.
         data: Their name.
-        steps: float[L, R], as chosen on each law and scene.
         updates: float[I, L, S, R, levels], to each target; inf: never.
         times: The same in time units.
         diverged: bool[I, L, S, R].
         horizon_time: float[I, L], time of the last update.
-        longest: int[I, L], longest delay that the rules saw.
-        tuning: Of each law the table of its trials: rows (rule, trials, gradients, edges).
+        trials: int[L, R], of tuning.
+        at_edge: bool[L, R], whether a best step is at the end of its grid.
     """
 
     algorithm: str
     data: str
-    steps: np.ndarray
     updates: np.ndarray
     times: np.ndarray
     diverged: np.ndarray
     horizon_time: np.ndarray
-    longest: np.ndarray
-    tuning: dict[str, list[list[Any]]]
+    trials: np.ndarray
+    at_edge: np.ndarray
 
 
 def runs_of(share: np.ndarray, time: np.ndarray, every: int, levels: Sequence[float]) -> Runs:
@@ -154,7 +149,7 @@ class Case:
     data: str
 
     @cached_property
-    def seeds_of(self) -> tuple[Seeds, ...]:
+    def instances(self) -> tuple[Seeds, ...]:
         """Those for tuning, then set A, then set B."""
         own = self.settings
         counts = {TUNING: own.tuning_instances, SET_A: own.instances, SET_B: own.instances}
@@ -284,23 +279,11 @@ def tuned(case: Case, law: str) -> dict[str, tuning.Tuned]:
     )
 
 
-def measured(settings: Settings, algorithm: str, data: str) -> Outcome:
+def measured(settings: Settings, algorithm: str, data: str) -> dict[str, np.ndarray]:
     """Tunes on every law, then runs all steps on all laws on the instances that are reported."""
-    case = Case(settings, algorithm, data)
-    laws = settings.runs_on
-    began = time.perf_counter()
-    found = {law: tuned(case, law) for law in laws}
-    print(f"  {algorithm}, {data}: tuned after {time.perf_counter() - began:.0f} s", flush=True)
-    table = {
-        law: [
-            [rule, len(own.trials), len(own.trials) * own.gradients, list(own.edges)]
-            for rule, own in of_law.items()
-        ]
-        for law, of_law in found.items()
-    }
-    chosen = np.array(
-        [[found[law][rule].best.settings["step"] for rule in RULES] for law in laws], float
-    )
+    case, laws = Case(settings, algorithm, data), settings.runs_on
+    found = [tuned(case, law) for law in laws]
+    chosen = np.array([[own[rule].best.settings["step"] for rule in RULES] for own in found], float)
     parts: list[list[tuple[Runs, int, float]]] = []
     for place in range(settings.tuning_instances, len(case.instances)):
         theory = np.full(len(RULES), case.made[place].theory)
@@ -316,64 +299,24 @@ def measured(settings: Settings, algorithm: str, data: str) -> Outcome:
         rows = np.array([[getattr(runs, name) for runs, _, _ in own] for own in parts])
         return rows.reshape(*rows.shape[:2], -1, len(RULES), *rows.shape[3:])
 
-    return Outcome(
-        algorithm,
-        data,
-        chosen,
-        gathered("updates"),
-        gathered("times"),
-        gathered("diverged"),
-        np.array([[last for *_, last in own] for own in parts]),
-        np.array([[longest for _, longest, _ in own] for own in parts]),
-        table,
-    )
-
-
-_ARRAYS = ("steps", "updates", "times", "diverged", "horizon_time", "longest")
+    return {
+        "updates": gathered("updates"),
+        "times": gathered("times"),
+        "diverged": gathered("diverged"),
+        "horizon_time": np.array([[last for *_, last in own] for own in parts]),
+        "trials": np.array([[len(own[rule].trials) for rule in RULES] for own in found]),
+        "at_edge": np.array([[bool(own[rule].edges) for rule in RULES] for own in found]),
+    }
 
 
 def outcomes(settings: Settings) -> list[Outcome]:
     """All cases; one that was measured before with the same settings and code is read from file."""
-    found: list[Outcome] = []
-    began = time.perf_counter()
+    default, found = Settings(), []
+    same = ("output", "commit", "aggregated", "blocks", "plain")
+    core = replace(settings, **{name: getattr(default, name) for name in same})
     for algorithm, data in settings.cases:
-        path = settings.output / "cases" / f"{algorithm}, {data}.json"
-        mark = _fingerprint(settings)
-        outcome = _loaded(path, mark)
-        if outcome is None:
-            outcome = measured(settings, algorithm, data)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            plain = {name: getattr(outcome, name).tolist() for name in _ARRAYS}
-            names = {"algorithm": algorithm, "data": data, "tuning": outcome.tuning}
-            storage.save_json(path, {"fingerprint": mark, **names, **plain})
-        found.append(outcome)
-        print(
-            f"[{len(found)}/{len(settings.cases)}] {algorithm}, {data}: done after"
-            f" {time.perf_counter() - began:.0f} s",
-            flush=True,
-        )
+        make = partial(measured, core, algorithm, data)
+        arrays = arrays_once(settings.output / "cases", make)
+        found.append(Outcome(algorithm, data, **arrays))
+        print(f"[{len(found)}/{len(settings.cases)}] {algorithm}, {data}", flush=True)
     return found
-
-
-def _fingerprint(settings: Settings) -> str:
-    """A digest of all that decides the numbers of a case."""
-    facts: Mapping[str, Any] = {
-        name: value
-        for name, value in asdict(settings).items()
-        if name not in ("output", "commit", "aggregated", "blocks", "plain")
-    }
-    digest = hashlib.sha256(json.dumps([facts, jax.__version__], sort_keys=True).encode())
-    for name in ("transfer_runs", "transfer_tasks", "regularized"):
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _loaded(path: Path, mark: str) -> Outcome | None:
-    try:
-        kept = storage.load_json(path)
-    except (FileNotFoundError, ValueError):
-        return None
-    if not isinstance(kept, dict) or kept.get("fingerprint") != mark:
-        return None
-    arrays = {name: np.asarray(kept[name]) for name in _ARRAYS}
-    return Outcome(kept["algorithm"], kept["data"], tuning=kept["tuning"], **arrays)

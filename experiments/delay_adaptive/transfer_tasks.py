@@ -19,11 +19,10 @@ from asyncjax.problems.finite_sum import Objective
 from asyncjax.problems.losses.least_squares import SquaredLoss
 from asyncjax.study.protocol import Seeds
 from experiments.delay_adaptive.regularized import SAFETY, minimum, rows_of, sparse_minimum
-from experiments.delay_adaptive.step_rules_runs import RELATIVE, Rule
+from experiments.delay_adaptive.step_rules_runs import RELATIVE, Numbered, Rule
 
 N_WORKERS, N_BLOCKS, BATCH = 8, 10, 16
 SHAPE = 30.0  # of the gamma law of a job's time: a deviation of 18 %
-MAX_DELAY = 512  # of the adaptive rules, which take no step at a longer one
 ALGORITHMS = ("PIAG", "Async-BCD", "SGD")
 ROWS = {"breast cancer": 160, "digits": 320, "lasso": 160}  # of an instance
 L1 = {"breast cancer": 1e-3, "digits": 1e-3, "lasso": 0.05}
@@ -59,7 +58,6 @@ CENTRES = {
     "polynomial": 2.0,
     "hinge": 4.0,
 }
-_FINE, _LOWEST, _CODES = 1024, -24, 40 * 1024  # of a code: steps an octave, first octave, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,56 +184,20 @@ def ages_of(algorithm: str, trace: traces.EventTrace) -> np.ndarray:
     return np.asarray(trace.delay)
 
 
-@dataclass(frozen=True, eq=False)
-class Numbered:
-    """Optimizers by a number that stands for an instance, a rule and a step.
-
-    A sweep varies one number only, and compiles anew for every function that makes optimizers. Here
-    one serves all; a step is rounded to a 1/1024 of an octave.
-
-    Attributes:
-        algorithm: One of `ALGORITHMS`.
-        l1: Of the proximal step.
-        tables: float[I, n, d], first gradients of each instance, for PIAG.
-    """
-
-    algorithm: str
-    l1: float
-    tables: np.ndarray
-
-    def number(self, instance: int, rule: str, step: float) -> float:
-        """The number of an instance's place, a rule and a step."""
-        code = round(_FINE * (np.log2(step) - _LOWEST))
-        number = (instance * len(RULES) + list(RULES).index(rule)) * _CODES + code
-        assert 0 <= code < _CODES, f"a step of {step}"
-        assert number < 2**24, "float32 holds no such number"
-        return float(number)
-
-    def __call__(self, number: Any) -> optax.GradientTransformation:
-        """The optimizer of a number, which may be traced."""
-        whole = jnp.round(number).astype(jnp.int32)
-        code, which = whole % _CODES, whole // _CODES
-        step = jnp.exp2(_LOWEST + code.astype(jnp.float32) / _FINE)
-
-        def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
-            factors = jnp.stack([rule(room, delay) for rule in RULES.values()])
-            return factors[which % len(RULES)]
-
-        rule: Rule = steps.scale_by_window(relative, step, max_delay=MAX_DELAY)
-        prox = steps.l1(self.l1)
-        if self.algorithm == "PIAG":
-            table = jnp.asarray(self.tables)[which // len(RULES)]
-            return steps.aggregated(rule, N_WORKERS, initial=table, prox=prox)
-        step_of = steps.descent(rule, prox=prox)
-        return steps.random_block(step_of, N_BLOCKS) if self.algorithm == "Async-BCD" else step_of
-
-
 def numbered(algorithm: str, data: str, made: tuple[Drawn, ...]) -> Numbered:
-    """The optimizers of some instances."""
-    tables = np.zeros(0)
+    """The optimizers of some instances, by the number of an instance, a rule and a step."""
+    tables, prox = np.zeros(0), steps.l1(L1[data])
     if algorithm == "PIAG":
         key = jax.random.key(0)  # jobs take whole shards, so nothing is drawn
         tables = np.stack(
             [np.asarray(simulation.first_gradients(one.problem, key=key)) for one in made]
         )
-    return Numbered(algorithm, L1[data], tables)
+
+    def optimizer(rule: Rule, place: jax.Array) -> optax.GradientTransformation:
+        if algorithm == "PIAG":
+            table = jnp.asarray(tables)[place]
+            return steps.aggregated(rule, N_WORKERS, initial=table, prox=prox)
+        step_of = steps.descent(rule, prox=prox)
+        return steps.random_block(step_of, N_BLOCKS) if algorithm == "Async-BCD" else step_of
+
+    return Numbered(optimizer, RULES)

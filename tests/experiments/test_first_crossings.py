@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common import numbers, parts
+from experiments import part
+from experiments.common import parts
 from experiments.delay_adaptive import network_steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +19,6 @@ SAID = (
 PARTS = (
     "asynchronous/recorded_times_report",
     "asynchronous/time_complexity_report",
-    "delay_adaptive/network_steps",
-    "delay_adaptive/transfer",
     "diloco/language_report",
     "joint/phases_report",
     "joint/placed/report",
@@ -35,7 +34,7 @@ PARTS = (
     "stragglers/training",
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {3: 1, 4: 1, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:
@@ -44,14 +43,13 @@ def in_one_line(path: str) -> str:
 
 @pytest.mark.slow
 def test_a_program_prints_it_and_its_page_has_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(network_steps, "measured", lambda settings: None)
-    monkeypatch.setattr(network_steps, "kept", lambda *_: numbers.load("network_steps"))
-    picture = (ROOT / "experiments/figures/network_steps_rules.png").read_bytes()
-    monkeypatch.setattr(network_steps, "_figure", lambda found: ("", picture, "Rules."))
+    committed = part.committed("network_steps")
+    monkeypatch.setattr(network_steps, "study_of", lambda settings: committed)
     monkeypatch.setattr(sys, "argv", ["python", "--output", str(tmp_path)])
     parts.run_alone(network_steps.run, network_steps.Settings, None)
     assert SAID in capsys.readouterr().out
     assert SAID in (tmp_path / "network_steps.html").read_text(encoding="utf-8")
+    assert SAID in in_one_line("docs/experiments/network_steps.md")
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -55,6 +55,17 @@ def test_a_ratio_is_that_of_the_logarithms_averaged_over_scenes_then_paired():
     assert not each["text"].iloc[1].endswith("*")
 
 
+def test_what_neither_method_reaches_is_no_condition_where_that_is_asked():
+    result = made({"even": {"a": 10.0, "b": 20.0}, "hard": {"a": 1e6, "b": 1e7}})
+    every, met = (
+        Claim("a below b", [less("a", than="b", each=True, arriving=own)]) for own in (False, True)
+    )
+    assert [len(result.conditions(one, "A")) for one in (every, met)] == [2, 1]
+    assert [result.verdict(one)["A"] for one in (every, met)] == ["in part", "holds"]
+    hard = Claim("hard", [less("a", than="b", each=True, arriving=True, scene="hard")])
+    assert result.verdicts([hard, met]) == {"a below b": {"A": "holds", "B": "holds"}}
+
+
 def test_a_time_that_never_came_counts_as_the_horizon_and_another_number_as_the_worst():
     assert (PLAIN.values("c", "A", scene="uneven").to_numpy() == 100.0).all()
     rows = PLAIN.rows.assign(gradients=[np.nan, *range(2, len(PLAIN.rows) + 1)])

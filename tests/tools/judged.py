@@ -246,51 +246,49 @@ def block_descent() -> Found:
 
 def transfer() -> Found:
     """Claims as they were written when it ran: what they come from is not committed; shares."""
-    from experiments.delay_adaptive import transfer as part
-    from experiments.delay_adaptive import transfer_report as report
+    from experiments import part
 
-    found = numbers.load(part.NUMBERS)
-    for letter, which in NAMED.items():
-        for claim, word in found["verdicts"][which].items():
-            yield f"{letter} / {claim}", word, {}
-        untuned = [own[which] for own in found["scenes"][report.UNTUNED].values()]
-        for rule in report.RULES:
-            said = part.untuned(own[rule]["diverged"] for own in untuned)
-            for claim, word in said.items():
-                yield f"{letter} / {rule}: {claim}", word, {}
-        scenes = {
-            f"{scene}, {algorithm}": own[which]
-            for scene, algorithms in found["scenes"].items()
-            for algorithm, own in algorithms.items()
+    result = part.committed("transfer")
+    for text, words in result.facts["verdicts"].items():
+        for letter, word in words.items():
+            yield f"{letter} / {text}", word, {}
+    figures = ["diverged", "failed", "median", "worst", "median_in_time", "own_missed", "open"]
+    figures += ["to_tuned_constant", "behind"]
+    for row in result.rows.to_dict("records"):
+        where = f"{row['scene']}, {row['algorithm']}"
+        if row["data"] != "all":
+            where = f"{row['algorithm']}, {row['data']}"
+        own = {name.replace("_", " "): row[name] for name in figures}
+        own |= {
+            f"{n}, {end}": row[f"{n}_{end}"]
+            for n in ("failed", "behind")
+            for end in ("low", "high")
         }
-        cases = {case: own[which] for case, own in found["cases"].items()}
-        for scene, rules in {**scenes, **cases}.items():
-            for rule, row in rules.items():
-                figures = {key: value for key, value in row.items() if "interval" not in key}
-                for key, end in (("failed", "interval"), ("behind", "behind interval")):
-                    figures |= {f"{key}, low": row[end][0], f"{key}, high": row[end][1]}
-                yield f"{letter} / {scene}, {rule}", MEASURED, figures
+        yield f"{row['set']} / {where}, {row['method']}", MEASURED, own
 
 
 def network_steps() -> Found:
     """Claims, a constant step over every rule, and the shares of those that arrive."""
+    from experiments import part
     from experiments.delay_adaptive import network_steps as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
+    last, shares = result.rows["to"].max(), report.shares(result)
+    met = result.rows[["scene", "tuned_for", "method"]].drop_duplicates()
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        for claim, own in result.judged(report.CLAIMS, letter).items():
+            named = [replace(one, text=", ".join(one.text.split(", ")[1:-1])) for one in own]
+            yield from of_conditions(letter, {claim: named})
+        for scene, kind, rule in met.itertuples(index=False):
+            if rule != report.CONSTANT:
+                where = {"scene": scene, "tuned_for": kind, "to": last}
+                apart = result.difference(report.CONSTANT, rule, letter, where=where)
+                name = f"{letter} / {scene}, {kind}, constant over {rule}"
+                yield name, told(apart), of_difference(apart)
         for kind in report.BEGINS:
-            for cell, sets in report.cells_of(found).items():
-                own = sets[letter]
-                constant = report.logs(found, own, kind, report.CONSTANT)
-                for rule in own[kind]:
-                    if rule != report.CONSTANT:
-                        apart = statistics.paired(constant, report.logs(found, own, kind, rule))
-                        name = f"{letter} / {cell}, {kind}, constant over {rule}"
-                        yield name, told(apart), of_difference(apart)
             for rule in report.RULES:
-                shares = report.shares(found, letter, kind, rule)
-                yield f"{letter} / {kind}, {rule}, share that arrives", MEASURED, shares
+                own = shares[letter][kind].get(rule, {})
+                yield f"{letter} / {kind}, {rule}, share that arrives", MEASURED, own
 
 
 def matrix() -> Found:

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
-from asyncjax import results, steps
+from asyncjax import steps
+from asyncjax.study.result import Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
-from experiments.common import numbers
+from experiments import part
+from experiments.common import kept_rows
 from experiments.delay_adaptive import network_steps, network_steps_rules, network_steps_runs
-from experiments.delay_adaptive.network_steps import CARRIED, TUNED, claim_of, verdicts
 from experiments.delay_adaptive.network_steps_rules import (
     BASES,
     FADAS,
@@ -25,7 +27,7 @@ from experiments.delay_adaptive.network_steps_rules import (
     space_of,
     with_step,
 )
-from experiments.delay_adaptive.network_steps_runs import Bench, Settings
+from experiments.delay_adaptive.network_steps_runs import CARRIED, TUNED, Bench, Settings
 
 N_WORKERS = 4
 STEP = 1 / 8
@@ -50,11 +52,6 @@ def settings(tmp_path_factory):
         hidden=8,
         levels=(0.5, 0.8),
     )
-
-
-@pytest.fixture(scope="module")
-def part(settings):
-    return network_steps.run(settings)
 
 
 def written_out(base, rule, step_size):
@@ -166,47 +163,47 @@ def test_laws_are_as_named():
 
 
 @pytest.mark.slow
-def test_a_small_run(part, settings, monkeypatch):
-    """All that is asked of the large one: trials, shares, the files, and that it resumes."""
-    found = part.numbers
-    cells = found["bases"]["SGD"]["laws"]
-    counts = {own["trials"] for cell in cells.values() for own in cell["tuning"].values()}
-    assert counts == {4}
-    for cell in cells.values():
-        for letter in "AB":
-            for kind in (TUNED, CARRIED):
-                for own in cell[letter][kind].values():
-                    assert np.shape(own) == (2, 2)
-                    assert all(first <= last for first, last in own)
-    assert found["shares"]["A"][TUNED]["constant"]["SGD"] > 0
-    assert found["bases"]["SGD"]["reference"]["loss"] < 1.5
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path, _ in part.figures)
-    monkeypatch.setattr(network_steps_runs, "cell", None)
-    again = network_steps.run(settings)
-    np.testing.assert_equal(again.numbers, found)
+def test_a_small_run(settings, monkeypatch):
+    """All that is asked of the large one: trials, shares, tables, and that it resumes."""
+    result = network_steps.study_of(settings)
+    rows = result.rows
+    assert {*rows[rows["tuned_for"] == TUNED]["trials"]} == {4}
+    wide = rows.pivot(
+        index=["scene", "set", "instance", "method", "tuned_for"], columns="to", values="updates"
+    )
+    assert len(wide) == 2 * 2 * 2 * 3 * 2
+    assert (wide[0.5] <= wide[0.8]).all()
+    assert network_steps.shares(result)["A"][TUNED]["constant"]["SGD"] > 0
+    assert result.facts["without delay"]["SGD"]["loss"] < 1.5
+    assert {len(table.rows) for table in part.tables(network_steps, result).values()} >= {2, 3, 6}
+    monkeypatch.setattr(kept_rows.Cells, "put", None)
+    pd.testing.assert_frame_equal(network_steps.study_of(settings).rows, rows)
     with pytest.raises(TypeError):
-        network_steps.run(replace(settings, hidden=9, laws=("even",), n_updates=40))
+        network_steps.study_of(replace(settings, hidden=9, laws=("even",), n_updates=40))
 
 
 def made_up(ours, theirs, kind):
-    """Numbers in which a rule and a constant step need so many updates, by kind of workers."""
+    """What is said of a rule and a constant step that need so many updates, by kind of workers."""
     generator = np.random.default_rng(0)
-    laws = {}
-    for law, mine, other in zip(("even", "outages"), ours, theirs, strict=True):
-        noise = generator.lognormal(0, 0.03, (2, 6, 1))
-        own = {"Adaptive 2": (mine * noise[0]).tolist(), "constant": (other * noise[1]).tolist()}
-        laws[law] = {"A": {TUNED: {}, CARRIED: {}} | {kind: own}}
-    return {"bases": {"SGD": {"laws": laws}}, "levels": [0.95], "n_updates": 800}
+    rows = [
+        (f"SGD, {law}", "A", instance, method, kind, 0.95, count * noise, 800.0)
+        for law, *both in zip(("even", "outages"), ours, theirs, strict=True)
+        for method, count in zip(("Adaptive 2", "constant"), both, strict=True)
+        for instance, noise in enumerate(generator.lognormal(0, 0.03, 6))
+    ]
+    heads = ["scene", "set", "instance", "method", "tuned_for", "to", "updates", "horizon"]
+    result = Result(pd.DataFrame(rows, columns=heads), "updates", cut=("updates",))
+    return [by["A"] for by in result.verdicts(network_steps.CLAIMS).values()]
 
 
 @pytest.mark.parametrize("kind", [TUNED, CARRIED])
 def test_verdicts_flip_with_who_is_ahead(kind):
-    claim = claim_of(kind, "Adaptive 2")
     fast, slow = (200.0, 300.0), (400.0, np.inf)
-    assert verdicts(made_up(fast, slow, kind), "A") == {claim: HOLDS}
-    assert verdicts(made_up(slow, fast, kind), "A") == {claim: FAILS}
-    assert verdicts(made_up((200.0, 600.0), (400.0, 300.0), kind), "A") == {claim: IN_PART}
-    assert verdicts(made_up((np.inf, np.inf), (np.inf, np.inf), kind), "A") == {}
+    assert made_up(fast, slow, kind) == [HOLDS]
+    assert made_up(slow, fast, kind) == [FAILS]
+    assert made_up((200.0, 600.0), (400.0, 300.0), kind) == [IN_PART]
+    assert made_up((200.0, np.inf), (400.0, np.inf), kind) == [HOLDS]  # one condition
+    assert made_up((np.inf, np.inf), (np.inf, np.inf), kind) == []
 
 
 def test_a_run_is_read_off_as_said():
@@ -219,24 +216,8 @@ def test_a_run_is_read_off_as_said():
     assert score[0] < score[1] < score[2] < np.inf
 
 
-def test_names_that_are_not_known_are_refused(tmp_path):
+def test_names_that_are_not_known_are_refused():
     with pytest.raises(ValueError, match="rules must be of constant, Adaptive 1"):
-        network_steps.run(Settings(output=tmp_path, rules=("constant", "magic")))
+        network_steps.study_of(Settings(rules=("constant", "magic")))
     with pytest.raises(ValueError, match="rules must be of Adaptive 1, got constant"):
-        network_steps.run(Settings(output=tmp_path, rules=("Adaptive 1",)))
-
-
-def test_committed_verdicts_follow_from_the_committed_numbers():
-    found = numbers.load("network_steps")
-    for letter in "AB":
-        assert verdicts(found, letter) == found["verdicts"][letter]
-    for cell in network_steps.cells_of(found).values():
-        assert len({own["trials"] for own in cell["tuning"].values()}) == 1
-    text = (numbers.FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    for table in (
-        network_steps.verdict_table(found),
-        network_steps.speed_table(found, TUNED),
-        network_steps.share_table(found),
-    ):
-        rows = [row for row in results.as_markdown(table).splitlines() if row.startswith("|")]
-        assert "\n".join(rows) in text
+        network_steps.study_of(Settings(rules=("Adaptive 1",)))

@@ -99,7 +99,7 @@ def made_up(*scenes, kind="theory", rival="sun", axis="updates"):
     ]
     heads = ["scene", "delays", "set", "instance", "method"]
     heads += ["tuned_for", "axis", "to", "needed", "horizon"]
-    result = Result(pd.DataFrame(rows, columns=heads), "needed")
+    result = Result(pd.DataFrame(rows, columns=heads), "needed", cut=("needed",))
     return {claim: by["A"] for claim, by in result.verdicts(piag.CLAIMS).items()}
 
 

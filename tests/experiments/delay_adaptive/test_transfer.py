@@ -1,19 +1,22 @@
 """Steps carried over: verdicts see their flip, runs are the algorithms, numbers are those shown."""
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
-import experiments
-from asyncjax import results, simulation, steps
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax import simulation, steps
+from asyncjax.study.protocol import SET_A, TUNING, Seeds
+from asyncjax.study.result import Claim
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common import numbers
-from experiments.delay_adaptive import transfer, transfer_report, transfer_runs, transfer_tasks
-from experiments.delay_adaptive.transfer_report import CARRIED, FASTER, FEWER, UNTUNED
+from experiments import part
+from experiments.common import kept_rows
+from experiments.delay_adaptive import transfer, transfer_runs, transfer_tasks
+from experiments.delay_adaptive.step_rules_runs import MAX_DELAY
+from experiments.delay_adaptive.transfer_failures import CARRIED, FASTER, FEWER, NEVER, result_of
 from experiments.delay_adaptive.transfer_runs import Case, Outcome, Settings, runs_of
 from experiments.delay_adaptive.transfer_tasks import CONSTANT, RULES, SAFE
 
@@ -28,23 +31,21 @@ SMALL = Settings(
     n_updates=200,
     record_every=10,
 )
-PAGE = Path(experiments.__file__).parent / "README.md"
 
 
 def outcome_of(settings: Settings, updates: np.ndarray) -> Outcome:
     """An outcome with given updates float[I, L, S, R] to the target."""
-    laws = len(settings.runs_on)
+    tuned = (len(settings.runs_on), len(RULES))
     every = np.repeat(updates[..., None], len(settings.levels), axis=-1)
     return Outcome(
         "PIAG",
         "made",
-        np.ones((laws, len(RULES))),
         every,
         every / 8,
         np.isinf(updates),
         np.full(updates.shape[:2], settings.n_updates / 8),
-        np.full(updates.shape[:2], 20),
-        {},
+        np.full(tuned, 7),
+        np.zeros(tuned, bool),
     )
 
 
@@ -64,8 +65,12 @@ def made(*, fragile: str, slow: str) -> Outcome:
 
 
 def verdict(outcome: Outcome, rule: str, claim: str) -> set[str]:
-    found = transfer_report.numbers(SMALL, [outcome])
-    return {found["verdicts"][which][f"PIAG: {rule} {claim}"] for which in (SET_A, SET_B)}
+    result = result_of(SMALL, [outcome])
+    return {*result.verdict(Claim(f"PIAG: {rule} {claim}")).values()}
+
+
+def carried(outcome: Outcome, rule: str) -> dict[str, Any]:
+    return transfer.one(result_of(SMALL, [outcome]), "PIAG", rule)
 
 
 def test_the_verdict_on_failures_flips_with_who_fails():
@@ -85,14 +90,14 @@ def test_the_verdict_at_the_theory_step_flips_with_who_diverges():
     whole = made(fragile="hinge", slow="hinge")
     broken = whole.diverged.copy()
     broken[0, 0, transfer_runs.THEORY, list(RULES).index("Adaptive 1")] = True
-    shares = []
-    for outcome in (whole, replace(whole, diverged=broken)):
-        scene = transfer_report.numbers(SMALL, [outcome])["scenes"][UNTUNED]
-        shares.append(scene["PIAG"][SET_A]["Adaptive 1"]["diverged"])
-    claim = transfer.UNTUNED_CLAIM
-    assert transfer.untuned(shares[:1]) == {claim: HOLDS}
-    assert transfer.untuned(shares[1:]) == {claim: FAILS}
-    assert transfer.untuned(shares) == {claim: IN_PART}
+    other = replace(whole, diverged=broken)
+    claim = Claim(f"Adaptive 1: {NEVER}")
+
+    def said(*outcomes: Outcome) -> str:
+        return result_of(SMALL, outcomes).verdict(claim)["A"]
+
+    assert (said(whole), said(other)) == (HOLDS, FAILS)
+    assert said(whole, replace(other, algorithm="SGD")) == IN_PART
 
 
 def test_sets_that_disagree_are_named():
@@ -104,29 +109,28 @@ def test_sets_that_disagree_are_named():
         updates=np.concatenate([both.updates[:count], other.updates[count:]]),
         diverged=np.concatenate([both.diverged[:count], other.diverged[count:]]),
     )
-    found = transfer_report.numbers(SMALL, [mixed])
-    assert found["disagreements"][f"PIAG: Adaptive 1 {FEWER}"] == (HOLDS, FAILS)
+    claim = Claim(f"PIAG: Adaptive 1 {FEWER}")
+    assert result_of(SMALL, [mixed]).verdict(claim) == {"A": HOLDS, "B": FAILS}
 
 
 def test_shares_and_ratios_are_what_they_say():
-    row = transfer_report.numbers(SMALL, [made(fragile=CONSTANT, slow="hinge")])["scenes"][CARRIED]
-    own = row["PIAG"][SET_A][CONSTANT]
+    outcome = made(fragile=CONSTANT, slow="hinge")
+    own = carried(outcome, CONSTANT)
     assert (own["diverged"], own["failed"]) == (0.5, 1.0)
     # 200 updates, the horizon, over 40, and 2.1, on the three instances of 40, 41 and 42 updates
     assert own["worst"] == pytest.approx(5.0)
-    assert own["median"] == pytest.approx((2.1 + 200 / 42) / 2)
-    assert row["PIAG"][SET_A]["hinge"]["to tuned constant"] == pytest.approx(1.9)
-    assert row["PIAG"][SET_A]["Adaptive 1"]["failed"] == 0.0
+    assert own["median"] == pytest.approx((2.1 + 200 / 42) / 2, rel=1e-3)
+    assert carried(outcome, "hinge")["to_tuned_constant"] == pytest.approx(1.9)
+    assert carried(outcome, "Adaptive 1")["failed"] == 0.0
 
 
 def test_pairs_whose_own_step_never_arrives_say_nothing():
     outcome = made(fragile="hinge", slow="hinge")
     updates = outcome.updates[..., -1].copy()
     updates[:, 0, transfer_runs.OWN, list(RULES).index("hinge")] = np.inf
-    row = transfer_report.numbers(SMALL, [outcome_of(SMALL, updates)])["scenes"][CARRIED]
-    own = row["PIAG"][SET_A]["hinge"]
+    own = carried(outcome_of(SMALL, updates), "hinge")
     # left is the pair of the straggler, with 2.1 times the updates
-    assert (own["own missed"], own["failed"], own["worst"]) == (0.5, 1.0, pytest.approx(2.1))
+    assert (own["own_missed"], own["failed"], own["worst"]) == (0.5, 1.0, pytest.approx(2.1))
 
 
 def test_a_curve_that_leaves_again_has_not_arrived():
@@ -161,9 +165,9 @@ def test_a_change_to_even_workers_ends_the_long_delays():
 
 def test_unknown_laws_and_scenes_without_their_law_are_refused():
     with pytest.raises(ValueError, match="laws must be among even"):
-        transfer.run(replace(SMALL, laws=("odd",)))
+        transfer.study_of(replace(SMALL, laws=("odd",)))
     with pytest.raises(ValueError, match="laws must be among straggler"):
-        transfer.run(replace(SMALL, laws=("straggler",)))
+        transfer.study_of(replace(SMALL, laws=("straggler",)))
 
 
 @pytest.mark.slow
@@ -183,7 +187,7 @@ def test_runs_are_the_algorithm_and_a_long_step_is_only_safe_with_a_window():
         transfer_tasks.N_WORKERS,
         initial=simulation.first_gradients(one.problem, key=key),
         prox=steps.l1(transfer_tasks.L1["lasso"]),
-        max_delay=transfer_tasks.MAX_DELAY,
+        max_delay=MAX_DELAY,
     )
     alone = simulation.replay(one.problem, trace, rule, key=key, record_every=SMALL.n_updates)
     left = (float(alone.records.loss[-1]) - one.optimum) / (one.start - one.optimum)
@@ -201,7 +205,7 @@ def test_all_rules_have_as_many_trials_on_instances_of_their_own():
 
 
 @pytest.mark.slow
-def test_the_part_is_written_and_goes_on_after_a_kill(tmp_path, monkeypatch):
+def test_a_small_run_goes_on_after_a_kill(tmp_path, monkeypatch):
     settings = replace(
         SMALL,
         output=tmp_path,
@@ -212,23 +216,14 @@ def test_the_part_is_written_and_goes_on_after_a_kill(tmp_path, monkeypatch):
         n_updates=100,
         rounds=(1, 1),
     )
-    part = transfer.run(settings)
-    assert [path.name for path, _ in part.figures] == ["transfer_sgd.png"]
-    assert part.figures[0][0].stat().st_size > 10_000
-    assert len(part.tables[0].rows) == len(RULES)
-    own = part.numbers["tuning"]
-    assert {one["trials"] for one in own.values()} == {settings.trials * len(settings.laws)}
-    monkeypatch.setattr(transfer_runs, "measured", None)  # what is known is read from file
-    assert str(transfer.run(settings).numbers) == str(part.numbers)  # NaN is not itself
+    result = transfer.study_of(settings)
+    made = part.tables(transfer, result)
+    assert len(made["carried"].rows) == len(RULES)
+    assert made["cases"].rows[0][0] == "SGD, lasso"
+    trials = result.select(scene=CARRIED)["trials"]
+    assert {*trials} == {settings.trials * len(settings.laws)}
+    assert "SGD" in transfer.answer(result)
+    monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is known is read from file
+    pd.testing.assert_frame_equal(transfer.study_of(settings).rows, result.rows)
     with pytest.raises(TypeError, match="not callable"):
-        transfer.run(replace(settings, instances=3))
-
-
-def test_the_page_shows_the_committed_numbers():
-    found = numbers.load(transfer.NUMBERS)
-    page = PAGE.read_text()
-    made = ("carried_table", "short_scenes", "verdict_table")
-    for table in (getattr(transfer_report, name)(found) for name in made):
-        lines = [line for line in results.as_markdown(table).splitlines() if line.startswith("|")]
-        assert "\n".join(lines) in page
-    assert set(found["scenes"]) >= {CARRIED, UNTUNED}
+        transfer.study_of(replace(settings, instances=3))
