@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from asyncjax import results
 from experiments.asynchronous import (
     recorded_times_report,
-    time_complexity_report,
 )
 from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
@@ -59,11 +58,6 @@ def _rows(made: Made) -> Iterator[str]:
     for one in made:
         text = one if isinstance(one, str) else results.as_markdown(one)
         yield from (line for line in text.splitlines() if line.startswith("|"))
-
-
-def _time_complexity() -> Made:
-    found = numbers.load(time_complexity_report.NAME)
-    return time_complexity_report.short_table(found), time_complexity_report.verdict_table(found)
 
 
 def _recorded_times() -> Made:
@@ -174,7 +168,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _time_complexity,
     _recorded_times,
     _step_rules,
     _network_steps,

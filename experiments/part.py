@@ -12,6 +12,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
+| `NOTE` | perhaps: what has to be known to read the tables |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
 It ends in
@@ -43,6 +44,7 @@ FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",
+    "time_complexity": "experiments.asynchronous.time_complexity",
     "shuffled_map": "experiments.shuffled_map.job",
 }
 
@@ -131,4 +133,5 @@ def run(part: Any, settings: Any) -> Part:
         {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)},
         answer(part, result),
         part.PAPERS,
+        getattr(part, "NOTE", ""),
     )

@@ -9,6 +9,7 @@ with its interval); or, where a report has figures and no rule, `MEASURED`.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -120,11 +121,28 @@ def bias() -> Found:
 
 def time_complexity() -> Found:
     """Claims."""
-    from experiments.asynchronous import time_complexity_report as report
+    from experiments.asynchronous import time_complexity as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
+    scene = r"(.+), noise (.+), n (\d+)"
+    two = re.compile(rf"(?P<rule>.+?), {scene} below {scene}")
+    each = re.compile(rf"(?P<rule>.+) below (?P<other>.+?), {scene}")
+
+    def named(text: str) -> str:
+        said = two.fullmatch(text) or each.fullmatch(text)
+        assert said
+        words = said.groupdict()
+        places = [own for own in said.groups() if own not in words.values()]
+        cells = [(a, float(b), int(c)) for a, b, c in zip(*[iter(places)] * 3, strict=True)]
+        rules = words["rule"], words.get("other", words["rule"])
+        one, other = ((*cells[at % len(cells)], rule) for at, rule in enumerate(rules))
+        return f"{one} below {other}"
+
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        for claim in report.claims(result):
+            found = result.conditions(claim, letter)
+            own = [replace(one, text=named(one.text)) for one in found]
+            yield from of_conditions(letter, {claim.text: own})
 
 
 def recorded_times() -> Found:
