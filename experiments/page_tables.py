@@ -7,13 +7,9 @@ no program makes (`experiments.uncompared`).
 from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
-from experiments.asynchronous import (
-    recorded_times_report,
-)
 from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
-from experiments.common.recordings import spread_of_jobs
 from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
@@ -58,26 +54,6 @@ def _rows(made: Made) -> Iterator[str]:
     for one in made:
         text = one if isinstance(one, str) else results.as_markdown(one)
         yield from (line for line in text.splitlines() if line.startswith("|"))
-
-
-def _recorded_times() -> Made:
-    found = numbers.load(recorded_times_report.NAME)
-    return (
-        recorded_times_report.times_table(found),
-        recorded_times_report.verdict_table(found),
-        *_recordings(),
-    )
-
-
-def _recordings() -> Iterator[str]:
-    """How uneven the recordings are."""
-    named = {"llm_sequences": "LLM, uneven sequences", "llm_slow_worker": "LLM, a slow worker"}
-    for name, workers, _, ratio, own, where, busy, gain in spread_of_jobs().rows:
-        said = named.get(name, name.replace("_", " "))
-        yield (
-            f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
-            f" {gain:.2f} |"
-        )
 
 
 def _step_rules() -> Made:
@@ -168,7 +144,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _recorded_times,
     _step_rules,
     _network_steps,
     _transfer,

@@ -44,6 +44,7 @@ FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",
+    "recorded_times": "experiments.asynchronous.recorded_times",
     "time_complexity": "experiments.asynchronous.time_complexity",
     "shuffled_map": "experiments.shuffled_map.job",
 }

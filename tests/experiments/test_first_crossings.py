@@ -16,7 +16,6 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "asynchronous/recorded_times_report",
     "delay_adaptive/network_steps",
     "delay_adaptive/transfer",
     "diloco/language_report",
@@ -34,7 +33,7 @@ PARTS = (
     "stragglers/training",
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {4: 1, 8: 3, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {8: 3, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:

@@ -147,18 +147,22 @@ def time_complexity() -> Found:
 
 def recorded_times() -> Found:
     """Claims, speed-ups over synchronous rounds, ranks at every level."""
-    from experiments.asynchronous import recorded_times_report as report
+    from experiments.asynchronous import recorded_times as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
-        for column, rules in report.speed_ups(found, letter).items():
-            for rule, (mean, low, high) in rules.items():
+        for name, word, figures in of_claims(letter, result, report.CLAIMS):
+            yield name.replace("/ synchronous below", "/ synchronous over"), word, figures
+        for column in report.scenes(result):
+            for rule in result.methods:
+                own = result.ratio(report.SYNC, rule, set=letter, where={"scene": column})
+                mean, low, high = own.loc[0, ["ratio", "low", "high"]]
                 name = f"{letter} / {column}, synchronous over {rule}"
                 yield name, told_of_ratio(low, high), of_ratio(mean, low, high)
-            for goal in report.goals(found):
-                places = report.places(found, letter, column, goal).values()
-                yield from of_ranks(f"{letter} / {column}, accuracy {goal}", places)
+            for level in report.levels(result):
+                places = report.places(result, letter, column, level).values()
+                name = f"{letter} / {column}, accuracy {level.removeprefix('time_')}"
+                yield from of_ranks(name, places)
 
 
 def compare() -> Found:
