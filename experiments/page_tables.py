@@ -7,14 +7,9 @@ no program makes (`experiments.uncompared`).
 from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
-from experiments.asynchronous import (
-    recorded_times_report,
-    time_complexity_report,
-)
 from experiments.cluster import floors, recorded_report
 from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
-from experiments.common.recordings import spread_of_jobs
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
@@ -58,31 +53,6 @@ def _rows(made: Made) -> Iterator[str]:
     for one in made:
         text = one if isinstance(one, str) else results.as_markdown(one)
         yield from (line for line in text.splitlines() if line.startswith("|"))
-
-
-def _time_complexity() -> Made:
-    found = numbers.load(time_complexity_report.NAME)
-    return time_complexity_report.short_table(found), time_complexity_report.verdict_table(found)
-
-
-def _recorded_times() -> Made:
-    found = numbers.load(recorded_times_report.NAME)
-    return (
-        recorded_times_report.times_table(found),
-        recorded_times_report.verdict_table(found),
-        *_recordings(),
-    )
-
-
-def _recordings() -> Iterator[str]:
-    """How uneven the recordings are."""
-    named = {"llm_sequences": "LLM, uneven sequences", "llm_slow_worker": "LLM, a slow worker"}
-    for name, workers, _, ratio, own, where, busy, gain in spread_of_jobs().rows:
-        said = named.get(name, name.replace("_", " "))
-        yield (
-            f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
-            f" {gain:.2f} |"
-        )
 
 
 def _ordering() -> Made:
@@ -152,8 +122,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _time_complexity,
-    _recorded_times,
     _ordering,
     _stragglers,
     _cluster,

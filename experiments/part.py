@@ -13,6 +13,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
 | `NOTE` | perhaps: what has to be known to read the tables |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
+| `NOTE` | perhaps: what has to be known to read the tables |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
 It ends in
@@ -44,6 +45,8 @@ FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",
+    "recorded_times": "experiments.asynchronous.recorded_times",
+    "time_complexity": "experiments.asynchronous.time_complexity",
     "shuffled_map": "experiments.shuffled_map.job",
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",

@@ -6,7 +6,7 @@ begins. Its noise is the rows of each gradient and what a dispatch rule draws.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from asyncjax import clocks, problems, storage, traces
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.result import Result
 from experiments.asynchronous.recorded_times_rules import LOCAL_STEPS, Rule, rules_of
 from experiments.common import reaching
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
@@ -296,6 +298,34 @@ def run_column(
         bench.keep()
     told(f"{column.name}: {len(family)} rules on {2 * settings.instances} instances")
     return found
+
+
+def as_rows(settings: Settings, columns: Mapping[str, Any]) -> Result:
+    """A row a run that is shown, with times to all levels.
+
+    Args:
+        settings: What was run.
+        columns: For each kind of workers what every rule did.
+    """
+    knobs = dict.fromkeys(
+        n for family in columns.values() for one in family.values() for n in one["knobs"]
+    )
+    rows = [
+        {"scene": column, "set": letter, "instance": instance, "method": rule}
+        | {name: own["knobs"].get(name, np.nan) for name in knobs}
+        | {f"time_{level}": times[instance] for level, times in ran["times"].items()}
+        | {name: values[instance] for name, values in ran.items() if name != "times"}
+        | {"horizon": settings.horizon, "trials": own["trials"]}
+        | {"tuning_gradients": own["tuning_gradients"], "at_edge": bool(own["at_edge"])}
+        for column, family in columns.items()
+        for rule, own in family.items()
+        for letter, ran in own["sets"].items()
+        for instance in range(settings.instances)
+    ]
+    cut = tuple(f"time_{level:g}" for level in settings.levels)
+    facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "tuning_instances")}
+    facts |= {"recordings": [*settings.even, *settings.uneven], "knobs": list(knobs)}
+    return Result(pd.DataFrame(rows), cut[-1], facts, settings.seed, cut)
 
 
 def identity(settings: Settings) -> dict[str, Any]:

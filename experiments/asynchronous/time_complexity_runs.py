@@ -6,7 +6,7 @@ the gradients and, where they are random, the times.
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
 from asyncjax import clocks, problems, results, simulation, storage, traces
 from asyncjax.study import protocol
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax.study.result import Result
 
 CANDIDATES = {  # names among whose methods a name's best is sought; R may be infinite, m may be n
     "pure": ("pure",),
@@ -72,13 +74,13 @@ class Method:
         parameter: b, R or m; infinity for pure, which is Ringmaster with R = infinity, and n for
             synchronous, which is fastest m with m = n.
         single: Every update takes one gradient.
-        trace: `(clock, n_updates, key) -> EventTrace`.
+        rule: What makes its traces.
     """
 
     name: str
     parameter: float
     single: bool
-    trace: Callable[[clocks.Clock, int, jax.Array], traces.EventTrace]
+    rule: traces.Rule | traces.Synchronous
 
 
 @dataclass(frozen=True)
@@ -87,19 +89,6 @@ class Outcome:
 
     reached: np.ndarray  # float64[S, G]; infinity where the run ended first
     end: float
-
-
-@dataclass(frozen=True)
-class Score:
-    """The best setting of a method in one setting of the workers."""
-
-    times: dict[str, list[float]]  # by set; infinity where the target was not reached
-    step_size: float  # NaN where no setting reached the target
-    parameter: float
-    step_at_edge: bool  # a better step may lie outside the grid
-    parameter_at_edge: bool  # likewise; only b has an end that bounds nothing
-    trials: int  # settings among which the best was sought
-    mean_times: list[float]  # float[n], of the workers' jobs
 
 
 def workers(speeds: str, n: int) -> clocks.Clock:
@@ -148,28 +137,17 @@ def quadratic(settings: Settings, noise: jax.typing.ArrayLike) -> problems.Probl
 
 def methods(settings: Settings, n: int) -> list[Method]:
     """All methods with all their parameters for n workers."""
-
-    def server(collect: traces.Collection) -> Callable[..., traces.EventTrace]:
-        return lambda clock, n_updates, key: traces.asynchronous(
-            clock, n_updates=n_updates, collect=collect, key=key
-        )
-
-    def rounds(k: int) -> Callable[..., traces.EventTrace]:
-        return lambda clock, n_updates, key: traces.synchronous(
-            clock, k=k, n_updates=n_updates, key=key
-        )
-
-    made = [
-        Method("pure", np.inf, True, server(traces.immediately())),
-        Method("synchronous", n, n == 1, rounds(n)),
+    found = [
+        Method("pure", np.inf, True, traces.Rule()),
+        Method("synchronous", n, n == 1, traces.Synchronous(n)),
     ]
     for p in (p for p in settings.parameters if p <= 10 * n):
-        made.append(Method("Rennala", p, p == 1, server(traces.rennala(p))))
-        made.append(Method("Ringmaster", p, True, server(traces.ringmaster(p))))
+        found.append(Method("Rennala", p, p == 1, traces.Rule(collect=traces.rennala(p))))
+        found.append(Method("Ringmaster", p, True, traces.Rule(collect=traces.ringmaster(p))))
     for m in sorted({*settings.parameters, n - 1}):
         if 0 < m < n:
-            made.append(Method("fastest m", m, m == 1, rounds(m)))
-    return made
+            found.append(Method("fastest m", m, m == 1, traces.Synchronous(m)))
+    return found
 
 
 def first_updates(method: Method) -> int:
@@ -204,7 +182,7 @@ def run_method(
     shared = [keys[at : at + 1] for at in range(len(keys))] if clock.is_random else [keys]
     reached, ends = [], []
     for own in shared:
-        trace = method.trace(clock, n_updates, own[0])
+        trace = method.rule.trace(clock, n_updates=n_updates, key=own[0])
 
         def losses(noise: jax.Array, own: Any = own, trace: Any = trace) -> Any:
             records = simulation.sweep(
@@ -310,8 +288,8 @@ def finer(
     return method, new
 
 
-def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
-    """All methods for one law of speeds and one number of workers: by name, a score a level."""
+def run_cell(settings: Settings, speeds: str, n: int) -> list[dict[str, Any]]:
+    """The rows of all methods for one law of speeds and one number of workers."""
     clock, began = workers(speeds, n), time.perf_counter()
     found: dict[Method, list[Outcome]] = {}
     keys, sizes = keys_of(settings, TUNING), dict[Method, int]()
@@ -324,62 +302,91 @@ def run_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
         sizes |= pending
         again = unfinished(settings, found)
         pending = {method: LONGER * size for method, size in pending.items() if method in again}
-    mean, made = np.asarray(clock.mean).tolist(), dict[str, list[Score]]()
     trials = max(len(candidates(found, name)) for name in CANDIDATES) * len(settings.step_sizes)
     shown: dict[tuple[Method, float], Any] = {}
-    for name, level in itertools.product(CANDIDATES, range(len(settings.noise))):
-        own = candidates(found, name)
-        tried = {
-            (method, step): time
-            for method in own
-            for step, time in zip(settings.step_sizes, tuned(found[method][level]), strict=True)
-        }
-        method, further = finer(tried, settings.horizon, trials - len(tried))
-        width = len(settings.step_sizes)  # as many at once as of the grid: one compilation
-        for steps in (further[at : at + width] for at in range(0, len(further), width)):
-            outcome = run_method(settings, method, clock, sizes[method], keys, steps)[level]
-            tried |= zip(((method, step) for step in steps), tuned(outcome), strict=True)
+    rows: list[dict[str, Any]] = []
+    for level, name in itertools.product(range(len(settings.noise)), CANDIDATES):
+        tried = _tried(settings, clock, found, sizes, name, level, trials)
         (method, step), best = min(tried.items(), key=lambda item: item[1])
+        parameter, at_edge = method.parameter, False
         if best > settings.horizon:
-            never = {letter: [np.inf] * settings.instances for letter in SETS}
-            score = Score(never, np.nan, np.nan, False, False, trials, mean)
+            times = {letter: [np.inf] * settings.instances for letter in SETS}
+            step = parameter = np.nan
         else:
             if (method, step) not in shown:
                 shown[method, step] = reported(settings, method, clock, step, sizes[method])
-            both = shown[method, step]
-            score = Score(
-                times={letter: both[letter][level] for letter in SETS},
-                step_size=step,
-                parameter=method.parameter,
-                step_at_edge=step in ends(tried, method),
-                parameter_at_edge=name == "Rennala"
-                and method.parameter == max(one.parameter for one in own),
-                trials=trials,
-                mean_times=mean,
-            )
-        made.setdefault(name, []).append(score)
+            times = {letter: shown[method, step][letter][level] for letter in SETS}
+            most = max(one.parameter for one in candidates(found, name))
+            at_edge = step in ends(tried, method) or (name == "Rennala" and parameter == most)
+        facts = {"step": step, "parameter": parameter, "at_edge": at_edge, "trials": trials}
+        rows += rows_of(settings, (speeds, settings.noise[level], n), name, times, facts)
     print(f"{speeds:<14} n = {n:<5} {time.perf_counter() - began:5.1f} s", flush=True)
-    return made
+    return rows
 
 
-def kept_cell(settings: Settings, speeds: str, n: int) -> dict[str, list[Score]]:
+def _tried(
+    settings: Settings,
+    clock: clocks.Clock,
+    found: Mapping[Method, list[Outcome]],
+    sizes: Mapping[Method, int],
+    name: str,
+    level: int,
+    trials: int,
+) -> dict[tuple[Method, float], float]:
+    """The time of every setting that a name tries, finer steps among them."""
+    tried = {
+        (method, step): time
+        for method in candidates(found, name)
+        for step, time in zip(settings.step_sizes, tuned(found[method][level]), strict=True)
+    }
+    method, further = finer(tried, settings.horizon, trials - len(tried))
+    width = len(settings.step_sizes)  # as many at once as of the grid: one compilation
+    keys = keys_of(settings, TUNING)
+    for steps in (further[at : at + width] for at in range(0, len(further), width)):
+        outcome = run_method(settings, method, clock, sizes[method], keys, steps)[level]
+        tried |= zip(((method, step) for step in steps), tuned(outcome), strict=True)
+    return tried
+
+
+def rows_of(
+    settings: Settings,
+    cell: tuple[str, float, int],
+    method: str,
+    times: Mapping[str, Sequence[float]],
+    facts: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """A row an instance of both sets."""
+    speeds, noise, n = cell
+    about = {"speeds": speeds, "noise": noise, "n": n, **facts, "horizon": settings.horizon}
+    scene = f"{speeds}, noise {noise:g}, n {n}"
+    return [
+        {"scene": scene, "set": letter, "instance": i, "method": method, "time": time, **about}
+        for letter in times
+        for i, time in enumerate(times[letter])
+    ]
+
+
+def kept_cell(settings: Settings, speeds: str, n: int) -> list[dict[str, Any]]:
     """A cell, read where it was made before with the same settings."""
     path = settings.output / "cells" / f"{speeds} {n}.json".replace(" ", "_")
     kept = storage.load_json(path) if path.exists() else {}
-    if kept.get("settings") != identity(settings):
-        made = run_cell(settings, speeds, n)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plain = {name: [asdict(one) for one in own] for name, own in made.items()}
-        kept = {"settings": identity(settings), "cell": plain}
-        storage.save_json(path, kept)
-    return {name: [Score(**one) for one in own] for name, own in kept["cell"].items()}
-
-
-def identity(settings: Settings) -> dict[str, Any]:
-    """What a cell depends on, as it comes back from JSON."""
     apart = ("output", "commit", "workers", "speeds")
     facts = {name: value for name, value in asdict(settings).items() if name not in apart}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in facts.items()}
+    facts = {name: list(v) if isinstance(v, tuple) else v for name, v in facts.items()}
+    if kept.get("settings") != facts:
+        kept = {"settings": facts, "rows": run_cell(settings, speeds, n)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.save_json(path, kept)
+    return kept["rows"]
 
 
-Scores = dict[tuple[str, int, int, str], Score]  # by speeds, level of noise, workers, name
+def study_of(settings: Settings) -> Result:
+    """Runs all cells that are missing."""
+    rows = [
+        row
+        for speeds in settings.speeds
+        for n in settings.workers
+        for row in kept_cell(settings, speeds, n)
+    ]
+    facts = {"instances": settings.instances, "target": settings.target}
+    return Result(pd.DataFrame(rows), "time", facts, settings.seed)

@@ -17,8 +17,6 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "asynchronous/recorded_times_report",
-    "asynchronous/time_complexity_report",
     "diloco/language_report",
     "joint/phases_report",
     "joint/placed/report",
@@ -34,7 +32,7 @@ PARTS = (
     "stragglers/training",
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {3: 1, 4: 1, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:

@@ -127,27 +127,48 @@ def bias() -> Found:
 
 def time_complexity() -> Found:
     """Claims."""
-    from experiments.asynchronous import time_complexity_report as report
+    from experiments.asynchronous import time_complexity as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
+    scene = r"(.+), noise (.+), n (\d+)"
+    two = re.compile(rf"(?P<rule>.+?), {scene} below {scene}")
+    each = re.compile(rf"(?P<rule>.+) below (?P<other>.+?), {scene}")
+
+    def named(text: str) -> str:
+        said = two.fullmatch(text) or each.fullmatch(text)
+        assert said
+        words = said.groupdict()
+        places = [own for own in said.groups() if own not in words.values()]
+        cells = [(a, float(b), int(c)) for a, b, c in zip(*[iter(places)] * 3, strict=True)]
+        rules = words["rule"], words.get("other", words["rule"])
+        one, other = ((*cells[at % len(cells)], rule) for at, rule in enumerate(rules))
+        return f"{one} below {other}"
+
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        for claim in report.claims(result):
+            found = result.conditions(claim, letter)
+            own = [replace(one, text=named(one.text)) for one in found]
+            yield from of_conditions(letter, {claim.text: own})
 
 
 def recorded_times() -> Found:
     """Claims, speed-ups over synchronous rounds, ranks at every level."""
-    from experiments.asynchronous import recorded_times_report as report
+    from experiments.asynchronous import recorded_times as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
-        for column, rules in report.speed_ups(found, letter).items():
-            for rule, (mean, low, high) in rules.items():
+        for name, word, figures in of_claims(letter, result, report.CLAIMS):
+            yield name.replace("/ synchronous below", "/ synchronous over"), word, figures
+        for column in report.scenes(result):
+            for rule in result.methods:
+                own = result.ratio(report.SYNC, rule, set=letter, where={"scene": column})
+                mean, low, high = own.loc[0, ["ratio", "low", "high"]]
                 name = f"{letter} / {column}, synchronous over {rule}"
                 yield name, told_of_ratio(low, high), of_ratio(mean, low, high)
-            for goal in report.goals(found):
-                places = report.places(found, letter, column, goal).values()
-                yield from of_ranks(f"{letter} / {column}, accuracy {goal}", places)
+            for level in report.levels(result):
+                places = report.places(result, letter, column, level).values()
+                name = f"{letter} / {column}, accuracy {level.removeprefix('time_')}"
+                yield from of_ranks(name, places)
 
 
 def compare() -> Found:

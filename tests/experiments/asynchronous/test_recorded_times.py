@@ -8,16 +8,15 @@ import pytest
 
 from asyncjax import traces
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
+from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import (
     recorded_times,
-    recorded_times_report,
     recorded_times_rules,
     recorded_times_runs,
 )
 from experiments.asynchronous.recorded_times import Settings
-from experiments.asynchronous.recorded_times_runs import SETS
-from experiments.common import numbers
+from experiments.asynchronous.recorded_times_runs import as_rows
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
@@ -59,21 +58,16 @@ def part(settings):
 
 
 @pytest.mark.slow
-def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part):
+def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part, settings):
     """The cause and the verdict on a small instance."""
-    [column] = part.numbers["columns"].values()
-    assert set(column["rules"]) == {"synchronous", "pure"}
-    for own in column["rules"].values():
-        assert own["trials"] == 4
-        for measured in own["sets"].values():
-            assert {len(times) for times in measured["times"].values()} == {2}
-    used = {
-        name: np.median(own["sets"]["A"]["utilisation"]) for name, own in column["rules"].items()
-    }
-    assert used["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest
-    assert used["pure"] > 0.95
-    gains = part.numbers["speed_ups"]["A"]["llm slow worker"]["pure"]
-    assert gains[0] > 1.0
+    result = Result.load(settings.output / "recorded_times.csv.gz")
+    assert set(result.methods) == {"synchronous", "pure"}
+    assert result.rows["trials"].unique().tolist() == [4]
+    assert result.rows.groupby(["method", "set"]).size().unique().tolist() == [2]
+    busy = result.select(set="A").groupby("method")["utilisation"].median()
+    assert busy["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest
+    assert busy["pure"] > 0.95
+    assert result.ratio("synchronous", over="pure", set="A")["ratio"][0] > 1.0
     for path, _ in part.figures:
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -91,13 +85,14 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
 
 
 def made_up(**times):
-    """Numbers of two kinds of workers on which rules take these times, in both sets."""
-    rules = {
-        name: {"sets": {letter: {"times": {"0.9": own}} for letter in SETS}}
+    """Rows of two kinds of workers on which rules take these times, in both sets."""
+    fixed = {"knobs": {"step": 0.1}, "trials": 4, "tuning_gradients": 10, "at_edge": []}
+    family = {
+        name: {"sets": {letter: {"times": {"0.9": own}} for letter in "AB"}, **fixed}
         for name, own in times.items()
     }
-    columns = {name: {"rules": rules} for name in ("even jobs", "job 4")}
-    return {"settings": {"seed": 0, "horizon": 100.0, "levels": [0.9]}, "columns": columns}
+    settings = Settings(horizon=100.0, levels=(0.9,), instances=4)
+    return as_rows(settings, {"even jobs": family, "job 4": family})
 
 
 FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf] * 4
@@ -109,26 +104,15 @@ FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf]
         (FAST, SLOW, ("holds", "does not hold")),
         (SLOW, FAST, ("does not hold", "holds")),
         (NEVER, FAST, ("does not hold", "holds")),
-        (
-            [20.0, 61.0, 19.0, 58.0],
-            [60.0, 22.0, 66.0, 21.0],
-            (OPEN, OPEN),
-        ),
+        ([20.0, 61.0, 19.0, 58.0], [60.0, 22.0, 66.0, 21.0], (OPEN, OPEN)),
     ],
 )
 def test_a_verdict_flips_with_the_times(pure, synchronous, said):
-    found = recorded_times_report.verdicts(made_up(pure=pure, synchronous=synchronous), "A")
-    assert found["on an uneven job pure is faster than synchronous rounds"] == said[0]
+    result = made_up(pure=pure, synchronous=synchronous)
+    found = result.verdicts(recorded_times.CLAIMS)
+    assert found["on an uneven job pure is faster than synchronous rounds"]["A"] == said[0]
     claim = "on even jobs no rule is 1.2 times as fast as synchronous rounds"
-    assert found[claim] == said[1]
-
-
-def test_committed_verdicts_follow_from_committed_numbers():
-    kept = numbers.load(recorded_times_report.NAME)
-    found = {letter: recorded_times_report.verdicts(kept, letter) for letter in SETS}
-    assert found == kept["verdicts"]
-    for column in kept["columns"].values():
-        assert len({own["trials"] for own in column["rules"].values()}) == 1
+    assert found[claim]["A"] == said[1]
 
 
 def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_path):

@@ -3,28 +3,22 @@
 Its structure, and what theory says of easy cases.
 """
 
-from pathlib import Path
-
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import results, storage
-from experiments.asynchronous import (
-    time_complexity,
-    time_complexity_report,
-    time_complexity_runs,
-)
-from experiments.asynchronous.time_complexity import Settings
-from experiments.asynchronous.time_complexity_report import CANDIDATES, recalled_optimum
-from experiments.asynchronous.time_complexity_runs import Method, Outcome
-from experiments.common import numbers
+from asyncjax import traces
+from asyncjax.study.result import Result
+from experiments.asynchronous import time_complexity, time_complexity_runs
+from experiments.asynchronous.time_complexity import Settings, recalled_optimum
+from experiments.asynchronous.time_complexity_runs import CANDIDATES, Method, Outcome
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def ran(tmp_path_factory):
     settings = Settings(
         output=tmp_path_factory.mktemp("time_complexity"),
         workers=(2,),
@@ -41,24 +35,38 @@ def made(tmp_path_factory):
     return settings, time_complexity.run(settings)
 
 
-def test_every_method_has_a_row_and_only_waiting_for_the_straggler_fails(made):
-    settings, part = made
-    (row,) = part.numbers["rows"]
-    assert row["n"] == 2
-    assert row["speeds"] == "one straggler"
-    assert row["synchronous"]["median"] == np.inf  # three rounds in 300 units are too few
+def test_every_method_has_rows_and_only_waiting_for_the_straggler_fails(ran):
+    settings, _ = ran
+    result = Result.load(settings.output / "time_complexity.csv.gz")
+    by_method = dict(iter(result.rows.groupby("method")))
+    assert np.isinf(by_method["synchronous"]["time"]).all()  # three rounds in 300 are too few
     for name in CANDIDATES:
+        own = by_method[name]
         if name != "synchronous":
-            assert all(3.0 <= time <= 100 for own in row[name]["times"].values() for time in own)
-            assert 0.125 <= row[name]["step_size"] <= 2.0
-        assert row[name]["trials"] == 2 * len(settings.step_sizes)
-    assert row["fastest m"]["parameter"] == 1
-    assert row["Ringmaster"]["parameter"] in (1, np.inf)
-    assert row["optimum_any_data_recalled"] > 50 * row["optimum_recalled"]
+            assert own["time"].between(3.0, 100.0).all()
+            assert own["step"].between(0.125, 2.0).all()
+        assert (own["trials"] == 2 * len(settings.step_sizes)).all()
+    assert set(by_method["fastest m"]["parameter"]) == {1}
+    assert set(by_method["Ringmaster"]["parameter"]) <= {1, np.inf}
+    ((equal, any_data),) = time_complexity.optima(result).values()
+    assert any_data > 50 * equal
+
+
+def test_tables_say_what_failed_and_a_second_run_reads_the_cells(ran, monkeypatch):
+    settings, part = ran
+    _, times, chosen = part.tables
+    cell = [column.label for column in times.columns].index("synchronous")
+    assert times.rows[0][cell] == "never"
+    assert chosen.rows[0][cell] == "none"
+    for path, caption in part.figures:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert "recalled" in caption
+    monkeypatch.setattr(time_complexity_runs, "run_cell", None)
+    assert time_complexity.run(settings).numbers == part.numbers
 
 
 def test_further_steps_lie_around_the_best_and_over_the_grid_where_nothing_arrived():
-    one, other = (Method(name, 1, True, None) for name in ("one", "other"))
+    one, other = (Method(name, 1, True, traces.Rule()) for name in ("one", "other"))
     tried = {(one, 0.5): 4.0, (one, 1.0): 3.0, (other, 0.5): 2.0, (other, 1.0): 5.0}
     method, steps = time_complexity_runs.finer(tried, 10.0, 6)
     assert method is other
@@ -67,20 +75,6 @@ def test_further_steps_lie_around_the_best_and_over_the_grid_where_nothing_arriv
     method, steps = time_complexity_runs.finer(tried, 1.0, 3)
     assert len(steps) == 3
     assert all(0.5 < step < 1.0 for step in steps)
-
-
-def test_tables_say_how_far_a_failed_run_went(made):
-    settings, part = made
-    _, times, chosen = part.tables
-    labels = [column.label for column in times.columns]
-    cell = labels.index("synchronous")
-    assert times.columns[cell].format(times.rows[0][cell]) == "never"
-    assert chosen.columns[cell].format(chosen.rows[0][cell]) == "none"
-    saved = storage.load_json(settings.output / "time_complexity.json")
-    assert saved["rows"][0]["pure"] == part.numbers["rows"][0]["pure"]
-    for path, caption in part.figures:
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert "recalled" in caption
 
 
 def test_the_gradient_is_that_of_the_quadratic():
@@ -112,7 +106,7 @@ def test_a_run_is_prolonged_until_it_cannot_win():
     settings = Settings(noise=(1.0,), horizon=100.0)
 
     def method(parameter):
-        return Method("Rennala", parameter, False, lambda clock, n_updates, key: None)
+        return Method("Rennala", parameter, False, traces.Rule())
 
     def outcome(reached, end):
         return [Outcome(np.full((1, 1), reached), end)]
@@ -125,12 +119,16 @@ def test_a_run_is_prolonged_until_it_cannot_win():
 
 
 def made_up(pure, ringmaster):
-    """Numbers of one straggler on which two rules take these times and the others as the second."""
-    times = {name: ringmaster for name in CANDIDATES} | {"pure": pure}
-    row = {"speeds": "one straggler", "noise": 1.0, "n": 10} | {
-        name: {"times": {"A": own, "B": own}} for name, own in times.items()
-    }
-    return {"settings": {"horizon": 100.0}, "rows": [row]}
+    """Rows of one straggler on which two rules take these times and the others as the second."""
+    times = dict.fromkeys(CANDIDATES, ringmaster) | {"pure": pure}
+    rows = [
+        row
+        for name, own in times.items()
+        for row in time_complexity_runs.rows_of(
+            Settings(horizon=100.0), ("one straggler", 1.0, 10), name, {"A": own, "B": own}, {}
+        )
+    ]
+    return Result(pd.DataFrame(rows), "time")
 
 
 @pytest.mark.parametrize(
@@ -142,18 +140,6 @@ def made_up(pure, ringmaster):
     ],
 )
 def test_a_verdict_flips_with_the_times(pure, ringmaster, said):
-    found = time_complexity_report.verdicts(made_up(pure, ringmaster), "A")
+    result = made_up(pure, ringmaster)
     claim = "with one straggler pure takes at most 1.25 times as long as Ringmaster"
-    assert found[claim] == said
-
-
-def test_committed_verdicts_follow_from_committed_numbers():
-    kept = numbers.load(time_complexity_report.NAME)
-    assert kept["verdicts"] == {
-        letter: time_complexity_report.verdicts(kept, letter) for letter in "AB"
-    }
-    text = (Path(time_complexity.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    report = time_complexity_report
-    for table in (report.short_table(kept), report.verdict_table(kept)):
-        lines = [ln for ln in results.as_markdown(table).splitlines() if ln.startswith("|")]
-        assert "\n".join(lines) in text
+    assert result.verdicts(time_complexity.claims(result))[claim] == {"A": said, "B": said}
