@@ -18,7 +18,7 @@ import jax
 import asyncjax
 from asyncjax import results, storage
 from asyncjax.results import plots, report
-from experiments.common.spread import engine_of, spread
+from asyncjax.study.engine import engine_of, spread
 
 Drawing = tuple[str, Any, str]  # end of the file's name, matplotlib figure or PNG bytes, caption
 

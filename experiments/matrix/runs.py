@@ -17,7 +17,7 @@ from asyncjax import storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
-from experiments.common.spread import engine_of, spread
+from asyncjax.study.engine import engine_of, spread
 from experiments.matrix.decided import decided
 from experiments.matrix.lanes import Found, Run, replayed
 from experiments.matrix.methods import METHODS, REFERENCE

@@ -1,16 +1,30 @@
-"""Work that is spread over the workers of an engine: who is idle gets the next piece."""
+"""Who computes the next cell: whoever is idle. And how much is left, where somebody looks."""
 
+from __future__ import annotations
+
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncjax import live
-from asyncjax.live import Engine
+if TYPE_CHECKING:
+    from asyncjax.live import Engine
+
+
+class Left(NamedTuple):
+    """How far a study is."""
+
+    done: int  # cells that are computed or were read
+    left: int  # cells that will be asked for, at least
+    text: str  # what is being done
 
 
 def engine_of(name: str, workers: int, address: str) -> Engine:
     """An engine as it is asked for on a command line: "processes" of this machine, or "ray"."""
+    from asyncjax import live
+
     if name == "ray":
         return live.ray(workers, address=address or None)
     flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
@@ -33,15 +47,12 @@ def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> I
         [(-3, 3), (-1, 1), (2, 2)]
     """
     todo, restarts = list(pieces)[::-1], [engine.restarts] * engine.n_workers
-    executors: dict[int, Any] = {}
     running: dict[Future[Any], tuple[int, Any]] = {}
-    idle = list(range(engine.n_workers))
+    idle = list(range(engine.n_workers))[::-1]
     while todo or running:
         while todo and idle:
             worker, piece = idle.pop(), todo.pop()
-            if worker not in executors:
-                executors[worker] = engine.executor(worker)
-            running[executors[worker].submit(work, piece)] = worker, piece
+            running[engine.executor(worker).submit(work, piece)] = worker, piece
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             worker, piece = running.pop(future)
             idle.append(worker)
@@ -56,5 +67,30 @@ def spread(engine: Engine, work: Callable[..., Any], pieces: Sequence[Any]) -> I
                 ) from error
             else:
                 restarts[worker] -= 1
-                del executors[worker]
+                engine.drop(worker)
                 todo.append(piece)
+
+
+@contextlib.contextmanager
+def bar() -> Iterator[Callable[[Left], None]]:
+    """A progress bar with what is left on standard error; nothing where that is no terminal.
+
+    Example:
+        >>> with bar() as told:
+        ...     told(Left(1, 2, "round 1"))
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    except ImportError:
+        yield lambda left: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda left: None
+        return
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda left: shown.update(
+            task, completed=left.done, total=left.done + left.left, description=left.text
+        )

@@ -1,0 +1,306 @@
+"""What a study compares, where, and by what: scenes, methods, measures.
+
+A *scene* is a function `seeds -> Scene` that draws an instance: data, workers, the first model. A
+*method* is a rule of the server and an optimizer, both of settings, or a function that makes the
+records of a run. A *measure* makes numbers of records; one of them is compared, lower being better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optax
+from numpy.typing import ArrayLike
+
+from asyncjax import checks, results
+from asyncjax.clocks import Clock
+from asyncjax.problems import Problem
+from asyncjax.simulation import Update
+from asyncjax.study.protocol import Seeds
+from asyncjax.study.search import Knob, Settings
+from asyncjax.traces import Rule, Synchronous
+
+Records = Mapping[str, ArrayLike]
+Numbers = Mapping[str, float]
+Optimizer = optax.GradientTransformation | Update
+_FALLING = ("loss", "error", "gap", "norm", "distance", "regret", "perplexity")
+_LEAST = 1e-12  # of what a logarithm is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An instance of a scene: what a method meets.
+
+    Attributes:
+        problem: What is optimised; methods of the general form may do without.
+        clock: How long a job of each worker takes.
+        horizon: Simulated time that every run is watched, time units; None: runs have no time.
+        whole: The same problem with whole shards as jobs, of which policies draw their load; None:
+            `problem`.
+        data: Whatever else methods and measures read.
+        numbers: What rules and optimizers may read beside their settings, such as the smoothness;
+            `n_workers` and `rows` are there in any case.
+        rows: Rows of a job: the clock's time of computing is that of so many. Policies ask for
+            loads in rows.
+        records: How often a run is looked at on its way to the horizon.
+
+    Example:
+        >>> from asyncjax import clocks, problems
+        >>> scene = Scene(problems.quadratic([[1.0]], [[3.0]]), clocks.constant([1.0]), 10.0)
+        >>> scene.known({"step": 0.5})
+        {'n_workers': 1, 'rows': 1, 'step': 0.5}
+    """
+
+    problem: Problem | None = None
+    clock: Clock | None = None
+    horizon: float | None = None
+    whole: Problem | None = None
+    data: Any = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    rows: int = 1
+    records: int = 60
+
+    def known(self, settings: Settings) -> Settings:
+        """Settings with the numbers of the scene beside them."""
+        n_workers = {} if self.clock is None else {"n_workers": self.clock.n_workers}
+        return {**n_workers, "rows": self.rows, **self.numbers, **settings}
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A way of training.
+
+    The short form is `rule` and `optimizer`, each a function of the settings (or a rule that
+    depends on none); all instances of a cell then run in one compiled program, and settings are
+    data of it where the optimizer can be made of traced numbers. The general form is `run`.
+
+    Attributes:
+        rule: What the server does with its workers, or `settings -> rule`. Rounds whose k is a
+            policy go through `simulation.run_policy`.
+        optimizer: `settings -> optimizer`, or an `Update`; settings may be traced numbers.
+        space: Knobs beside those of the study; one of the same name takes its place.
+        run: `(scene, settings, seeds) -> records`, instead of rule and optimizer: columns of one
+            length, ascending in `time` where there is one, or scalars.
+        adapt: `(problem, settings) -> problem`, such as local steps of the settings.
+        load: `settings -> factor` on the computing time of a job, such as the local steps.
+        text: What it does, for tables.
+        default: Settings where nothing is tuned; a knob that is not named takes the middle of its
+            grid.
+
+    Example:
+        >>> import optax
+        >>> from asyncjax import traces
+        >>> from asyncjax.study import search
+        >>> method = Method(
+        ...     lambda s: traces.Rule(collect=traces.buffered(s["b"])),
+        ...     lambda s: optax.sgd(s["step"]),
+        ...     space={"b": search.Knob((2, 4, 8), whole=True)},
+        ... )
+        >>> method.settings({"step": search.Knob((0.1, 0.2, 0.4))})
+        {'step': 0.2, 'b': 4}
+    """
+
+    rule: Rule | Synchronous | Callable[[Settings], Rule | Synchronous] | None = None
+    optimizer: Callable[[Settings], Optimizer] | None = None
+    space: Mapping[str, Knob] = field(default_factory=dict)
+    run: Callable[[Scene, Settings, Seeds], Records] | None = None
+    adapt: Callable[[Problem, Settings], Problem] | None = None
+    load: Callable[[Settings], float] | None = None
+    text: str = ""
+    default: Settings = field(default_factory=dict)
+
+    def rule_of(self, settings: Settings) -> Rule | Synchronous:
+        """The rule of some settings."""
+        rule: Any = self.rule
+        if isinstance(rule, Rule | Synchronous):
+            return rule
+        return rule(settings)
+
+    def settings(self, space: Mapping[str, Knob]) -> Settings:
+        """The settings that are used where nothing is tuned."""
+        knobs = {**space, **self.space}
+        middle = {name: knob.values[len(knob.values) // 2] for name, knob in knobs.items()}
+        return {**middle, **self.default}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What of a run is told, and by what methods are compared.
+
+    Attributes:
+        of: `(records, scene) -> numbers` of one run, the same names for all; they become columns.
+            Records end at the horizon.
+        compared: The number that ratios, ranks and verdicts read; positive, lower is better, inf:
+            never.
+        score: `(numbers, scenes) -> score` of all tuning instances, one a run, what tuning makes
+            lowest; inf is worst. None: the mean logarithm of what is compared, cut at the horizon.
+
+    Example:
+        >>> measure = Measure(lambda records, scene: {"rounds": records["rounds"]}, "rounds")
+        >>> measure.scored([{"rounds": 1.0}, {"rounds": 1.0}], [Scene(), Scene()])
+        0.0
+    """
+
+    of: Callable[[Records, Scene], Numbers]
+    compared: str
+    score: Callable[[Sequence[Numbers], Sequence[Scene]], float] | None = None
+
+    def scored(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
+        """The score of runs on tuning instances; NaN is as bad as inf."""
+        if self.score is not None:
+            score = float(self.score(numbers, scenes))
+        else:
+            score = _mean_logarithm([one[self.compared] for one in numbers], scenes)
+        return math.inf if math.isnan(score) else score
+
+
+def _mean_logarithm(values: Sequence[float], scenes: Sequence[Scene]) -> float:
+    """The mean logarithm of values cut at the horizon of their scene, where that has one."""
+    ends = [math.inf if scene.horizon is None else scene.horizon for scene in scenes]
+    cut = [math.log(max(min(value, end), _LEAST)) for value, end in zip(values, ends, strict=True)]
+    return float(np.mean(cut))
+
+
+def time_to(
+    metric: str, target: float, *, stays: bool = True, above: bool | None = None
+) -> Measure:
+    """Measures the time at which a metric reaches a target.
+
+    The numbers of a run are `time` (inf where the target never came), the metric's last value, and
+    `left`, the share of the way from the first value to the target that is left at the end, 0 where
+    it came, at most 1. `time` is compared. What is tuned is the mean logarithm of the time cut at
+    the horizon, plus `left`, so that runs that never get there are told apart; it is inf where all
+    diverged.
+
+    Args:
+        metric: A column of the records: `loss`, or a metric of the problem.
+        target: The value to reach.
+        stays: The run must not leave the target again before the horizon.
+        above: Reached is at or above the target, as an accuracy; None: unless the metric's name
+            has `loss`, `error`, `gap`, `norm`, `distance`, `regret` or `perplexity` in it.
+
+    Returns:
+        The measure.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: `target` is not finite.
+
+    Example:
+        >>> records = {"time": [0.0, 1.0, 2.0, 3.0], "loss": [4.0, 1.0, 3.0, 1.0]}
+        >>> time_to("loss", 2.0).of(records, Scene())
+        {'time': 3.0, 'loss': 1.0, 'left': 0.0}
+        >>> time_to("loss", 0.0).of(records, Scene())
+        {'time': inf, 'loss': 1.0, 'left': 0.25}
+    """
+    above = _rises(metric, above)
+    target = checks.real("target", target)
+    of = _TimeTo(metric, target, checks.flag("stays", stays), above)
+    return Measure(of, "time", _ScoreOfTimes(metric))
+
+
+def last(metric: str, *, above: bool | None = None) -> Measure:
+    """Measures the last value of a metric before the horizon.
+
+    The number of a run is the metric, which is compared; of one that rises, such as an accuracy,
+    also `missing`, 1 less the metric, which is compared then. A run that ends without a number has
+    inf. What is tuned is the mean logarithm.
+
+    Args:
+        metric: A column of the records.
+        above: As in `time_to`.
+
+    Returns:
+        The measure.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+
+    Example:
+        >>> last("accuracy").of({"time": [0.0, 1.0], "accuracy": [0.5, 0.75]}, Scene())
+        {'accuracy': 0.75, 'missing': 0.25}
+    """
+    above = _rises(metric, above)
+    compared = "missing" if above else metric
+    return Measure(_Last(metric, above), compared, _LogarithmOf(compared))
+
+
+def _rises(metric: str, above: bool | None) -> bool:
+    """Whether a metric is better the higher it is."""
+    if not isinstance(metric, str) or not metric:
+        raise TypeError(f"metric must be the name of a column, got {metric!r}")
+    if above is None:
+        return not any(word in metric for word in _FALLING)
+    return checks.flag("above", above)
+
+
+def _column(records: Records, metric: str) -> np.ndarray:
+    """A column of records, float64[R]."""
+    if metric not in records:
+        raise ValueError(
+            f"metric must be a column of the records ({', '.join(records)}), got {metric!r}"
+        )
+    return np.atleast_1d(np.asarray(records[metric], np.float64))
+
+
+@dataclass(frozen=True)
+class _TimeTo:
+    """See `time_to`."""
+
+    metric: str
+    target: float
+    stays: bool
+    above: bool
+
+    def __call__(self, records: Records, scene: Scene) -> Numbers:
+        values = _column(records, self.metric)
+        time = results.time_to_target(
+            _column(records, "time"), values, self.target, above=self.above, stays=self.stays
+        )
+        way = self.target - values[0]
+        with np.errstate(all="ignore"):
+            left = (self.target - values[-1]) / way if way else 1.0
+        left = min(max(float(left), 0.0), 1.0) if np.isfinite(left) else 1.0
+        left = 0.0 if np.isfinite(time) else left
+        return {"time": float(time), self.metric: float(values[-1]), "left": left}
+
+
+@dataclass(frozen=True)
+class _ScoreOfTimes:
+    """The mean logarithm of cut times, plus what is left of the way."""
+
+    metric: str
+
+    def __call__(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
+        times = [one["time"] for one in numbers]
+        last = [one[self.metric] for one in numbers]
+        if not np.isfinite(times).any() and not np.isfinite(last).any():
+            return math.inf
+        return _mean_logarithm(times, scenes) + float(np.mean([one["left"] for one in numbers]))
+
+
+@dataclass(frozen=True)
+class _Last:
+    """See `last`."""
+
+    metric: str
+    above: bool
+
+    def __call__(self, records: Records, scene: Scene) -> Numbers:
+        value = float(_column(records, self.metric)[-1])
+        value = value if math.isfinite(value) else (-math.inf if self.above else math.inf)
+        return {self.metric: value, "missing": 1.0 - value} if self.above else {self.metric: value}
+
+
+@dataclass(frozen=True)
+class _LogarithmOf:
+    """The mean logarithm of a number, as it is."""
+
+    name: str
+
+    def __call__(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
+        return float(np.mean([math.log(max(one[self.name], _LEAST)) for one in numbers]))
