@@ -8,7 +8,7 @@ QUICK_XLA := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_pas
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(QUICK_XLA)"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-slow test-all test-minimum check experiments notebooks docs bench bench-gpu clean
+.PHONY: run test test-slow test-all test-minimum check experiments pages notebooks docs bench bench-gpu clean
 
 run: .venv/run  ## the main job: which way of training copes best with uneven workers?
 	$(BIN)/python -m experiments.compare
@@ -31,6 +31,9 @@ check: .venv/test  ## style and types
 
 experiments: .venv/experiments  ## all experiments, one after another; goes on where it was stopped
 	$(BIN)/python -m experiments.everything
+
+pages: .venv/run  ## pages, made of their templates and the committed rows (experiments/rows)
+	$(BIN)/python -m experiments.pages
 
 notebooks: .venv/notebooks  ## the notebooks, made from their scripts; the tests run them
 	$(BIN)/python notebooks/convert.py

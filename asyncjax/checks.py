@@ -8,12 +8,14 @@
     function        something to call; function_of: with so many arguments
     file_path       where a file is, or will be
     install_line    the command that installs an extra, for the message where one is missing
+    extra           imports a library of an extra, or says that line
 
 A message names the argument, the value and what is allowed. What is no number of the right kind is
 a `TypeError`, what lies out of range a `ValueError`; a bool is not a number. A traced value exists
 only when the program runs: `within` lets it pass, `whole` and `real` refuse it.
 """
 
+import importlib
 import inspect
 import math
 import operator
@@ -380,6 +382,31 @@ def install_line(extra: str) -> str:
         'pip install "asyncjax[ray] @ git+https://github.com/asyncjax/asyncjax"'
     """
     return f'pip install "asyncjax[{extra}] @ git+{SOURCE}"'
+
+
+def extra(module: str, name: str) -> Any:
+    """Imports a library of an extra when it is needed.
+
+    Args:
+        module: What is imported.
+        name: The extra that brings it.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: It is not installed; the message has the install line.
+
+    Example:
+        >>> extra("json", "study").dumps([1])
+        '[1]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"this needs {module}, which is not installed: {install_line(name)}"
+        ) from error
 
 
 def shown(value: Any) -> str:

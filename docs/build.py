@@ -28,6 +28,7 @@ def sources() -> dict[str, str | bytes]:
     for path in sorted(HERE.rglob("*")):
         place = path.relative_to(HERE)
         skipped = place.parts[0] in ("site", "tutorials", "README.md", "build.py")
+        skipped |= path.suffix == ".j2"  # the pages that they make are there, too
         if path.is_file() and not skipped and "__pycache__" not in place.parts:
             files[str(place)] = path.read_bytes()
     files |= {f"reference/{name}": text for name, text in reference.written().items()}

@@ -2,21 +2,18 @@
 
 Wherever committed numbers have `trials` of several methods side by side, those methods were tuned
 against each other and must have as many; what a trial cost stands beside where it was counted, in
-gradients or in episodes of a scheduler. `python -m experiments.budgets` prints the table, with
-`--write` it puts it into the page; a test compares both.
+gradients or in episodes of a scheduler. `make pages` puts the table into the page.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from asyncjax import results
+from asyncjax.study.result import Result
+from experiments import part
 from experiments.common import numbers
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
-BEGIN, END = "<!-- made by experiments.budgets -->", "<!-- end of what is made -->"
 # Costs of tuning, by the names that parts have given them.
 COSTS = {"tuning_gradients": "gradients", "gradients": "gradients", "episodes": "episodes"}
 # Numbers with cases below each method; methods are compared in a case.
@@ -83,6 +80,17 @@ def groups(found: Any) -> Iterator[Tuned]:
         yield from groups(one)
 
 
+def of_rows(result: Result) -> Iterator[Tuned]:
+    """The groups of a part that has rows: the methods of a scene."""
+    trials = result.trials()
+    for _, rows in trials.groupby("scene", sort=False):
+        columns = [name for name in COSTS if name in rows]
+        by_method = {name: own for name, own in rows.groupby("method")}
+        costs = {name: own[columns[0]].tolist() for name, own in by_method.items() if columns}
+        unit = COSTS[columns[0]] if columns else ""
+        yield Tuned({name: own["trials"].tolist() for name, own in by_method.items()}, costs, unit)
+
+
 def _tuning(found: Any) -> Mapping[str, Any]:
     """What was written of how a method was tuned, if this is a method."""
     if not isinstance(found, Mapping):
@@ -99,8 +107,12 @@ def flat(value: Any) -> list[float]:
 def table() -> results.Table:
     """Trials and their costs, a row a file of committed numbers."""
     rows = []
-    for path in sorted(numbers.FOLDER.glob("*.json")):
-        found = list(groups(load(path.stem)))
+    every = [*numbers.FOLDER.glob("*.json"), *part.ROWS.glob("*.csv.gz")]
+    for path in sorted(every, key=lambda path: path.name):
+        if path.suffix == ".gz":
+            found = list(of_rows(part.committed(path.name.partition(".")[0])))
+        else:
+            found = list(groups(load(path.stem)))
         if not found:
             continue
         trials = [one for group in found for own in group.trials.values() for one in flat(own)]
@@ -132,20 +144,3 @@ def rows() -> str:
     """The table without its text, as the page has it."""
     lines = results.as_markdown(table()).splitlines()
     return "\n".join(line for line in lines if line.startswith("|"))
-
-
-def main(arguments: list[str]) -> int:
-    """Prints the table; with `--write` puts it between its marks."""
-    if arguments not in ([], ["--write"]):
-        print(f"usage: python -m experiments.budgets [--write], got {' '.join(arguments)}")
-        return 2
-    print(rows())
-    if arguments:
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        after = rest.split(END, maxsplit=1)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{rows()}\n\n{END}{after}", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, verdict
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, RANKING, together, verdict
 from experiments import quotes
 from experiments.common import numbers
 
@@ -41,7 +41,6 @@ LIST = Path(__file__).with_name("claims.toml")
 TABLE, README = "docs/claims.md", "README.md"
 SETS = ("A", "B")
 COLUMN = 4  # of the verdicts
-RANKING = (HOLDS, IN_PART, OPEN, FAILS)  # the best first
 _COUNTS = r"Of \d+ claims checked[^:]*:"
 
 
@@ -82,25 +81,6 @@ def read(path: Path = LIST) -> list[Rule]:
     if double := [row for row, count in Counter(rule.row for rule in made).items() if count > 1]:
         raise ValueError(f"a row must have one entry, got more for {double[0]!r}")
     return made
-
-
-def together(verdicts: Sequence[str]) -> str:
-    """What several claims of one row come to.
-
-    Raises:
-        ValueError: There is none, or one is not a verdict.
-
-    Example:
-        >>> together(["holds", "holds"]), together(["does not hold", "in part"])
-        ('holds', 'in part')
-    """
-    if not verdicts or not set(verdicts) <= set(RANKING):
-        raise ValueError(f"verdicts must be among {', '.join(RANKING)}, got {list(verdicts)}")
-    if set(verdicts) == {HOLDS}:
-        return HOLDS
-    if {HOLDS, IN_PART} & set(verdicts):
-        return IN_PART
-    return FAILS if FAILS in verdicts else OPEN
 
 
 def judged(rule: Rule, letter: str, load: Callable[[str], Any] = numbers.load) -> str:
@@ -189,11 +169,16 @@ def compared(
     """
     path, by_row = root / TABLE, {rule.row: rule for rule in rules}
     text, wrong, without = path.read_text(encoding="utf-8"), [], []
+    source = root / f"{TABLE}.j2"  # whose rows judge themselves where a part has rows
+    template = source.read_text(encoding="utf-8").splitlines() if source.exists() else []
     for line in [line for line in text.splitlines() if line.startswith("|")][2:]:
         cells = line.split("|")  # the first is what stands before the line's first bar
         rule = by_row.pop(cells[1].strip(), None)
         if rule is None:
-            without.append(cells[1].strip())
+            if not any(
+                row.startswith(f"|{cells[1]}|") and "{{ verdict(" in row for row in template
+            ):
+                without.append(cells[1].strip())
             continue
         found, said = shown([judged(rule, one, load) for one in SETS]), cells[COLUMN + 1].strip()
         if said != found:

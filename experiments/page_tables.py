@@ -35,7 +35,6 @@ from experiments.ordering import (
 )
 from experiments.reality import verdicts as reality
 from experiments.rollouts import admission_report, learning_report
-from experiments.shuffled_map import report as shuffled_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
 from experiments.stragglers import bounds_verdicts, times, training_report
@@ -96,10 +95,6 @@ def _recordings() -> Iterator[str]:
             f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
             f" {gain:.2f} |"
         )
-
-
-def _shuffled_map() -> Made:
-    return (shuffled_report.crossing_table(*shuffled_report.kept()),)
 
 
 def _step_rules() -> Made:
@@ -194,7 +189,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _bias,
     _time_complexity,
     _recorded_times,
-    _shuffled_map,
     _step_rules,
     _network_steps,
     _transfer,

@@ -37,6 +37,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from experiments import pages
 from experiments.common import numbers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -299,14 +300,20 @@ def bare(
     root: Path = ROOT,
     load: Callable[[str], Any] = loaded,
 ) -> str:
-    """A page without what is quoted: every sign of it but bars and line breaks is a dot."""
+    """A page without what is quoted, or filled in by its template.
+
+    Every sign of it but bars and line breaks is a dot.
+    """
     text = (root / file).read_text(encoding="utf-8")
     for quote in quotes:
         if quote.file == file:
             for found in _parts(quote, load)[0].finditer(text):
                 start, end = found.span()
                 text = text[:start] + re.sub(r"[^|\n]", "·", text[start:end]) + text[end:]
-    return text
+    filled = pages.filled(root / file)
+    return "".join(
+        "·" if at in filled and sign not in "|\n" else sign for at, sign in enumerate(text)
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -88,4 +88,4 @@ def test_the_code_of_the_readme_runs_and_draws_its_curves(tmp_path):
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 170
+    assert len(README.splitlines()) <= 171  # the first says where it is made

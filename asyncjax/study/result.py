@@ -1,23 +1,551 @@
-"""What a study found: a table of rows."""
+"""`Result`: the rows of a study and what they say.
+
+A row is a run: a scene, a set of instances, an instance, a method with the settings chosen for it,
+and what was measured. Comparisons read one column, positive and lower is better. Of two methods the
+logarithms are averaged over scenes, then paired over instances:
+
+    log ratio_i = mean over scenes of log first_is - log second_is,    i = 1 .. instances
+
+A time that never came counts as the horizon of its row. All intervals are those of `statistics`.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from asyncjax import checks, storage
+from asyncjax.study import statistics
+from asyncjax.study.statistics import Condition, Difference
+
+TUNING = "tuning"  # the set of the trials, of which no comparison reads
+DOUBT = 0.05  # of a verdict; its conditions share it
+DIGITS = 6  # of numbers on disk: the last ones are those of a machine
+FIRST = ("scene", "set", "instance", "method", "tuned_for")  # columns in this order, then the rest
+TEXTS = ("scene", "set", "method", "tuned_for")
+UNREAD = ("seconds", "processor_seconds")  # of this machine: not on disk
+PACKAGES = ("asyncjax", "jax", "numpy", "optax")
+Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
+Where = Mapping[str, Any]  # column -> value, list of values, or function of a column to a mask
+
+
+@dataclass(frozen=True)
+class Less:
+    """A part of a claim: that one method's value is below another's; `less` makes it.
+
+    Attributes:
+        first: The method of which little is claimed.
+        than: The other, or several: a condition each; empty: every other method.
+        ratio: Bound of first over second.
+        column: What is compared; None: what the study compares.
+        each: One condition for each cell (a scene, or what was tuned for in it) that `where`
+            leaves, instead of one for their mean.
+        text: Of the table; empty: made of the names.
+        where: Which rows.
+        beside: Columns in which the second's rows are others.
+    """
+
+    first: str
+    than: tuple[str, ...]
+    ratio: float = 1.0
+    column: str | None = None
+    each: bool = False
+    text: str = ""
+    where: Where = field(default_factory=dict)
+    beside: Where = field(default_factory=dict)
+
+
+def less(
+    first: str,
+    than: str | Sequence[str] = (),
+    *,
+    ratio: float = 1.0,
+    column: str | None = None,
+    each: bool = False,
+    text: str = "",
+    beside: Where | None = None,
+    **where: Any,
+) -> Less:
+    """The condition that one method's value is below so many times another's.
+
+    Args:
+        first: A method.
+        than: Another, or several: one condition each. Empty: every other method.
+        ratio: Bound of first over second; 1 is "the first is lower".
+        column: What is compared; None: what the study compares.
+        each: One condition for each cell that `where` leaves, instead of one for their mean.
+        text: What it says, for tables; empty: made of the names.
+        beside: Columns in which the second's rows differ, such as `{"scene": "even"}`.
+        **where: Which rows: a column is a value, one of a list, or what a function of it says.
+
+    Example:
+        >>> less("pure", than="synchronous", scene=["spread", "straggler"]).than
+        ('synchronous',)
+    """
+    names = (than,) if isinstance(than, str) else tuple(than)
+    bound = checks.real("ratio", ratio, above=0)
+    return Less(first, names, bound, column, each, text, where, beside or {})
+
+
+Asked = Less | Callable[["Result", str, float], Condition]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What somebody says of methods, as conditions on rows.
+
+    Attributes:
+        text: In words.
+        conditions: `less(...)`s; or functions `(result, set, level) -> Condition`, where a claim
+            is of another form. None: the verdict is `facts["verdicts"][text]`, by set, put there by
+            the program that ran the study, where rows do not hold what it followed from.
+        source: Who claims it.
+        level: Of each condition's interval; None: 1 - 0.05 / how many they are.
+    """
+
+    text: str
+    conditions: Sequence[Asked] = ()
+    source: str = ""
+    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Rows of a study.
+    """The rows of a study, and what they say of its methods.
 
     Attributes:
-        rows: A row a scene, set, instance and method (pandas).
-        compared: The column that ratios, ranks and verdicts read.
-        facts: What is told of the whole study.
-        seed: Of the instances.
+        rows: A pandas table, a row a run: `scene`, `set` ("tuning", "A", "B" or "C"), `instance`,
+            `method`, `tuned_for` where methods were tuned for several measures, settings,
+            measured numbers, `horizon`. Rows of "tuning" are the trials. Without instances rows are
+            shown and not compared.
+        compared: The column that comparisons read; lower is better.
+        facts: What else belongs to the study: plain values by name.
+        seed: Of the bootstrap.
+        cut: Columns that are times: they count as the row's `horizon` where that is less.
+        source: The command that makes it again, and versions.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = [("even", "A", i, m, t + i) for m, t in (("a", 4.0), ("b", 9.0)) for i in (0, 1)]
+        >>> head = ["scene", "set", "instance", "method", "time"]
+        >>> result = Result(pd.DataFrame(rows, columns=head), compared="time")
+        >>> result.verdict("a faster than b"), round(result.ratio("a", over="b").ratio[0], 2)
+        ({'A': 'holds'}, 0.47)
     """
 
-    rows: Any
+    rows: Frame
     compared: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    cut: tuple[str, ...] | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+    _codes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        known = list(self.rows.columns)
+        if lacking := [name for name in ("set", self.compared) if name not in known]:
+            raise ValueError(f"rows must have the column {lacking[0]!r}, got {', '.join(known)}")
+        if self.cut is None:
+            object.__setattr__(self, "cut", (self.compared,) if "horizon" in known else ())
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The sets of instances that are shown."""
+        return tuple(name for name in self.rows["set"].unique() if name != TUNING)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order of the rows."""
+        return tuple(self.rows["method"].unique())
+
+    @property
+    def cell(self) -> list[str]:
+        """The columns that name a cell: a scene, and what was tuned for in it."""
+        return [name for name in ("scene", "tuned_for") if name in self.rows]
+
+    def select(self, **where: Any) -> Frame:
+        """The rows that fit, as in `less`.
+
+        Raises:
+            ValueError: A column is not there.
+        """
+        return self._select(where)
+
+    def _select(self, where: Where) -> Frame:
+        return self.rows[self._mask(where)]
+
+    def _coded(self, *names: str) -> tuple[np.ndarray, Any]:
+        """What distinguishes the rows in some columns: a number each, and what it stands for."""
+        if lacking := [name for name in names if name not in self.rows]:
+            known = ", ".join(self.rows.columns)
+            raise ValueError(f"rows must have the column {lacking[0]!r}, got {known}")
+        if names not in self._codes:
+            pandas = checks.extra("pandas", "study")
+            columns = [self.rows[name] for name in names]
+            index = columns[0] if len(names) == 1 else pandas.MultiIndex.from_arrays(columns)
+            codes, values = pandas.factorize(index, use_na_sentinel=False)
+            self._codes[names] = codes, pandas.Index(values)
+        return self._codes[names]
+
+    def _mask(self, where: Where) -> np.ndarray:
+        """The rows that fit; a function is asked once for each value of its column."""
+        mask = np.ones(len(self.rows), bool)
+        for name, wanted in where.items():
+            codes, values = self._coded(name)
+            if callable(wanted):
+                fits = wanted(values.to_series())
+            elif isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray):
+                fits = values == wanted
+            else:
+                fits = values.isin(list(wanted))
+            mask &= np.asarray(fits, bool)[codes]
+        return mask
+
+    def values(self, method: str, set: str, column: str | None = None, **where: Any) -> Any:
+        """A method's numbers, finite: a table with a row a cell and a column an instance.
+
+        A time is cut at its horizon. What then is not finite counts as the largest number of the
+        column in its scene and set: a run that never came, or diverged, is as bad as the worst.
+
+        Raises:
+            ValueError: No row fits, or several rows are of one instance of a cell.
+        """
+        values, cells, instances = self._values(method, set, column or self.compared, where)
+        names = self._coded(*self.cell)[1][cells]
+        pandas = checks.extra("pandas", "study")
+        return pandas.DataFrame(values, names, self._coded("instance")[1][instances])
+
+    def _values(
+        self, method: str, letter: str, column: str, where: Where
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """float[cells, instances], and the codes of both."""
+        mask = self._mask({"set": letter, **where})
+        values = self._finite(mask, column)
+        fits = self._mask({"method": method})[mask]
+        cells, instances = (
+            self._coded(*names)[0][mask][fits] for names in (self.cell, ("instance",))
+        )
+        if not cells.size:
+            raise ValueError(f"where must leave rows of {method!r} in set {letter}, got none")
+        rows, row = np.unique(cells, return_inverse=True)
+        columns, at = np.unique(instances, return_inverse=True)
+        count = np.zeros((len(rows), len(columns)), int)
+        np.add.at(count, (row, at), 1)
+        if (count != 1).any():
+            wrong = tuple(np.argwhere(count != 1)[0])
+            raise ValueError(
+                "where must leave a row an instance in every scene, got"
+                f" {count[wrong]} of {method!r} in {self._coded(*self.cell)[1][rows[wrong[0]]]!r}"
+            )
+        table = np.empty(count.shape)
+        table[row, at] = values[fits]
+        return table, rows, columns
+
+    def _finite(self, mask: np.ndarray, column: str) -> np.ndarray:
+        values = self.rows[column].to_numpy(float)[mask]
+        values[np.isnan(values)] = np.inf
+        if column in (self.cut or ()):
+            values = np.fmin(values, self.rows["horizon"].to_numpy(float)[mask])
+        if not (endless := ~np.isfinite(values)).any():
+            return values
+        scenes = self._coded("scene")[0][mask]
+        for scene in np.unique(scenes[endless]):
+            finite = values[(scenes == scene) & ~endless]
+            if not finite.size:
+                name = self._coded("scene")[1][scene]
+                raise ValueError(f"{column} must be finite somewhere in {name!r}, got nowhere")
+            values[(scenes == scene) & endless] = finite.max()
+        return values
+
+    def _logarithms(
+        self, method: str, letter: str, column: str | None, where: Where
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means over cells of the logarithms, float[instances], and the codes of both."""
+        values, cells, instances = self._values(method, letter, column or self.compared, where)
+        if not (values > 0).all():
+            raise ValueError(f"{column or self.compared} must be positive to have a ratio")
+        return np.log(values).mean(axis=0), cells, instances
+
+    def difference(
+        self,
+        first: str,
+        second: str,
+        set: str,
+        column: str | None = None,
+        where: Where | None = None,
+        level: float = 0.95,
+        *,
+        beside: Where | None = None,
+    ) -> Difference:
+        """The paired logarithm of the first method's value over the second's.
+
+        Args:
+            first: A method.
+            second: Another.
+            set: Of instances.
+            column: What is compared; None: what the study compares.
+            where: Which rows; of several cells the mean of logarithms.
+            level: Of the interval.
+            beside: Columns in which the second's rows are others.
+
+        Raises:
+            ValueError: No row fits, or the two have not met the same scenes and instances.
+        """
+        where = where or {}
+        ours, *met = self._logarithms(first, set, column, where)
+        theirs, *others = self._logarithms(second, set, column, {**where, **(beside or {})})
+        same = [np.array_equal(one, other) for one, other in zip(met, others, strict=True)]
+        if not (same[1] and (same[0] or beside)):
+            raise ValueError(f"{first!r} and {second!r} must have met the same scenes in set {set}")
+        return statistics.paired(ours, theirs, self.seed, level, statistics.draws_at(level))
+
+    def ratio(
+        self,
+        first: str,
+        over: str,
+        column: str | None = None,
+        set: str | None = None,
+        level: float = 0.95,
+        where: Where | None = None,
+        *,
+        each: bool = False,
+    ) -> Frame:
+        """The first method's value over the second's, geometric mean, with its interval.
+
+        Args:
+            first: A method.
+            over: Another.
+            column: What is compared; None: what the study compares.
+            set: Of instances; None: a row each.
+            level: Of the intervals.
+            where: Which rows.
+            each: A row for each cell, instead of one for their mean.
+
+        Returns:
+            Columns `set`, `ratio`, `low`, `high`, `instances`, `significant`, `text` (such as
+            "0.82 (0.75 to 0.9)", with a star where the interval holds 1), and with `each` before
+            them those that name the cell.
+        """
+        found = []
+        for letter in (set,) if set else self.sets:
+            for cell in self._cells({"set": letter, **(where or {})}) if each else ({},):
+                chosen = {**(where or {}), **cell}
+                apart = self.difference(first, over, letter, column, chosen, level)
+                found.append({**cell, "set": letter, **_as_ratio(apart)})
+        return checks.extra("pandas", "study").DataFrame(found)
+
+    def _cells(self, where: Where) -> list[dict[str, Any]]:
+        rows = self._select(where)
+        rows = rows[rows["set"] != TUNING][self.cell].drop_duplicates()
+        return rows.to_dict("records")
+
+    def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
+        """What a set says of each condition of a claim, or of a sentence "X faster than Y".
+
+        Raises:
+            ValueError: The claim is about nothing that was run.
+        """
+        asked = self._asked(self._claim(claim))
+        if not asked:
+            raise ValueError(f"claim must be about methods and scenes that were run, got {claim!r}")
+        level = self._claim(claim).level or 1 - DOUBT / len(asked)
+        return tuple(one(set, level) for one in asked)
+
+    def _claim(self, claim: Claim | str) -> Claim:
+        if isinstance(claim, Claim):
+            return claim
+        said = re.fullmatch(r"(.+) (?:faster|better|lower) than (.+)", claim.strip())
+        if not said:
+            raise ValueError(f"claim must be a Claim or 'X faster than Y', got {claim!r}")
+        if unknown := [name for name in said.groups() if name not in self.methods]:
+            known = ", ".join(self.methods)
+            raise ValueError(f"claim must name two of {known}, got {unknown[0]!r}")
+        return Claim(claim, [less(said[1], than=said[2], each=True)])
+
+    def _asked(self, claim: Claim) -> list[Callable[[str, float], Condition]]:
+        """The conditions as functions of set and level, those about what was not run left out."""
+        asked: list[Callable[[str, float], Condition]] = []
+        for part in claim.conditions:
+            if not isinstance(part, Less):
+                asked.append(lambda letter, level, part=part: part(self, letter, level))
+                continue
+            rivals = part.than or tuple(name for name in self.methods if name != part.first)
+            for second in rivals:
+                if not {part.first, second} <= {*self.methods}:
+                    continue
+                cells = self._cells(part.where)
+                for cell in cells if part.each else ([{}] if cells else []):
+                    asked.append(
+                        lambda letter, level, part=part, second=second, cell=cell: self._condition(
+                            part, second, cell, letter, level
+                        )
+                    )
+        return asked
+
+    def _condition(
+        self, part: Less, second: str, cell: Where, letter: str, level: float
+    ) -> Condition:
+        where = {**part.where, **cell}
+        apart = self.difference(
+            part.first, second, letter, part.column, where, level, beside=part.beside
+        )
+        names = [part.text or f"{part.first} below {second}", *map(str, cell.values())]
+        return Condition(", ".join(names), apart, math.log(part.ratio))
+
+    def verdict(self, claim: Claim | str) -> dict[str, str]:
+        """What each set says of a claim: it holds, in part, does not hold, or nothing is told.
+
+        Args:
+            claim: A `Claim`; or "X faster than Y", of which every scene is a condition.
+
+        Raises:
+            ValueError: The claim is about nothing that was run.
+        """
+        claim = self._claim(claim)
+        if not claim.conditions:
+            return dict(self.facts["verdicts"][claim.text])
+        return {one: statistics.verdict(self.conditions(claim, one)) for one in self.sets}
+
+    def verdicts(self, claims: Sequence[Claim]) -> dict[str, dict[str, str]]:
+        """Verdicts by claim and set; claims about what was not run are left out."""
+        asked = [claim for claim in claims if not claim.conditions or self._asked(claim)]
+        return {claim.text: self.verdict(claim) for claim in asked}
+
+    def trials(self) -> Frame:
+        """How each method was tuned: a row a cell and method, with `trials`.
+
+        They are counted in the rows of "tuning"; where these were not written, the column `trials`
+        says it. Columns that are the same for all instances (settings, costs) stand beside it.
+        """
+        by = [*self.cell, "method"]
+        shown = self.rows[self.rows["set"] != TUNING]
+        rest = [name for name in self.rows if name not in (*by, "set", "instance")]
+        chosen = shown.groupby(by, sort=False)[rest]
+        same = chosen.nunique(dropna=False).max() == 1
+        found = chosen.first()[[name for name in rest if same[name]]].reset_index()
+        tried = self.select(set=TUNING)
+        if not tried.empty:
+            settings = [name for name in found if name not in by]
+            tried = tried[[name for name in (*by, *settings) if name in tried]].drop_duplicates()
+            count = tried.groupby(by, sort=False).size().rename("trials").reset_index()
+            found = found.drop(columns="trials", errors="ignore").merge(count, how="left")
+        return found
+
+    def save(self, path: str | os.PathLike[str], *, command: str = "") -> Path:
+        """Writes rows and facts, whole or not at all: `NAME.csv.gz` with a head of comments.
+
+        The same rows give the same bytes: no date, six digits, columns in a fixed order, and
+        without the times of this machine.
+
+        Args:
+            path: Ends in `.csv.gz`.
+            command: What makes it again; empty: as the result says.
+
+        Returns:
+            The file.
+        """
+        source = {"command": command} if command else dict(self.source)
+        versions = {package: metadata.version(package) for package in PACKAGES}
+        head = {
+            "command": source.get("command", ""),
+            "versions": source.get("versions", versions),
+            "compared": self.compared,
+            "cut": list(self.cut or ()),
+            "seed": self.seed,
+            "facts": dict(self.facts),
+        }
+        lines = [f"# {name}: {_json(value)}\n" for name, value in head.items()]
+        names = [name for name in FIRST if name in self.rows]
+        names += [name for name in self.rows if name not in (*FIRST, *UNREAD)]
+        table = self.rows[names].to_csv(index=False, float_format=_digits, lineterminator="\n")
+        text = "".join(lines) + table
+        storage.write_atomically(path, gzip.compress(text.encode(), 9, mtime=0))
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Reads what `save` wrote.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: It is no such file.
+        """
+        pandas = checks.extra("pandas", "study")
+        try:
+            text = gzip.decompress(Path(path).read_bytes()).decode()
+            head, rest = {}, text
+            while rest.startswith("# "):
+                line, rest = rest[2:].split("\n", 1)
+                name, _, value = line.partition(": ")
+                head[name] = json.loads(value)
+            names, *lines = csv.reader(io.StringIO(rest))
+            columns = zip(*lines, strict=True) if lines else [()] * len(names)
+            rows = pandas.DataFrame(
+                {
+                    name: list(column) if name in TEXTS else _typed(column)
+                    for name, column in zip(names, columns, strict=True)
+                }
+            )
+            source = {name: head[name] for name in ("command", "versions")}
+            return cls(
+                rows, head["compared"], head["facts"], head["seed"], tuple(head["cut"]), source
+            )
+        except (gzip.BadGzipFile, EOFError, KeyError, ValueError) as error:
+            raise ValueError(f"path must be rows that Result.save wrote, got {path}") from error
+
+
+def _typed(column: Sequence[str]) -> list[Any]:
+    """A column of a file as truth values, whole numbers or numbers; else as text."""
+    if {*column} <= {"True", "False"}:
+        return [value == "True" for value in column]
+    for kind in (int, float):
+        try:
+            return [kind(value or "nan") for value in column]
+        except ValueError:
+            continue
+    return [value or math.nan for value in column]
+
+
+def _digits(value: float) -> str:
+    """A number that stays one with a point: 16.0 comes back as it was."""
+    return repr(float(f"{value:.{DIGITS}g}"))
+
+
+def _json(value: Any) -> str:
+    """A plain value on a line, its floats cut to some digits."""
+    return json.dumps(_cut(value), sort_keys=True, ensure_ascii=False)
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _cut(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_cut(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(_digits(float(value)))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _as_ratio(apart: Difference) -> dict[str, Any]:
+    """A difference of logarithms as a ratio with its interval."""
+    ratio, low, high = (math.exp(value) for value in (apart.mean, apart.low, apart.high))
+    return {
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "instances": apart.count,
+        "significant": apart.significant,
+        "text": f"{ratio:.2g} ({low:.2g} to {high:.2g})" + ("" if apart.significant else " *"),
+    }

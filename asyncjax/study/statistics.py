@@ -16,6 +16,7 @@ from scipy import stats
 from asyncjax import checks
 
 HOLDS, IN_PART, FAILS, OPEN = "holds", "in part", "does not hold", "no significant difference"
+RANKING = (HOLDS, IN_PART, OPEN, FAILS)  # the best first
 
 
 def _sample(name: str, values: ArrayLike) -> np.ndarray:
@@ -77,6 +78,16 @@ def interval(
         ends.append(NormalDist().cdf(bias + bent))
     low, high = np.quantile(means, ends)
     return float(low), float(high)
+
+
+def draws_at(level: float) -> int:
+    """Bootstrap samples for an interval of some level: 4,000, more where its tails are thin.
+
+    Example:
+        >>> draws_at(0.95), draws_at(0.999)
+        (4000, 20000)
+    """
+    return max(4000, math.ceil(20 / (1 - level) - 1e-6))
 
 
 @dataclass(frozen=True)
@@ -242,6 +253,25 @@ def verdict(conditions: Sequence[Condition]) -> str:
     if HOLDS in found:
         return HOLDS if set(found) == {HOLDS} else IN_PART
     return FAILS if FAILS in found else OPEN
+
+
+def together(verdicts: Sequence[str]) -> str:
+    """What several claims come to: all hold, or some do in part or whole, or none does.
+
+    Raises:
+        ValueError: There is none, or one is not a verdict.
+
+    Example:
+        >>> together(["holds", "holds"]), together(["does not hold", "in part"])
+        ('holds', 'in part')
+    """
+    if not verdicts or not set(verdicts) <= {*RANKING}:
+        raise ValueError(f"verdicts must be among {', '.join(RANKING)}, got {list(verdicts)}")
+    if set(verdicts) == {HOLDS}:
+        return HOLDS
+    if {HOLDS, IN_PART} & set(verdicts):
+        return IN_PART
+    return FAILS if FAILS in verdicts else OPEN
 
 
 def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The experiments as pages: `experiments/README.md`, cut at its parts."""
+"""The experiments as pages: `experiments/README.md`, cut at its parts, and `docs/experiments`."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,8 @@ def written() -> dict[str, str | bytes]:
     for name, title, body in found:
         body = re.sub(r"^#(#+ )", r"\1", body, flags=re.MULTILINE)
         files[f"{name}.md"] = f"# {title}\n{links(body)}"
-    listed = "\n".join(name for name, _, _ in found)
+    alone = sorted(path.stem for path in (ROOT / "docs" / "experiments").glob("*.md"))
+    listed = "\n".join([*(name for name, _, _ in found), *alone])
     files["index.md"] = f"{links(before)}\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     shown = set(re.findall(r"\]\((figures/[^)]+)\)", before + "".join(part[2] for part in found)))
     return files | {name: (HOME / name).read_bytes() for name in sorted(shown)}
@@ -41,6 +42,8 @@ def links(text: str) -> str:
         if re.match(r"https?:|#|figures/", target):
             return match.group(0)
         path = (HOME / target.split("#")[0]).resolve().relative_to(ROOT)
+        if path.parts[:2] == ("docs", "experiments"):
+            return f"]({path.name})"
         return f"]({REPOSITORY}{path})"
 
     return re.sub(r"\]\(([^)\s]+)\)", moved, text)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks
-from experiments import budgets, quotes, uncompared
+from experiments import budgets, part, quotes, uncompared
 from experiments.common import numbers
 from experiments.uncompared import EXPERIMENTS, Left, left_in
 
@@ -81,25 +81,12 @@ def test_what_the_readme_says_of_a_log_and_of_recorded_jobs_is_what_programs_pri
     assert f"{even} are even and {uneven} very uneven" in " ".join(readme.split())
 
 
-def test_the_protocol_has_the_trials_of_the_committed_numbers():
-    page = (quotes.ROOT / "docs/protocol.md").read_text(encoding="utf-8")
-    assert f"{budgets.BEGIN}\n\n{budgets.rows()}\n\n{budgets.END}" in page
-
-
-def test_the_trials_are_put_between_their_marks(tmp_path, monkeypatch, capsys):
-    page = tmp_path / "page.md"
-    page.write_text(f"before {budgets.BEGIN} old {budgets.END} after")
-    monkeypatch.setattr(budgets, "PAGE", page)
-    monkeypatch.setattr(budgets, "rows", lambda: "| new |")
-    assert budgets.main(["--write"]) == 0
-    assert page.read_text() == f"before {budgets.BEGIN}\n\n| new |\n\n{budgets.END} after"
-    assert budgets.main(["--white"]) == 2
-    assert "[--write]" in capsys.readouterr().out
-
-
 def test_all_parts_tune_their_methods_alike():
     for path in numbers.FOLDER.glob("*.json"):
         for group in budgets.groups(budgets.load(path.stem)):
+            assert group.alike, (path.stem, group.trials)
+    for path in part.ROWS.glob("*.csv.gz"):
+        for group in budgets.of_rows(part.committed(path.name.partition(".")[0])):
             assert group.alike, (path.stem, group.trials)
 
 

@@ -1,18 +1,15 @@
 """Shuffled against pure dispatch: what the map measures, its verdicts, and that it resumes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import optax
 import pytest
 
-from asyncjax import results, simulation, storage
+from asyncjax import simulation, storage
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
-from asyncjax.study.statistics import paired
-from experiments.common import numbers
-from experiments.shuffled_map import job, report, runs
+from experiments.shuffled_map import job, runs
 from experiments.shuffled_map.runs import Settings
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
@@ -103,25 +100,20 @@ def test_a_run_among_many_is_the_run_alone(settings):
 
 
 @pytest.mark.slow
-def test_pure_is_ahead_early_and_shuffled_late(part, settings):
+def test_pure_is_ahead_early_and_shuffled_late(settings):
     """The verdict itself, and that it flips where the two are exchanged."""
-    cells = part.numbers["cells"]
-    apart = report.differences(settings, cells)
+    result = job.study_of(settings)
+    apart = job.apart(result).set_index(["set", "time"])["ratio"]
     for letter in "AB":
-        assert apart[letter, "digits", "2", 40.0].mean > 0
-        assert apart[letter, "digits", "2", 1080.0].mean < -0.3
-        time = report.crossings(settings, cells)[letter, "digits", "2"]
-        assert 40.0 < time < 1080.0
-    [[data, by_unevenness]] = cells.items()
-    turned = {
-        data: {
-            u: {"pure": own["shuffled"], "shuffled": own["pure"]}
-            for u, own in by_unevenness.items()
-        }
-    }
-    late = f"{report.CLAIM}, time 1080"
-    assert report.verdicts(settings, cells, "A")[late] == "holds"
-    assert report.verdicts(settings, turned, "A")[late] == "does not hold"
+        assert apart[letter, 40.0] > 1
+        assert apart[letter, 1080.0] < 0.75
+    assert (
+        (job.crossings(result)["crossing"] > 40) & (job.crossings(result)["crossing"] < 1080)
+    ).all()
+    late = f"{job.CLAIM}, time 1080"
+    turned = result.rows.replace({"method": {"pure": "shuffled", "shuffled": "pure"}})
+    assert result.verdicts(job.CLAIMS)[late]["A"] == "holds"
+    assert replace(result, rows=turned).verdicts(job.CLAIMS)[late]["A"] == "does not hold"
 
 
 @pytest.mark.slow
@@ -140,12 +132,13 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
 
 
 def made_up(pure, shuffled):
-    """Cells of one data set and unevenness 4: gaps at two horizons, an instance each."""
-    own = {
-        name: {"gaps": {"A": gaps, "B": gaps}}
+    """Rows of one data set and unevenness 4: gaps at two horizons, an instance each."""
+    fixed = {"steps": [1.0, 1.0], "trials": [4, 4], "at_edge": [False, False]}
+    cells = {
+        name: {"gaps": {"A": gaps, "B": gaps}, **fixed}
         for name, gaps in (("pure", pure), ("shuffled", shuffled))
     }
-    return {"made up": {"4": own}}
+    return job.as_rows(Settings(horizons=(10.0, 100.0), instances=4), {"made up": {"4": cells}})
 
 
 LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
@@ -161,38 +154,17 @@ LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.
     ],
 )
 def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
-    """The claim of row 5: it flips with the numbers, and so does the crossing line."""
-    settings, found = Settings(horizons=(10.0, 100.0), instances=4), made_up(pure, shuffled)
-    assert report.verdicts(settings, found, "A")[report.CLAIM] == said
+    """The claim of the table of claims: it flips with the numbers, and so does the crossing."""
+    result = made_up(pure, shuffled)
+    assert result.verdict(job.CLAIMS[0]) == {"A": said, "B": said}
     if when is not None:
-        [ahead] = set(report.crossings(settings, found).values())
+        [ahead] = set(job.crossings(result)["crossing"])
         assert ahead == pytest.approx(when, rel=0.01)
 
 
-def test_a_winner_is_named_only_if_significant():
-    assert report.winner(paired([1.0, 1.1, 1.2], [2.0, 2.2, 2.1])) == "shuffled"
-    assert report.winner(paired([2.0, 2.2, 2.1], [1.0, 1.1, 1.2])) == "pure"
-    assert report.winner(paired([1.0, 3.0, 2.0], [2.0, 2.0, 1.9])) == report.OPEN
-
-
-def test_the_committed_verdicts_follow_from_the_committed_cells():
-    """Row 5 of docs/claims.md: both sets of instances say the same of the claim."""
-    settings, cells = report.kept()
-    found = {letter: report.verdicts(settings, cells, letter) for letter in runs.SETS}
-    said = numbers.load(report.NAME)["verdicts"]
-    assert found == said
-    assert found["A"][report.CLAIM] == found["B"][report.CLAIM]
-    for by_unevenness in cells.values():
-        for own in by_unevenness.values():
-            assert not any(any(cell["at_edge"]) for cell in own.values())
-
-
-def test_the_crossing_line_in_the_readme_is_that_of_the_committed_cells():
-    text = (Path(report.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    lines = results.as_markdown(report.crossing_table(*report.kept())).splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 5
-    assert "\n".join(rows) in text
+def test_a_cell_is_won_only_if_the_difference_is_significant():
+    won = job.cells_won(made_up([LOW, LOW], [HIGH, LEVEL]))
+    assert (won["pure"], won["shuffled"], won["neither"]) == (1, 0, 1)
 
 
 def test_cells_of_other_settings_are_not_taken(settings, tmp_path):

@@ -1,0 +1,143 @@
+"""`make pages`: writes pages from their templates and the committed rows; nobody types a number.
+
+`experiments/pages/NAME.md.j2` becomes `docs/experiments/NAME.md`, and a template that lies beside a
+page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pages`) it may name:
+
+| name | what it gives |
+|---|---|
+| `ratio(part, first, second, set="A", **where)` | `.text`, `.value`, `.low`, `.high` |
+| `ratios(part, first, second, **where)` | one for each cell and set, with `.cell` and `.set` |
+| `verdict(part, claim, ...)` | `.word`, `.A`, `.B`; several claims together |
+| `value(part, column, how="median", set="A", **where)` | a number of the rows |
+| `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
+| `table(part, name)` | Markdown of a table of the part, or of its `"verdicts"` |
+| `figure(part, name, alt)` | a picture; `python -m experiments.pages --figures` draws it |
+| `budgets()` | the table of all parts' trials |
+
+`where` is as in `study.less`. `python -m experiments.pages` writes all pages that changed, with
+`--check` it says which are not current, with names it writes those alone.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from asyncjax import results
+from asyncjax.study import pages
+from experiments import budgets, part
+from experiments.part import ROOT
+
+HOME = Path(__file__).with_name("pages")
+SITE = ROOT / "docs" / "experiments"
+
+
+def templates() -> dict[Path, Path]:
+    """All templates, and the page that each stands for."""
+    found = {path: SITE / path.stem for path in sorted(HOME.glob("*.md.j2"))}
+    beside = [*ROOT.glob("*.md.j2"), *(ROOT / "docs").rglob("*.md.j2")]
+    return found | {path: path.with_suffix("") for path in sorted(beside)}
+
+
+def namespace(page: Path) -> dict[str, Any]:
+    """What the template of a page may name."""
+
+    def of(function: Any) -> Any:
+        return lambda name, *rest, **where: function(part.committed(name), *rest, **where)
+
+    def figure(name: str, drawn: str, alt: str) -> str:
+        path = part.FIGURES / f"{name}_{drawn}.png".replace(" ", "_")
+        if drawn not in part.module(name).FIGURES or not path.exists():
+            raise ValueError(f"figure must be a drawn figure of {name}, got {drawn!r}")
+        return f"![{alt}]({Path(os.path.relpath(path, page.parent)).as_posix()})"
+
+    return {
+        "ratio": of(pages.ratio),
+        "ratios": of(pages.ratios),
+        "value": of(pages.value),
+        "verdict": verdict,
+        "facts": lambda name: part.facts(part.module(name), part.committed(name)),
+        "table": lambda name, table: markdown(name)[table],
+        "figure": figure,
+        "budgets": budgets.rows,
+    }
+
+
+@cache
+def verdict(name: str, *claims: str) -> pages.Verdict:
+    """What the committed rows of a part say of claims of its own, named by their text."""
+    result = part.committed(name)
+    known = {claim.text: claim for claim in part.claims(part.module(name), result)}
+    if unknown := [text for text in claims if text not in known]:
+        raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")
+    return pages.verdict(result, *(known[text] for text in claims))
+
+
+@cache
+def markdown(name: str) -> dict[str, str]:
+    """The tables of a part's committed rows, without their captions."""
+    found = part.tables(part.module(name), part.committed(name))
+    return {key: _rows(table) for key, table in found.items()}
+
+
+def _rows(table: results.Table) -> str:
+    lines = results.as_markdown(table).splitlines()
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
+def rendered(template: Path, page: Path, *, marked: bool = False) -> str:
+    """A page as its template and the committed rows have it."""
+    source = template.relative_to(ROOT) if template.is_relative_to(ROOT) else template.name
+    head = f"<!-- made by make pages from {source}: edit that -->\n"
+    return head + pages.render(template, namespace(page), marked=marked)
+
+
+def filled(page: Path) -> set[int]:
+    """Where in a page stands what its template does not say itself; nowhere without a template."""
+    source = next((path for path, made in templates().items() if made == page), None)
+    at, inside, found = 0, False, set[int]()
+    for sign in rendered(source, page, marked=True) if source else "":
+        if sign in (pages.BEGIN, pages.END):
+            inside = sign == pages.BEGIN
+            continue
+        if inside:
+            found.add(at)
+        at += 1
+    return found
+
+
+def stale(names: list[str]) -> Iterator[tuple[Path, str]]:
+    """Pages that are not what they should be, and what that is."""
+    for template, page in templates().items():
+        if names and page.stem not in names:
+            continue
+        text = rendered(template, page)
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            yield page, text
+
+
+def main(arguments: list[str]) -> int:
+    """Writes pages, or figures; with `--check` only says what is not current: exit code 1."""
+    names = [name for name in arguments if not name.startswith("--")]
+    options = {name for name in arguments if name.startswith("--")}
+    if options - {"--check", "--figures"}:
+        print(f"usage: python -m experiments.pages [--check | --figures] [NAME ...], got {options}")
+        return 2
+    if "--figures" in options:
+        for name in names or part.PARTS:
+            print(*part.draw(part.module(name), part.committed(name)), sep="\n")
+        return 0
+    changed = 0
+    for page, text in stale(names):
+        changed += 1
+        print(f"{page.relative_to(ROOT)} {'is not current' if '--check' in options else 'written'}")
+        if "--check" not in options:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+    return int("--check" in options and changed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

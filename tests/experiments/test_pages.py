@@ -1,0 +1,99 @@
+"""Committed pages are what their templates and the committed rows make; parts are what they say."""
+
+import re
+
+import pytest
+
+from asyncjax import results
+from asyncjax.results.report import Illustration
+from asyncjax.study.result import Less
+from experiments import pages, part
+
+TEMPLATES = pages.templates()
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_a_page_is_current(template):
+    page = TEMPLATES[template]
+    assert page.read_text("utf-8") == pages.rendered(template, page), "run make pages"
+
+
+@pytest.mark.parametrize("name", part.PARTS)
+def test_a_part_is_what_a_part_is(name):
+    module, result = part.module(name), part.committed(name)
+    assert name == module.NAME
+    assert module.__doc__
+    assert {"seed", "output", "commit"} <= set(module.Settings.__dataclass_fields__)
+    assert (pages.HOME / f"{name}.md.j2").exists()
+    assert module.COMMAND if hasattr(module, "COMMAND") else callable(module.main)
+    tables = part.tables(module, result)
+    assert all(isinstance(table, results.Table) for table in tables.values())
+    assert part.answer(module, result)
+
+
+@pytest.mark.parametrize("name", part.PARTS)
+def test_every_condition_of_a_claim_is_about_something_that_was_run(name):
+    result = part.committed(name)
+    claims = part.claims(part.module(name), result)
+    for claim in claims:
+        if not claim.conditions:  # a fact of the study
+            assert result.verdict(claim)
+            continue
+        assert len(result.conditions(claim, "A")) >= len(claim.conditions)
+        for one in claim.conditions:
+            if isinstance(one, Less):
+                assert {one.first, *one.than} <= set(result.methods)
+                assert len(result.select(**one.where))
+    assert len({claim.text for claim in claims}) == len(claims)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", part.PARTS)
+def test_figures_are_drawn_and_were(name, tmp_path):
+    module, result = part.module(name), part.committed(name)
+    for path in part.draw(module, result, tmp_path):
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert (part.FIGURES / path.name).exists()
+    assert all(isinstance(make(result), Illustration) for make in module.FIGURES.values())
+
+
+@pytest.mark.parametrize("name", part.PARTS)
+def test_no_best_value_is_at_an_edge(name):
+    rows = part.committed(name).rows
+    assert "at_edge" not in rows or not rows["at_edge"].any()
+
+
+def test_what_a_template_fills_in_is_known(tmp_path):
+    page = part.ROOT / "docs" / "claims.md"
+    text, at = page.read_text("utf-8"), pages.filled(page)
+    filled = "".join(sign if place in at else " " for place, sign in enumerate(text))
+    assert {"in part", "1.9", "6.7"} <= set(re.split(r"\s{2,}", filled))
+    assert pages.filled(tmp_path / "none.md") == set()
+
+
+def test_a_page_that_is_not_current_is_told_and_written(monkeypatch, tmp_path, capsys):
+    template, page = tmp_path / "page.md.j2", tmp_path / "page.md"
+    template.write_text('{{ verdict("shuffled_map", "pure is further at time 40") }}\n')
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "templates", lambda: {template: page})
+    assert pages.main(["--check"]) == 1
+    assert pages.main(["page"]) == 0
+    assert pages.main(["--check"]) == 0
+    assert page.read_text().splitlines()[1] == "holds"
+    assert "page.md is not current\npage.md written\n" in capsys.readouterr().out
+    assert pages.main(["--no"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{{ ratio("no part", "a", "b").text }}', "part must be one of"),
+        ('{{ verdict("shuffled_map", "no claim") }}', "claim must be one of"),
+        ('{{ figure("shuffled_map", "no figure", "") }}', "figure must be a drawn figure"),
+    ],
+)
+def test_what_is_not_there_is_told(tmp_path, text, words):
+    path = tmp_path / "page.md.j2"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        pages.rendered(path, tmp_path / "page.md")
