@@ -81,8 +81,11 @@ def groups(found: Any) -> Iterator[Tuned]:
 
 
 def of_rows(result: Result) -> Iterator[Tuned]:
-    """The groups of a part that has rows: the methods of a scene."""
+    """The groups of a part that has rows: the methods of a scene that were tuned."""
     trials = result.trials()
+    if "trials" not in trials:
+        return
+    trials = trials[trials["trials"].notna()]
     for _, rows in trials.groupby("scene", sort=False):
         columns = [name for name in COSTS if name in rows]
         by_method = {name: own for name, own in rows.groupby("method")}

@@ -13,8 +13,6 @@ from experiments.asynchronous import (
     recorded_times_report,
     time_complexity_report,
 )
-from experiments.cluster import floors, recorded_report
-from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
 from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
@@ -139,16 +137,6 @@ def _stragglers() -> Made:
     yield times.page_table(numbers.load("straggler_times"))
 
 
-def _cluster() -> Made:
-    yield from cluster_pages.rivals(numbers.load("cluster_rivals"))
-    yield from cluster_pages.optimum(numbers.load("cluster_optimum"))
-    found = numbers.load("cluster_floors")
-    yield from (floors.verdict_table(found), floors.utility_table(found))
-    found = numbers.load("cluster_recorded")
-    yield recorded_report.verdict_table(found)
-    yield from (recorded_report.outcome_table(found, size) for size in found["clusters"])
-
-
 def _story() -> Made:
     yield workloads_report.page(numbers.load(workloads_report.NAME))
     yield from story_pages.rows(numbers.load(story_pages.NAME))
@@ -194,7 +182,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _transfer,
     _ordering,
     _stragglers,
-    _cluster,
     _story,
     _matrix,
     _reality,

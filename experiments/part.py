@@ -42,6 +42,10 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
+    "cluster_rivals": "experiments.cluster.rivals",
+    "cluster_optimum": "experiments.cluster.optimum",
+    "cluster_floors": "experiments.cluster.floors",
+    "cluster_recorded": "experiments.cluster.recorded",
 }
 
 
