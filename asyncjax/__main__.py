@@ -2,6 +2,7 @@
 
     asyncjax whatif durations.csv
     asyncjax rollouts --lengths lengths.csv
+    asyncjax study my_rule.py
 
 What stands after the name of a command is handed to it as it is.
 """
@@ -21,6 +22,10 @@ COMMANDS = {
     "rollouts": (
         "asyncjax.rollouts.command_line",
         "what an admission rule of rollouts costs, from a file of sample lengths",
+    ),
+    "study": (
+        "asyncjax.study.command",
+        "how good a rule of your own is beside the built-in ones, from a Python file",
     ),
 }
 _WIDTH = max(map(len, COMMANDS)) + 2

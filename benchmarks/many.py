@@ -51,15 +51,15 @@ STREAMS: dict[str, Make] = {
         clocks.with_failures(clock, 0.01), n_updates
     ),
     "lead at most 4 (SSP)": server(gate=traces.lead_at_most(4), read="start"),
-    "pure, wait for 8": server(collect=traces.wait_for(8)),
-    "random": server(dispatch=traces.uniformly()),
-    "shuffled": server(dispatch=traces.shuffled()),
-    "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
     "fastest half": rounds(0.5),
     "rennala 8, cancelling (k-batch-sync)": server(collect=traces.rennala(8, cancel=True)),
 }
 # Arrivals one by one, from a heap.
 HEAPS: dict[str, Make] = {
+    "pure, wait for 8": server(collect=traces.wait_for(8)),
+    "random": server(dispatch=traces.uniformly()),
+    "shuffled": server(dispatch=traces.shuffled()),
+    "shuffled, wait for 8": server(dispatch=traces.shuffled(), collect=traces.wait_for(8)),
     "shuffled, given up after 2 means": cut(2.0, dispatch=traces.shuffled()),
     "fresher than n, cancelling": ringmaster(cancel=True),
     "pure, the server takes time": server(service=traces.Service(1e-9, 1e-9)),
@@ -158,7 +158,7 @@ def rows(*, large: bool) -> Iterator[tuple[str, int, int]]:
     million = 10**6
     for what in (*RULES, *OTHERS):
         heap, few = what in HEAPS, what.startswith("replay")
-        for n in (million,) if large else (10, 1000, 10**5, million):
+        for n in (million,) if large else (10, 1000, 10**4, 10**5, million):
             n_arrivals = 10 * million if large else million // (10 if heap else 1)
             if (what == ONE_EACH and n > MOST_FOR_ALL) or (large and (heap or what == RESTARTS)):
                 continue

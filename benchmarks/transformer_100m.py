@@ -32,7 +32,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.loops.shards import Judged, Shards, shards_of
+from asyncjax.simulation.loops.shards import LaneMetric, Shards, shards_of
 from asyncjax.simulation.plans.memory import Memory, memory
 from asyncjax.simulation.plans.program import sizes_of
 from benchmarks import compiled, hlo
@@ -139,7 +139,7 @@ def elsewhere(problem: problems.Problem, mesh: Mesh) -> problems.Problem:
     """The problem, judged on other devices."""
 
     def moved(function: Any) -> Any:
-        shards = replace(function.shards, mesh=mesh) if isinstance(function, Judged) else None
+        shards = replace(function.shards, mesh=mesh) if isinstance(function, LaneMetric) else None
         return function if shards is None else replace(function, shards=shards)
 
     metrics = tuple((name, moved(metric)) for name, metric in problem.metrics_of)

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import results
+from asyncjax.study import summary
 from asyncjax.study.result import Claim, Result
-from experiments.common import agreement
 from experiments.common.parts import Part, save, written
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,16 +78,9 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
     return {**result.facts, **made}
 
 
-def verdict_table(part: Any, result: Result) -> results.Table:
-    """Claims and what each set says of them."""
-    found = result.verdicts(claims(part, result))
-    one, other = ({text: by[letter] for text, by in found.items()} for letter in result.sets)
-    return agreement.verdict_table(one, other, "Verdicts by rule, of two sets of instances.")
-
-
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
     """All tables of a part by name, that of its verdicts first."""
-    head = {"verdicts": verdict_table(part, result)} if len(result.sets) == 2 else {}
+    head = {"verdicts": summary.verdict_table(result, claims(part, result))}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 
@@ -95,9 +88,7 @@ def answer(part: Any, result: Result) -> str:
     """What the part found, in words."""
     if hasattr(part, "answer"):
         return part.answer(result)
-    found = result.verdicts(claims(part, result))
-    one, other = ({text: by[letter] for text, by in found.items()} for letter in result.sets)
-    return agreement.in_words(one, other)
+    return summary.answer(result, claims(part, result))
 
 
 def draw(part: Any, result: Result, folder: Path = FIGURES) -> list[Path]:

@@ -48,13 +48,13 @@ admission = rollouts.admission
 
 # %%
 lengths = np.asarray(clocks.recording("request_lengths").columns["output_length"], float)
-n_slots, batch = 128, 32
+slots, batch = 128, 32
 print(f"mean {lengths.mean():.0f}, median {np.median(lengths):.0f}, longest {lengths.max():.0f}")
 
 
-def made(rule, n_slots=n_slots):
+def made(rule, slots=slots):
     """The trace of 300 steps; every rule gets the same samples."""
-    engine = rollouts.Engine(n_slots, training_time=lengths.mean() * batch / n_slots)
+    engine = rollouts.Engine(slots, training_time=lengths.mean() * batch / slots)
     return rollouts.trace(lengths, engine, rule, batch=batch, n_steps=300, key=jax.random.key(0))
 
 
@@ -74,7 +74,7 @@ rules = (
     admission.windowed(4, 48),
     admission.in_order(4),
     admission.discard(4),
-    admission.ready_first(n_slots),
+    admission.ready_first(slots),
 )
 found = {rule.name: made(rule) for rule in rules}
 base = rollouts.summarize(found["synchronous"])
@@ -100,7 +100,7 @@ for name, trace in found.items():
 # %%
 few = rollouts.trace(
     [1.0] * 9 + [10.0],
-    rollouts.Engine(n_slots=12, training_time=0.6),
+    rollouts.Engine(generator_slots=12, training_time=0.6),
     admission.budget(2),
     batch=4,
     n_steps=12,
@@ -115,7 +115,7 @@ results.plots.rollout_timeline(few, until=float(few.step_end[-1]), title="budget
 # trained?
 
 # %%
-engine = rollouts.Engine(n_slots=2, training_time=0.0, token_time=[10.0, 1.0])
+engine = rollouts.Engine(generator_slots=2, training_time=0.0, token_time=[10.0, 1.0])
 slow_first = rollouts.trace([1.0], engine, admission.budget(1), batch=1, n_steps=11)
 print("samples", slow_first.members.ravel().tolist())
 print("ages   ", slow_first.age.tolist())
@@ -154,7 +154,7 @@ for name, rule, correction in (
     ("eta 16, no correction", admission.budget(16), None),
     ("eta 16, weights", admission.budget(16), weights),
 ):
-    trace = made(rule, n_slots=512)
+    trace = made(rule, slots=512)
     learner = rollouts.Learner(optax.sgd(32.0), correction=correction)
 
     def loss_of(key, trace=trace, learner=learner):

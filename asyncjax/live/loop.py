@@ -13,10 +13,11 @@ how fast lies beside it (`Timing`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from asyncjax.live import jobs
@@ -26,7 +27,9 @@ from asyncjax.live.rerun import judged
 from asyncjax.live.server_state import ServerState, Told
 from asyncjax.live.worker_pool import Crew, Event, Job, in_words, set_up_error
 from asyncjax.problems import Problem
-from asyncjax.results.run import Run
+from asyncjax.results.run import Records, Run
+from asyncjax.simulation.loops.record_rows import in_python
+from asyncjax.simulation.loops.server import judge
 from asyncjax.simulation.plans.plan import plan, recorded_versions
 from asyncjax.traces import StalledError
 from asyncjax.traces.alarm import Alarm
@@ -35,7 +38,7 @@ from asyncjax.traces.dispatch import Dispatch
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.server import IDLE, TAKEN, Server
 from asyncjax.traces.serving import Serving
-from asyncjax.traces.stall_detection import Moment, Patience
+from asyncjax.traces.stall_detection import Moment, StallDetector
 
 
 class WorkerError(RuntimeError):
@@ -50,6 +53,7 @@ class Settings:
     record_every: int | None
     timeout: list[float]
     patience: float
+    on_record: Callable[[Any], None] | None = None
 
 
 class Live:
@@ -71,13 +75,19 @@ class Live:
         self.serving = Serving(server.collect, n)
         self.is_table = server.collect.reuse is not None
         self.records = {*recorded_versions(settings.n_updates, settings.record_every).tolist()}
+        if settings.record_every is None and problem.objective is not None:
+            self.records.add(0)
+        self.judge = jax.jit(judge)
+        self.used = self.delay = 0  # gradients that have entered; the delay of the last update
+        self.entries: Entries = []  # that entered it, and not the one before it
+        self.entering: set[int] = set()  # all that entered it, by arrival
         self.timing: list[tuple[float, float, float]] = []
         self.heard = self.resent = 0.0  # when an event came last; when jobs were sent again
         self.silent = self.given_up = 0  # events since the last update; jobs lost since an arrival
         collect, timeout = server.collect, settings.timeout
         needs = server.rules.collector.is_stuck_without
         self.waits = min(timeout) < math.inf
-        self.patience = Patience(
+        self.stalls = StallDetector(
             collect.name, needs, dispatch, timeout, np.zeros(n), None, lambda worker, now: False
         )
 
@@ -93,6 +103,9 @@ class Live:
             self.resent = self.heard if self.crew.places_stay else 0.0
         elif log is not None:
             log.save(self.model, self.crew.news.events)
+        if self.settings.on_record is not None:
+            self._measured()  # compiles it before the run
+            self._record(0.0)
         self.crew.start_at(self.heard)
         self._send(worker for worker, serial in enumerate(server.serial) if serial >= 0)
         for worker, serial in enumerate(server.serial):
@@ -185,7 +198,8 @@ class Live:
 
     def _step(self, entries: Entries, worker: int, job: int, time: float) -> None:
         """Makes an update of the gradients that enter."""
-        self.model.step(entries, worker, job, time, record=self.server.version + 1 in self.records)
+        record = self.server.version + 1 in self.records
+        self.delay = self.model.step(entries, worker, job, time, record=record)
         if not self.is_table:
             self.model.serve_once()
 
@@ -202,6 +216,25 @@ class Live:
         self._count(row, judged)
         self._foresee(started, row.done)
         self._send(started)
+        if judged is not None and judged[0] is Verdict.STEP:
+            self._record(row.time)
+
+    def _record(self, time: float) -> None:
+        """Tells the row of the update that was just made, if it is recorded and asked for."""
+        tell, version = self.settings.on_record, self.model.version
+        if tell is None or version not in self.records:
+            return
+        stopped = sum(end <= time for _, _, end in self.server.cancelled)
+        known: Any = (version, time, self.delay, self.used, len(self.timing) + stopped)
+        tell(in_python(Records(*known, **self._measured()._asdict())))
+
+    def _measured(self) -> Any:
+        """What is recorded of the present model."""
+        weight = np.array([weight for _, weight in self.entries])
+        losses = np.array([self.model.losses[arrival] for arrival, _ in self.entries], np.float64)
+        loss = np.sum(weight * losses) / np.sum(weight) if self.entries else np.nan
+        dtype = self.model.forms[0].dtype
+        return self.judge(self.problem, self.model.params, np.asarray(loss, dtype))
 
     def _hear_again(self, row: Row) -> None:
         """Tells the server of an event of the log."""
@@ -224,6 +257,11 @@ class Live:
 
     def _count(self, row: Row, judged: Any) -> None:
         self.silent += 1
+        verdict, entries = (None, []) if judged is None else judged
+        if verdict is Verdict.STEP:
+            self.entries = [entry for entry in entries if entry[0] not in self.entering]
+            self.entering = {arrival for arrival, _ in entries}
+            self.used += len(self.entries)
         if row.kind == LOST:
             self.given_up += 1
         elif row.kind == RANG:
@@ -231,7 +269,7 @@ class Live:
         elif row.kind == ARRIVED:
             self.timing.append((row.handled, row.done, row.computed))
             self.given_up = 0
-            if judged[0] is Verdict.STEP:
+            if verdict is Verdict.STEP:
                 self.silent = 0
 
     def _foresee(self, started: Iterable[int], now: float) -> None:
@@ -279,7 +317,7 @@ class Live:
             if server.serial[worker] < 0 or timeout[worker] == math.inf
         }
         idle = {worker for worker in range(n) if not server.queues[worker]} - running
-        why = self.patience.why_stuck(
+        why = self.stalls.why_stuck(
             Moment(
                 now=server.time,
                 coming=running - lost,

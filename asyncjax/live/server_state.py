@@ -140,8 +140,8 @@ class ServerState:
             self.failed = np.array([told.worker, told.job], np.int32)
         self.held[arrival] = Held(read_version, gradient, told)
 
-    def step(self, entries: Entries, worker: int, job: int, time: float, *, record: bool) -> None:
-        """Makes an update of the gradients that enter it."""
+    def step(self, entries: Entries, worker: int, job: int, time: float, *, record: bool) -> int:
+        """Makes an update of the gradients that enter it; returns its delay."""
         own = [(self._entering(arrival), weight) for arrival, weight in sorted(entries)]
         oldest = min(held.read_version for held, _ in own)
         extras = Extras(
@@ -162,6 +162,7 @@ class ServerState:
                 del self.held[arrival]
         for arrival in entering:
             self.held[arrival] = self.held[arrival]._replace(has_served=True)
+        return int(extras.delay)
 
     def _direction(self, own: Sequence[tuple[Held, float]]) -> Any:
         """The direction of an update of these gradients."""

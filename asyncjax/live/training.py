@@ -85,7 +85,11 @@ def train(
         patience: Seconds without any news after which the run is called stuck; after which a worker
             that is not heard counts as lost, where the rule cannot step without him; and within
             which workers must be ready. Not looked at on a virtual clock.
-        execution: A checkpoint and progress, as in `simulation.replay`.
+        execution: A checkpoint, progress and `on_record`, as in `simulation.replay`. A row is told
+            as soon as its update is made and the jobs in answer to it are sent, by the thread that
+            serves: gradients that come while the model is judged wait. It counts what has happened
+            by then: in `used` no gradient that will enter a later update only
+            (`traces.ringleader`), in `computed` no job that is cancelled later.
         progress: Short form of the execution's; its time is in seconds, and it counts how often
             workers were lost, came back, or waited for a place.
         checkpoint: Short form of the execution's: file from which a run that was killed goes on. It
@@ -143,10 +147,10 @@ def train(
         (2, True)
     """
     instance("workers", workers, (Engine, VirtualEngine), "an engine, such as live.processes(8)")
-    n = workers.n_workers
-    rule = _rule(rule, collect)
-    execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
-    checkpoint = execution.checkpoint
+    n, rule = workers.n_workers, _rule(rule, collect)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("on_record",), **short)
+    checkpoint, tell = execution.checkpoint, execution.on_record
     rule.check_workers(n)
     n_updates, key = count_of_updates(n_updates), key_of(key)
     if record_every is not None:
@@ -162,7 +166,7 @@ def train(
     patience, least = real("patience", patience, above=0.0, finite=False), np.zeros(n)
     if isinstance(workers, VirtualEngine):
         patience, least = math.inf, workers.clock.least(1.0)
-    settings = Settings(n_updates, record_every, timeouts_of(rule.timeout, least), patience)
+    settings = Settings(n_updates, record_every, timeouts_of(rule.timeout, least), patience, tell)
     check_key(key, None)
     answer = _answering(rule.dispatch, n, key)
     opened = collector(rule.collect, n)

@@ -24,7 +24,7 @@ from asyncjax.orders.kernels.reordering import check_distinct
 
 
 @dataclass(frozen=True)
-class Arriving:
+class ArrivalOrder:
     """How m workers learn an order when they are not in step: every worker has epochs of its own.
 
     Attributes:
@@ -82,7 +82,7 @@ class Order:
         dim: Length d of the gradients that `observe` takes; None if it ignores them.
         needs_gradients: False if `observe` may be left out, or be given None for the gradients; a
             training loop then has no need of one gradient per example.
-        arriving: How it learns in an asynchronous run; None if it only learns from workers in step.
+        on_arrival: How it learns in an asynchronous run; None if only from workers in step.
 
     Raises:
         TypeError: If one of the functions is no function of these arguments, or another field is of
@@ -113,7 +113,7 @@ class Order:
     counts: tuple[int, ...] | None = None
     dim: int | None = None
     needs_gradients: bool = True
-    arriving: Arriving | None = None
+    on_arrival: ArrivalOrder | None = None
 
     def __post_init__(self) -> None:
         function_of("init", self.init, "key")
@@ -124,8 +124,10 @@ class Order:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), most=most)
         flag("needs_gradients", self.needs_gradients)
-        if self.arriving is not None and not isinstance(self.arriving, Arriving):
-            raise TypeError(f"arriving must be an Arriving or None, got {shown(self.arriving)}")
+        if self.on_arrival is not None and not isinstance(self.on_arrival, ArrivalOrder):
+            raise TypeError(
+                f"on_arrival must be an ArrivalOrder or None, got {shown(self.on_arrival)}"
+            )
         if self.counts is not None:
             _check_counts(self.counts, self.n, self.n_workers)
 

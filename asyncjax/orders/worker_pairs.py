@@ -28,7 +28,7 @@ from asyncjax.orders.kernels.first_orders import random_orders
 from asyncjax.orders.kernels.reordering import reorder_shard
 from asyncjax.orders.kernels.shards import check_shards, spread, visits
 from asyncjax.orders.kernels.vectors import check_observation
-from asyncjax.orders.order import Arriving, Order
+from asyncjax.orders.order import ArrivalOrder, Order
 from asyncjax.orders.pair_order import (
     PairRule,
     PairState,
@@ -79,7 +79,7 @@ def worker_pairs(
         n_workers=len(counts),
         counts=counts,
         dim=dim,
-        arriving=arriving_pairs(rule, counts, own_balance=own_balance),
+        on_arrival=arrival_pairs(rule, counts, own_balance=own_balance),
     )
 
 
@@ -107,18 +107,18 @@ def _end_epoch(rule: PairRule, state: PairState, counts: tuple[int, ...]) -> Pai
     return end_pairs(rule, state, jnp.asarray(counts, jnp.int32))
 
 
-def arriving_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool) -> Arriving:
+def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool) -> ArrivalOrder:
     """Makes the side of an order by pairs that learns from workers out of step.
 
     Example:
         >>> from asyncjax.orders.pair_order import GREEDY, start
-        >>> arriving = arriving_pairs(GREEDY, (2,), own_balance=False)
+        >>> on_arrival = arrival_pairs(GREEDY, (2,), own_balance=False)
         >>> state = start(jnp.array([[0, 1]]), jnp.ones(1), 1)
-        >>> state = arriving.observe(state, 0, 0, jnp.array([3.0]))
-        >>> state = arriving.observe(state, 0, 1, jnp.array([1.0]))
+        >>> state = on_arrival.observe(state, 0, 0, jnp.array([3.0]))
+        >>> state = on_arrival.observe(state, 0, 1, jnp.array([1.0]))
         >>> state.signs.tolist(), state.balance.tolist()
         ([[-1, 1]], [-1.0])
-        >>> arriving.end_epoch(state, 0, True).order.tolist()
+        >>> on_arrival.end_epoch(state, 0, True).order.tolist()
         [[1, 0]]
     """
 
@@ -171,4 +171,4 @@ def arriving_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool
             balance=with_balance(state, worker, balance),
         )
 
-    return Arriving(lambda state: state.order, observe, end_epoch)
+    return ArrivalOrder(lambda state: state.order, observe, end_epoch)

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from jax.core import Tracer
 
+from asyncjax.checks import extra
 from asyncjax.traces import EventTrace
 from asyncjax.traces.rounds import Rounds, trace_of_rounds
 from asyncjax.traces.summary import busy_time
@@ -50,6 +51,10 @@ class Records(NamedTuple):
     loss: jax.Array
     finite: jax.Array  # bool[R], every parameter is finite
     metrics: dict[str, jax.Array]  # float[R] each
+
+    def to_frame(self) -> Any:
+        """The records as a pandas table: see `Run.to_frame`."""
+        return _frame(self)
 
 
 class PolicyRecords(NamedTuple):
@@ -94,6 +99,10 @@ class PolicyRecords(NamedTuple):
     uplinks: jax.Array  # int32[R], answers sent to the server
     broadcasts: jax.Array  # int32[R], models sent to workers
     out_of_range: jax.Array  # int32[R], updates whose k, load or crew could not be as chosen
+
+    def to_frame(self) -> Any:
+        """The records as a pandas table: see `Run.to_frame`."""
+        return _frame(self)
 
 
 class Costs(NamedTuple):
@@ -269,6 +278,27 @@ class Run:
         found = optax.tree.get_all_with_path(self.opt_state, "delay_overflows")
         return sum((value for _, value in found), np.int32(0))
 
+    def to_frame(self) -> Any:
+        """The records as a pandas table, a row a record.
+
+        Columns are the fields of the records and the metrics of one number each. Of several runs
+        the rows of one follow those of another, and the columns `run` and `setting` say which
+        (`run`, where there is one axis more).
+
+        Raises:
+            ImportError: The extra `study`, which brings pandas, is not installed.
+
+        Example:
+            >>> import optax
+            >>> from asyncjax import clocks, problems, simulation, traces
+            >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=4)
+            >>> problem = problems.quadratic([[1.0], [1.0]], [[3.0], [3.0]])
+            >>> run = simulation.replay(problem, trace, optax.sgd(0.5), record_every=2)
+            >>> run.to_frame()[["version", "time"]].values.tolist()
+            [[2.0, 2.0], [4.0, 3.0]]
+        """
+        return self.records.to_frame()
+
     def raise_if_failed(self) -> Run:
         """Returns the run, or raises if it went wrong.
 
@@ -340,6 +370,24 @@ class Run:
             f"; the first gradient that is not finite, or its loss, is that of worker {worker},"
             f" job {job}, at version {version}"
         )
+
+
+def _frame(records: Any) -> Any:
+    """Records as a table; columns that are alike for all runs are repeated."""
+    pandas = extra("pandas", "study")
+    columns = {**records._asdict(), **records.metrics}
+    del columns["metrics"]
+    shape = np.shape(records.loss)
+    names = {0: (), 1: ("run",), 2: ("run", "setting")}.get(
+        len(shape) - 1, tuple(f"axis {axis}" for axis in range(len(shape) - 1))
+    )
+    places = dict(zip(names, np.indices(shape, dtype=np.int32), strict=False))
+    told = {
+        name: np.broadcast_to(np.asarray(column), shape).ravel()
+        for name, column in columns.items()
+        if np.ndim(column) <= len(shape) and np.shape(column)[-1:] == shape[-1:]
+    }
+    return pandas.DataFrame({**{name: place.ravel() for name, place in places.items()}, **told})
 
 
 def _beyond(losses: Any) -> Any:

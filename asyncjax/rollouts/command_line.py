@@ -56,7 +56,12 @@ _FILES = ("lengths", "report")  # settings of which a report shows the name, not
 _ARGUMENTS = {  # of the functions that the command calls, and the options they come from
     **{name: f"--{name}" for name in ("batch", "eta", "group", "seed")},
     **{f"{name}_time": f"--{name}-time" for name in ("training", "token", "transfer")},
-    **{"n_slots": "--slots", "n_steps": "--steps", "path": "--report", "lengths": "--lengths"},
+    **{
+        "generator_slots": "--slots",
+        "n_steps": "--steps",
+        "path": "--report",
+        "lengths": "--lengths",
+    },
     "max_age": "--eta",
 }
 _NAMES = ("output_length", "length", "lengths", "tokens", "output_tokens", "response_length")
@@ -279,7 +284,7 @@ def _in_options(sentence: str) -> str:
     """A sentence that begins with an argument of Python, for who gives options.
 
     Example:
-        >>> _in_options("n_slots must be an integer of at least 1, got 0")
+        >>> _in_options("generator_slots must be an integer of at least 1, got 0")
         '--slots must be an integer of at least 1, got 0'
     """
     name, space, rest = sentence.partition(" ")

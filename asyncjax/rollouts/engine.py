@@ -20,7 +20,7 @@ class Engine:
     after it has come are made by it.
 
     Attributes:
-        n_slots: Samples that are made at once.
+        generator_slots: Samples that are made at once.
         training_time: How long a step takes, time units; a number, or a function of the tokens in
             its batch.
         token_time: Time units a token; one number or one a slot.
@@ -38,11 +38,11 @@ class Engine:
     Example:
         >>> from asyncjax import rollouts
         >>> engine = rollouts.Engine(2, training_time=5.0, token_time=[1.0, 2.0])
-        >>> engine.n_slots, engine.token_time
+        >>> engine.generator_slots, engine.token_time
         (2, (1.0, 2.0))
     """
 
-    n_slots: int
+    generator_slots: int
     training_time: float | Callable[[float], float]
     _: KW_ONLY
     token_time: ArrayLike = 1.0
@@ -56,7 +56,7 @@ class Engine:
         def keep(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        keep("n_slots", whole("n_slots", self.n_slots))
+        keep("generator_slots", whole("generator_slots", self.generator_slots))
         keep("group", whole("group", self.group))
         if callable(self.training_time):
             words = "a number or a function of the tokens of a batch"
@@ -67,9 +67,9 @@ class Engine:
             keep(name, real(name, getattr(self, name), least=0.0))
         keep("in_flight", flag("in_flight", self.in_flight))
         tokens = np.asarray(within("token_time", self.token_time, above=0.0), np.float64)
-        if tokens.shape not in ((), (self.n_slots,)):
+        if tokens.shape not in ((), (self.generator_slots,)):
             raise ValueError(
-                f"token_time must be one number or one a slot, {self.n_slots}, got shape"
+                f"token_time must be one number or one a slot, {self.generator_slots}, got shape"
                 f" {tokens.shape}"
             )
         keep("token_time", tuple(tokens.tolist()) if tokens.shape else float(tokens))

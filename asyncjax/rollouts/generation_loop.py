@@ -27,7 +27,7 @@ _PATIENCE = 1_000  # samples without a step, times (slots + batch), until a rule
 class Setting(NamedTuple):
     """What a run goes by."""
 
-    n_slots: int
+    generator_slots: int
     batch: int
     n_steps: int
     group: int
@@ -59,7 +59,7 @@ class Loop:
     ) -> None:
         self.rule, self.setting, self.queue = rule, setting, Queue(setting.batch)
         self.length_of, self.duration_of = length_of, duration_of
-        self.free = list(range(setting.n_slots))  # a heap
+        self.free = list(range(setting.generator_slots))  # a heap
         self.ends: list[tuple[float, int]] = []  # a heap: end in the generators' time, sample
         self.lost = 0.0  # how far the generators' time is behind
         self.paused_until = 0.0
@@ -78,7 +78,7 @@ class Loop:
 
     def run(self) -> RolloutTrace:
         """Serves events until the last step has ended."""
-        queue, most = self.queue, _PATIENCE * (self.setting.n_slots + self.setting.batch)
+        queue, most = self.queue, _PATIENCE * (self.setting.generator_slots + self.setting.batch)
         self._decide()
         while queue.version < self.setting.n_steps:
             now, what = self._next()
@@ -236,7 +236,7 @@ class Loop:
             f"the rollouts cannot go on at time {queue.now:g} after step {queue.version}: {why};"
             f" the rule '{self.rule.name}' selects no batch of {self.setting.batch} out of"
             f" {len(queue.waiting)} that wait ({len(queue.running)} run, {queue.started} were"
-            f" started, {len(self.free)} of {self.setting.n_slots} slots are free)"
+            f" started, {len(self.free)} of {self.setting.generator_slots} slots are free)"
         )
 
     def _trace(self) -> RolloutTrace:
@@ -263,7 +263,7 @@ class Loop:
             step_end=begin_end[:, 1],
             published=published,
             members=members,
-            n_slots=setting.n_slots,
+            generator_slots=setting.generator_slots,
             group=setting.group,
             in_flight=setting.in_flight,
         )

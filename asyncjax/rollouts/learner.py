@@ -44,10 +44,13 @@ class Learner:
             `corrections.effective_sample_size()`. None: 1.
         epochs: How often a step goes over its batch.
         minibatches: Parts of a batch, in its order, each an update of its own; must divide it.
+        width: Samples drawn together, the same run up to rounding: more of them take more memory.
+            None: the batch where the trace is made on the way (`rollouts.train`), and in a replay
+            the batch, or a half, a quarter, ... of it, where that is less to do.
 
     Raises:
         TypeError: A field is of the wrong kind.
-        ValueError: `epochs` or `minibatches` is out of range.
+        ValueError: `epochs`, `minibatches` or `width` is out of range.
 
     Example:
         >>> import optax
@@ -65,6 +68,7 @@ class Learner:
     step_scale: Correction | None = None
     epochs: int = 1
     minibatches: int = 1
+    width: int | None = None
 
     def __post_init__(self) -> None:
         check_optimizer("optimizer", self.optimizer)
@@ -79,6 +83,8 @@ class Learner:
         function_of("advantage", self.advantage, "rewards", "prompts")
         for name in ("epochs", "minibatches"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if self.width is not None:
+            object.__setattr__(self, "width", whole("width", self.width))
 
     @property
     def passes(self) -> int:

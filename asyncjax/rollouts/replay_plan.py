@@ -53,7 +53,7 @@ class RolloutPlan:
         trace: What is replayed.
         program: Arrays for the loop.
         records: Recorded versions, int64[R].
-        n_slots: Drafts that wait at once, at most, rounded up so that plans share programs.
+        draft_slots: Drafts that wait at once, at most, rounded up so that plans share programs.
         width: Lanes of a chunk.
         in_pieces: Whether some sample is drawn by several versions.
     """
@@ -61,7 +61,7 @@ class RolloutPlan:
     trace: RolloutTrace
     program: RolloutProgram
     records: np.ndarray
-    n_slots: int
+    draft_slots: int
     width: int
     in_pieces: bool
 
@@ -82,18 +82,18 @@ def plan_rollouts(
     n_steps, batch = trace.members.shape
     trained = np.sort(trace.members.ravel())
     first, step = trace.start_version[trained], trace.step[trained]
-    slots, n_slots = allocate(first.astype(np.int64), step.astype(np.int64))
-    n_slots = rounded(n_slots)
+    slots, draft_slots = allocate(first.astype(np.int64), step.astype(np.int64))
+    draft_slots = rounded(draft_slots)
     sample, version, begin, end = _segments(trace, trained, max_length)
     count = np.bincount(version, minlength=n_steps)
     width = _width(count, batch) if width is None else width
     chunks = -(-count // width)
     first_chunk = np.append(0, np.cumsum(chunks))
-    lanes = _lanes((n_slots, 0, 0, 0), rounded(int(first_chunk[-1])), width)
+    lanes = _lanes((draft_slots, 0, 0, 0), rounded(int(first_chunk[-1])), width)
     order = np.lexsort((sample, version))
     rank = np.arange(len(order)) - np.append(0, np.cumsum(count))[version[order]]
     at = (first_chunk[version[order]] + rank // width, rank % width)
-    slot_of = np.full(len(trace.start), n_slots, np.int32)
+    slot_of = np.full(len(trace.start), draft_slots, np.int32)
     slot_of[trained] = slots
     for column, values in zip(lanes, (slot_of[sample], sample, begin, end), strict=True):
         column[at] = values[order]
@@ -110,7 +110,7 @@ def plan_rollouts(
         record,
         np.asarray(trace.group, np.int32),
     )
-    return RolloutPlan(trace, program, records, n_slots, width, len(sample) > len(trained))
+    return RolloutPlan(trace, program, records, draft_slots, width, len(sample) > len(trained))
 
 
 def check_trace(trace: object) -> RolloutTrace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -103,10 +104,10 @@ def replay(
         record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
             the last among them.
         waves: False: samples are drawn one at a time, to the same result up to rounding.
-        width: Samples drawn together; None: the batch, or a half, a quarter, ... of it, where that
-            is less to do.
+        width: Short form of the learner's.
         opt_state: State that the optimizer begins with; None: `optimizer.init(params)`.
-        execution: How the run is watched; its `mesh`, `specs` and `memory_limit` must be None.
+        execution: How the run is watched; its `mesh`, `specs`, `memory_limit` and `on_record` must
+            be None.
         progress: Short for that of `execution`.
         checkpoint: Short for that of `execution`.
 
@@ -139,10 +140,9 @@ def replay(
     check_trace(trace)
     execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
     key = one_key("key", key)
-    learner = learner_of(learner)
+    learner, width = learner_of(learner, width)
     check_learner(problem, learner, trace.members.shape[1], opt_state)
     every = None if record_every is None else whole("record_every", record_every)
-    width = None if width is None else whole("width", width)
     if not flag("waves", waves):
         width = 1
     plan = plan_rollouts(trace, problem.max_length, every, width)
@@ -158,12 +158,22 @@ def check_problem(problem: object) -> None:
     instance("problem", problem, RolloutProblem, words)
 
 
-def learner_of(learner: Learner | optax.GradientTransformation) -> Learner:
-    """The learner of a run, also of an optimizer alone."""
-    if isinstance(learner, Learner):
-        return learner
-    check_optimizer("learner", learner)
-    return Learner(learner)
+def learner_of(
+    learner: Learner | optax.GradientTransformation, width: int | None = None
+) -> tuple[Learner, int | None]:
+    """The learner of a run, also of an optimizer alone, and apart from it the width.
+
+    So runs of two widths share what is compiled for a step.
+    """
+    if not isinstance(learner, Learner):
+        check_optimizer("learner", learner)
+        learner = Learner(learner)
+    if width is not None and learner.width is not None:
+        raise ValueError(
+            f"width must be None where the learner has one ({learner.width}), got {width!r}"
+        )
+    width = learner.width if width is None else whole("width", width)
+    return replace(learner, width=None), width
 
 
 def check_learner(problem: RolloutProblem, learner: Learner, batch: int, opt_state: Any) -> None:

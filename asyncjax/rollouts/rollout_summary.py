@@ -113,7 +113,7 @@ def summarize(trace: RolloutTrace) -> RolloutSummary:
         evicted=int(counts[Fate.EVICTED]),
         waiting=int(counts[Fate.WAITING]),
         running=int(counts[Fate.RUNNING]),
-        generators_idle=1.0 - busy / (trace.n_slots * end),
+        generators_idle=1.0 - busy / (trace.generator_slots * end),
         trainer_idle=1.0 - training * trace.n_steps / end,
         age_made=_ages(made),
         age_queued=_ages(trained - made),
@@ -149,7 +149,8 @@ def _ages(ages: np.ndarray) -> Ages:
 
 def _long_share(trace: RolloutTrace) -> float:
     """How often the longest tenth is trained, over how often it was started."""
-    middle = slice(2 * trace.n_slots, max(2 * trace.n_slots, len(trace.start) - 2 * trace.n_slots))
+    edge = 2 * trace.generator_slots
+    middle = slice(edge, max(edge, len(trace.start) - edge))
     length, done = trace.length[middle], trace.fate[middle] == Fate.TRAINED
     if not done.any():
         return float("nan")

@@ -45,7 +45,7 @@ class RolloutTrace(NamedTuple):
         step_end: float64[T], time units.
         published: float64[T], when version t + 1 was at the generators; NaN: not yet.
         members: int32[T, B], the samples of each step, in the order of the rule.
-        n_slots: Number of slots, samples that may run at once.
+        generator_slots: Number of slots, samples that may run at once.
         group: Samples of one prompt: sample i is of prompt i // group.
         in_flight: Whether running samples go on with new versions as they come.
     """
@@ -62,7 +62,7 @@ class RolloutTrace(NamedTuple):
     step_end: Float64  # float64[T]
     published: Float64  # float64[T], when version t + 1 was at the generators; NaN: not yet
     members: Int32  # int32[T, B], the samples of each step, in the order of the rule
-    n_slots: int
+    generator_slots: int
     group: int = 1  # samples of one prompt: sample i is of prompt i // group
     in_flight: bool = False  # running samples go on with new versions as they come
 

@@ -75,7 +75,8 @@ def train(
         engine: The generators and the trainer, with their times. Its `in_flight` must be False: a
             sample is drawn whole when it begins.
         rule: Whom to admit, select and evict: `rollouts.admission.budget(4)` and others.
-        batch: B, samples of a step; also so many samples are drawn together.
+        batch: B, samples of a step. So many are also drawn together, those of the next numbers,
+            unless the learner has a `width`.
         n_steps: Steps.
         key: Typed key; as in `rollouts.replay`.
         record_every: Record every so many versions, and the last; None: at most 25 records, evenly,
@@ -113,7 +114,7 @@ def train(
             "in_flight of the engine must be False: a sample is drawn whole when it begins"
         )
     batch, n_steps = whole("batch", batch), whole("n_steps", n_steps)
-    learner = learner_of(learner)
+    learner, width = learner_of(learner)
     check_learner(problem, learner, batch, opt_state)
     execution = execution_of(execution, progress=progress)
     if execution.checkpoint is not None:
@@ -122,7 +123,7 @@ def train(
         )
     every = None if record_every is None else whole("record_every", record_every)
     recorded = recorded_versions(n_steps, every)
-    trainer = _Trainer(problem, learner, one_key("key", key), engine.group, batch)
+    trainer = _Trainer(problem, learner, one_key("key", key), engine.group, width or batch)
     trainer.begin(opt_state, recorded, pace_of(execution.progress, n_steps))
     trace = make_trace(Asked(trainer.length), engine, rule, batch=batch, n_steps=n_steps)
     return run_of_rollouts(trace, recorded, trainer.end(trace)), trace

@@ -203,7 +203,7 @@ class Reward:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvalSamples:
     """What a policy makes of the judged prompts, always with the same randomness."""
 
     of: TokenTask
@@ -221,7 +221,7 @@ class Judged:
 class MinusReward:
     """Minus the mean reward of the judged samples."""
 
-    judged: Judged
+    judged: EvalSamples
 
     def __call__(self, data: TokenData, params: PyTree) -> jax.Array:
         """Returns the scalar, at least -1."""
@@ -234,7 +234,7 @@ class MinusReward:
 class Solved:
     """The share of the judged samples that are the right answer."""
 
-    judged: Judged
+    judged: EvalSamples
 
     def __call__(self, data: TokenData, params: PyTree) -> jax.Array:
         """Returns the scalar, 0..1."""
@@ -248,7 +248,7 @@ class Solved:
 class MeanLength:
     """The mean length of the judged samples, fillers and end tokens included."""
 
-    judged: Judged
+    judged: EvalSamples
 
     def __call__(self, data: TokenData, params: PyTree) -> jax.Array:
         """Returns the scalar, 1..T."""
@@ -364,8 +364,8 @@ def token_task(
         extend_of=DrawTokens(of),
         log_probs_of=TokenLogProbs(of),
         reward_of=Reward(of),
-        objective_of=MinusReward(Judged(of)),
-        metrics_of=(("solved", Solved(Judged(of))), ("length", MeanLength(Judged(of)))),
+        objective_of=MinusReward(EvalSamples(of)),
+        metrics_of=(("solved", Solved(EvalSamples(of))), ("length", MeanLength(EvalSamples(of)))),
         max_length=max_length,
     )
 

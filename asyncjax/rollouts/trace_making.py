@@ -57,7 +57,7 @@ def trace(
     Example:
         >>> import jax
         >>> from asyncjax import clocks, rollouts
-        >>> engine = rollouts.Engine(n_slots=16, training_time=200.0)
+        >>> engine = rollouts.Engine(generator_slots=16, training_time=200.0)
         >>> trace = rollouts.trace(
         ...     clocks.lognormal([400.0], sigma=1.0), engine, rollouts.admission.budget(2),
         ...     batch=8, n_steps=50, key=jax.random.key(0))
@@ -66,7 +66,7 @@ def trace(
     """
     instance("engine", engine, Engine, "an Engine, such as rollouts.Engine(64, 10.0)")
     setting = Setting(
-        n_slots=engine.n_slots,
+        generator_slots=engine.generator_slots,
         batch=whole("batch", batch),
         n_steps=whole("n_steps", n_steps),
         group=engine.group,
@@ -75,7 +75,7 @@ def trace(
         pause=engine.pause,
         in_flight=engine.in_flight,
     )
-    speed = np.broadcast_to(np.asarray(engine.token_time), (engine.n_slots,)).tolist()
+    speed = np.broadcast_to(np.asarray(engine.token_time), (engine.generator_slots,)).tolist()
     begin = engine.overhead
     check_rule(rule)
 

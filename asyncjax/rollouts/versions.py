@@ -75,7 +75,7 @@ def version_loop(plan: RolloutPlan, learner: Learner, key: jax.Array, opt_state:
     def progress(turn: int, _: VersionState) -> Progress:
         return Progress(turn, n_steps, float(time[turn - 1]) if turn else 0.0)
 
-    kind: Any = ByVersion(learner, plan.n_slots, len(plan.records))
+    kind: Any = ByVersion(learner, plan.draft_slots, len(plan.records))
     return Loop(kind, VersionInputs(plan.program, key, opt_state), n_steps, progress)
 
 
@@ -84,7 +84,7 @@ class ByVersion:
     """A replay whose turns are the versions of the policy."""
 
     learner: Learner
-    n_slots: int
+    draft_slots: int
     n_records: int
 
     @property
@@ -98,7 +98,7 @@ class ByVersion:
         return VersionState(
             params,
             first_state(self.optimizer, params, given.opt_state),
-            empty_rows(problem, self.n_slots + 1),
+            empty_rows(problem, self.draft_slots + 1),
             blank_notes(problem, self.n_records + 1),
         )
 

@@ -165,7 +165,7 @@ def replay_piag(
     """
     check_problem(problem)
     short = {"progress": progress, "checkpoint": checkpoint}
-    execution = execution_of(execution, knows=("memory_limit",), **short)
+    execution = execution_of(execution, knows=("memory_limit", "on_record"), **short)
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     arrivals = trace_of(trace)
@@ -176,6 +176,8 @@ def replay_piag(
     if flag("full_start", full_start):
         table = first_gradients(problem, n_workers, key=key)
         start = aggregated(rule, n_workers, initial=table, prox=prox).init(problem.params)
+        if (told := execution.on_record) is not None:
+            execution = replace(execution, on_record=lambda row: told(_counted(row, n_workers)))
     run = replay(
         problem,
         trace,
@@ -204,5 +206,10 @@ def _with_first_gradients(run: Run, count: int) -> Run:
     costs = costs._replace(
         gradients_used=costs.gradients_used + count, uplinks=costs.uplinks + count
     )
-    records = records._replace(used=records.used + count, computed=records.computed + count)
-    return replace(run, records=records, source=Source(run.source.traces, (costs,)))
+    source = Source(run.source.traces, (costs,))
+    return replace(run, records=_counted(records, count), source=source)
+
+
+def _counted(records: Any, count: int) -> Any:
+    """The records, or a row of them, with the gradients of the start counted."""
+    return records._replace(used=records.used + count, computed=records.computed + count)

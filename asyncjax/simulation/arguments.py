@@ -27,7 +27,8 @@ from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
 from asyncjax.traces.event_trace import worker_count
 
-FIELDS = ("mesh", "specs", "memory_limit")  # of an execution, beside progress and checkpoint
+# Of an execution, beside progress and checkpoint.
+FIELDS = ("mesh", "specs", "memory_limit", "on_record")
 _KNOWN = ("optax", "asyncjax")  # packages whose functions depend on nothing that changes
 
 
@@ -57,12 +58,30 @@ class Execution:
             s where they were compiled before, and no compilation. Needs concrete arguments.
         progress: Called on the host a few times a second with how far the run is; needs concrete
             arguments. Neither this nor a checkpoint chooses how a run is computed.
+        on_record: Called on the host with each row of the records of the run, once and in order,
+            within about a quarter of a second: to plot or log a run while it goes. A row is the
+            named tuple that `run.records` is (`Records`, `PolicyRecords`), with a number of Python
+            in the place of each column: `row.version`, `row.time`, `row.loss`, `row.metrics[name]`.
+            It never chooses how a run is computed, and what is returned is the same to the bit.
+            Models of a replay are judged for this one by one, and once more at the end, all
+            together, so a loss in a row is that of the records up to rounding. A run that goes on
+            from its checkpoint tells the rows after that place, so those between the checkpoint
+            and the end of the first process come twice. An error that it raises ends the run.
+            Needs concrete arguments; of several processes each calls its own.
 
     Example:
-        >>> import math
-        >>> from asyncjax import simulation
-        >>> simulation.Execution(memory_limit=math.inf).checkpoint is None
-        True
+        >>> import numpy as np, optax
+        >>> from asyncjax import clocks, problems, simulation, traces
+        >>> problem = problems.quadratic(np.ones((3, 2)), np.arange(6.0).reshape(3, 2))
+        >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=50)
+        >>> def log(row):
+        ...     print(row.version, row.time, round(row.loss, 2))
+        >>> execution = simulation.Execution(on_record=log)
+        >>> run = simulation.replay(
+        ...     problem, trace, optax.sgd(0.1), record_every=20, execution=execution)
+        20 12.0 -5.6
+        40 22.0 -6.1
+        50 28.0 -6.0
     """
 
     mesh: Mesh | None = None
@@ -70,8 +89,11 @@ class Execution:
     memory_limit: float | None = None
     checkpoint: str | os.PathLike[str] | None = None
     progress: Callable[[Progress], None] | None = None
+    on_record: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
+        if self.on_record is not None:
+            function("on_record", self.on_record, "a function of a row of the records")
         if self.progress is not None:
             function("progress", self.progress, "a function of a Progress")
         if self.checkpoint is not None:

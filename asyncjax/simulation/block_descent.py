@@ -39,7 +39,7 @@ from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.torn_reads import block_versions, torn_loop
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.single_arrivals import check_single
-from asyncjax.simulation.replay import check_workers, replay, run_of
+from asyncjax.simulation.replay import check_workers, replay, rows_of, run_of
 from asyncjax.steps import descent, random_block
 from asyncjax.steps.proximal import Prox
 from asyncjax.traces import EventTrace
@@ -132,7 +132,7 @@ def replay_block_descent(
     """
     check_problem(problem)
     short = {"progress": progress, "checkpoint": checkpoint}
-    execution = execution_of(execution, knows=("memory_limit",), **short)
+    execution = execution_of(execution, knows=("memory_limit", "on_record"), **short)
     check_optimizer("rule", rule)
     check_prox(prox, problem.params)
     n_blocks = whole("n_blocks", n_blocks)
@@ -160,7 +160,8 @@ def replay_block_descent(
     planned = plan_of(trace, record_every=record_every)
     check_workers(problem, arrivals)
     loop = torn_loop(planned, block_versions(arrivals, n_blocks, torn), optimizer, key)
-    done = run_of(planned, run(loop, problem, execution.progress, execution.checkpoint))
+    rows = rows_of(execution, planned, problem)
+    done = run_of(planned, run(loop, problem, execution.progress, execution.checkpoint, rows))
     costs = done.costs._replace(live_versions=int(arrivals.delay.max()) + 1)
     return replace(done, source=Source((arrivals,), (costs,)))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,6 +36,8 @@ from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.projected_steps import fitting_units
+from asyncjax.simulation.loops.record_rows import RowTeller
+from asyncjax.simulation.loops.server import Metrics
 from asyncjax.simulation.loops.shards import shards_of
 from asyncjax.simulation.plans.update import Update
 
@@ -139,7 +142,8 @@ def run_epochs(
         Training", arXiv 2302.00845.
     """
     check_problem(problem)
-    execution = execution_of(execution, knows=("mesh",), progress=progress, checkpoint=checkpoint)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("mesh", "on_record"), **short)
     optimizer = plain_optimizer(update, "epochs")
     measured, key = flag("prefix_norms", prefix_norms), key_of(key)
     n_epochs, n_workers = whole("n_epochs", n_epochs), whole("n_workers", n_workers)
@@ -156,26 +160,20 @@ def run_epochs(
         raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
     shards = shards_of(mesh_of(execution.mesh), None, problem.params)
     loop = epoch_loop(order, sizes, optimizer, key, shards)
-    state = run(loop, problem, execution.progress, execution.checkpoint)
+    rows = None
+    if execution.on_record is not None:
+        later: Any = None
+        columns = _records(sizes, Metrics(later, later, later))
+        rows = RowTeller(execution.on_record, columns.version, columns)
+    state = run(loop, problem, execution.progress, execution.checkpoint, rows)
     return _run(sizes, busy_steps(plain, shape, units), state)
 
 
 def _run(sizes: EpochSizes, busy: int, state: EpochState) -> Run:
     """Joins what the sizes decide with what was measured."""
-    epochs, counts = sizes.records, np.array(sizes.order.counts)
-    used = epochs * int(counts.sum())
-    records = Records(
-        version=(epochs * sizes.n_steps).astype(np.int32),
-        time=epochs.astype(np.float64),
-        delay=np.zeros(len(epochs), np.int32),
-        used=used,
-        computed=used,
-        loss=state.measured.loss,
-        finite=state.measured.finite,
-        metrics=state.measured.metrics,
-    )
+    records, counts = _records(sizes, state.measured), sizes.order.counts
     costs = Costs(
-        gradients_used=int(used[-1]),
+        gradients_used=int(records.used[-1]),
         gradients_thrown_away=0,
         gradients_cancelled=0,
         uplinks=sizes.n_epochs * busy,
@@ -184,3 +182,19 @@ def _run(sizes: EpochSizes, busy: int, state: EpochState) -> Run:
         live_versions=1,
     )
     return Run(state.params, state.opt_state, records, Source((), (costs,)), state.order_state)
+
+
+def _records(sizes: EpochSizes, measured: Metrics) -> Records:
+    """The table of what was measured of the recorded epochs."""
+    epochs = sizes.records
+    used = epochs * sum(sizes.order.counts)
+    return Records(
+        version=(epochs * sizes.n_steps).astype(np.int32),
+        time=epochs.astype(np.float64),
+        delay=np.zeros(len(epochs), np.int32),
+        used=used,
+        computed=used,
+        loss=measured.loss,
+        finite=measured.finite,
+        metrics=measured.metrics,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import optax
@@ -25,16 +26,18 @@ from asyncjax.simulation.arguments import (
 from asyncjax.simulation.loops.loads import load_rule
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
+from asyncjax.simulation.loops.record_rows import RowTeller
 from asyncjax.simulation.plans.update import Update
-from asyncjax.stragglers import Policy, Response
+from asyncjax.stragglers import Policy, Response, fixed
 from asyncjax.stragglers.policies.policy import check_policy
+from asyncjax.traces import Synchronous
 
 
 @explicit
 def run_policy(
     problem: Problem,
     times: Response | Clock,
-    policy: Policy,
+    policy: Policy | Synchronous,
     update: Update | optax.GradientTransformation,
     *,
     n_updates: int,
@@ -68,7 +71,8 @@ def run_policy(
             `quadratic`), for policies of a constant load.
         times: How long a worker takes for a load: a response, or a clock without losses and powers
             (read as "scale").
-        policy: Decides (k, load); see `stragglers`.
+        policy: Decides (k, load); see `stragglers`. Or `traces.Synchronous`, of a policy or of
+            numbers, which are those of `stragglers.fixed(k, load)`.
         update: Any optax optimizer; an `Update` may be nothing more here.
         n_updates: At least 1.
         record_every: Record a row after every so many updates and at the end. A policy sees the
@@ -78,7 +82,7 @@ def run_policy(
             those that do not count masked; under vmap over step sizes and stages the drawn rows are
             shared. A number: only rows that count are taken, so many in a pass: less work where k
             or loads are small, and a bound on memory.
-        execution: A checkpoint and progress, as in `replay`.
+        execution: A checkpoint, progress and `on_record`, as in `replay`.
         progress: Short form of the execution's; the run is then cut into pieces, to the same bits.
         checkpoint: Short form of the execution's.
 
@@ -114,13 +118,15 @@ def run_policy(
         After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     check_problem(problem)
-    execution = execution_of(execution, progress=progress, checkpoint=checkpoint)
+    short = {"progress": progress, "checkpoint": checkpoint}
+    execution = execution_of(execution, knows=("on_record",), **short)
     optimizer = plain_optimizer(update, "a run of a policy")
     one_key("key", key)
     instance("times", times, (Response, Clock), "a response or a clock")
     if not times.is_plain:
         raise ValueError("times must be without losses and powers, got a clock that has some")
     n = times.n_workers
+    policy = _policy_of(policy, n)
     check_policy(policy, n)
     total, every = whole("n_updates", n_updates), whole("record_every", record_every)
     if total * n >= 2**31:
@@ -129,7 +135,9 @@ def run_policy(
         rows_at_once = whole("rows_at_once", rows_at_once)
     sizes = PolicySizes(total, min(every, total), n, load_rule(problem, policy, n, rows_at_once))
     loop = policy_loop(sizes, optimizer, PolicyInputs(times, policy, key))
-    state = run(loop, problem, execution.progress, execution.checkpoint)
+    told = execution.on_record
+    rows = None if told is None else RowTeller(told, sizes.records)
+    state = run(loop, problem, execution.progress, execution.checkpoint, rows)
     return Run(
         state.params,
         state.opt_state,
@@ -138,3 +146,12 @@ def run_policy(
         rounds=state.rounds,
         policy_state=state.policy_state,
     )
+
+
+def _policy_of(policy: Any, n_workers: int) -> Policy:
+    """The policy itself, also that of synchronous rounds."""
+    if not isinstance(policy, Synchronous):
+        return policy
+    if isinstance(policy.k, Policy):
+        return policy.k
+    return fixed(whole("k", policy.k, 1, n_workers), policy.load)

@@ -37,6 +37,7 @@ from asyncjax.simulation.example_orders.ordered import ordered
 from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
+from asyncjax.simulation.loops.record_rows import RowTeller
 from asyncjax.simulation.loops.server import Metrics, ReplayResult
 from asyncjax.simulation.loops.shards import Shards, shards_of
 from asyncjax.simulation.loops.waves import wave_loop
@@ -106,9 +107,9 @@ def replay(
         width: Gradients computed together; None: as many as keep the lanes nearly always full.
         opt_state: State that the optimizer begins with, such as that of an earlier run; None:
             `optimizer.init(params)`.
-        execution: Devices, a limit on memory, a checkpoint, progress. Over a mesh the lanes of a
-            wave are split; their gradients are gathered once a wave, and every device makes every
-            update. The run goes in waves then.
+        execution: Devices, a limit on memory, a checkpoint, progress, `on_record`. Over a mesh the
+            lanes of a wave are split; their gradients are gathered once a wave, and every device
+            makes every update. The run goes in waves then.
         progress: Short form of the execution's.
         checkpoint: Short form of the execution's.
 
@@ -180,7 +181,8 @@ def replay(
         loop = event_loop(planned, kind, given)
     else:
         loop = wave_loop(planned, sizes, update, key, opt_state, shards)
-    return run_of(planned, run(loop, problem, execution.progress, execution.checkpoint))
+    rows = rows_of(execution, planned, problem)
+    return run_of(planned, run(loop, problem, execution.progress, execution.checkpoint, rows))
 
 
 def _check_memory(
@@ -280,6 +282,16 @@ def run_of(plan: ReplayPlan, replayed: ReplayResult) -> Run:
     kept = {"arrival_state": arrival_state, "worker_states": without_scratch(workers, 0)}
     kept["failed"] = failed
     return Run(params, opt_state, records, source, order_state, **kept)
+
+
+def rows_of(execution: Execution, plan: ReplayPlan, problem: Problem) -> RowTeller | None:
+    """What tells the rows of a replay; None where nobody wants to know."""
+    if execution.on_record is None:
+        return None
+    count = len(plan.records) + (plan.start and problem.objective is not None)
+    later: Any = None
+    columns = records_of(plan, Metrics(later, later, finite=jnp.empty(count)))
+    return RowTeller(execution.on_record, columns.version, columns)
 
 
 def without_scratch(workers: Any, axis: int) -> Any:

@@ -101,7 +101,8 @@ def sweep(
             processor side by side; one after the other as much as twelve replays.
         execution: As in `replay`; its limit on memory is for all runs together, on each device of a
             mesh for those that it has. Its progress is that of the replay that has made the
-            smallest share of its updates. It has no specs.
+            smallest share of its updates. It has no specs, and tells no rows (`on_record`): these
+            are of one run.
         mesh: Short form of the execution's: devices, however they are arranged, over which the runs
             are split: the D devices as a by b, so that a device has the fewest runs, and among
             equals with the largest a; seeds in a parts, step sizes in b. What does not divide is

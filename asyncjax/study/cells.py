@@ -115,6 +115,7 @@ class Study:
     version: str | None = None
     stretch: float = 1.0
     _digests: dict[str, str] = field(default_factory=dict)
+    _keys: dict[Cell, str] = field(default_factory=dict)
 
     def digest(self) -> None:
         """Digests scenes, methods and measures, before any of them is used."""
@@ -128,15 +129,21 @@ class Study:
 
     def key(self, cell: Cell) -> str:
         """The key of a cell."""
-        code = [self._digests[f"scene {cell.scene!r}"], self._digests[f"method {cell.method!r}"]]
-        instances = [cell.role, self.seed, self.counts[cell.role], self.stretch]
-        settings = sorted(cell.settings)
-        facts = (*code, self._digests["measure"], instances, settings)
-        return key_of(*facts, version=self.version)
+        if cell not in self._keys:
+            names = (f"scene {cell.scene!r}", f"method {cell.method!r}", "measure")
+            code = [self._digests[name] for name in names]
+            facts = [cell.role, self.seed, self.counts[cell.role], self.stretch]
+            settings = sorted(cell.settings)
+            self._keys[cell] = key_of(code, facts, settings, version=self.version)
+        return self._keys[cell]
+
+    def get(self, cell: Cell) -> dict[str, np.ndarray] | None:
+        """The arrays of a cell, None if it was not computed."""
+        return self.cells.get(self.key(cell))
 
     def known(self, cell: Cell) -> dict[str, np.ndarray]:
         """The arrays of a cell that was computed."""
-        arrays = self.cells.get(self.key(cell))
+        arrays = self.get(cell)
         assert arrays is not None
         return arrays
 
@@ -145,8 +152,11 @@ class Study:
         cells: Iterable[Cell],
         engine: Engine | None = None,
         told: Callable[[int, int], None] = lambda done, left: None,
-    ) -> None:
-        """Computes the cells that are not known; `told` hears how many are done and left."""
+    ) -> int:
+        """Computes the cells that are not known; how many were asked for.
+
+        `told` hears how many are done and left.
+        """
         asked = list(dict.fromkeys(cells))
         keys = {cell: self.key(cell) for cell in asked}
         missing = {
@@ -155,12 +165,13 @@ class Study:
         done = len(asked) - len(missing)
         told(done, len(missing))
         pieces = list(missing.items())
-        found: Iterable[Any] = ((piece, computed(piece)) for piece in pieces)
+        answers: Iterable[Any] = ((piece, computed(piece)) for piece in pieces)
         if engine is not None:
-            found = spread(engine, computed, pieces)
-        for number, ((key, _), arrays) in enumerate(found, start=1):
+            answers = spread(engine, computed, pieces)
+        for number, ((key, _), arrays) in enumerate(answers, start=1):
             self.cells.put(key, arrays)
             told(done + number, len(missing) - number)
+        return len(asked)
 
     def _order(self, cell: Cell) -> Order:
         scene: Any = self.sources.get((named.SCENES, cell.scene), self.scenes[cell.scene])

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,14 +34,13 @@ from asyncjax.study.search import Knob, Settings, Trial, Tuned
 from asyncjax.traces import Rule, Synchronous
 
 if TYPE_CHECKING:
-    import pandas
-
     from asyncjax.live import Engine
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
 HEAD = ("scene", "set", "instance", "method")  # columns that every row begins with
 TIMES = ("seconds", "processor_seconds")  # columns that no comparison reads
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
+_FEWEST = 4  # trials of a round, so that a best value in its middle says something
 _SHARED = ("threads", "devices")  # engines whose workers see what this process has
 
 
@@ -67,7 +67,19 @@ class Goal(NamedTuple):
     """What settings are chosen for: a measure, in a scene or in several together."""
 
     scenes: tuple[str, ...]
-    measure: str
+    measure: int  # its place
+
+
+class Row(NamedTuple):
+    """Rows of a cell in the table."""
+
+    goal: Goal
+    letter: str  # of the set; "tuning"
+    cell: Cell
+
+
+Compute = Callable[[list[Cell], str, int], None]  # (cells, what they are, cells that follow)
+Chosen = Mapping[tuple[str, Goal], Tuned]  # by method and goal
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,80 +96,56 @@ class Search:
     spaces: Mapping[str, Mapping[str, Knob]]
     rounds: Rounds
 
-    def tuned(self, method: str, goal: Goal, rounds: int) -> Tuned | list[Settings]:
-        """What was found after so many rounds, or settings whose scores are missing."""
-        space = self.spaces[method]
-        missing: list[Settings] = []
+    def run(self, goals: Sequence[Goal], compute: Compute, sets: int) -> Chosen:
+        """Tunes all methods for all goals; those of a goal get as many rounds. Sets follow."""
+        chosen: dict[tuple[str, Goal], Tuned] = {}
+        methods, trials, least, most = list(self.spaces), *self.rounds
+        after = len(methods) * sets * sum(len(goal.scenes) for goal in goals)
+        for turn in range(1, most + 1):
+            pairs = [(method, goal) for goal in goals for method in methods]
+            later = trials * max(least - turn, 0) * sum(len(goal.scenes) for _, goal in pairs)
+            missing = [cell for pair in pairs for cell in self._missing(*pair, turn)]
+            compute(missing, f"round {turn}", later + after)
+            chosen.update({pair: self._tuned(*pair, turn) for pair in pairs})
+            if turn >= least:
+                goals = [goal for goal in goals if any(chosen[m, goal].edges for m in methods)]
+            if not goals:
+                break
+        return chosen
+
+    def _missing(self, method: str, goal: Goal, rounds: int) -> list[Cell]:
+        """Cells that must be known before it can be said what so many rounds choose."""
+        try:
+            self._tuned(method, goal, rounds)
+        except _Missing as error:
+            return error.args[0]
+        return []
+
+    def _tuned(self, method: str, goal: Goal, rounds: int) -> Tuned:
+        """What so many rounds choose."""
 
         def evaluate(_: str, asked: Sequence[Settings], gradients: int) -> list[float]:
             del gradients  # every trial has the same simulated time
-            scores = [self._score(method, goal, settings) for settings in asked]
-            missing.extend(s for s, score in zip(asked, scores, strict=True) if score is None)
-            if missing:
-                raise _Missing
-            return [score for score in scores if score is not None]
+            cells = [
+                [cell_of(scene, method, TUNING, settings) for scene in goal.scenes]
+                for settings in asked
+            ]
+            known = [[self.study.get(cell) for cell in some] for some in cells]
+            if any(arrays is None for some in known for arrays in some):
+                raise _Missing([cell for some in cells for cell in some])
+            name = f"score {goal.measure}"
+            return [float(np.mean([one[name] for one in some if one])) for some in known]
 
-        try:
-            if not space:
-                (score,) = evaluate(method, [{}], 1)
-                return Tuned({}, (Trial({}, score, 0),), 1)
-            spans = {"trials": self.rounds.trials, "rounds": (rounds, rounds)}
-            asked = {method: space}
-            found = searching.tune(asked, evaluate, gradients=1, seed=self.study.seed, **spans)
-        except _Missing:
-            return missing
-        return found[method]
-
-    def _score(self, method: str, goal: Goal, settings: Settings) -> float | None:
-        """The score of settings, the mean over scenes; None if it is not known."""
-        place = list(self.study.measures).index(goal.measure)
-        cells = [cell_of(scene, method, TUNING, settings) for scene in goal.scenes]
-        known = [self.study.cells.get(self.study.key(cell)) for cell in cells]
-        if any(arrays is None for arrays in known):
-            return None
-        return float(np.mean([arrays[f"score {place}"] for arrays in known if arrays is not None]))
-
-    def run(
-        self, goals: Sequence[Goal], compute: Callable[[list[Cell], str, int], None]
-    ) -> dict[tuple[str, Goal], Tuned]:
-        """Tunes all methods for all goals.
-
-        All methods get another round for a goal as long as the best of any is at an edge.
-
-        Args:
-            goals: What settings are chosen for.
-            compute: `(cells, what, cells that will follow) -> None`.
-        """
-        found: dict[tuple[str, Goal], Tuned] = {}
-        open_goals = list(goals)
-        for turn in range(1, self.rounds.most + 1):
-            cells: list[Cell] = []
-            for goal in open_goals:
-                for method in self.spaces:
-                    asked = self.tuned(method, goal, turn)
-                    settings = asked if isinstance(asked, list) else []
-                    cells += [
-                        cell_of(s, method, TUNING, one) for one in settings for s in goal.scenes
-                    ]
-            later = self.rounds.trials * max(self.rounds.least - turn, 0)
-            later *= len(self.spaces) * sum(len(goal.scenes) for goal in open_goals)
-            compute(cells, f"round {turn}", later)
-            for goal in open_goals:
-                for method in self.spaces:
-                    tuned = self.tuned(method, goal, turn)
-                    assert isinstance(tuned, Tuned)
-                    found[method, goal] = tuned
-            if turn >= self.rounds.least:
-                open_goals = [
-                    goal for goal in open_goals if any(found[m, goal].edges for m in self.spaces)
-                ]
-            if not open_goals:
-                break
-        return found
+        space = self.spaces[method]
+        if not space:
+            return Tuned({}, (Trial({}, evaluate(method, [{}], 1)[0], 0),), 1)
+        spans = {"trials": self.rounds.trials, "rounds": (rounds, rounds)}
+        tune = partial(searching.tune, gradients=1, seed=self.study.seed, **spans)
+        return tune({method: space}, evaluate)[method]
 
 
 class _Missing(LookupError):
-    """A score that is not known yet."""
+    """Holds cells that are not known yet."""
 
 
 def compare(
@@ -202,7 +190,8 @@ def compare(
         rounds: Least and most rounds of tuning; None: at least as many as `trials` makes, at most
             five more.
         seed: Base of all seeds; another draws instances that nobody has seen.
-        version: Stands for what nobody can tell from another, in the names of cells.
+        version: Stands in the names of cells for what nobody can tell from another, such as data
+            that a scene reads from a file: with another text all is computed anew.
         tuned_over: `study.EACH_SCENE`; `study.ALL_SCENES`: one setting for all of them;
             `study.UNTUNED`: each method's default settings, and 1.5 times the horizon, which is the
             price of tuning.
@@ -216,7 +205,7 @@ def compare(
             that no knob has; a value cannot be digested; another process could not import
             something.
         NotADirectoryError: `path` is a file.
-        ImportError: pandas is not installed.
+        ImportError: The extra `study` is not installed.
 
     Example:
         >>> import numpy as np, optax
@@ -237,59 +226,36 @@ def compare(
         >>> len(result.rows), result.compared
         (16, 'loss')
     """
-    _pandas()
-    study, spaces, folder = _study(
-        scenes, methods, measure, space, path, seed, version, tuned_over, engine
-    )
-    counts = {TUNING: checks.whole("tuning_instances", tuning_instances)}
-    for letter in _checked_sets(sets):
-        counts[SETS[letter]] = checks.whole("instances", instances)
-    plan = _rounds_of(trials, rounds, spaces)
-    study = replace(study, counts=counts)
-    study.digest()
-    _probe(study, spaces)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    goals = _goals(study, tuned_over)
-    reported = len(study.methods) * len(sets) * len(study.scenes) * len(study.measures)
-    with contextlib.ExitStack() as stack:
-        told = stack.enter_context(bar()) if progress is None else progress
-        if engine is not None:
-            stack.enter_context(engine)
-            _check_measures(study, engine)
-
-        def compute(cells: list[Cell], text: str, later: int) -> None:
-            study.compute(cells, engine, lambda done, left: told(Left(done, left + later, text)))
-
-        found: dict[tuple[str, Goal], Tuned] = {}
+    checks.extra("pandas", "study")
+    checks.instance("tuned_over", tuned_over, TunedOver, "study.EACH_SCENE or another of its kind")
+    counts = {TUNING: _count("tuning_instances", tuning_instances)}
+    counts |= dict.fromkeys(_roles(sets), _count("instances", instances))
+    things, sources = _things(scenes, methods, engine)
+    measures = _measures(measure, scenes)
+    stretch = PRICE if tuned_over is UNTUNED else 1.0
+    study = Study(*things, measures, seed, counts, Cells(_folder(path)), sources, version, stretch)
+    spaces = _spaces(study, {} if space is None else space)
+    search = Search(study, spaces, _rounds_of(trials, rounds, spaces))
+    defaults = {name: one.settings(space or {}) for name, one in study.methods.items()}
+    _ready(study, defaults)
+    units = [tuple(study.scenes)] if tuned_over is ALL_SCENES else [(s,) for s in study.scenes]
+    if progress is not None:
+        checks.function("progress", progress, "a function of what is done and left, or None")
+    goals = [Goal(unit, place) for place in range(len(measures)) for unit in units]
+    with _computing(study, engine, progress) as compute:
+        tuned: Chosen = {}
         if tuned_over is not UNTUNED:
-            search = Search(study, spaces, plan)
-            found = search.run(
-                goals, lambda cells, text, later: compute(cells, text, later + reported)
-            )
-        chosen = {
-            (method, goal): found[method, goal].best.settings
-            if (method, goal) in found
-            else study.methods[method].settings(space or {})
+            tuned = search.run(goals, compute, len(sets))
+        reported = [
+            Row(goal, letter, cell_of(scene, method, SETS[letter], settings))
             for goal in goals
-            for method in study.methods
-        }
-        cells = [
-            cell_of(scene, method, SETS[letter], settings)
-            for (method, goal), settings in chosen.items()
+            for method, default in defaults.items()
+            for settings in [tuned[method, goal].best.settings if tuned else default]
             for scene in goal.scenes
             for letter in sets
         ]
-        compute(cells, "reported", 0)
-    rows = _table(study, sets, chosen, found, has_goals=isinstance(measure, Mapping))
-    facts = {
-        "trials": max((len(one.trials) for one in found.values()), default=0),
-        "at an edge": sorted(
-            {f"{m}, {', '.join(g.scenes)}: {e}" for (m, g), t in found.items() for e in t.edges}
-        ),
-    }
-    compared = next(iter(study.measures.values())).compared
-    return Result(rows, compared, facts, seed)
+        compute([row.cell for row in reported], "sets", 0)
+    return _result(study, tuned, reported, has_names=isinstance(measure, Mapping))
 
 
 def objective(
@@ -331,12 +297,11 @@ def objective(
         >>> tried({"step": 0.5})["score"] < tried({"step": 0.1})["score"]
         True
     """
-    given = {"scene": scene}, {"method": method}, measure, None, path, seed, version
-    study, _, folder = _study(*given, EACH_SCENE, None)
-    study = replace(study, counts={TUNING: checks.whole("instances", instances)})
-    study.digest()
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    things, _ = _things({"scene": scene}, {"method": method}, None)
+    counts = {TUNING: _count("instances", instances)}
+    measures = _measures(measure, None)
+    study = Study(*things, measures, seed, counts, Cells(_folder(path)), {}, version)
+    _ready(study, {})
 
     def told(settings: Settings) -> dict[str, float]:
         cell = cell_of("scene", "method", TUNING, dict(settings))
@@ -352,39 +317,19 @@ def objective(
 # What is refused before anything is computed.
 
 
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        line = checks.install_line("study")
-        raise ImportError(f"a study needs pandas, which is not installed: {line}") from error
-    return pandas
-
-
-def _study(
-    scenes: Any,
-    methods: Any,
-    measure: Any,
-    space: Any,
-    path: Any,
-    seed: int,
-    version: Any,
-    tuned_over: Any,
-    engine: Engine | None,
-) -> tuple[Study, dict[str, dict[str, Knob]], Path | None]:
-    """The study that is asked for, the knobs of each method, and the folder of its cells."""
-    folder = _folder(path)
-    if version is not None and not isinstance(version, str):
-        raise TypeError(f"version must be a text or None, got {checks.shown(version)}")
-    checks.instance("tuned_over", tuned_over, TunedOver, "study.EACH_SCENE or another of its kind")
+def _things(
+    scenes: Any, methods: Any, engine: Engine | None
+) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[tuple[str, str], str]]:
+    """Scenes and methods by name, and where other processes find them."""
     if methods is None:
         if not named.is_source(scenes):
             raise TypeError("methods must be given where scenes are no file or module, got None")
         methods = scenes
-    if measure is None and named.is_source(scenes):
-        measure = getattr(named.module_of(scenes), named.MEASURE, None)
-    measures: dict[str, Any] = dict(measure) if isinstance(measure, Mapping) else {"": measure}
-    things, sources = {}, {}
+    if engine is not None and not hasattr(engine, "executor"):
+        words = "an engine, such as live.processes(2), or None"
+        raise TypeError(f"engine must be {words}, got {checks.shown(engine)}")
+    things: dict[str, dict[str, Any]] = {}
+    sources: dict[tuple[str, str], str] = {}
     for kind, asked in ((named.SCENES, scenes), (named.METHODS, methods)):
         given = named.given(asked, kind)
         if not given:
@@ -393,28 +338,34 @@ def _study(
         if engine is not None and engine.name not in _SHARED:
             for name, one in given.items():
                 sources[kind, name] = named.source_of(name, one, kind, engine.name)
-    found = Study(
-        scenes=things[named.SCENES],
-        methods=things[named.METHODS],
-        measures=measures,
-        seed=checks.whole("seed", seed, 0, protocol.LIMITS["base"] - 1),
-        counts={},
-        cells=Cells(folder),
-        sources=sources,
-        version=version,
-        stretch=PRICE if tuned_over is UNTUNED else 1.0,
-    )
-    _check_things(found)
-    spaces = {name: {**(space or {}), **one.space} for name, one in found.methods.items()}
-    for name, knobs in spaces.items():
-        for knob, one in knobs.items():
+    return (things[named.SCENES], things[named.METHODS]), sources
+
+
+def _measures(measure: Any, scenes: Any) -> dict[str, Measure]:
+    """Measures by name."""
+    if measure is None and named.is_source(scenes):
+        measure = getattr(named.module_of(scenes), named.MEASURE, None)
+    measures: dict[str, Any] = dict(measure) if isinstance(measure, Mapping) else {"": measure}
+    for one in measures.values():
+        checks.instance("measure", one, Measure, "a Measure, as study.time_to makes it")
+    compared = sorted({one.compared for one in measures.values()})
+    if len(compared) != 1:
+        raise ValueError(f"measure must compare one column, got {', '.join(compared) or 'none'}")
+    return measures
+
+
+def _spaces(study: Study, space: Mapping[str, Knob]) -> dict[str, dict[str, Knob]]:
+    """All knobs of each method."""
+    checks.instance("space", space, Mapping, "a mapping of names to knobs")
+    spaces = {}
+    for name, method in study.methods.items():
+        checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
+        spaces[name] = {**space, **method.space}
+        for knob, one in spaces[name].items():
+            checks.instance(f"space[{knob!r}]", one, Knob, "a Knob, as study.log_range makes it")
             if knob in (*HEAD, "tuned_for", "horizon", *TIMES):
-                raise ValueError(
-                    f"space must not name a knob as a column of the rows, got {knob!r}"
-                )
-            words = f"a Knob, as study.log_range makes it, in method {name!r}"
-            checks.instance(f"space[{knob!r}]", one, Knob, words)
-    return found, spaces, folder
+                raise ValueError(f"space must name no knob as a column of the rows, got {knob!r}")
+    return spaces
 
 
 def _folder(path: Any) -> Path | None:
@@ -429,28 +380,14 @@ def _folder(path: Any) -> Path | None:
     return folder / "cells"
 
 
-def _check_things(study: Study) -> None:
-    """Refuses scenes, methods and measures that are none."""
-    for name, scene in study.scenes.items():
-        checks.function_of(f"scenes[{name!r}]", scene, "seeds")
-    for name, method in study.methods.items():
-        checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
-        short = method.rule is not None and method.optimizer is not None
-        if short == (method.run is not None):
-            raise ValueError(
-                f"methods[{name!r}] must have a rule and an optimizer, or run instead of them"
-            )
-    for measure in study.measures.values():
-        checks.instance("measure", measure, Measure, "a Measure, as study.time_to makes it")
-    if len(compared := {one.compared for one in study.measures.values()}) != 1:
-        raise ValueError(f"measure must compare one column, got {', '.join(sorted(compared))}")
+def _count(name: str, value: Any) -> int:
+    return checks.whole(name, value, 1, protocol.LIMITS["number"])
 
 
-def _checked_sets(sets: Any) -> list[str]:
-    unknown = [one for one in sets if one not in SETS]
-    if unknown or not sets:
+def _roles(sets: Any) -> list[str]:
+    if not sets or any(one not in SETS for one in sets):
         raise ValueError(f"sets must be of A, B and C, got {sets!r}")
-    return list(sets)
+    return [SETS[one] for one in sets]
 
 
 def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]]) -> Rounds:
@@ -458,6 +395,8 @@ def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]
     knobs = max(map(len, spaces.values()))
     trials = checks.whole("trials", trials, max(knobs, 1))
     if rounds is not None:
+        if not isinstance(rounds, tuple | list) or len(rounds) != 2:
+            raise TypeError(f"rounds must be a pair, the least and the most, got {rounds!r}")
         least = checks.whole("the least of rounds", rounds[0])
         most = checks.whole("the most of rounds", rounds[1], least)
         if trials % least or trials // least < knobs:
@@ -466,18 +405,28 @@ def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]
                 f" one a knob, got {least}"
             )
         return Rounds(trials // least, least, most)
-    least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= knobs)
+    enough = max(knobs, min(_FEWEST, trials))
+    least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= enough)
     return Rounds(trials // least, least, least + 5)
 
 
-def _goals(study: Study, tuned_over: TunedOver) -> list[Goal]:
-    every = tuple(study.scenes)
-    units = [every] if tuned_over is ALL_SCENES else [(scene,) for scene in every]
-    return [Goal(unit, measure) for measure in study.measures for unit in units]
+def _ready(study: Study, settings: Mapping[str, Settings]) -> None:
+    """Digests all code, makes an instance of every scene, and every rule and optimizer once.
 
-
-def _probe(study: Study, spaces: Mapping[str, Mapping[str, Knob]]) -> None:
-    """Makes an instance of every scene, and of every method its rule and optimizer, once."""
+    Settings by method; a method without is not made.
+    """
+    version, folder = study.version, study.cells.folder
+    if version is not None and not isinstance(version, str):
+        raise TypeError(f"version must be a text or None, got {checks.shown(version)}")
+    checks.whole("seed", study.seed, 0, protocol.LIMITS["base"] - 1)
+    for name, make in study.scenes.items():
+        checks.function_of(f"scenes[{name!r}]", make, "seeds")
+    for name, method in study.methods.items():
+        checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
+        if (method.rule is None or method.optimizer is None) == (method.run is None):
+            words = "must have a rule and an optimizer, or run instead of them"
+            raise ValueError(f"methods[{name!r}] {words}")
+    study.digest()
     for name, make in study.scenes.items():
         scene = make(Seeds(study.seed, TUNING, 0))
         checks.instance(f"scenes[{name!r}]", scene, Scene, "a function that makes a study.Scene")
@@ -486,27 +435,50 @@ def _probe(study: Study, spaces: Mapping[str, Mapping[str, Knob]]) -> None:
                 continue
             for part in ("problem", "clock", "horizon"):
                 if getattr(scene, part) is None:
-                    raise ValueError(
-                        f"{part} must be given in scene {name!r} for method {title!r}, got None"
-                    )
-            settings = scene.known(method.settings(spaces[title]))
-            _probe_method(title, method, settings)
+                    words = f"in scene {name!r} for method {title!r}, got None"
+                    raise ValueError(f"{part} must be given {words}")
+            if title in settings:
+                _probe(title, method, scene.known(settings[title]))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
 
 
-def _probe_method(title: str, method: Method, settings: Settings) -> None:
+def _probe(title: str, method: Method, settings: Settings) -> None:
     """Makes the rule and the optimizer of a method."""
-    words = f"of method {title!r} must make"
     optimizer: Any = method.optimizer
     try:
         rule, update = method.rule_of(settings), optimizer(settings)
     except KeyError as missing:
-        known = ", ".join(settings) or "none"
-        raise ValueError(
-            f"space must have a knob {missing}, which method {title!r} asks for, got {known}"
-        ) from missing
-    checks.instance(f"the rule {words}", rule, (Rule, Synchronous), "a Rule or Synchronous")
+        words = f"which method {title!r} asks for, got {', '.join(settings)}"
+        raise ValueError(f"space must have a knob {missing}, {words}") from missing
+    of = f"of method {title!r} must make"
+    checks.instance(f"the rule {of}", rule, (Rule, Synchronous), "a Rule or Synchronous")
     kinds = (optax.GradientTransformation, Update)
-    checks.instance(f"the optimizer {words}", update, kinds, "an optimizer or an Update")
+    checks.instance(f"the optimizer {of}", update, kinds, "an optimizer or an Update")
+
+
+# What is computed and told.
+
+
+@contextlib.contextmanager
+def _computing(
+    study: Study, engine: Engine | None, progress: Callable[[Left], None] | None
+) -> Iterator[Compute]:
+    """What computes cells, while the engine and the bar are open."""
+    before = 0
+    with contextlib.ExitStack() as stack:
+        told = stack.enter_context(bar()) if progress is None else progress
+        if engine is not None:
+            stack.enter_context(engine)
+            _check_measures(study, engine)
+
+        def compute(cells: list[Cell], text: str, later: int) -> None:
+            nonlocal before
+            before += study.compute(
+                cells, engine, lambda done, left: told(Left(before + done, left + later, text))
+            )
+
+        yield compute
 
 
 def _check_measures(study: Study, engine: Engine) -> None:
@@ -514,55 +486,52 @@ def _check_measures(study: Study, engine: Engine) -> None:
     if engine.name in _SHARED:
         return
     try:
-        engine.executor(0).submit(tuple, study.measures.values()).result()
+        engine.executor(0).submit(tuple, list(study.measures.values())).result()
     except engine.lost:
         raise
     except Exception as error:
+        words = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('. ')}"
         raise ValueError(
-            f"measure must be made of functions that the workers of engine {engine.name} can"
-            f" import, got {type(error).__name__}: {str(error).splitlines()[0]}"
+            f"measure must be made of functions that workers of engine {engine.name} import, got"
+            f" {words}"
         ) from error
 
 
-# What is told.
-
-
-def _table(
-    study: Study,
-    sets: Sequence[str],
-    chosen: Mapping[tuple[str, Goal], Settings],
-    found: Mapping[tuple[str, Goal], Tuned],
-    *,
-    has_goals: bool,
-) -> pandas.DataFrame:
-    """A row an instance: trials first, then what was chosen; every row has all columns."""
-    rows: list[tuple[dict[str, Any], ...]] = []
-    heads = (*HEAD, "tuned_for") if has_goals else HEAD
-    for (method, goal), settings in chosen.items():
-        trials = found[method, goal].trials if (method, goal) in found else ()
-        asked = [("tuning", TUNING, trial.settings) for trial in trials]
-        asked += [(letter, SETS[letter], settings) for letter in sets]
-        place = list(study.measures).index(goal.measure)
-        for scene in goal.scenes:
-            for letter, role, one in asked:
-                arrays = study.known(cell_of(scene, method, role, one))
-                names, numbers = arrays[f"names {place}"].tolist(), arrays[f"numbers {place}"]
-                spent = dict(zip(TIMES, (arrays["spent"] / len(numbers)).tolist(), strict=True))
-                for instance, values in enumerate(numbers.tolist()):
-                    values_of_head = (scene, letter, instance, method, goal.measure)
-                    head: dict[str, Any] = dict(zip(heads, values_of_head, strict=False))
-                    tail = {"horizon": float(arrays["horizon"][instance]), **spent}
-                    told = dict(zip(names, values, strict=True))
-                    rows.append((head, _settings(one), told, tail))
-    columns = dict.fromkeys(name for parts in zip(*rows, strict=True) for p in parts for name in p)
-    merged = [{name: value for part in row for name, value in part.items()} for row in rows]
-    return _pandas().DataFrame(merged, columns=list(columns))
-
-
-def _settings(settings: Settings) -> dict[str, Any]:
-    """Settings as they stand in a table."""
-    plain = (bool, int, float, str, np.generic, type(None))
-    return {
-        name: value if isinstance(value, plain) else getattr(value, "__name__", str(value))
-        for name, value in settings.items()
+def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool) -> Result:
+    """Trials first, then what was chosen: a row an instance of every cell, with all columns."""
+    rows = [
+        Row(goal, "tuning", cell_of(scene, method, TUNING, trial.settings))
+        for (method, goal), one in tuned.items()
+        for scene in goal.scenes
+        for trial in one.trials
+    ]
+    edges = [(m, goal, edge) for (m, goal), one in tuned.items() for edge in one.edges]
+    facts = {
+        "trials": max((len(one.trials) for one in tuned.values()), default=0),
+        "at an edge": [f"{', '.join(goal.scenes)}: {edge} of {m}" for m, goal, edge in edges],
     }
+    measures = list(study.measures)
+    parts: list[tuple[dict[str, Any], ...]] = []
+    for goal, letter, cell in rows + reported:
+        arrays = study.known(cell)
+        values, names = arrays[f"numbers {goal.measure}"], arrays[f"names {goal.measure}"].tolist()
+        spent = dict(zip(TIMES, (arrays["spent"] / len(values)).tolist(), strict=True))
+        settings = {name: _shown(value) for name, value in cell.settings}
+        for instance, (numbers, horizon) in enumerate(
+            zip(values.tolist(), arrays["horizon"].tolist(), strict=True)
+        ):
+            head = {"scene": cell.scene, "set": letter, "instance": instance, "method": cell.method}
+            head |= {"tuned_for": measures[goal.measure]} if has_names else {}
+            told = dict(zip(names, numbers, strict=True))
+            parts.append((head, settings, told, {"horizon": horizon, **spent}))
+    columns = dict.fromkeys(name for some in zip(*parts, strict=True) for p in some for name in p)
+    merged = [{name: value for part in row for name, value in part.items()} for row in parts]
+    table = checks.extra("pandas", "study").DataFrame(merged, columns=list(columns))
+    return Result(table, study.measures[measures[0]].compared, facts, study.seed)
+
+
+def _shown(value: Any) -> Any:
+    """A setting as it stands in a table."""
+    if isinstance(value, bool | int | float | str | np.generic | None):
+        return value
+    return getattr(value, "__name__", str(value))

@@ -66,9 +66,9 @@ def key_of(*facts: Any, version: str | None = None) -> str:
 def sources() -> str:
     """A digest of the code of this library that makes numbers."""
     root, digest = Path(asyncjax.__file__).parent, hashlib.sha256()
-    own = [root / "study" / f"{name}.py" for name in _FILES]
-    rooms = [path for room in _ROOMS for path in sorted((root / room).rglob("*.py"))]
-    for path in [one for one in own if one.exists()] + rooms:
+    files = [root / "study" / f"{name}.py" for name in _FILES]
+    files += [path for room in _ROOMS for path in sorted((root / room).rglob("*.py"))]
+    for path in filter(Path.exists, files):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -136,7 +136,8 @@ class _Digest:
         bound = self.of([value.__defaults__, value.__kwdefaults__, _contents(value)])
         if _is_installed(code.co_filename):
             module = str(value.__module__)
-            return "function", module, _version(module), value.__qualname__, bound
+            told = self._instructions(code)  # many lambdas of a module have one name
+            return "function", module, _version(module), value.__qualname__, told, bound
         if os.path.exists(code.co_filename):
             self.files.add(code.co_filename)
         names = sorted(_globals_of(code))
@@ -151,7 +152,8 @@ class _Digest:
     def _class(self, value: type) -> Any:
         module = sys.modules.get(value.__module__)
         file = getattr(module, "__file__", None)
-        if value.__module__ == "builtins" or (file is not None and _is_installed(file)):
+        is_built_in = file is None and value.__module__ != "__main__"
+        if is_built_in or (file is not None and _is_installed(file)):
             return "class", value.__module__, _version(value.__module__), value.__qualname__
         if file is not None:
             self.files.add(file)
@@ -185,11 +187,11 @@ class _Digest:
 
 def _contents(function: FunctionType) -> list[Any]:
     """What a function captured; nothing for what is not defined yet."""
-    found = []
+    contents = []
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
-            found.append(cell.cell_contents)
-    return found
+            contents.append(cell.cell_contents)
+    return contents
 
 
 def _version(module: str) -> str:
@@ -222,10 +224,10 @@ def _is_installed(file: str) -> bool:
 
 def digests(values: Mapping[str, Sequence[Any]], version: str | None) -> dict[str, str]:
     """The digest of each of several things by name, refused by its name where there is none."""
-    found = {}
+    keys = {}
     for name, facts in values.items():
         try:
-            found[name] = key_of(*facts, version=version)
+            keys[name] = key_of(*facts, version=version)
         except CannotDigest as error:
             raise ValueError(f"{error}, in {name}") from None
-    return found
+    return keys

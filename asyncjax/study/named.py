@@ -7,6 +7,7 @@ any function, and what every worker runs is the file as it lies there.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+_PREFIX = "asyncjax_study_"  # of names of modules that are files
 SCENES, METHODS, MEASURE = "SCENES", "METHODS", "MEASURE"
 
 
@@ -42,13 +44,13 @@ def module_of(source: str | Path) -> ModuleType:
     path = Path(text)
     if not path.is_file():
         raise ValueError(f"scenes and methods must lie in a file that exists, got {text!r}")
-    return _loaded(path.resolve())
+    return _loaded(path.resolve(), path.read_bytes())
 
 
 @lru_cache(None)
-def _loaded(path: Path) -> ModuleType:
-    """A file as a module; what lies beside it may be imported by it, as in a script."""
-    name = f"asyncjax_study_{path.stem}"
+def _loaded(path: Path, content: bytes) -> ModuleType:
+    """A file as a module, anew where it was edited; what lies beside it may be imported by it."""
+    name = f"{_PREFIX}{hashlib.sha256(bytes(path) + content).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -140,7 +142,7 @@ def source_of(name: str, value: Any, kind: str, engine: str) -> str:
         mapping = getattr(module, kind, None) if isinstance(module, ModuleType) else None
         if isinstance(mapping, Mapping) and mapping.get(name) is value:
             file = getattr(module, "__file__", None)
-            by_file = module.__name__ == "__main__" or module.__name__.startswith("asyncjax_study_")
+            by_file = module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)
             if not by_file:
                 return module.__name__
             if file is not None:

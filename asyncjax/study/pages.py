@@ -29,6 +29,7 @@ from asyncjax import checks
 from asyncjax.results.tables import format_number
 from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
+from asyncjax.study.summary import worded
 
 BEGIN, END = "\x01", "\x02"  # what was filled in stands between these, where that is asked for
 
@@ -152,9 +153,7 @@ class Verdict:
             >>> Verdict({"A": "holds", "B": "in part"}).word
             'holds (A), in part (B)'
         """
-        if len({*self.by_set.values()}) == 1:
-            return next(iter(self.by_set.values()))
-        return ", ".join(f"{word} ({name})" for name, word in self.by_set.items())
+        return worded(self.by_set)
 
     @property
     def A(self) -> str:
@@ -265,7 +264,7 @@ def functions(result: Result, claims: Sequence[Claim] = ()) -> dict[str, Any]:
         result: The study; the functions need not be given it.
         claims: Those that `verdict` may name by their text.
     """
-    by_text: dict[str, Claim | str] = {claim.text: claim for claim in claims}
+    by_text: dict[str, Any] = {claim.text: claim for claim in claims}
     return {
         "ratio": lambda *names, **where: ratio(result, *names, **where),
         "ratios": lambda *names, **where: ratios(result, *names, **where),

@@ -153,7 +153,7 @@ def split(
         >>> def make(settings):
         ...     return [settings["step"]] * settings["count"]
         >>> settings = {"step": 0.5, "count": 2, "word": "a"}
-        >>> maker, data = split(make, lambda made: made[0] + 1, [settings])
+        >>> maker, data = split(make, lambda pair: pair[0] + 1, [settings])
         >>> sorted(data), dict(maker.fixed)
         (['step'], {'count': 2, 'word': 'a'})
     """
@@ -199,8 +199,8 @@ def _same(one: Any, other: Any) -> bool:
 def _probe_of(params: Any) -> Callable[[Optimizer], Any]:
     """Uses an optimizer once, as a server does, on a model of such shapes."""
 
-    def probe(made: Optimizer) -> Any:
-        optimizer = optax.with_extra_args_support(update_of(made).optimizer)
+    def probe(given: Optimizer) -> Any:
+        optimizer = optax.with_extra_args_support(update_of(given).optimizer)
         model = jax.tree.map(jnp.zeros_like, params)
         zero = jnp.int32(0)
         extras = {"delay": zero, "worker": zero, "job": zero, "time": jnp.zeros(())}
@@ -258,8 +258,8 @@ def _widened(parts: Sequence[Any]) -> Sequence[Any]:
     """The same, all shards as wide as the widest."""
 
     def shards(part: Any) -> list[Any]:
-        is_one = partial(_is_samples)
-        return [leaf for leaf in jax.tree.leaves(part, is_leaf=is_one) if is_one(leaf)]
+        leaves = jax.tree.leaves(part, is_leaf=_is_samples)
+        return [leaf for leaf in leaves if _is_samples(leaf)]
 
     widths = [one.rows.shape[1] for part in parts for one in shards(part)]
     if len(set(widths)) < 2:
@@ -312,16 +312,16 @@ def _replayed(
     lanes = [scene.known(settings) for scene in scenes]
     parts = [_problem_of(method, settings, scene, scene.problem) for scene in scenes]
     keeps = parts[0].worker_state_of is not None
-    load = 1.0 if method.load is None else float(method.load(settings))
-    made = _traces(tuple(map(method.rule_of, lanes)), load, tuple(scenes), tuple(seeds))
+    load = 1.0 if method.load is None else float(method.load(lanes[0]))
+    several = _traces(tuple(map(method.rule_of, lanes)), load, tuple(scenes), tuple(seeds))
     optimizer: Any = method.optimizer
     maker, data = split(optimizer, _probe_of(parts[0].params), lanes)
     keys = jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
     joined = None if jax.default_backend() == "cpu" and convolves(parts[0]) else stacked(parts)
     groups = [range(len(parts))] if joined is not None else [[at] for at in range(len(parts))]
-    found: list[Records] = []
+    runs: list[Records] = []
     for group in groups:
-        plans = _plans([made[at] for at in group], scenes[0].records, keeps)
+        plans = _plans([several[at] for at in group], scenes[0].records, keeps)
         update = checked_update(optimizer(lanes[group[0]]), parts[group[0]].params, plans)
         sizes = _roomy(with_update(sizes_of(plans), plans, update))
         if joined is not None and len(group) > 1:
@@ -334,8 +334,8 @@ def _replayed(
         if axes is None:
             measured = jax.tree.map(lambda leaf: leaf[None], measured)
         for place, plan in enumerate(plans):
-            found.append(_columns(records_of(plan, _lane(measured, place))))
-    return found
+            runs.append(_columns(records_of(plan, _lane(measured, place))))
+    return runs
 
 
 def _problem_of(
@@ -368,11 +368,11 @@ def _traces(
     )
 
 
-def _plans(made: Sequence[traces.EventTrace], records: int, keeps: bool) -> list[ReplayPlan]:
+def _plans(several: Sequence[traces.EventTrace], records: int, keeps: bool) -> list[ReplayPlan]:
     """Plans that record the start and then so many models, evenly."""
-    every = made[0].n_updates // records
+    every = several[0].n_updates // records
     width = 1 if jax.default_backend() == "cpu" else None
-    plans = plan_alike(made, width=width, record_every=every, worker_order=keeps)
+    plans = plan_alike(several, width=width, record_every=every, worker_order=keeps)
     return [replace(plan, start=True) for plan in plans]
 
 
@@ -409,13 +409,13 @@ def _decided(
     """Runs of a policy, with ever more updates until all last to their horizon."""
     lanes = [scene.known(settings) for scene in scenes]
     parts = [_problem_of(method, settings, s, s.whole or s.problem) for s in scenes]
-    load = 1.0 if method.load is None else float(method.load(settings))
+    load = 1.0 if method.load is None else float(method.load(lanes[0]))
 
     use = _probe_of(parts[0].params)
     seen = nothing_seen(lanes[0]["n_workers"])
 
-    def probe(made: tuple[Policy, Optimizer]) -> Any:
-        policy, optimizer = made
+    def probe(pair: tuple[Policy, Optimizer]) -> Any:
+        policy, optimizer = pair
         return policy.decide(policy.init(), seen), use(optimizer)
 
     maker, data = split(_PolicyAndOptimizer(method), probe, lanes, integers=int)
@@ -425,8 +425,8 @@ def _decided(
         times = [_times(s, one, n_updates, load) for s, one in zip(scenes, seeds, strict=True)]
         if joined is None:
             runs = [
-                jax.device_get(_run(maker, None, part, own, keys[at], _lane(data, at)))
-                for at, (part, own) in enumerate(zip(parts, times, strict=True))
+                jax.device_get(_run(maker, None, part, rows, keys[at], _lane(data, at)))
+                for at, (part, rows) in enumerate(zip(parts, times, strict=True))
             ]
         else:
             rows = jax.tree.map(lambda *leaves: np.stack(leaves), *times)
@@ -483,7 +483,7 @@ def _run(
 
     def one(problem: Problem, times: Mapping[str, jax.Array], key: jax.Array, data: Any) -> Any:
         policy, optimizer = maker(data)
-        links = {name: clocks.recorded(own) for name, own in times.items() if name != "compute"}
+        links = {name: clocks.recorded(rows) for name, rows in times.items() if name != "compute"}
         clock = clocks.recorded(times["compute"])
         clock = clocks.communicating(clock, **links) if links else clock
         n_updates = times["compute"].shape[1]

@@ -20,13 +20,16 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from asyncjax import checks, storage
+from asyncjax.results import report
 from asyncjax.study import statistics
 from asyncjax.study.statistics import Condition, Difference
 
@@ -102,7 +105,7 @@ def less(
 Asked = Less | Callable[["Result", str, float], Condition]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Claim:
     """What somebody says of methods, as conditions on rows.
 
@@ -133,7 +136,8 @@ class Result:
         compared: The column that comparisons read; lower is better.
         facts: What else belongs to the study: plain values by name.
         seed: Of the bootstrap.
-        cut: Columns that are times: they count as the row's `horizon` where that is less.
+        cut: Columns that are times: they count as the row's `horizon` where that is less. None:
+            those whose names begin with "time", where there is a horizon.
         source: The command that makes it again, and versions.
 
     Example:
@@ -141,8 +145,8 @@ class Result:
         >>> rows = [("even", "A", i, m, t + i) for m, t in (("a", 4.0), ("b", 9.0)) for i in (0, 1)]
         >>> head = ["scene", "set", "instance", "method", "time"]
         >>> result = Result(pd.DataFrame(rows, columns=head), compared="time")
-        >>> result.verdict("a faster than b"), round(result.ratio("a", over="b").ratio[0], 2)
-        ({'A': 'holds'}, 0.47)
+        >>> result.verdict("a faster than b"), result.ratio("a", over="b").text[0]
+        ({'A': 'holds'}, '0.47 (0.44 to 0.5)')
     """
 
     rows: Frame
@@ -158,7 +162,8 @@ class Result:
         if lacking := [name for name in ("set", self.compared) if name not in known]:
             raise ValueError(f"rows must have the column {lacking[0]!r}, got {', '.join(known)}")
         if self.cut is None:
-            object.__setattr__(self, "cut", (self.compared,) if "horizon" in known else ())
+            times = [name for name in known if name.startswith("time") and "horizon" in known]
+            object.__setattr__(self, "cut", tuple(times))
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -423,6 +428,134 @@ class Result:
         asked = [claim for claim in claims if not claim.conditions or self._asked(claim)]
         return {claim.text: self.verdict(claim) for claim in asked}
 
+    def judged(
+        self, claims: Sequence[Claim], set: str, *, together: bool = False
+    ) -> dict[str, tuple[Condition, ...]]:
+        """The conditions of each claim in a set; claims about what was not run are left out.
+
+        Args:
+            claims: With conditions; those without are left out.
+            set: Of instances.
+            together: Judge the conditions of all claims as one family, by Holm's procedure, so that
+                with a doubt of 5 % nothing of what is decided is wrong.
+        """
+        asked = {claim: found for claim in claims if (found := self._asked(claim))}
+        if not together:
+            return {claim.text: self.conditions(claim, set) for claim in asked}
+        family = [partial(one, set) for found in asked.values() for one in found]
+        judged = iter(statistics.holm(family, DOUBT))
+        return {claim.text: tuple(islice(judged, len(found))) for claim, found in asked.items()}
+
+    def detectable(
+        self,
+        first: str,
+        second: str,
+        set: str = "A",
+        column: str | None = None,
+        where: Where | None = None,
+        level: float = 0.95,
+    ) -> float:
+        """The smallest ratio of two methods that the instances of a set can show."""
+        apart = self.difference(first, second, set, column, where, level)
+        return statistics.smallest_ratio(apart, level)
+
+    def rank(
+        self, where: Where | None = None, set: str | None = None, column: str | None = None
+    ) -> Frame:
+        """Methods by their mean, lowest first, with what the instances can tell of their ranks.
+
+        Args:
+            where: Which rows; of several cells the mean of logarithms.
+            set: Of instances; None: all, one after another.
+            column: What is compared; None: what the study compares.
+
+        Returns:
+            Columns `set`, `method`, `best_rank`, `worst_rank`, `ratio` (to the lowest, with `low`
+            and `high`), `with_best`. All pairs share a doubt of 5 %.
+        """
+        found = []
+        for letter in (set,) if set else self.sets:
+            methods = self._select({"set": letter, **(where or {})})["method"].unique()
+            logs = {name: self._logarithms(name, letter, column, where or {}) for name in methods}
+            if len({str(met) for _, *met in logs.values()}) > 1:
+                raise ValueError(f"methods must have met the same scenes in set {letter}")
+            level = 1 - DOUBT / max(len(logs) * (len(logs) - 1) // 2, 1)
+            scores = {name: values for name, (values, *_) in logs.items()}
+            draws = statistics.draws_at(level)
+            for place in statistics.ranks(scores, self.seed, level, draws):
+                beside = _as_ratio(place.to_leader)
+                found.append(
+                    {
+                        "set": letter,
+                        "method": place.name,
+                        "best_rank": place.best_rank,
+                        "worst_rank": place.worst_rank,
+                        **{name: beside[name] for name in ("ratio", "low", "high")},
+                        "with_best": place.with_best,
+                    }
+                )
+        return checks.extra("pandas", "study").DataFrame(found)
+
+    def profile(
+        self, r: float = 4.0, column: str | None = None, where: Where | None = None
+    ) -> Frame:
+        """Performance profiles: the share of runs that a method ends within so many times the best.
+
+        A problem is an instance of a cell, of all sets; what never came is not solved.
+
+        Args:
+            r: To which multiple of the best.
+            column: What is compared; None: what the study compares.
+            where: Which rows.
+
+        Returns:
+            Columns `ratio`, 61 from 1 to r, each the same multiple of the one before, and one a
+            method.
+        """
+        rows = self._select(where or {})
+        rows = rows[rows["set"] != TUNING]
+        name = column or self.compared
+        values = rows[name].to_numpy(float)
+        if name in (self.cut or ()):
+            values = np.where(values <= rows["horizon"].to_numpy(float), values, np.inf)
+        by = [*self.cell, "set", "instance"]
+        wide = rows.assign(value=values).pivot(index=by, columns="method", values="value")
+        ratios = np.geomspace(1.0, checks.real("r", r, above=1), 61)
+        times = {method: wide[method].fillna(np.inf) for method in rows["method"].unique()}
+        shares = statistics.profile(times, ratios)
+        return checks.extra("pandas", "study").DataFrame({"ratio": ratios, **shares})
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        claims: Sequence[Claim] = (),
+        *,
+        title: str = "How the methods compare",
+        command: str = "",
+    ) -> Path:
+        """Writes a page: the answer, ranks, profiles, what was tuned, what it cost.
+
+        Args:
+            path: An HTML file.
+            claims: What is to be judged.
+            title: Of the page.
+            command: What was run; empty: as the result says.
+
+        Returns:
+            The file.
+        """
+        from asyncjax.study import summary
+
+        report.check_path(path)
+        made_by = command or self.source.get("command", "") or "study.compare"
+        report.write(path, summary.page(self, claims, title, made_by))
+        return Path(path)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the rows alone, as plain CSV."""
+        storage.write_atomically(path, self.rows.to_csv(index=False))
+        return Path(path)
+
     def trials(self) -> Frame:
         """How each method was tuned: a row a cell and method, with `trials`.
 
@@ -436,10 +569,9 @@ class Result:
         same = chosen.nunique(dropna=False).max() == 1
         found = chosen.first()[[name for name in rest if same[name]]].reset_index()
         tried = self.select(set=TUNING)
-        if not tried.empty:
-            settings = [name for name in found if name not in by]
-            tried = tried[[name for name in (*by, *settings) if name in tried]].drop_duplicates()
-            count = tried.groupby(by, sort=False).size().rename("trials").reset_index()
+        if not tried.empty:  # every trial was made on every tuning instance
+            groups = tried.groupby(by, sort=False)["instance"]
+            count = (groups.size() // groups.nunique()).rename("trials").reset_index()
             found = found.drop(columns="trials", errors="ignore").merge(count, how="left")
         return found
 

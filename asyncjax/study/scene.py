@@ -137,7 +137,8 @@ class Measure:
         compared: The number that ratios, ranks and verdicts read; positive, lower is better, inf:
             never.
         score: `(numbers, scenes) -> score` of all tuning instances, one a run, what tuning makes
-            lowest; inf is worst. None: the mean logarithm of what is compared, cut at the horizon.
+            lowest; inf is worst. None: the mean logarithm of what is compared, cut at the horizon
+            where its name begins with `time`.
 
     Example:
         >>> measure = Measure(lambda records, scene: {"rounds": records["rounds"]}, "rounds")
@@ -154,15 +155,18 @@ class Measure:
         if self.score is not None:
             score = float(self.score(numbers, scenes))
         else:
-            score = _mean_logarithm([one[self.compared] for one in numbers], scenes)
+            values = [one[self.compared] for one in numbers]
+            is_time = self.compared.startswith("time")
+            score = _mean_logarithm(
+                values, [scene.horizon if is_time else None for scene in scenes]
+            )
         return math.inf if math.isnan(score) else score
 
 
-def _mean_logarithm(values: Sequence[float], scenes: Sequence[Scene]) -> float:
-    """The mean logarithm of values cut at the horizon of their scene, where that has one."""
-    ends = [math.inf if scene.horizon is None else scene.horizon for scene in scenes]
-    cut = [math.log(max(min(value, end), _LEAST)) for value, end in zip(values, ends, strict=True)]
-    return float(np.mean(cut))
+def _mean_logarithm(values: Sequence[float], ends: Sequence[float | None]) -> float:
+    """The mean logarithm of values, each cut where it has an end."""
+    cut = [v if end is None else min(v, end) for v, end in zip(values, ends, strict=True)]
+    return float(np.mean([math.log(max(value, _LEAST)) for value in cut]))
 
 
 def time_to(
@@ -226,7 +230,7 @@ def last(metric: str, *, above: bool | None = None) -> Measure:
     """
     above = _rises(metric, above)
     compared = "missing" if above else metric
-    return Measure(_Last(metric, above), compared, _LogarithmOf(compared))
+    return Measure(_Last(metric, above), compared)
 
 
 def _rises(metric: str, above: bool | None) -> bool:
@@ -280,7 +284,8 @@ class _ScoreOfTimes:
         last = [one[self.metric] for one in numbers]
         if not np.isfinite(times).any() and not np.isfinite(last).any():
             return math.inf
-        return _mean_logarithm(times, scenes) + float(np.mean([one["left"] for one in numbers]))
+        left = float(np.mean([one["left"] for one in numbers]))
+        return _mean_logarithm(times, [scene.horizon for scene in scenes]) + left
 
 
 @dataclass(frozen=True)
@@ -294,13 +299,3 @@ class _Last:
         value = float(_column(records, self.metric)[-1])
         value = value if math.isfinite(value) else (-math.inf if self.above else math.inf)
         return {self.metric: value, "missing": 1.0 - value} if self.above else {self.metric: value}
-
-
-@dataclass(frozen=True)
-class _LogarithmOf:
-    """The mean logarithm of a number, as it is."""
-
-    name: str
-
-    def __call__(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
-        return float(np.mean([math.log(max(one[self.name], _LEAST)) for one in numbers]))

@@ -109,6 +109,26 @@ def log_range(low: float, high: float, count: int, **limits: Any) -> Knob:
     return Knob((*(low * ratio**i for i in range(count - 1)), high), **limits)
 
 
+def powers(low: int, high: int, **limits: Any) -> Knob:
+    """A knob of powers of two, from 2**low to 2**high.
+
+    Example:
+        >>> powers(-1, 1).values
+        (0.5, 1.0, 2.0)
+    """
+    return Knob(tuple(2.0**power for power in range(low, high + 1)), **limits)
+
+
+def counts(*values: int, **limits: Any) -> Knob:
+    """A knob of whole numbers.
+
+    Example:
+        >>> counts(2, 4, 8).values
+        (2, 4, 8)
+    """
+    return Knob(values, whole=True, **limits)
+
+
 @dataclass(frozen=True)
 class Trial:
     """One setting and what came of it.

@@ -5,13 +5,13 @@ Lower is better throughout. What is compared must be finite: cut times at a hori
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import optimize, special, stats
 
 from asyncjax import checks
 
@@ -289,3 +289,176 @@ def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str,
             f"one and other must have the same claims, got {unshared[0]!r} in one only"
         )
     return {claim: (one[claim], other[claim]) for claim in one if one[claim] != other[claim]}
+
+
+def holm(
+    conditions: Sequence[Callable[[float], Condition]], doubt: float = 0.05
+) -> tuple[Condition, ...]:
+    """Conditions of many claims, judged so that all that is decided is right at once.
+
+    Holm's step-down procedure on intervals: at first every condition is asked at the level
+    1 - doubt / m; those that are decided are, and the rest is asked at 1 - doubt / (how many are
+    left), until no more are decided. It decides no fewer than sharing the doubt equally does.
+
+    Args:
+        conditions: Functions of a level; their intervals must become narrower as it falls.
+        doubt: The probability that anything decided is wrong.
+
+    Returns:
+        Each at the level at which it was decided, or left open.
+
+    Reference:
+        Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
+        Statistics 1979.
+
+    Example:
+        >>> far, near = [-3.0, -3.1, -2.9, -3.0], [-0.1, 0.3, -0.2, 0.1]
+        >>> def asked(x):
+        ...     return lambda level: Condition("", paired(x, [0.0] * 4, 0, level))
+        >>> [condition.verdict for condition in holm([asked(far), asked(near)])]
+        ['holds', 'no significant difference']
+    """
+    found: dict[int, Condition] = {}
+    left = list(range(len(conditions)))
+    while left:
+        found |= {at: conditions[at](1 - doubt / len(left)) for at in left}
+        still = [at for at in left if found[at].verdict == OPEN]
+        if len(still) == len(left):
+            break
+        left = still
+    return tuple(found[at] for at in range(len(conditions)))
+
+
+def smallest_ratio(apart: Difference, level: float = 0.95, power: float = 0.8) -> float:
+    """The smallest ratio that so many instances of such spread can show.
+
+    Of methods whose true ratio is this, a share `power` of studies of the same size finds a
+    significant difference. Beside "no significant difference" it says how little that is, or how
+    much may still be there.
+
+    Args:
+        apart: Of logarithms; the width of its interval tells the spread.
+        level: Of that interval.
+        power: Share of studies that shall find it.
+
+    Returns:
+        At least 1: the first over the second, or the second over the first.
+
+    Reference:
+        The power of Student's paired test: noncentral t with n - 1 degrees of freedom.
+
+    Example:
+        >>> apart = paired([0.1, -0.1, 0.2, -0.2, 0.0, 0.1, -0.1, 0.05], [0.0] * 8)
+        >>> round(smallest_ratio(apart), 2)
+        1.16
+    """
+    checks.real("level", level, above=0, below=1)
+    checks.real("power", power, least=0.5, below=1)
+    edge = float(stats.t.ppf((1 + level) / 2, apart.count - 1))
+
+    def lacking(shift: float) -> float:  # the other tail, of the wrong sign, is as good as empty
+        return float(stats.nct.sf(edge, apart.count - 1, shift)) - power
+
+    shift = optimize.root_scalar(lacking, bracket=(0.0, 4 * edge + 4)).root  # standard errors
+    return math.exp(shift * (apart.high - apart.low) / (2 * edge))
+
+
+def profile(values: Mapping[str, ArrayLike], ratios: ArrayLike) -> dict[str, np.ndarray]:
+    """Performance profiles: the share of problems that a method solves within r times the best.
+
+    Args:
+        values: For each method float[problems], in the same order; inf: not solved.
+        ratios: float[R], each at least 1.
+
+    Returns:
+        For each method float64[R].
+
+    Raises:
+        ValueError: No method, or the methods have not as many problems.
+
+    Reference:
+        Dolan, More, Benchmarking optimization software with performance profiles, Mathematical
+        Programming 2002.
+
+    Example:
+        >>> profile({"a": [1.0, 4.0], "b": [2.0, 2.0]}, [1.0, 2.0])
+        {'a': array([0.5, 1. ]), 'b': array([0.5, 1. ])}
+    """
+    if not values or len({np.shape(one) for one in values.values()}) != 1:
+        raise ValueError("values must be as many of every method, and of at least one")
+    table = np.array([np.asarray(one, float) for one in values.values()])
+    best = table.min(axis=0)
+    with np.errstate(invalid="ignore"):
+        beside = np.where(np.isfinite(table), table / best, np.inf)
+    within = beside[:, None, :] <= np.asarray(ratios, float)[None, :, None] * (1 + 1e-12)
+    return dict(zip(values, within.mean(axis=2), strict=True))
+
+
+def probability_of_improvement(
+    first: ArrayLike, second: ArrayLike, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float]:
+    """How probable it is that the first is lower on an instance of a scene drawn at random.
+
+    Both meet the same instances, so instances are compared one by one, a tie counting half; scenes
+    count alike. It says how often, where a ratio says how much.
+
+    Args:
+        first: float[n] or float[scenes, n]; inf: never.
+        second: The same.
+        seed: Of the bootstrap over instances.
+        level: Of the interval.
+
+    Returns:
+        The probability and the ends of its interval; where it is the same on every instance, those
+        of Clopper and Pearson.
+
+    Reference:
+        Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice, 2021
+        (there with runs that are not paired).
+
+    Example:
+        >>> probability_of_improvement([1.0, 1.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0])[0]
+        0.75
+    """
+    one, other = np.atleast_2d(first), np.atleast_2d(second)
+    if one.shape != other.shape:
+        raise ValueError(f"first and second must be as many, got {one.shape} and {other.shape}")
+    won = ((one < other) + (one == other) / 2).mean(axis=0)
+    if np.ptp(won) > 0:
+        low, high = interval(won, seed, level, draws_at(level))
+        return float(won.mean()), max(low, 0.0), min(high, 1.0)
+    ends = stats.binomtest(round(won[0] * len(won)), len(won)).proportion_ci(level)
+    return float(won[0]), float(ends.low), float(ends.high)
+
+
+def expected_best(scores: ArrayLike) -> np.ndarray:
+    """The expected best score after 1, 2, ... n trials, from the n that were made.
+
+    The mean of the lowest of k scores over all choices of k among the n: what a search that spent
+    less would have found. Trials that were drawn at random say it of others alike; those that a
+    search led to its best make it too good.
+
+    Args:
+        scores: float[n], lower is better; inf where a run diverged.
+
+    Returns:
+        float64[n]; inf as long as all of k may have diverged.
+
+    Reference:
+        Dodge et al., Show your work, 2019; without replacement, which has no bias (Tang et al.,
+        Showing your work doesn't always work, 2020).
+
+    Example:
+        >>> expected_best([3.0, 1.0, 2.0])
+        array([2.        , 1.33333333, 1.        ])
+    """
+    ordered = np.sort(np.asarray(scores, float))
+    count = len(ordered)
+    if not count:
+        raise ValueError("scores must be at least one, got none")
+    trials = np.arange(1, count + 1)
+    # Of the choices of k those whose lowest is the i-th: k - 1 more among the n - i after it.
+    rest = count - trials[None, :]
+    share = special.comb(rest, trials[:, None] - 1) / special.comb(count, trials[:, None])
+    with np.errstate(invalid="ignore"):
+        return np.where(share > 0, share * ordered[None, :], 0.0).sum(axis=1)

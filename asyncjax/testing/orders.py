@@ -23,7 +23,7 @@ def check_order(
     """Checks an order: its permutations, its state, and that it can be compiled.
 
     Runs `check_order_state`, `check_order_epochs` and `check_order_compiled`; each can be run
-    alone. How an order learns in asynchronous runs (`Order.arriving`) is not looked at.
+    alone. How an order learns in asynchronous runs (`Order.on_arrival`) is not looked at.
 
     Args:
         order: The order.

@@ -2,7 +2,7 @@
 
 A rule decides from who delivers, when, and how stale; what it remembers belongs to one run, which
 its `start` opens. It knows nothing of what comes later, and what it says of itself (`period`,
-`listed`, ...) is what it does.
+`answers_deliverer`, ...) is what it does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from asyncjax.traces import EventTrace, Rule, validate
 from asyncjax.traces.collection import Verdict
 
 _COLUMNS = ("time", "worker", "job", "read_version", "version", "steps", "start")
-_LISTED = 50  # entries of a list of workers that are compared
 
 
 def check_rule_traces(
@@ -130,7 +129,7 @@ def check_rule_hints(
 ) -> None:
     """Checks what a rule says of itself, which lets traces be made without asking it.
 
-    `answers_deliverer`, `listed` and `period` give the trace that asking gives, arrival by arrival;
+    `answers_deliverer` and `period` give the trace that asking gives, arrival by arrival;
     `is_stuck_without` is true of all workers; `serves` gives at every step what `reuse` gives.
 
     Args:
@@ -287,29 +286,17 @@ def _check_serves(server: Server, trace: EventTrace, log: list[Call], words: str
 
 
 def _check_dispatch(server: Server) -> None:
-    """Refuses `answers_deliverer` and `listed` that are not what is answered one by one."""
+    """Refuses an `answers_deliverer` that is not what is answered one by one."""
     rule, n = server.rule.dispatch, server.n_workers
-    key = server.key if rule.is_random else None
-    if rule.answers_deliverer:
-        with fails_as(f"start of the dispatch rule '{rule.name}' must open a run"):
-            handed = [int(rule.start(n, key)([worker])[0]) for worker in range(n)]
-        if handed != list(range(n)):
-            raise AssertionError(
-                f"the dispatch rule '{rule.name}' must hand each deliverer the next job, since it"
-                f" says answers_deliverer, got {handed} for {list(range(n))}"
-            )
-    if rule.listed is None:
+    if not rule.answers_deliverer:
         return
-    with fails_as(f"listed of the dispatch rule '{rule.name}' must give workers"):
-        listed = np.asarray(rule.listed(n, key)(_LISTED))
-        answer = rule.start(n, key)
-        asked = np.asarray([answer([0])[0] for _ in range(len(listed))])
-    place = first_difference(asked, listed)
-    if place is not None:
-        at = place[0]
+    key = server.key if rule.is_random else None
+    with fails_as(f"start of the dispatch rule '{rule.name}' must open a run"):
+        handed = [int(rule.start(n, key)([worker])[0]) for worker in range(n)]
+    if handed != list(range(n)):
         raise AssertionError(
-            f"listed of the dispatch rule '{rule.name}' must give the workers that start gives, got"
-            f" {listed[at]} at place {at} and not {asked[at]}"
+            f"the dispatch rule '{rule.name}' must hand each deliverer the next job, since it says"
+            f" answers_deliverer, got {handed} for {list(range(n))}"
         )
 
 

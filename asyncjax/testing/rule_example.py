@@ -111,7 +111,7 @@ def heard(server: Server, calls: dict[str, list[Call]]) -> Server:
     collect, dispatch = server.rule.collect, server.rule.dispatch
     for mine, theirs in ((start_collector, collect), (start_answer, dispatch)):
         mine.__module__ = str(getattr(theirs.start, "__module__", ""))  # so looked at like theirs
-    dispatch = replace(dispatch, start=start_answer, answers_deliverer=False, listed=None)
+    dispatch = replace(dispatch, start=start_answer, answers_deliverer=False)
     period = collect.period if collect.holds_back else None
     collect = replace(collect, start=start_collector, period=period)
     return server._replace(rule=replace(server.rule, dispatch=dispatch, collect=collect))

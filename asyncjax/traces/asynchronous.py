@@ -24,14 +24,12 @@ from numpy.typing import ArrayLike
 
 from asyncjax.checks import flag, instance, real, shown, whole, within
 from asyncjax.clocks import Clock
-from asyncjax.traces.arrival_streams import NoStreamError
+from asyncjax.traces.arrival_streams import NoStreamError, merged
 from asyncjax.traces.collection import Collection
 from asyncjax.traces.collection_rules import immediately
 from asyncjax.traces.dispatch import Answer, Dispatch, Gate, to_deliverer
 from asyncjax.traces.event_loop import EventLoop
 from asyncjax.traces.event_trace import EventTrace
-from asyncjax.traces.fast_paths import Limits, trace_of_stream
-from asyncjax.traces.merge import merged
 from asyncjax.traces.own_rules import answering, collector
 from asyncjax.traces.progress import Progress, pace_of
 from asyncjax.traces.random_draws import (
@@ -44,8 +42,9 @@ from asyncjax.traces.random_draws import (
 )
 from asyncjax.traces.restarts import restarted
 from asyncjax.traces.server import Rules, Service, check_service
-from asyncjax.traces.stall_detection import Patience
+from asyncjax.traces.stall_detection import StallDetector
 from asyncjax.traces.until import made_until
+from asyncjax.traces.vectorized import Limits, trace_of_stream
 
 _READS = ("assignment", "start")
 _MOST_OPEN = 10_000_000  # jobs, each with its place in a queue
@@ -158,9 +157,8 @@ class Rule:
         Returns:
             The trace, NumPy arrays on the host. Cost: with `to_deliverer` arrivals are found in
             whole arrays, also where jobs are given up or lost or, from 64 workers on, a gate holds
-            them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. From 8,192 workers on so
-            are `wait_for`, and every dispatch rule of this library where nobody is given up, lost
-            or gated. All else (jobs that are stopped, a server that takes time, powers, alarms,
+            them back; `rennala(b, cancel=True)` is O(n) a round in NumPy. All else (other dispatch
+            rules, `wait_for`, jobs that are stopped, a server that takes time, powers, alarms,
             rules of one's own that do not say what they are stuck without) runs an event loop,
             O(log n) an arrival or a cancelled job.
 
@@ -331,8 +329,9 @@ def _traced(
     if nobody_waits and interruptible and collect.restarts is not None and concurrency is None:
         return restarted(blocks, n_updates=n_updates, collect=collect, pace=pace)
     run = collector(collect, n)
-    if service is None and interruptible and not clock.powers and run.timer is None:
-        rules = (dispatch, dispatch_key), (collect, run), n_updates, Limits(gate, longest, least)
+    is_free = service is None and interruptible and not clock.powers and run.timer is None
+    if is_free and dispatch.answers_deliverer:
+        rules = (collect, run), n_updates, Limits(gate, longest, least)
         try:
             trace = trace_of_stream(blocks, *rules, concurrency, read_at_start=at_start, pace=pace)
         except NoStreamError:
@@ -343,9 +342,9 @@ def _traced(
     initial = first_jobs(n, concurrency, answer)
     done, has_left = finishes(blocks, n_updates * (collect.period or 1) / n)
     known = looking_up(blocks, longest), has_left
-    patience = Patience(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
+    stalls = StallDetector(collect.name, run.is_stuck_without, dispatch, longest, least, *known)
     rules = Rules(answer, collect, run, gate, at_start)
-    loop = EventLoop(done, rules, patience, service, interruptible=interruptible)
+    loop = EventLoop(done, rules, stalls, service, interruptible=interruptible)
     return loop.run(initial, n_updates, pace)
 
 

@@ -27,7 +27,6 @@ from asyncjax.checks import flag, function, instance, real, shown, within
 from asyncjax.traces.random_draws import on_host
 
 Answer = Callable[[Sequence[int]], Sequence[int]]
-Take = Callable[[int], np.ndarray]
 
 _BLOCK = 4096
 
@@ -46,10 +45,6 @@ class Dispatch:
             renewal streams.
         asks_all: Whether every worker gets a job again and again, so that a run with a worker who
             has none is not stuck.
-        listed: Where jobs go down a list of workers, whoever delivers: `(n_workers, key) -> take`,
-            the same list as that of `start`, where `take(count)` gives the next workers of it,
-            int[count], fewer at its end. Traces of thousands of workers are then made without
-            asking job by job. None: who is asked depends on who delivers.
     """
 
     name: str
@@ -57,13 +52,10 @@ class Dispatch:
     is_random: bool = False
     answers_deliverer: bool = False
     asks_all: bool = False
-    listed: Callable[[int, jax.Array | None], Take] | None = None
 
     def __post_init__(self) -> None:
         instance("name", self.name, str, "the name of the rule")
         function("start", self.start, "a function (n_workers, key) -> answer")
-        if self.listed is not None:
-            function("listed", self.listed, "a function (n_workers, key) -> take, or None")
         for name in ("is_random", "answers_deliverer", "asks_all"):
             flag(name, getattr(self, name))
 
@@ -183,23 +175,16 @@ def given(sequence: Sequence[int]) -> Dispatch:
         )
     within("sequence", workers, least=0, integer=True)
 
-    def check(n_workers: int) -> None:
-        outside = np.flatnonzero((workers < 0) | (workers >= n_workers))
+    def start(n_workers: int, key: jax.Array | None) -> Answer:
+        outside = np.flatnonzero(workers >= n_workers)
         if outside.size:
             raise ValueError(
                 f"sequence names worker {workers[outside[0]]} at position {outside[0]};"
                 f" allowed are 0..{n_workers - 1}"
             )
-
-    def start(n_workers: int, key: jax.Array | None) -> Answer:
-        check(n_workers)
         return _take(iter(workers.tolist()), length=len(workers))
 
-    def listed(n_workers: int, key: jax.Array | None) -> Take:
-        check(n_workers)
-        return _taking(iter([workers]))
-
-    return Dispatch("given", start, asks_all=True, listed=listed)  # it ends
+    return Dispatch("given", start, asks_all=True)  # it ends
 
 
 @dataclass(frozen=True)
@@ -248,18 +233,7 @@ def _down_a_list(
 ) -> Dispatch:
     """A random rule whose list of workers comes in blocks."""
     return Dispatch(
-        name,
-        lambda n, key: _take(_one_by_one(blocks(n, key))),
-        is_random=True,
-        asks_all=True,
-        listed=lambda n, key: _taking(blocks(n, key)),
-    )
-
-
-def used_up(length: int | None) -> ValueError:
-    """The error of a list that ends before the run does."""
-    return ValueError(
-        f"sequence is too short: its {length} entries are used up before n_updates is reached"
+        name, lambda n, key: _take(_one_by_one(blocks(n, key))), is_random=True, asks_all=True
     )
 
 
@@ -278,30 +252,13 @@ def _take(stream: Iterator[int], length: int | None = None) -> Answer:
         else:
             workers = list(islice(stream, len(deliverers)))
         if len(workers) < len(deliverers):
-            raise used_up(length)
+            raise ValueError(
+                f"sequence is too short: its {length} entries are used up before n_updates is"
+                " reached"
+            )
         return workers
 
     return answer
-
-
-def _taking(blocks: Iterator[np.ndarray]) -> Take:
-    """Takes the next workers of a list that comes in blocks, fewer at its end."""
-    left = np.zeros(0, np.int64)
-
-    def take(count: int) -> np.ndarray:
-        nonlocal left
-        parts, missing = [left[:count]], count - len(left)
-        left = left[count:]
-        while missing > 0:
-            block = next(blocks, None)
-            if block is None:
-                break
-            parts.append(block[:missing])
-            left = block[missing:]
-            missing -= len(block)
-        return np.concatenate(parts)
-
-    return take
 
 
 def _uniform_draws(n_workers: int, key: jax.Array | None) -> Iterator[np.ndarray]:

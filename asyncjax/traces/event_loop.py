@@ -2,7 +2,7 @@
 
 Arrivals at one instant are served in order of worker index, each completely before the next; then
 jobs whose time is up, by worker index; then the alarm of a rule that steps by the clock. After some
-thousand events without an update the loop asks its `Patience` whether one may still come.
+thousand events without an update the loop asks its `StallDetector` whether one may still come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncjax.traces.event_trace import EventTrace, StalledError
 from asyncjax.traces.progress import Pace
 from asyncjax.traces.random_draws import Finishes
 from asyncjax.traces.server import IDLE, TAKEN, Rules, Server, Service
-from asyncjax.traces.stall_detection import Moment, Patience
+from asyncjax.traces.stall_detection import Moment, StallDetector
 
 # Events (arrivals and given-up jobs) without an update before the loop looks around, and more a
 # worker; how much more it waits for the next look, at most; and between two words on its progress.
@@ -56,7 +56,7 @@ class EventLoop:
         self,
         finishes: Finishes,
         rules: Rules,
-        patience: Patience,
+        stalls: StallDetector,
         service: Service | None = None,
         *,
         interruptible: bool = True,
@@ -66,7 +66,7 @@ class EventLoop:
         self.server = Server(n, rules, places_stay=not interruptible)
         # when each worker is done with his job, where he goes on with it after it is given up
         self.done = None if interruptible else [inf] * n
-        self.timeout, self.patience, self.service = patience.timeout, patience, service
+        self.timeout, self.stalls, self.service = stalls.timeout, stalls, service
         self.heap: list[tuple[float, int, int]] = []
         self.given_up = 0
         self.alarm, self.alarm_set = Alarm(rules.collector.timer), inf
@@ -161,14 +161,14 @@ class EventLoop:
         if self.alarm.at == inf and (is_first or looks.is_due(silent, waited_from)):
             if count != looks.count:
                 looks.count, looks.given_up = count, self.given_up
-            why = self.patience.why_stuck(self._moment(silent), looks_ahead=not is_first)
+            why = self.stalls.why_stuck(self._moment(silent), looks_ahead=not is_first)
             if why is not None:
                 raise StalledError(self._stuck(count, why), self.server.trace_so_far())
         after = waited_from + looks.threshold
         return after if pace is None else min(after, events + _PIECE)
 
     def _moment(self, silent: int) -> Moment:
-        """What the patience has to know."""
+        """What the stall detector has to know."""
         server, n = self.server, self.n_workers
         coming, late = set(), {}
         for _, code, serial in self.heap:

@@ -16,10 +16,12 @@ before it; rules that keep a table, where a gradient serves in several steps, sa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from asyncjax.checks import extra
 
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]
@@ -128,6 +130,24 @@ class EventTrace(NamedTuple):
         """When the last update was made, or the last arrival came, time units."""
         last = float(self.time[-1]) if len(self.time) else 0.0
         return last if self.step_time is None else max(last, *self.step_time[-1:].tolist(), 0.0)
+
+    def to_frame(self) -> Any:
+        """The arrivals as a pandas table, a row each, with their delay.
+
+        Raises:
+            ImportError: The extra `study`, which brings pandas, is not installed.
+
+        Example:
+            >>> from asyncjax import clocks, traces
+            >>> trace = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=3)
+            >>> trace.to_frame()[["time", "worker", "delay"]].values.tolist()
+            [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [2.0, 1.0, 2.0]]
+        """
+        named = self._asdict()
+        names = ("time", "worker", "job", "read_version", "version", "used", "steps", "weight")
+        names += ("start",) if self.start is not None else ()
+        columns = {name: np.asarray(named[name]) for name in names}
+        return extra("pandas", "study").DataFrame({**columns, "delay": np.asarray(self.delay)})
 
     @property
     def n_arrivals(self) -> int:

@@ -1,4 +1,4 @@
-"""Patience: when a run that makes no update is called stuck, and when it is only slow.
+"""Stall detection: when a run that makes no update is called stuck, and when it is only slow.
 
 Let L be the workers who are never heard again: a job of theirs is lost without a timeout; or they
 have left; or they have no job, and only deliverers get any; or their timeout is shorter than any of
@@ -42,7 +42,7 @@ class Moment(NamedTuple):
     given_up: int  # jobs given up since the last arrival
 
 
-class Patience:
+class StallDetector:
     """What is known of the rules, clock and timeouts of a run.
 
     `look_up(worker, job, count) -> int | None` finds the first of `count` jobs from number `job` on

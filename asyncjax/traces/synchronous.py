@@ -7,7 +7,8 @@ duration(i, r),
 
     used = the k first by (f_i, i),     t_{r+1} = the k-th smallest f_i,     weight = 1/k.
 
-k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync).
+k = n is mini-batch SGD over the workers; k < n is fastest-k (k-sync). Where a policy decides k (and
+the load) before every round, from what it has seen of the training, there is no trace beforehand.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -34,13 +36,37 @@ from asyncjax.traces.rounds import compact_trace
 from asyncjax.traces.until import made_until
 
 
+@runtime_checkable
+class _Policy(Protocol):
+    """What a policy is known by here; `stragglers.Policy` is one."""
+
+    @property
+    def init(self) -> Callable[[], Any]:
+        """Its first state."""
+        ...
+
+    @property
+    def decide(self) -> Callable[[Any, Any], Any]:
+        """Its state and its choice, from its state and what was observed."""
+        ...
+
+
 @dataclass(frozen=True)
 class Synchronous:
     """Synchronous rounds: the server steps with the k fastest of n workers and stops the others.
 
+    `trace` makes the rounds beforehand; `simulation.run_policy` trains with them, and takes a k
+    that a policy decides on the way.
+
     Attributes:
-        k: Gradients in a step, 1..n. The other n - k jobs of a round are cancelled.
-        load: Factor on the compute part of every duration, more than 0.
+        k: Gradients in a step, 1..n; the other n - k jobs of a round are cancelled. Or a policy of
+            `stragglers`, that decides k and the load before every round.
+        load: Factor on the compute part of every duration, more than 0; in `run_policy` the samples
+            of each worker in a step, a whole number. With a policy it must be left at 1.0.
+
+    Raises:
+        TypeError: `load` is no number.
+        ValueError: `load` is out of range, or not 1.0 beside a policy.
 
     Example:
         >>> from asyncjax import clocks, traces
@@ -48,15 +74,29 @@ class Synchronous:
         >>> rounds.trace(clocks.constant([1.0, 2.0, 9.0]), until=5.0).update_time
         array([2., 4.])
 
+        A policy that goes from one to two workers:
+
+        >>> from asyncjax import stragglers
+        >>> rounds = traces.Synchronous(k=stragglers.staged([1, 2], 1, [10, np.inf]))
+        >>> rounds.trace(clocks.constant([1.0, 2.0, 9.0]), n_updates=20)
+        Traceback (most recent call last):
+        ...
+        ValueError: k must be a whole number for a trace, got a policy, which decides while it \
+trains: use simulation.run_policy
+
     Reference:
         Dutta et al., Slow and stale gradients can win the race, 2018, k-sync SGD.
     """
 
-    k: int
+    k: int | _Policy
     load: float = 1.0
 
     def __post_init__(self) -> None:
-        real("load", self.load, above=0.0)
+        load = real("load", self.load, above=0.0)
+        if isinstance(self.k, _Policy) and load != 1.0:
+            raise ValueError(
+                f"load must be 1.0 where k is a policy, which decides the load too, got {load:g}"
+            )
 
     def trace(
         self,
@@ -82,12 +122,17 @@ class Synchronous:
             version = round.
 
         Raises:
-            ValueError: An argument is out of range, a duration is not positive and finite, or the
-                key is missing.
+            ValueError: An argument is out of range, a duration is not positive and finite, the key
+                is missing, or a policy decides k.
             StalledError: A round ends never, since fewer than k jobs of it return; a ValueError
                 that holds the trace so far.
             TypeError: An argument is of the wrong kind.
         """
+        if isinstance(self.k, _Policy):
+            raise ValueError(
+                "k must be a whole number for a trace, got a policy, which decides while it trains:"
+                " use simulation.run_policy"
+            )
         asked = clock, self.k, self.load, key, progress
         return made_until(lambda count: _made(*asked, n_updates=count), until, n_updates)
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from asyncjax import clocks, simulation
 from asyncjax.study.protocol import Seeds
+from asyncjax.study.scenes import BATCH, FACTORS, LINK, N_WORKERS, drawn, losses, workers
 from asyncjax.traces.random_draws import on_host
 from experiments.matrix.lanes import LANES, Found, Run, judged
 from experiments.matrix.methods import Method
-from experiments.matrix.scenes import BATCH, LINK, N_WORKERS, SCENES, Scene, drawn, losses, workers
 
 UPDATES = 500  # of a run at first; twice as many where one is not at the horizon by then
 MOST = 4  # times that it is doubled
@@ -24,8 +24,8 @@ MOST = 4  # times that it is doubled
 def decided(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
     """Runs of a method that is a policy, in the order in which they are asked."""
     found: dict[int, Found] = {}
-    order = sorted(range(len(runs)), key=lambda place: SCENES[runs[place].scene].noise)
-    for _, own in groupby(order, key=lambda place: SCENES[runs[place].scene].noise):
+    order = sorted(range(len(runs)), key=lambda place: FACTORS[runs[place].scene].noise)
+    for _, own in groupby(order, key=lambda place: FACTORS[runs[place].scene].noise):
         places = list(own)
         for begin in range(0, len(places), LANES):
             part = places[begin : begin + LANES]
@@ -37,7 +37,7 @@ def decided(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> lis
 
 def _run(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
     """One call, with ever more updates until all runs last to their horizon."""
-    scenes = [SCENES[run.scene] for run in runs]
+    scenes = [FACTORS[run.scene] for run in runs]
     parts = [drawn(scene, run.instance) for scene, run in zip(scenes, runs, strict=True)]
     horizons = np.array([scene.horizon for scene in scenes])
     batch = BATCH[scenes[0].noise]
@@ -51,7 +51,7 @@ def _run(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[F
     while True:
         times = np.stack(
             [
-                row_times(scene, run.instance, n_updates)
+                row_times(scene.uneven, run.instance, n_updates)
                 for scene, run in zip(scenes, runs, strict=True)
             ]
         )
@@ -82,10 +82,10 @@ def _as_number(value: Any) -> Any:
 
 
 @lru_cache(1024)
-def row_times(scene: Scene, instance: Seeds, n_jobs: int) -> np.ndarray:
+def row_times(uneven: str, instance: Seeds, n_jobs: int) -> np.ndarray:
     """How long a job takes each worker, without its link, float[n, jobs]; those of the traces."""
     with on_host(jax.random.key(instance.noise(0))) as key:
-        clock = workers(scene.uneven, "free", instance)
+        clock = workers(uneven, "free", instance)
         return np.asarray(clock.durations(jax.random.split(key)[0], n_jobs))
 
 

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 
 from asyncjax import storage
+from asyncjax.study import scenes
 from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.whatif.advising.advise import FILE
 from asyncjax.whatif.advising.questions import is_lasting
 from experiments.common import numbers
-from experiments.matrix import scenes
 from experiments.matrix.decision_facts import facts_of, worth_of
 from experiments.matrix.decision_report import advice_of, page_of
 from experiments.matrix.decision_tree import LEVEL, Workers, scenes_of, tree_of

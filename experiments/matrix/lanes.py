@@ -18,14 +18,23 @@ import optax
 
 from asyncjax import problems, simulation, traces
 from asyncjax.study.protocol import Seeds
+from asyncjax.study.scenes import (
+    FACTORS,
+    N_WORKERS,
+    RECORDS,
+    Drawn,
+    Factors,
+    drawn,
+    losses,
+    reached,
+    workers,
+)
 from experiments.common.judging import raveled
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.matrix.methods import Method, Rule
-from experiments.matrix.scenes import N_WORKERS, SCENES, Drawn, Scene, drawn, losses, workers
 
 LANES = 48  # traces of one call where every run has its own
 SHARED = 10  # where several runs share one
-RECORDS = 60  # of the longest run of a call
 UNEQUAL = 1.5  # runs of a call differ at most so much in their number of updates
 EXTRA = "smoothness"  # what a rule may know beside its knobs
 
@@ -130,7 +139,7 @@ class _Lane:
     """Runs of one trace that are ready: their places in the order asked, data and settings."""
 
     places: tuple[int, ...]
-    scene: Scene
+    scene: Factors
     instance: Seeds
     own: Drawn
     settings: np.ndarray  # float32[runs, names]
@@ -151,7 +160,7 @@ class Traces:
         self.method = method
         self._kept: dict[Any, traces.EventTrace] = {}
 
-    def of(self, scene: Scene, run: Run) -> traces.EventTrace:
+    def of(self, scene: Factors, run: Run) -> traces.EventTrace:
         """The trace of a run, at least as long as the horizon; a multiple of the records."""
         settings = dict(run.knobs)
         traced = tuple(settings[name] for name in self.method.traced)
@@ -179,7 +188,7 @@ def replayed(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> li
     most = max(map(len, groups.values()))
     for places in groups.values():
         run = runs[places[0]]
-        scene = SCENES[run.scene]
+        scene = FACTORS[run.scene]
         own = drawn(scene, run.instance)
         every = [places[min(at, len(places) - 1)] for at in range(most)]
         known = [{**dict(runs[place].knobs), EXTRA: own.smoothness} for place in every]
@@ -289,16 +298,5 @@ def read_off(
 def judged(
     own: Drawn, horizon: float, times: np.ndarray, values: np.ndarray, levels: Sequence[float]
 ) -> Found:
-    """The same of losses, float[R].
-
-    A loss that is not a number is never at a target; a run that ends so has all of the way left.
-    """
-    left = (values - own.lowest) / (own.first - own.lowest)
-    left = np.where(np.isfinite(left), left, np.inf)
-    inside = times <= horizon
-    left, times = left[inside], times[inside]
-    when = [
-        float(times[np.argmax(there)]) if (there := left <= 1.0 - level).any() else np.inf
-        for level in levels
-    ]
-    return Found(when, float(left[-1]) if left.size else 1.0)
+    """The same of losses, float[R]."""
+    return Found(*reached(own, horizon, times, values, levels))

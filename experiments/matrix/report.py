@@ -13,6 +13,7 @@ from asyncjax import results
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.scenes import FACTORS, N_WORKERS
 from asyncjax.study.statistics import disagreements, paired, verdict
 from experiments.common import numbers as committed
 from experiments.common.parts import Drawing, Part, written
@@ -35,7 +36,6 @@ from experiments.matrix.claims import (
 from experiments.matrix.lanes import Found
 from experiments.matrix.methods import METHODS
 from experiments.matrix.runs import CURVE, SETS, Search, Settings, gradients_of
-from experiments.matrix.scenes import N_WORKERS, SCENES
 
 TITLE = "Which method copes best, over uneven workers, skewed data, noise and links?"
 KEPT = ("instances", "tuning_instances", "trials", "seed")
@@ -64,7 +64,7 @@ def numbers_of(settings: Settings, search: Search, made: Outcomes) -> dict[str, 
     for letter in SETS:
         scenes = {}
         for name in settings.scenes:
-            scene, methods = SCENES[name], {}
+            scene, methods = FACTORS[name], {}
             for method in settings.methods:
                 tuned, found = search.found(method, name), made[letter, name, method]
                 methods[method] = {
@@ -101,11 +101,13 @@ def curves(settings: Settings, made: Outcomes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for letter in SETS:
         for panel, where in PANELS.items():
-            own = [name for name in settings.scenes if where(SCENES[name].__dict__)]
+            own = [name for name in settings.scenes if where(FACTORS[name]._asdict())]
             if not own:
                 continue
             logs = {
-                method: np.mean([_logs(SCENES[n].horizon, made[letter, n, method]) for n in own], 0)
+                method: np.mean(
+                    [_logs(FACTORS[n].horizon, made[letter, n, method]) for n in own], 0
+                )
                 for method in settings.methods
             }
             found.setdefault(letter, {})[panel] = {
@@ -155,7 +157,7 @@ def part(settings: Settings, search: Search, made: Outcomes) -> Part:
 def summary_of(found: Numbers, ways: Mapping[str, Any]) -> dict[str, Any]:
     """What follows from the numbers, as plain values: for pages, and for the curves."""
     families = {**BY_WORKERS, **BY_PLACE}
-    for scene in SCENES.values():
+    for scene in FACTORS.values():
         own = {"uneven": scene.uneven, "skew": scene.skew, "link": scene.link}
         families[", ".join(own.values())] = having(**own)
     return {

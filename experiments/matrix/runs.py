@@ -16,19 +16,21 @@ import asyncjax
 from asyncjax import storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.engine import engine_of, spread
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax.study.scenes import FACTORS as SCENES
+from asyncjax.study.scenes import N_WORKERS
 from experiments.matrix.decided import decided
 from experiments.matrix.lanes import Found, Run, replayed
 from experiments.matrix.methods import METHODS, REFERENCE
-from experiments.matrix.scenes import N_WORKERS, SCENES
 
 SETS = {"A": SET_A, "B": SET_B}
 CURVE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98)  # levels that are read
 FULL_SCENES = tuple(
     name for name, scene in SCENES.items() if scene.noise == "high" and scene.link == "free"
 )
-_FILES = ("scenes", "methods", "lanes", "decided")
+_FILES = ("methods", "lanes", "decided")
+_STUDY = ("protocol", "scenes", "methods")
 _ROOMS = ("clocks", "problems", "simulation", "steps", "stragglers", "traces")
 
 
@@ -276,7 +278,8 @@ def sources() -> str:
     """A digest of the code that makes numbers, so that no piece of other code is ever used."""
     digest, here = hashlib.sha256(), Path(__file__).parent
     own = [here / f"{name}.py" for name in _FILES]
-    own += [here.parent / "common" / "side_by_side.py", Path(protocol.__file__)]
+    own += [here.parent / "common" / "side_by_side.py"]
+    own += [Path(protocol.__file__).with_name(f"{name}.py") for name in _STUDY]
     rooms = [Path(asyncjax.__file__).parent / room for room in _ROOMS]
     for path in own + [path for room in rooms for path in sorted(room.rglob("*.py"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -26,6 +26,7 @@ import optax
 from asyncjax import clocks, results, simulation
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, restricted, seeds_of
+from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from asyncjax.study.statistics import paired
 from experiments.common import numbers as committed
 from experiments.common.judging import raveled
@@ -33,7 +34,6 @@ from experiments.common.parts import Part, run_alone, written
 from experiments.common.side_by_side import moved, side_by_side
 from experiments.matrix.lanes import read_off
 from experiments.matrix.methods import METHODS, REFERENCE, STEP
-from experiments.matrix.scenes import N_WORKERS, NOISE, STEADY, Scene, drawn
 
 NAME = "matrix_straggler"
 SETS = {"A": SET_A, "B": SET_B}
@@ -85,7 +85,7 @@ def times(
     make, clock, n = METHODS[method].trace, clock_of(factor), settings.rounds
     assert make is not None
     n_updates = n if method == REFERENCE else n * N_WORKERS
-    made = [drawn(Scene("straggler", "alike", noise, "free"), one) for one in drawings]
+    made = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
     keys = [jax.random.key(one.noise(0)) for one in drawings]
     traced = [make({})(clock, n_updates, key) for key in keys]
     problem = side_by_side([one.problem for one in made])

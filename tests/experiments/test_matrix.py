@@ -14,6 +14,8 @@ import pytest
 from asyncjax import problems, simulation, storage, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
+from asyncjax.study.scenes import FACTORS as SCENES
+from asyncjax.study.scenes import N_WORKERS, ROWS, UNEVEN, drawn, losses, workers
 from experiments.common import numbers as committed
 from experiments.common.judging import raveled
 from experiments.matrix import claims, job, lanes, report, runs, straggler
@@ -21,7 +23,6 @@ from experiments.matrix.decided import row_times
 from experiments.matrix.lanes import Found, Run, judged
 from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
 from experiments.matrix.runs import Settings
-from experiments.matrix.scenes import N_WORKERS, ROWS, SCENES, UNEVEN, drawn, losses, workers
 
 ONE = Seeds(0, TUNING, 0)
 SCENE = "straggler, alike, high noise, free links"
@@ -65,7 +66,7 @@ def test_slow_workers_alone_hold_a_class_or_all_hold_alike():
 
 def test_policies_face_the_workers_of_the_traces():
     scene = SCENES[SCENE]
-    drawn_times = row_times(scene, ONE, 6)
+    drawn_times = row_times(scene.uneven, ONE, 6)
     make = METHODS[REFERENCE].trace
     assert make is not None
     rule = make({})

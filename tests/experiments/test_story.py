@@ -130,7 +130,7 @@ def test_the_fitting_set_leaves_out_the_pairs_that_harm():
         update, state = step.update(np.float32(1), state, worker=worker, time=time)
         moved.append(float(update))
     assert moved[-1] == pytest.approx(-0.75)  # three times slower: 3 / 2 of the step
-    assert FITTING.order([3, 2], 4).arriving is not None
+    assert FITTING.order([3, 2], 4).on_arrival is not None
 
 
 def test_the_planned_k_uses_about_the_most_gradients():

@@ -10,7 +10,7 @@ def simulate(
     length,
     duration,
     training,
-    n_slots,
+    slots,
     batch,
     n_steps,
     rule,
@@ -136,7 +136,7 @@ def simulate(
                 steps.append([now, trainer_until, numbers, math.nan])
         if not pauses or now >= pauses[-1][1]:
             busy = {s["slot"] for s in samples if s["fate"] == "running"}
-            for slot in sorted(set(range(n_slots)) - busy):
+            for slot in sorted(set(range(slots)) - busy):
                 if may_start():
                     i = len(samples)
                     samples.append(

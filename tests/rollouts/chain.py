@@ -61,9 +61,9 @@ def chain():
     )
 
 
-def trace_of(rule=None, *, n_steps=8, batch=4, n_slots=10, seed=0, **rest):
+def trace_of(rule=None, *, n_steps=8, batch=4, slots=10, seed=0, **rest):
     """A trace whose samples are of several ages, a few of several versions where in flight."""
     rule = admission.budget(2) if rule is None else rule
-    engine = rollouts.Engine(n_slots, **{"training_time": 1.5, **rest})
+    engine = rollouts.Engine(slots, **{"training_time": 1.5, **rest})
     key = jax.random.key(seed)
     return rollouts.trace(LENGTHS, engine, rule, batch=batch, n_steps=n_steps, key=key)

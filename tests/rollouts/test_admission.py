@@ -36,8 +36,8 @@ BUDGETED = ("synchronous", "one step off", "budget", "first finished", "in order
 LAW = clocks.lognormal([10.0], sigma=1.0)
 
 
-def made(rule, *, n_slots=12, batch=4, n_steps=60, seed=0, lengths=LAW, **rest):
-    engine = rollouts.Engine(n_slots, **{"training_time": 5.0, **rest})
+def made(rule, *, slots=12, batch=4, n_steps=60, seed=0, lengths=LAW, **rest):
+    engine = rollouts.Engine(slots, **{"training_time": 5.0, **rest})
     key = jax.random.key(seed)
     return rollouts.trace(lengths, engine, rule, batch=batch, n_steps=n_steps, key=key)
 
@@ -62,7 +62,7 @@ def compare(trace, samples, steps):
 @given(
     name=st.sampled_from(sorted(RULES)),
     parameter=st.integers(0, 3),
-    n_slots=st.integers(1, 7),
+    slots=st.integers(1, 7),
     batch=st.integers(1, 4),
     transfer=st.sampled_from([0.0, 0.0, 1.0, 2.5]),
     pause=st.sampled_from([0.0, 0.0, 0.5, 3.0]),
@@ -72,12 +72,12 @@ def compare(trace, samples, steps):
     seed=st.integers(0, 10**6),
 )
 def test_traces_equal_the_slow_loop(
-    name, parameter, n_slots, batch, transfer, pause, in_flight, group, whole, seed
+    name, parameter, slots, batch, transfer, pause, in_flight, group, whole, seed
 ):
     rng = np.random.default_rng(seed)
     lengths = rng.exponential(5.0, 2000) + 0.1
     lengths = np.ceil(lengths) if whole else lengths  # ties
-    speed = rng.choice([1.0, 2.0], n_slots)
+    speed = rng.choice([1.0, 2.0], slots)
     rule, own = RULES[name]
     extra = {"in_flight": in_flight, "group": group, "pause": pause}
 
@@ -91,7 +91,7 @@ def test_traces_equal_the_slow_loop(
         lambda i: lengths[i],
         duration,
         training,
-        n_slots,
+        slots,
         batch,
         12,
         name,
@@ -99,7 +99,7 @@ def test_traces_equal_the_slow_loop(
         transfer=transfer,
         **extra,
     )
-    setting = Setting(n_slots, batch, 12, training_time=training, transfer_time=transfer, **extra)
+    setting = Setting(slots, batch, 12, training_time=training, transfer_time=transfer, **extra)
     loop = Loop(rule(parameter), setting, lambda i: float(lengths[i]), duration)
     if slow is None:
         with pytest.raises(traces.StalledError, match="the rollouts cannot go on"):
@@ -129,7 +129,7 @@ def check_every_sample_has_one_fate(trace):
 @given(
     name=st.sampled_from(sorted(RULES)),
     parameter=st.integers(0, 4),
-    n_slots=st.integers(4, 30),
+    slots=st.integers(4, 30),
     batch=st.integers(1, 5),
     times=st.tuples(*[st.sampled_from([0.0, 1.0, 7.0])] * 3),
     in_flight=st.booleans(),
@@ -137,7 +137,7 @@ def check_every_sample_has_one_fate(trace):
     seed=st.integers(0, 10**6),
 )
 def test_nothing_is_lost_trained_twice_or_made_anew_by_the_same_seed(
-    name, parameter, n_slots, batch, times, in_flight, group, seed
+    name, parameter, slots, batch, times, in_flight, group, seed
 ):
     training, transfer, pause = times
     rest = {"training_time": training, "transfer_time": transfer, "pause": pause}
@@ -145,7 +145,7 @@ def test_nothing_is_lost_trained_twice_or_made_anew_by_the_same_seed(
     made_ = []
     for _ in range(2):
         try:
-            trace = made(RULES[name][0](parameter), n_slots=n_slots, batch=batch, **rest)
+            trace = made(RULES[name][0](parameter), slots=slots, batch=batch, **rest)
         except traces.StalledError as stalled:
             made_.append(str(stalled))
             continue
@@ -167,7 +167,7 @@ def test_slots_and_the_trainer_do_one_thing_at_a_time(name, in_flight):
     check_every_sample_has_one_fate(trace)
     assert (np.diff(trace.start) >= 0).all()
     # a slot makes one sample at a time, at most so many run
-    for slot in range(trace.n_slots):
+    for slot in range(trace.generator_slots):
         own = trace.slot == slot
         begin, end = trace.start[own], np.nan_to_num(trace.end[own], nan=np.inf)
         assert (begin[1:] >= end[:-1]).all()
@@ -189,7 +189,7 @@ def test_synchronous_by_hand():
 @pytest.mark.parametrize("name", ["synchronous", "budget"])
 def test_one_slot_and_batches_of_one_renew(name):
     rule = RULES[name][0](0)
-    trace = made(rule, n_slots=1, batch=1, n_steps=300)
+    trace = made(rule, slots=1, batch=1, n_steps=300)
     np.testing.assert_allclose(trace.step_end, np.cumsum(trace.length[:300] + 5.0), rtol=1e-9)
     assert trace.age.max() == 0
 
@@ -212,14 +212,14 @@ def test_without_a_budget_ahead_it_is_synchronous():
 @pytest.mark.parametrize("eta", [1, 3])
 def test_strict_order_and_withholding_keep_the_bound(eta):
     for rule in (admission.in_order(eta), admission.withhold(eta)):
-        assert made(rule, n_steps=300, n_slots=40).age.max() == eta
-    assert made(admission.discard(eta), n_steps=300, n_slots=40).age.max() <= eta
+        assert made(rule, n_steps=300, slots=40).age.max() == eta
+    assert made(admission.discard(eta), n_steps=300, slots=40).age.max() <= eta
 
 
 def test_the_budget_bounds_what_is_ahead_and_not_the_age():
     """The inequality that is often believed, age <= eta, is false: a long sample is overtaken."""
     for rule in (admission.budget(2), admission.first_finished(2)):
-        trace = made(rule, n_steps=400, n_slots=40)
+        trace = made(rule, n_steps=400, slots=40)
         assert trace.age.mean() <= 2.0 < 10 < trace.age.max()  # what holds is of the mean
         # since so many were started by the time that version v is there
         ahead = np.searchsorted(trace.start, trace.published[:-1], side="left")
@@ -239,7 +239,7 @@ def test_one_batch_ahead_and_one_long_sample_by_hand():
 
 def test_a_window_bounds_the_age_and_the_bound_is_reached():
     for window, oldest in ((1, 2), (2, 3), (5, 3), (6, 4), (10, 5)):
-        trace = made(admission.windowed(2, window), n_steps=400, n_slots=40)
+        trace = made(admission.windowed(2, window), n_steps=400, slots=40)
         assert trace.age.max() == oldest == (3 * 4 + window - 2) // 4, window
 
 
@@ -342,7 +342,7 @@ def test_figures_add_up(name):
 @pytest.mark.parametrize("name", RULES)
 def test_a_hundred_thousand_samples_take_seconds(name):
     began = time.process_time()
-    trace = made(RULES[name][0](2), n_slots=128, batch=32, n_steps=3_125)
+    trace = made(RULES[name][0](2), slots=128, batch=32, n_steps=3_125)
     assert len(trace.start) >= 100_000
     assert time.process_time() - began < 6.0  # half a second to two on a quiet machine
 
@@ -352,14 +352,14 @@ def rule(select, admit=lambda queue: True, evict=None):
 
 
 BAD = {
-    "n_slots must be an integer": lambda: made(admission.budget(1), n_slots=0),
+    "generator_slots must be an integer": lambda: made(admission.budget(1), slots=0),
     "batch must be an integer": lambda: made(admission.budget(1), batch=1.5),
     "rule must be a Rule": lambda: made("budget"),
     "eta must be at least 0": lambda: admission.budget(-1),
     "window must be an integer of at least 1, got 0": lambda: admission.windowed(1, 0),
     "backlog must be an integer of at least 1, got 0": lambda: admission.ready_first(0),
     "backlog must be an integer of at least 1, got 1.5": lambda: admission.discard(1, 1.5),
-    "selects no batch of 4 out of 3 that wait": lambda: made(admission.ready_first(3), n_slots=1),
+    "selects no batch of 4 out of 3 that wait": lambda: made(admission.ready_first(3), slots=1),
     "selects no batch of 4 out of 0 that wait .0 run, 4 were started": lambda: made(
         admission.synchronous(), group=8
     ),

@@ -32,7 +32,7 @@ def played(plan, longest):
             seen = set()
             for slot, sample, begin, end in zip(*(c[chunk] for c in program.lanes), strict=True):
                 if begin == end:
-                    assert slot == plan.n_slots, "an idle lane has no slot"
+                    assert slot == plan.draft_slots, "an idle lane has no slot"
                     continue
                 assert slot not in seen, "two lanes write to one slot"
                 seen.add(slot)
@@ -64,7 +64,7 @@ def test_every_token_is_drawn_by_the_version_that_the_trace_says(
     rule, in_flight, group, width, longest, pause, seed
 ):
     trace = trace_of(
-        rule, in_flight=in_flight, group=group, pause=pause, seed=seed, n_steps=20, n_slots=12
+        rule, in_flight=in_flight, group=group, pause=pause, seed=seed, n_steps=20, slots=12
     )
     plan = plan_rollouts(trace, longest, None, width)
     drawn = played(plan, longest)
@@ -77,20 +77,20 @@ def test_every_token_is_drawn_by_the_version_that_the_trace_says(
 
 
 def test_slots_are_as_many_as_samples_that_wait_at_once():
-    trace = trace_of(admission.ready_first(), n_steps=60, n_slots=20)
+    trace = trace_of(admission.ready_first(), n_steps=60, slots=20)
     plan = plan_rollouts(trace, 5, None, None)
     own = trace.members.ravel()
     turns = np.arange(60)[:, None]
     alive = (trace.start_version[own] <= turns) & (turns <= trace.step[own])
     most = int(alive.sum(1).max())
     assert np.unique(plan.program.member_slot).size == most
-    assert most <= plan.n_slots == rounded(most) <= 1.25 * most
+    assert most <= plan.draft_slots == rounded(most) <= 1.25 * most
 
 
 def test_chunks_are_narrower_where_versions_begin_uneven_numbers():
     even = trace_of(admission.synchronous(), batch=8, n_steps=20)
     assert plan_rollouts(even, 1, None, None).width == 8
-    trace = trace_of(admission.ready_first(), batch=32, n_steps=100, n_slots=64)
+    trace = trace_of(admission.ready_first(), batch=32, n_steps=100, slots=64)
     plan = plan_rollouts(trace, 1, None, None)
     assert plan.width == 16
     lanes = int((plan.program.lanes.end > 0).sum())

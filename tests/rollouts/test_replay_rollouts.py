@@ -164,7 +164,7 @@ def test_a_sample_does_not_depend_on_who_is_trained_beside_it():
     """With a step of 0 each sample is the same under every rule, drawn in whatever order."""
     learner, drawn = rollouts.Learner(optax.sgd(0.0), advantage=advantages.plain()), {}
     for rule in (admission.in_order(1), admission.ready_first()):
-        trace = trace_of(rule, batch=1, n_steps=30, n_slots=5)
+        trace = trace_of(rule, batch=1, n_steps=30, slots=5)
         run = rollouts.replay(chain(), trace, learner, key=KEY, record_every=1)
         for sample, reward, length in zip(trace.members[:, 0], *rates(run)[:, :2].T, strict=True):
             assert drawn.setdefault(int(sample), (reward, length)) == (reward, length)
@@ -174,7 +174,7 @@ def test_a_sample_does_not_depend_on_who_is_trained_beside_it():
 
 @pytest.mark.slow
 def test_records_say_when_and_how_old():
-    trace = trace_of(admission.discard(1), n_steps=15, n_slots=20)
+    trace = trace_of(admission.discard(1), n_steps=15, slots=20)
     problem = bandit()
     run = rollouts.replay(problem, trace, optax.sgd(0.3), key=KEY, record_every=4)
     records = run.records

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from asyncjax import problems, rollouts, simulation, traces
-from asyncjax.rollouts import admission, advantages, corrections
+from asyncjax.rollouts import admission, advantages, corrections, rollout_training
 from asyncjax.rollouts.admission import Rule
 from asyncjax.rollouts.generation_loop import Asked
 from asyncjax.rollouts.rollout_trace import Fate
@@ -63,6 +63,49 @@ def test_samples_do_not_depend_on_how_many_are_drawn_together():
     np.testing.assert_array_equal(other.records.length, run.records.length)
     np.testing.assert_array_equal(other.records.length, trace.length[trace.members].mean(1))
     np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [bandit, chain])
+def test_blocks_of_any_width_make_the_same_run(make):
+    """The same samples, so the same trace; a block as wide as the batch is what None means."""
+    problem, optimizer = make(), optax.sgd(0.5)
+    run, trace = trained(problem, optimizer, record_every=1)
+    for width in (1, 3, 4, 16):
+        other, its = trained(problem, rollouts.Learner(optimizer, width=width), record_every=1)
+        np.testing.assert_array_equal(its.length, trace.length)
+        np.testing.assert_array_equal(its.members, trace.members)
+        np.testing.assert_array_equal(its.step_end, trace.step_end)
+        np.testing.assert_allclose(other.params, run.params, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(other.records.loss, run.records.loss, rtol=1e-5, atol=1e-6)
+        if width == 4:
+            assert same(left(other), left(run))
+
+
+@pytest.mark.slow
+def test_a_learner_has_the_width_of_its_blocks(monkeypatch):
+    """So many samples are drawn at once, by training and by a replay, whose short form it is."""
+    problem, widths = bandit(), []
+    monkeypatch.setattr(rollout_training, "_drawn", _noting(rollout_training._drawn, widths))
+    wide = rollouts.Learner(optax.sgd(0.5), width=3)
+    _, trace = trained(problem, wide, n_steps=2)
+    trained(problem, wide.optimizer, n_steps=2)
+    assert set(widths) == {3, 4}
+    replay = rollouts.replay(problem, trace, wide, key=KEY)
+    short = rollouts.replay(problem, trace, wide.optimizer, key=KEY, width=3)
+    assert same(left(replay), left(short))
+    with pytest.raises(ValueError, match="width must be None where the learner has one"):
+        rollouts.replay(problem, trace, wide, key=KEY, width=2)
+
+
+def _noting(drawn, widths):
+    """What draws a block, and notes how wide it is."""
+
+    def noted(*given):
+        widths.append(given[-1])
+        return drawn(*given)
+
+    return noted
 
 
 @pytest.mark.slow

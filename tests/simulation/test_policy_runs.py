@@ -106,6 +106,24 @@ def test_stages_of_k_and_load_against_a_plain_loop():
 
 
 @pytest.mark.slow
+def test_synchronous_rounds_are_their_policy():
+    """A policy in a rule is itself; numbers in a rule are the policy that never changes them."""
+    staged = stragglers.staged([1, 4], [2, 5], [7, np.inf])
+    pairs = [
+        (traces.Synchronous(k=staged), staged),
+        (traces.Synchronous(k=3, load=4.0), stragglers.fixed(3, 4)),
+        (traces.Synchronous(2), stragglers.fixed(2)),
+    ]
+    for rule, policy in pairs:
+        one, other = run(rule, n_updates=15), run(policy, n_updates=15)
+        for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(left, right)
+        assert one.trace.n_updates == 15
+        assert one.records.k[-1] == (4 if rule.k is staged else rule.k)
+        assert one.records.load[-1] == (5 if rule.k is staged else rule.load)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 def test_what_a_policy_gets_to_see():
     final, history = plain(lambda j, _: (2, 4), n_updates=12)

@@ -271,3 +271,15 @@ def test_restarted_and_looped_traces_agree(b, ties):
         other = getattr(looped, name)
         for one, two in zip(jax.tree.leaves(value), jax.tree.leaves(other), strict=True):
             np.testing.assert_array_equal(one, two, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"collect": traces.wait_for(8)}, {"dispatch": traces.uniformly()}]
+)
+def test_arrivals_of_one_instant_go_by_worker_however_many_there_are(rule):
+    n = 9_000
+    clock = clocks.constant(1.0 + np.arange(n) % 3)
+    trace = traces.asynchronous(clock, n_updates=1_000, key=jax.random.key(3), **rule)
+    together = np.diff(trace.time) == 0
+    assert together.any()
+    assert (np.diff(trace.worker)[together] >= 0).all()

@@ -32,7 +32,7 @@ _EXAMPLES = 2_048  # rows that are judged where nothing is said
 
 
 class OwnRows(NamedTuple):
-    """The examples, whose they are, and which of them eval_rows a model."""
+    """The examples, whose they are, and by which of them a model is judged."""
 
     arrays: PyTree  # [rows, ...]
     rows: jax.Array  # int32[n, m_max], row numbers of each worker, padded
@@ -93,8 +93,8 @@ class OwnGradient:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The mean of a function of a model over the rows that eval_rows it."""
+class EvalMean:
+    """The mean of a function of a model over the rows by which it is judged."""
 
     function: Called
     on_test: bool = False
@@ -213,8 +213,8 @@ def from_loss(
         params=params,
         data=data,
         gradient_of=OwnGradient(trained, batch),
-        objective_of=Judged(judges),
-        metrics_of=tuple((name, Judged(one, on_test)) for name, one in measured.items()),
+        objective_of=EvalMean(judges),
+        metrics_of=tuple((name, EvalMean(one, on_test)) for name, one in measured.items()),
         n_workers=n_workers,
     )
 
@@ -305,7 +305,7 @@ def _like(test: PyTree, arrays: PyTree) -> PyTree:
 
 
 def _judged(eval_rows: int | None, shards: Shards, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that eval_rows a model, int32[k], and their weights, float[k]."""
+    """The rows by which a model is judged, int32[k], and their weights, float[k]."""
     weight = row_weights(shards, n_rows)
     most = min(np.count_nonzero(weight), _EXAMPLES)
     return judged_rows(most if eval_rows is None else eval_rows, weight)

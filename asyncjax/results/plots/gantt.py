@@ -168,13 +168,13 @@ def rollout_timeline(
         raise TypeError(f"trace must be a RolloutTrace, got {shown(trace)} without {missing[0]}")
     start, end = np.asarray(trace.start), np.asarray(trace.end)
     end = np.where(np.isnan(end), until, end)
-    slot, step, n_slots = np.asarray(trace.slot), np.asarray(trace.step), trace.n_slots
+    slot, step, count = np.asarray(trace.slot), np.asarray(trace.step), trace.generator_slots
     kinds = {
         "thrown away": np.asarray(trace.fate) == 3,
         "still running": (np.asarray(trace.fate) == 1) | (np.asarray(trace.fate) == 2),
     }
     with drawing():
-        figure = new_figure(_WIDTH, min(max(1.6 + 0.17 * n_slots, 2.6), 12.0))
+        figure = new_figure(_WIDTH, min(max(1.6 + 0.17 * count, 2.6), 12.0))
         axes = figure.subplots()
         trained = (step >= 0) & (start < until)
         age = (step - np.asarray(trace.start_version))[trained]
@@ -192,7 +192,7 @@ def rollout_timeline(
         _add_bars(
             axes, np.full(seen.sum(), -1.5), begin[seen], finish[seen], until, facecolors=MUTED
         )
-        _dress(axes, n_slots, until, unit, ("trainer", "slot"))
+        _dress(axes, count, until, unit, ("trainer", "slot"))
         if title:
             axes.set_title(title)
         swatches = [*_key(figure, axes, scale, age, ("age at training", "versions")), *swatches]

@@ -75,18 +75,18 @@ class LearnedVisits:
     def learn(self, state: VisitState, worker: Any, visit: jax.Array, grads: Any) -> VisitState:
         """Shows the order the gradient of a visit."""
         gradient, _ = ravel_pytree(grads)
-        arriving = self.order.arriving
-        assert arriving is not None
+        on_arrival = self.order.on_arrival
+        assert on_arrival is not None
         return state._replace(
-            order_state=arriving.observe(state.order_state, worker, visit, gradient)
+            order_state=on_arrival.observe(state.order_state, worker, visit, gradient)
         )
 
     def _turn(self, state: VisitState, worker: jax.Array, epoch: jax.Array) -> VisitState:
-        arriving = self.order.arriving
-        assert arriving is not None
+        on_arrival = self.order.on_arrival
+        assert on_arrival is not None
         epochs = state.epoch.at[worker].set(epoch)
         is_last = jnp.min(epochs) > jnp.min(state.epoch)
-        order_state = arriving.end_epoch(state.order_state, worker, is_last)
+        order_state = on_arrival.end_epoch(state.order_state, worker, is_last)
         own = self._visits(order_state)[worker]
         present = state.orders[1]
         before = state.orders[0].at[worker].set(present[worker])
@@ -94,9 +94,9 @@ class LearnedVisits:
         return VisitState(order_state, orders, epochs)
 
     def _visits(self, order_state: Any) -> jax.Array:
-        arriving = self.order.arriving
-        assert arriving is not None
-        return jnp.asarray(arriving.visits(order_state), jnp.int32)
+        on_arrival = self.order.on_arrival
+        assert on_arrival is not None
+        return jnp.asarray(on_arrival.visits(order_state), jnp.int32)
 
 
 def learned(
@@ -114,9 +114,9 @@ def learned(
         (2, 2)
     """
     problem, shape = fitted(problem, order, trace)
-    if order.arriving is None:
+    if order.on_arrival is None:
         raise ValueError(
-            "order must learn from workers that are not in step (arriving) or ignore gradients in"
+            "order must learn from workers that are not in step (on_arrival) or ignore gradients in"
             " an asynchronous run:"
             " coordinated, independent, reshuffled, shuffled_once, flip_flop; others are for"
             " run_epochs"

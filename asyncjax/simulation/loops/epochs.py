@@ -38,7 +38,7 @@ from asyncjax.simulation.loops.server import Metrics, first_state, judge, server
 from asyncjax.simulation.loops.shards import Shards, split
 from asyncjax.simulation.plans.extras import Extras, job_key
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank, when
+from asyncjax.simulation.plans.rows import blank, read, when
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,10 @@ class ByStep:
     def finalize(self, problem: Problem, given: jax.Array, state: EpochState) -> EpochState:
         """The records were written on the way."""
         return state
+
+    def row(self, problem: Problem, given: jax.Array, state: EpochState, number: Any) -> Metrics:
+        """One record."""
+        return read(state.measured, number)
 
 
 def _gradients(

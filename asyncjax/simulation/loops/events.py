@@ -24,6 +24,7 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.example_orders.learned_visits import LearnedVisits, VisitState
 from asyncjax.simulation.loops.loop import Loop, Progress, progress_at
 from asyncjax.simulation.loops.server import (
+    Metrics,
     ReplayResult,
     first_failure,
     first_state,
@@ -214,7 +215,7 @@ def event_loop(plan: ReplayPlan, kind: ByEvent, given: EventInputs) -> Loop:
     makes = np.cumsum(given.events.steps[: given.count])
 
     def progress(event: int, _: EventState) -> Progress:
-        return progress_at(plan, int(makes[event - 1]))
+        return progress_at(plan, int(makes[event - 1]) if event else 0)
 
     return Loop(kind, given, len(makes), progress)
 
@@ -352,6 +353,11 @@ class ByEvent:
         order_state = None if state.visits is None else state.visits.order_state
         left = (order_state, state.arrival_state, state.workers, state.failed)
         return ReplayResult(state.params, state.opt_state, measured, *left)
+
+    def row(self, problem: Problem, given: EventInputs, state: EventState, number: Any) -> Metrics:
+        """Judges one recorded model."""
+        behind = (given.events.record_events, given.events.record_weights)
+        return read(measure(problem, *behind, state.recorded, state.losses, number), 0)
 
 
 def _model(versions: Any, slot: Any, like: Any) -> Any:

@@ -4,12 +4,13 @@
     state = advance(problem, given, state, first, last)        turns first .. last - 1
     outcome = measure(problem, given, state)
 
-At once it is one compiled call. With progress or a checkpoint it goes in pieces: a loop may be cut
-anywhere without changing a bit, so a piece is a range of turns, whose length adapts to about a
-quarter of a second. (At once and in pieces are two programs: one event at a time they have been
-seen to differ in the last place of a float64.) Kinds are compared by value and all else is an
-argument, so runs of one kind and of equal sizes share a compilation, and large arrays are never
-constants in it.
+At once it is one compiled call. With progress, a checkpoint or rows to tell it goes in pieces: a
+loop may be cut anywhere without changing a bit, so a piece is a range of turns, whose length adapts
+to about a quarter of a second. A kind whose rows can be told has `row(problem, given, state,
+number)`, what is measured of one record. (At once and in pieces are two programs: one event at a
+time they have been seen to differ in the last place of a float64.) Kinds are compared by value and
+all else is an argument, so runs of one kind and of equal sizes share a compilation, and large
+arrays are never constants in it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, fingerprint, mark_of
 from asyncjax.simulation.loops.hosts import Peers, peers_of
 from asyncjax.simulation.loops.placement import cut, fitted
+from asyncjax.simulation.loops.record_rows import RowTeller
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.traces import Progress
 
@@ -93,19 +95,21 @@ def run(
     problem: Problem,
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    rows: RowTeller | None = None,
 ) -> Any:
-    """Runs a loop at once; in pieces for progress on the host or a checkpoint to resume from."""
+    """Runs a loop at once; in pieces for what is told on the way or a checkpoint to resume from."""
     static, given, one = _static(loop.kind), loop.given, problem
     if loop.placed is not None:
         static, given = _static(loop.placed.kind), loop.placed.given
         problem = loop.placed.problem(one)
     peers = peers_of(None if loop.placed is None else given)
-    is_at_once = progress is None and checkpoint is None
+    is_at_once = progress is None and checkpoint is None and rows is None
     with peers.joined():
         one = peers.gathered(one)  # data may lie on devices of all processes
         mark = _mark(loop, one) if peers.several or checkpoint is not None else None
         if peers.several and mark is not None:
-            peers.agree(_parts(loop, one, mark, is_at_once, checkpoint is None))
+            asked = (is_at_once, checkpoint is None, rows is None)
+            peers.agree(_parts(loop, one, mark, asked))
         if is_at_once:
             return peers.gathered(_whole(*static, problem, given, np.int32(0)))
         turn, state, kept = 0, _begin(*static, problem, given), None
@@ -115,6 +119,16 @@ def run(
                 like = jax.eval_shape(loop.kind.init, one, loop.given)
             kept = _Kept(Checkpoint(Path(checkpoint), mark), like, peers)
             turn, state = kept.begin(state, loop.n_turns)
+
+        def tell() -> None:
+            if rows is not None:
+                measured = partial(_row, *static, problem, given, state)
+                updates = loop.progress(turn, state).updates
+                rows.tell(updates, lambda number: peers.gathered(measured(number)))
+
+        if rows is not None and turn:
+            rows.pass_over(loop.progress(turn, state).updates)
+        tell()
         length, saved = 1, time.monotonic()
         while turn < loop.n_turns:
             began = time.monotonic()
@@ -122,6 +136,7 @@ def run(
             state = peers.settled(_piece(*static, problem, given, state, turn, last))
             seconds, turn = time.monotonic() - began, last
             length = max(1, int(length * min(4.0, _PIECE_SECONDS / max(seconds, 1e-9))))
+            tell()
             if progress is not None:
                 progress(loop.progress(turn, state))
             if kept is not None and turn < loop.n_turns:
@@ -192,9 +207,7 @@ def _mark(loop: Loop, problem: Problem) -> Mark:
     return mark_of(programs, problem.params, problem.data, given, loop.n_turns)
 
 
-def _parts(
-    loop: Loop, problem: Problem, mark: Mark, is_at_once: bool, is_not_kept: bool
-) -> dict[str, str]:
+def _parts(loop: Loop, problem: Problem, mark: Mark, asked: tuple[bool, ...]) -> dict[str, str]:
     """Digests of what several processes must agree on, by the words for it."""
     fields = getattr(loop.given, "_asdict", lambda: {"key": loop.given})()
     words = {"program": "the traces", "events": "the traces", "steps": "step_sizes"}
@@ -205,7 +218,7 @@ def _parts(
         "the problem's data": fingerprint(problem.data),
         **inputs,
         "what is compiled (sizes, the optimizer, a function of the problem)": mark.program,
-        "whether it has progress or a checkpoint": f"{is_at_once} {is_not_kept}",
+        "whether it has progress, a checkpoint or on_record": f"{asked}",
     }
 
 
@@ -240,6 +253,11 @@ def _piece(
     kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any, first: int, last: int
 ) -> Any:
     return kind.step(problem, given, state, first, last)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _row(kind: Any, extras: bool, problem: Problem, given: Any, state: Any, number: int) -> Any:
+    return kind.row(problem, given, state, number)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

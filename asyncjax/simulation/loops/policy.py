@@ -30,7 +30,7 @@ from asyncjax.simulation.loops.server import first_state, judge, server_step
 from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank, when, write
+from asyncjax.simulation.plans.rows import blank, read, when, write
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded
 from asyncjax.stragglers.times.response_times import sample_times
@@ -200,6 +200,12 @@ class ByUpdate:
     def finalize(self, problem: Problem, given: PolicyInputs, state: PolicyState) -> PolicyState:
         """The records were written on the way."""
         return state
+
+    def row(
+        self, problem: Problem, given: PolicyInputs, state: PolicyState, number: Any
+    ) -> PolicyRecords:
+        """One record."""
+        return read(state.records, number)
 
 
 def _record_like(measured: Any, real: Any) -> PolicyRecords:

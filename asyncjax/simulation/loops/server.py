@@ -102,9 +102,14 @@ def server_step(
 
 
 def measure(
-    problem: Problem, record_lanes: Any, record_weights: Any, recorded: Any, losses: jax.Array
+    problem: Problem,
+    record_lanes: Any,
+    record_weights: Any,
+    recorded: Any,
+    losses: jax.Array,
+    number: Any = None,
 ) -> Metrics:
-    """Judges recorded models, one after the other.
+    """Judges recorded models, one after the other; with a `number` that record alone.
 
     `recorded` has R + 1 rows; `record_lanes` int32[R, B]; `record_weights` float[R, B]; `losses`
     float[...]. With one row of lanes and weights more, [1 + R, B], version 0 is judged too, before
@@ -122,11 +127,14 @@ def measure(
         kept = read(recorded, jnp.maximum(row, 0))
         return jax.tree.map(lambda *of: jnp.where(row < 0, *of), problem.params, kept)
 
+    rows = jnp.arange(-int(start), count)
+    if number is not None:
+        rows = rows[number][None]
     # By number: the rows without the last would be all records once more.
-    loss, metrics, finite = jax.lax.map(
-        lambda row: judge(problem, model(row), unknown), jnp.arange(-int(start), count)
-    )
+    loss, metrics, finite = jax.lax.map(lambda row: judge(problem, model(row), unknown), rows)
     if problem.objective is None:
+        if number is not None:
+            record_lanes, record_weights = record_lanes[rows], record_weights[rows]
         behind = losses.reshape(-1)[record_lanes]
         weights = record_weights.astype(behind.dtype)
         total = jnp.sum(jnp.where(weights != 0, behind * weights, 0), axis=1)

@@ -130,14 +130,14 @@ class Shards:
         return replace(self, specs=tuple(_without(spec, self.lanes) for spec in self.specs))
 
     def _judge(self, function: Any) -> Any:
-        return None if function is None else Judged(self, function)
+        return None if function is None else LaneMetric(self, function)
 
     def _split(self, leaf: jax.Array, *spec: Any) -> jax.Array:
         return split(leaf, self.mesh, *spec)
 
 
 @dataclass(frozen=True)
-class Judged:
+class LaneMetric:
     """A function `(data, params) -> scalar` of a model that lies as a lane's model does.
 
     Were it left split where all axes are named, the compiler would exchange activations for every

@@ -26,6 +26,7 @@ from asyncjax.simulation.loops.flat import SMALL_ALONE, flattened
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on
 from asyncjax.simulation.loops.server import (
+    Metrics,
     ReplayResult,
     first_failure,
     first_state,
@@ -270,6 +271,11 @@ class ByWave:
         left = {"arrival_state": state.arrival_state, "workers": state.workers}
         left["failed"] = state.failed
         return ReplayResult(state.params, state.opt_state, measured, **left)
+
+    def row(self, problem: Problem, given: WaveInputs, state: WaveState, number: Any) -> Metrics:
+        """Judges one recorded model, of a program of one plan."""
+        behind = (given.program.record_lanes, given.program.record_weights)
+        return read(measure(problem, *behind, state.recorded, state.losses, number), 0)
 
 
 def _on_models(change: Callable[[Any], Any], state: WaveState) -> WaveState:

@@ -54,12 +54,12 @@ def most_entering(plan: ReplayPlan) -> int:
     return int(plan.gradients.group_size.max())
 
 
-def entering_of(plan: ReplayPlan, most: int, n_rows: int, n_slots: int) -> PerGradientInputs:
-    """The columns of a plan; `most` B, `n_rows` Q, `n_slots` S."""
+def entering_of(plan: ReplayPlan, most: int, n_rows: int, version_slots: int) -> PerGradientInputs:
+    """The columns of a plan; `most` B, `n_rows` Q, `version_slots` S."""
     own, trace, (order, place) = plan.gradients, plan.trace, places(plan)
     at = (own.update[order], place)
     arrival = own.arrival[order]
-    slot = np.where(plan.version_slot < 0, n_slots, plan.version_slot)
+    slot = np.where(plan.version_slot < 0, version_slots, plan.version_slot)
     lane = plan.waves.gradient_wave * plan.width + plan.waves.gradient_lane
     extras = Extras(
         delay=own.update[order] - own.read_version[order],
@@ -77,7 +77,7 @@ def entering_of(plan: ReplayPlan, most: int, n_rows: int, n_slots: int) -> PerGr
     return PerGradientInputs(
         count=own.group_size.astype(np.int32),
         row=column(rows_of(plan)[0][order], n_rows),
-        slot=column(slot[own.read_version[order]], n_slots),
+        slot=column(slot[own.read_version[order]], version_slots),
         lane=column(lane[order]),
         weight=column(plan.weight[order]),
         extras=jax.tree.map(column, extras),

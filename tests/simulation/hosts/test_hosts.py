@@ -72,7 +72,7 @@ def test_what_is_split_over_two_processes_is_that_of_one_device_up_to_rounding(p
         ("wrong key", "keys"),
         ("wrong data", "the problem's data"),
         ("wrong optimizer", "what is compiled"),
-        ("wrong checkpoint", "whether it has progress or a checkpoint"),
+        ("wrong checkpoint", "whether it has progress, a checkpoint or on_record"),
     ],
 )
 def test_who_is_given_something_else_is_named_in_all_processes(pair, name, part):

@@ -8,20 +8,24 @@
 Two Gaussian classes, logistic regression with an l2 penalty, 30 rows a worker: a convex problem
 whose minimum is found by L-BFGS. An instance draws rows, workers and the first model; scenes that
 differ in other things share them. Times are such that workers who never wait compute one gradient a
-worker and unit of time, whatever the law.
+worker and unit of time, whatever the law. `SCENES` has all forty by name, as `compare` takes them;
+`TO_TARGET` is what methods are compared by.
 """
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from asyncjax import clocks, problems
-from asyncjax.study.protocol import TUNING, Seeds, seeds_of
-from experiments.common.recordings import read_recordings
+from asyncjax.study.protocol import LEVELS, TUNING, Seeds, restricted, seeds_of
+from asyncjax.study.scene import Measure, Records, Scene
 
 N_WORKERS = 8
 ROWS = 30  # of a worker
@@ -35,6 +39,8 @@ STEADY = 400.0  # shape of the gamma law of a job's time: a deviation of 5 %
 SLOW = {"straggler": 1}  # workers who hold a class of their own; else half
 ROUNDS = {"low": 30, "high": 48}  # rounds that wait for all, of mean length: the horizon
 SHORTER = {"straggler": 0.75}  # their rounds are so long that fewer are watched
+RECORDS = 60  # of a run
+RECORDING = "job_4"  # a training job of ten workers, which comes with the library
 
 
 def _scaled(means: np.ndarray) -> np.ndarray:
@@ -62,12 +68,12 @@ def _by_chance(generator: np.random.Generator) -> clocks.Clock:
 
 def _recorded(generator: np.random.Generator) -> clocks.Clock:
     """Eight of the ten workers of a recorded job, from somewhere in the record on."""
-    (times,) = read_recordings(("job_4",))
+    times = clocks.recording(RECORDING).durations
+    times = times / times.mean()
     crew = generator.permutation(len(times))[:N_WORKERS]
-    own = np.roll(times[crew], -int(generator.integers(times.shape[1])), axis=1)
-    means = own.mean(axis=1)
-    own = own[np.argsort(means)]
-    return clocks.recorded(own * np.mean(1.0 / means))
+    chosen = np.roll(times[crew], -int(generator.integers(times.shape[1])), axis=1)
+    means = chosen.mean(axis=1)
+    return clocks.recorded(chosen[np.argsort(means)] * np.mean(1.0 / means))
 
 
 UNEVEN: Mapping[str, Callable[[np.random.Generator], clocks.Clock]] = {
@@ -82,20 +88,23 @@ NOISE = tuple(BATCH)
 LINKS = tuple(LINK)
 
 
-@dataclass(frozen=True)
-class Scene:
+class Factors(NamedTuple):
     """A cell of the factorial."""
 
     uneven: str
     skew: str
     noise: str
     link: str
-    problem: str = "logistic regression, two Gaussian classes"
 
     @property
     def name(self) -> str:
         """What files and tables call it."""
         return f"{self.uneven}, {self.skew}, {self.noise} noise, {self.link} links"
+
+    @property
+    def problem(self) -> str:
+        """What is optimised."""
+        return "logistic regression, two Gaussian classes"
 
     @property
     def clock(self) -> tuple[str, str]:
@@ -109,27 +118,48 @@ class Scene:
         return float(f"{rounds * round_time(*self.clock):.3g}")
 
 
-SCENES = {
-    scene.name: scene
-    for scene in (Scene(*levels) for levels in product(UNEVEN, SKEW, NOISE, LINKS))
+FACTORS = {
+    factors.name: factors
+    for factors in (Factors(*levels) for levels in product(UNEVEN, SKEW, NOISE, LINKS))
 }
 
 
+def _scene(name: str) -> Callable[[Seeds], Scene]:
+    def scene(seeds: Seeds) -> Scene:
+        factors = FACTORS[name]
+        instance = drawn(factors, seeds)
+        return Scene(
+            problem=instance.problem,
+            clock=workers(*factors.clock, seeds),
+            horizon=factors.horizon,
+            whole=instance.whole,
+            data=instance,
+            numbers={"smoothness": instance.smoothness},
+            rows=BATCH[factors.noise],
+            records=RECORDS,
+        )
+
+    return scene
+
+
+SCENES = {name: _scene(name) for name in FACTORS}
+
+
 @lru_cache(4096)
-def workers(uneven: str, link: str, instance: Seeds) -> clocks.Clock:
+def workers(uneven: str, link: str, seeds: Seeds) -> clocks.Clock:
     """The workers of an instance, the slowest in the mean last."""
-    made = UNEVEN[uneven](np.random.default_rng(instance.clock))
+    compute = UNEVEN[uneven](np.random.default_rng(seeds.clock))
     if not LINK[link]:
-        return made
-    return clocks.communicating(made, download=clocks.constant(LINK[link]))
+        return compute
+    return clocks.communicating(compute, download=clocks.constant(LINK[link]))
 
 
 @lru_cache
 def round_time(uneven: str, link: str) -> float:
     """How long a round that waits for all takes in the mean, on eight instances for tuning."""
     rounds = []
-    for one in seeds_of(0, TUNING, 8):
-        times = workers(uneven, link, one).durations(jax.random.key(one.noise()), 64)
+    for seeds in seeds_of(0, TUNING, 8):
+        times = workers(uneven, link, seeds).durations(jax.random.key(seeds.noise()), 64)
         rounds.append(np.asarray(times).max(axis=0).mean())
     return float(np.mean(rounds))
 
@@ -159,15 +189,15 @@ class Drawn:
     smoothness: float
 
 
-def drawn(scene: Scene, instance: Seeds) -> Drawn:
+def drawn(factors: Factors, seeds: Seeds) -> Drawn:
     """An instance of a scene; scenes of one skew, noise and number of slow workers share it."""
-    slow = SLOW.get(scene.uneven, N_WORKERS // 2)
-    return _drawn(scene.skew, scene.noise, slow, instance)
+    slow = SLOW.get(factors.uneven, N_WORKERS // 2)
+    return _drawn(factors.skew, factors.noise, slow, seeds)
 
 
 @lru_cache(512)
-def _drawn(skew: str, noise: str, slow: int, instance: Seeds) -> Drawn:
-    generator = np.random.default_rng(instance.data)
+def _drawn(skew: str, noise: str, slow: int, seeds: Seeds) -> Drawn:
+    generator = np.random.default_rng(seeds.data)
     total, few = N_WORKERS * ROWS, slow * ROWS
     scale = np.geomspace(1.0, 0.2, DIMENSION)
     way = generator.normal(size=DIMENSION)
@@ -183,18 +213,19 @@ def _drawn(skew: str, noise: str, slow: int, instance: Seeds) -> Drawn:
         order = generator.permutation(total)
         rows, signs = rows[order], signs[order]
     features = np.hstack([rows, np.ones((total, 1))])
-    start = np.random.default_rng(instance.model).normal(0.0, 0.5, size=DIMENSION + 1)
-    kept = features.astype(np.float32), signs.astype(np.float32), start.astype(np.float32)
+    start = np.random.default_rng(seeds.model).normal(0.0, 0.5, size=DIMENSION + 1)
+    arrays = features.astype(np.float32), signs.astype(np.float32), start.astype(np.float32)
 
-    def made(batch: problems.Batch | None) -> problems.Problem:
-        return problems.logistic(*kept[:2], n_workers=N_WORKERS, l2=L2, batch=batch, start=kept[2])
+    def problem(batch: problems.Batch | None) -> problems.Problem:
+        return problems.logistic(
+            *arrays[:2], n_workers=N_WORKERS, l2=L2, batch=batch, start=arrays[2]
+        )
 
-    exact = tuple(np.asarray(each, np.float64) for each in kept)
-    whole = made(None)
+    exact = tuple(np.asarray(each, np.float64) for each in arrays)
     return Drawn(
-        made(problems.uniform(BATCH[noise])),
-        whole,
-        *kept,
+        problem(problems.uniform(BATCH[noise])),
+        problem(None),
+        *arrays,
         float(losses(exact[0], exact[1], exact[2])),
         minimum(exact[0], exact[1]),
         float(np.linalg.eigvalsh(exact[0].T @ exact[0] / total)[-1] / 4 + L2),
@@ -221,3 +252,60 @@ def minimum(features: np.ndarray, signs: np.ndarray) -> float:
     begin = np.zeros(features.shape[1])
     options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-8}
     return float(minimize(graded, begin, jac=True, method="L-BFGS-B", options=options).fun)
+
+
+def reached(
+    instance: Drawn, horizon: float, times: np.ndarray, values: np.ndarray, levels: Sequence[float]
+) -> tuple[list[float], float]:
+    """When losses were first at each level by a record, and the share of the way that is left.
+
+    A loss that is not a number is never at a target; a run that ends so has all of the way left.
+
+    Args:
+        instance: The data, with its first and lowest loss.
+        horizon: Until when a run is watched.
+        times: float[R], of the records.
+        values: float[R], losses.
+        levels: Shares of the way from the first loss to the lowest.
+
+    Returns:
+        A time a level, infinity where never, and the share left at the horizon.
+    """
+    left = (values - instance.lowest) / (instance.first - instance.lowest)
+    left = np.where(np.isfinite(left), left, np.inf)
+    inside = times <= horizon
+    left, times = left[inside], times[inside]
+    when = [
+        float(times[np.argmax(there)]) if (there := left <= 1.0 - level).any() else np.inf
+        for level in levels
+    ]
+    return when, float(left[-1]) if left.size else 1.0
+
+
+COLUMNS = {level: f"time to {level:.0%}" for level in LEVELS}  # of the way
+COMPARED, LEFT = COLUMNS[LEVELS[-1]], "left"
+
+
+def _measured(records: Records, scene: Scene) -> Mapping[str, float]:
+    instance: Drawn = scene.data
+    times, values = (np.asarray(records[name], np.float64) for name in ("time", "loss"))
+    when, left = reached(instance, float(scene.horizon or np.inf), times, values, LEVELS)
+    return {**dict(zip(COLUMNS.values(), when, strict=True)), LEFT: left}
+
+
+def _score(numbers: Sequence[Mapping[str, float]], scenes: Sequence[Scene]) -> float:
+    """The mean logarithm of the time to the last level, cut.
+
+    Where it never came, the share of the way that is left at the horizon is added, at most 1.
+    Infinity where every run diverged.
+    """
+    times = np.array([each[COMPARED] for each in numbers])
+    left = np.array([each[LEFT] for each in numbers])
+    if not (left < 1.0).any() and not np.isfinite(times).any():
+        return float("inf")
+    never = np.where(np.isfinite(times), 0.0, np.minimum(left, 1.0))
+    cut = restricted(times, float(scenes[0].horizon or np.inf))
+    return float((np.log(cut) + never).mean())
+
+
+TO_TARGET = Measure(of=_measured, compared=COMPARED, score=_score)

@@ -1,6 +1,5 @@
-"""Traces of many workers, made without a heap, are those of the event loop, to the last bit."""
+"""Traces made in whole arrays, without an event loop, are those of the loop, to the last bit."""
 
-import dataclasses
 import sys
 import tracemalloc
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncjax import clocks, traces
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.traces import fast_paths, random_draws, restarts, server
+from asyncjax.traces import random_draws, restarts, server, vectorized
 from asyncjax.traces.random_draws import DurationBlocks
 
 CLOCKS = {
@@ -22,19 +21,11 @@ CLOCKS = {
     "one": clocks.exponential(1.0),
     "many": clocks.exponential(np.sqrt(1.0 + np.arange(200))),
 }
-DISPATCHES = {
-    "pure": traces.to_deliverer(),
-    "random": traces.uniformly(),
-    "shuffled": traces.shuffled(),
-    "shuffled once": traces.shuffled_once(),
-    "given": traces.given(np.random.default_rng(0).integers(0, 7, 3000).tolist()),
-}
 RULES = {
     "immediately": traces.immediately(),
     "buffered": traces.buffered(3),
     "by staleness": traces.buffered(2, staleness=lambda delay: 1.0 / (1.0 + delay)),
-    "wait for": traces.wait_for(3),
-    "fresh": traces.rennala(2),
+    "rennala": traces.rennala(2),
     "ringmaster": traces.ringmaster(4),
     "quantile": traces.ringmaster_quantile(0.8),
     "malenia": traces.malenia(1),
@@ -51,11 +42,11 @@ def assert_same(one, other):
 
 
 def both_ways(clock, **arguments):
-    """The trace of the event loop and that of fast_paths, or the errors of the two."""
+    """The trace of the event loop and that in whole arrays, or the errors of the two."""
     made = []
-    for least in (10**9, 1):
+    for name, value in (("_stream", lambda *limits: None), ("GATED_FROM", 1)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fast_paths, "LEAST", fast_paths.Least(least, least, least))
+            patch.setattr(vectorized, name, value)
             try:
                 made.append(traces.asynchronous(clock, **arguments))
             except ValueError as error:
@@ -63,16 +54,13 @@ def both_ways(clock, **arguments):
     return made
 
 
-def check(clock, dispatch, rule, read, concurrency, seed):
+def check(clock, rule, read, concurrency, seed):
+    if rule == "ringleader" and read == "start":
+        return
     n = CLOCKS[clock].n_workers
-    if dispatch == "given" and clock == "one":
-        return
-    if rule == "ringleader" and (read == "start" or dispatch != "pure"):
-        return
     loop, stream = both_ways(
         CLOCKS[clock],
         n_updates=40 if rule not in ("malenia", "table", "ringleader") else 5,
-        dispatch=DISPATCHES[dispatch],
         collect=RULES[rule],
         read=read,
         concurrency=None if concurrency is None else concurrency(n),
@@ -84,25 +72,23 @@ def check(clock, dispatch, rule, read, concurrency, seed):
         assert_same(loop, stream)
 
 
-@pytest.mark.parametrize("rule", ["immediately", "wait for", "ringmaster"])
-@pytest.mark.parametrize("dispatch", ["pure", "shuffled", "given"])
-def test_streams_are_the_event_loop(dispatch, rule):
-    check("ties", dispatch, rule, "assignment", None, 0)
-    check("random", dispatch, rule, "start", lambda n: 2 * n + 1, 1)
+@pytest.mark.parametrize("rule", ["immediately", "rennala", "ringmaster"])
+def test_streams_are_the_event_loop(rule):
+    check("ties", rule, "assignment", None, 0)
+    check("random", rule, "start", lambda n: 2 * n + 1, 1)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     clock=st.sampled_from(sorted(CLOCKS)),
-    dispatch=st.sampled_from(sorted(DISPATCHES)),
     rule=st.sampled_from(sorted(RULES)),
     read=st.sampled_from(["assignment", "start"]),
     concurrency=st.sampled_from([None, lambda n: 3, lambda n: 2 * n + 1]),
     seed=st.integers(0, 9),
 )
-def test_all_streams_are_the_event_loop(clock, dispatch, rule, read, concurrency, seed):
-    check(clock, dispatch, rule, read, concurrency, seed)
+def test_all_streams_are_the_event_loop(clock, rule, read, concurrency, seed):
+    check(clock, rule, read, concurrency, seed)
 
 
 LOSSY = {
@@ -145,15 +131,13 @@ def check_limited(clock, rule, read, seed, n_updates, **limits):
         ("many", "ringmaster", "assignment", {"gate": traces.lead_at_most(0)}),
         ("ties", "buffered", "start", {"timeout": TIMEOUTS[-1]}),
         ("random", "ringleader", "assignment", {"timeout": 2.0}),
-        ("losing, ties", "fresh", "assignment", {}),
+        ("losing, ties", "rennala", "assignment", {}),
         ("losing, many", "quantile", "assignment", {"timeout": 20.0}),
-        ("ties", "wait for", "assignment", {}),
-        ("many", "wait for", "start", {"concurrency": 5}),
     ],
 )
 def test_what_limits_jobs_needs_no_heap(clock, rule, read, limits, monkeypatch):
     check_limited(clock, rule, read, 0, 60, **limits)
-    monkeypatch.setattr(fast_paths, "LEAST", fast_paths.Least(1, 1, 1))
+    monkeypatch.setattr(vectorized, "GATED_FROM", 1)
     monkeypatch.delattr(sys.modules["asyncjax.traces.asynchronous"], "EventLoop")
     traces.asynchronous(
         LOSSY[clock],
@@ -226,44 +210,6 @@ def test_two_columns_of_durations_are_the_iterators_of_a_few_workers(rules, monk
     assert_same(traces.asynchronous(clock, **make), expected)
 
 
-def test_a_list_that_ends_is_told_alike():
-    short = traces.given([0, 1, 2, 0, 1])
-    for rule, n_updates in ((traces.immediately(), 6), (traces.ringmaster(3), 6)):
-        loop, stream = both_ways(
-            clocks.constant([1.0, 1.0, 1.0]), n_updates=n_updates, dispatch=short, collect=rule
-        )
-        assert loop == stream
-        assert "sequence is too short: its 5 entries" in loop
-        loop, stream = both_ways(
-            clocks.constant([1.0, 1.0, 1.0]), n_updates=5, dispatch=short, collect=rule
-        )
-        assert_same(loop, stream)
-
-
-def test_a_rule_with_another_start_is_asked_itself():
-    mine = dataclasses.replace(
-        traces.uniformly(), start=lambda n, key: lambda deliverers: [0] * len(deliverers)
-    )
-    loop, stream = both_ways(
-        CLOCKS["random"], n_updates=30, dispatch=mine, key=jax.random.key(0), concurrency=2
-    )
-    assert_same(loop, stream)
-    assert not stream.worker[5:].any()
-
-
-@pytest.mark.slow
-def test_a_list_of_ones_own_is_checked(monkeypatch):
-    monkeypatch.setattr(fast_paths, "LEAST", fast_paths.Least(1, 1, 1))
-    rule = traces.Dispatch(
-        "mine",
-        lambda n, key: lambda deliverers: [3] * len(deliverers),
-        asks_all=True,
-        listed=lambda n, key: lambda count: np.full(count, 3),
-    )
-    with pytest.raises(ValueError, match=r"must name workers of 0 \.\. 2, got 3"):
-        traces.asynchronous(clocks.constant([1.0, 1.0, 1.0]), n_updates=3, dispatch=rule)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("law", sorted(REGISTRY))
 def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
@@ -284,9 +230,6 @@ def test_durations_do_not_depend_on_the_size_of_a_block(law, monkeypatch):
     [
         {"collect": traces.buffered(3)},
         {"collect": traces.ringmaster(100_000)},
-        {"collect": traces.buffered(3), "dispatch": traces.shuffled()},
-        {"collect": traces.ringmaster(100_000), "dispatch": traces.shuffled()},
-        {"collect": traces.wait_for(3)},
         {"gate": traces.lead_at_most(4), "read": "start"},
         {"timeout": 600.0},
     ],

@@ -1,4 +1,4 @@
-"""Learned crews: against a slow twin, who is settled on, and the regret."""
+"""Workers that are learned: against a slow twin, who is settled on, and the regret."""
 
 import math
 

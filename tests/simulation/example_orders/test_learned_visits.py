@@ -45,7 +45,7 @@ def test_visits_are_those_of_a_plain_loop(kind, rule, float64):
     problem, key, trace = shifted(shift), jax.random.key(4), trace_of(rule)
     order = KINDS[kind](6, COUNTS, 2)
     run = simulation.replay(problem, trace, optax.sgd(0.1), order=order, key=key)
-    first = np.asarray(order.arriving.visits(order.init(key)))
+    first = np.asarray(order.on_arrival.visits(order.init(key)))
     own = [row[:count].tolist() for row, count in zip(first, COUNTS, strict=True)]
     plain = Learner(lambda x, j, unit: x - shift[j, unit], own, 2, kind == "coordinated")
     given = columns(trace)

@@ -1,4 +1,4 @@
-"""Views: what a worker is handed is a function of the model and the optimizer's state."""
+"""What a worker is handed is a function of the model and the optimizer's state."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Real workers are handed views: the replay's, a rerun's, and after a killing too."""
+"""Real workers are handed a function of the model: as in a replay, a rerun, after a killing."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Learning: time to a target on stand-in problems, where the order of rules is known beforehand."""
+"""Toy training: time to a target on stand-in problems, where the order of rules is known."""
 
 import jax
 import numpy as np

@@ -1,0 +1,349 @@
+"""`asyncjax study FILE.py`: rules of one's own beside the built-in ones, ranked, as a page.
+
+The file holds `METHODS = {"name": study.Method(...)}`. They are tuned and run on scenes of the
+matrix, each by itself: one that raises is told and left out. Rows of the built-in methods come with
+the library; they are run too where other trials, instances or seeds are asked for. A file that
+holds `SCENES` and `MEASURE` too compares its methods there, among themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asyncjax import checks, results
+from asyncjax.study import named
+from asyncjax.study.compare import compare
+from asyncjax.study.engine import engine_of
+from asyncjax.study.methods import DEFAULTS, METHODS, SPACE
+from asyncjax.study.protocol import LIMITS
+from asyncjax.study.result import TUNING, Result
+from asyncjax.study.scene import Measure, Method
+from asyncjax.study.scenes import FACTORS, SCENES, TO_TARGET
+from asyncjax.study.standing import sections_of, summary_of
+from asyncjax.terminal import plain, quietly, without_folders
+
+if TYPE_CHECKING:
+    import pandas
+
+PAGE = "study.html"
+PROGRAM = "python -m asyncjax study"
+ROWS = Path(__file__).parent / "data" / "matrix.csv.gz"
+TRIALS, INSTANCES = 12, 10  # with which the rows of the built-in methods were made, of seed 0
+SECONDS = 3.0  # of processor time that a method takes in a scene, tuning it in so many trials
+OURS = "asyncjax.study.scenes", "asyncjax.study.methods"
+# Every second scene: each level, and each pair of levels, of the four factors as often as another.
+HALF = tuple(
+    name
+    for name, factors in FACTORS.items()
+    if (factors.skew == "alike") ^ (factors.noise == "high") ^ (factors.link == "dear")
+)
+_ABOUT = """How good is my rule? Ranks methods of one's own beside the built-in ones.
+
+FILE is a Python file that holds METHODS = {"name": study.Method(...)}; settings["step"] is tuned
+for all of them. The scenes are small problems with eight workers who are uneven in five ways, rows
+dealt at random or not, low and high noise, free and dear links. Every method is tuned in every
+scene, and shown on instances that tuning never saw. A file that holds SCENES = {"name": function of
+seeds} and MEASURE = study.time_to(...) too compares its methods there, among themselves."""
+_READ = """Lower is better: compared are times to a target. A scene is a small problem with its
+workers; every method is tuned in every scene, and shown on two sets of instances that tuning never
+saw, A and B."""
+_EXAMPLES = """examples:
+  %(program)s my_rule.py                            minutes: %(page)s in this folder
+  %(program)s my_rule.py --scenes recorded          all scenes with that word
+  %(program)s my_rule.py --scenes "even, dear links" "straggler, dear links"
+  %(program)s my_rule.py --scenes all --engine processes --workers 8
+  %(program)s my_rule.py --path cells               a run that was stopped goes on"""
+
+
+@dataclass(frozen=True)
+class File:
+    """What a file of one's own holds.
+
+    Attributes:
+        path: As it was given.
+        methods: By name.
+        scenes: By name; empty: those of the matrix.
+        measure: Of its scenes.
+    """
+
+    path: str
+    methods: Mapping[str, Method]
+    scenes: Mapping[str, Any]
+    measure: Measure
+
+
+def read(path: str) -> File:
+    """Reads a file of one's own.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is broken; the sentence names file and line.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    if not path.endswith(".py"):
+        raise ValueError(f"FILE must be a Python file, ending in .py, got {path!r}")
+    try:
+        module = named.module_of(path)
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise ValueError(_told(path, error)) from error
+    methods = getattr(module, named.METHODS, None)
+    scenes = getattr(module, named.SCENES, {})
+    lines = _lines(text)
+    wanted = 'METHODS = {"name": study.Method(...)}'
+    if not isinstance(methods, Mapping) or not methods:
+        line = lines.get("", text.count("\n") + 1)
+        got = "no such name" if methods is None else repr(methods)
+        raise ValueError(f"{path}, line {line}: the file must hold {wanted}, got {got}")
+    for name, method in methods.items():
+        line = lines.get(name, lines.get("", 1))
+        if not isinstance(method, Method):
+            words = f"METHODS[{name!r}] must be a study.Method, got {method!r}"
+            raise ValueError(f"{path}, line {line}: {words}")
+        if not scenes and name in DEFAULTS:
+            words = f"METHODS[{name!r}] must have another name, which no built-in method has"
+            raise ValueError(f"{path}, line {line}: {words}")
+    measure = getattr(module, named.MEASURE, None if scenes else TO_TARGET)
+    if not isinstance(measure, Measure):
+        raise ValueError(
+            f"{path}: a file with SCENES must hold MEASURE = study.time_to(...) too, got {measure}"
+        )
+    return File(path, methods, scenes, measure)
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Lines of the names in METHODS; under "" that of METHODS itself."""
+    lines: dict[str, int] = {}
+    for node in ast.parse(text).body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if any(isinstance(one, ast.Name) and one.id == named.METHODS for one in targets):
+            lines[""] = node.lineno
+            for key in getattr(getattr(node, "value", None), "keys", ()):
+                if isinstance(key, ast.Constant):
+                    lines[str(key.value)] = key.lineno
+    return lines
+
+
+def _told(path: str, error: Exception) -> str:
+    """An error that the file raised, with its line there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [one.lineno for one in frames if Path(one.filename) == Path(path).resolve()]
+    where = f"{path}, line {inside[-1]}" if inside else path
+    first = next(iter(str(error).splitlines()), "")
+    return f"{where}: {type(error).__name__}: {first}"
+
+
+def chosen(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Names of scenes by some of their words.
+
+    Args:
+        asked: Each stands for all scenes that have all of its words between commas; "all".
+        known: All names.
+
+    Raises:
+        ValueError: No scene is such; the sentence has the nearest names.
+
+    Example:
+        >>> chosen(["even, dear links"], ["even, free links", "even, dear links", "b, dear links"])
+        ('even, dear links',)
+    """
+    words = {name: {part.strip() for part in name.split(",")} for name in known}
+    every = sorted({"all", *known, *(part for parts in words.values() for part in parts)})
+    found: list[str] = []
+    for text in asked:
+        wanted = {part.strip() for part in text.split(",")} - {"all"}
+        fits = [name for name, parts in words.items() if wanted <= parts]
+        if not fits:
+            near = get_close_matches(text, every, 3, 0.3) or every[:3]
+            raise ValueError(f"--scenes must be among {'; '.join(near)}; ..., got {text!r}")
+        found += fits
+    return tuple(name for name in known if name in found)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=_ABOUT,
+        epilog=_EXAMPLES % {"page": PAGE, "program": program},
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the Python file")
+    parser.add_argument(
+        "--scenes",
+        nargs="+",
+        metavar="NAME",
+        help=f"names of scenes, or words of them; all; default: {len(HALF)} of the {len(SCENES)}",
+    )
+    parser.add_argument("--engine", choices=("processes", "ray"), help="default: this process")
+    parser.add_argument("--workers", type=int, default=2, help="of the engine; default: 2")
+    parser.add_argument("--address", default="", help="of a Ray cluster, or auto")
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"default: {TRIALS} or more")
+    parser.add_argument("--instances", type=int, default=INSTANCES, help=f"default: {INSTANCES}")
+    parser.add_argument("--seed", type=int, default=0, help="another: instances nobody has seen")
+    parser.add_argument("--path", metavar="FOLDER", help="where what is computed is kept")
+    parser.add_argument("--output", metavar="PAGE", default=PAGE, help=f"default: {PAGE}")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Runs the command; returns its exit status, 2 for what cannot be read, 1 if nothing ran.
+
+    Args:
+        arguments: What stands after the command; None: as it was typed.
+        program: How the command was called, for its help and its page.
+    """
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    return quietly(lambda: _run(given, program))
+
+
+def _run(given: list[str], program: str) -> int:
+    parser = _parser(program)
+    settings, rest = parser.parse_known_args(given)
+    if rest:
+        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
+    try:
+        file = read(settings.file)
+        _check(settings)
+        asked = settings.scenes or (["all"] if file.scenes else HALF)
+        scenes = chosen(asked, tuple(file.scenes or SCENES))
+        result, errors = studied(settings, file, scenes)
+        if result is None:
+            _say("every method raised, so there is no page")
+            return 1
+        names = [name for name in file.methods if name not in errors]
+        words = summary_of(result, names, errors)
+        files = (settings.file, settings.path, settings.output)
+        made_by = f"{program} {shlex.join(without_folders(given, files))}"
+        sections = sections_of(result, names, {**METHODS, **file.methods}, made_by)
+        title = f"Methods of {Path(file.path).name}"
+        page = results.report.render(title, _READ, sections, verdict=words)
+        results.report.write(settings.output, page)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        print(f"asyncjax.study: {plain(_sentence(error))}", file=sys.stderr)
+        return 2
+    print(plain(words, lines=True))
+    print(plain(f"\npage: {settings.output}", lines=True))
+    return 0
+
+
+def _check(settings: argparse.Namespace) -> None:
+    """Refuses numbers out of range and a page that could not be written."""
+    for name, least in (("trials", 1), ("instances", 2), ("workers", 1), ("seed", 0)):
+        if getattr(settings, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, got {getattr(settings, name)}")
+    if settings.seed >= LIMITS["base"]:
+        raise ValueError(f"--seed must be below {LIMITS['base']}, got {settings.seed}")
+    results.report.check_path(settings.output)
+
+
+def studied(
+    settings: argparse.Namespace, file: File, scenes: Sequence[str]
+) -> tuple[Result | None, dict[str, str]]:
+    """Rows of the file's methods, one after the other, and of the built-in ones.
+
+    Returns:
+        The result, None where every method raised; and what each raised that did.
+    """
+    built_in = () if file.scenes else DEFAULTS
+    stored = None if file.scenes else _stored(settings, scenes)
+    missing = built_in if stored is None else ()
+    _say(_cost(settings, file, scenes, missing))
+    tables, errors, seconds = [], {}, {}
+    for name in file.methods:
+        began = time.monotonic()
+        try:
+            rows = _compared(settings, file, scenes, {name: file.path})
+            tables.append(_shown(rows, seconds))
+            _say(f"{name}: {time.monotonic() - began:.0f} s")
+        except Exception as error:
+            errors[name] = _told(file.path, error)
+            _say(f"{name} is left out: {errors[name]}")
+    if not tables:
+        return None, errors
+    if missing:
+        rows = _compared(settings, file, scenes, dict.fromkeys(missing, OURS[1]))
+        tables.append(_shown(rows, seconds))
+    elif stored is not None:
+        tables.append(stored)
+    joined = checks.extra("pandas", "study").concat(tables, ignore_index=True)
+    return Result(joined, file.measure.compared, {"seconds": seconds}, settings.seed), errors
+
+
+def _shown(result: Result, seconds: dict[str, float]) -> pandas.DataFrame:
+    """The rows of its sets, with a column of trials; what the methods cost goes to `seconds`."""
+    spent = result.rows.groupby("method")["processor_seconds"].sum()
+    seconds.update({str(name): float(value) for name, value in spent.items()})
+    trials = result.trials()[["scene", "method", "trials"]]
+    rows = result.rows[result.rows["set"] != TUNING]
+    rows = rows.drop(columns=["seconds", "processor_seconds"])
+    return rows.merge(trials, on=["scene", "method"], how="left")
+
+
+def _compared(
+    settings: argparse.Namespace, file: File, scenes: Sequence[str], methods: Mapping[str, str]
+) -> Result:
+    """A study of methods by name, in a file or in this library."""
+    with_engine = None
+    if settings.engine:
+        with_engine = engine_of(settings.engine, settings.workers, settings.address)
+    return compare(
+        dict.fromkeys(scenes, file.path if file.scenes else OURS[0]),
+        methods,
+        space=SPACE,
+        trials=settings.trials,
+        instances=settings.instances,
+        measure=file.measure,
+        path=settings.path,
+        engine=with_engine,
+        seed=settings.seed,
+    )
+
+
+def _stored(settings: argparse.Namespace, scenes: Sequence[str]) -> pandas.DataFrame | None:
+    """Rows of the built-in methods that come with the library; None if others are asked for."""
+    if settings.seed or settings.trials != TRIALS or settings.instances > INSTANCES:
+        return None
+    rows = Result.load(ROWS).rows
+    return rows[rows["scene"].isin(scenes) & (rows["instance"] < settings.instances)]
+
+
+def _cost(
+    settings: argparse.Namespace, file: File, scenes: Sequence[str], missing: Sequence[str]
+) -> str:
+    """What will be run, and about how long it takes."""
+    count = len(file.methods) + len(missing)
+    share = settings.trials / TRIALS * (1 + settings.instances / INSTANCES) / 2
+    seconds = SECONDS * count * len(scenes) * share
+    if settings.engine:
+        seconds /= settings.workers
+    minutes = f"about {max(round(seconds / 60), 1)} minutes"
+    if file.scenes:
+        minutes = "how long depends on the scenes"
+    words = f"{len(file.methods)} methods on {len(scenes)} scenes, {minutes}"
+    if missing:
+        words += (
+            f", most of them for the {len(missing)} built-in methods: their stored rows are of"
+            f" --trials {TRIALS}, --instances {INSTANCES} or fewer, --seed 0"
+        )
+    return words
+
+
+def _say(words: str) -> None:
+    print(f"asyncjax.study: {plain(words)}", file=sys.stderr, flush=True)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)

@@ -1,0 +1,28 @@
+"""The toy study in a process of its own, so that it can be killed: FOLDER, ROWS, and an engine."""
+
+import sys
+from contextlib import nullcontext
+
+from asyncjax import live, study
+from tests.study.toy import SPACE
+
+
+def rows_of(result):
+    """Rows as bytes, without what the machine's pace decides."""
+    from asyncjax.study.compare import TIMES
+
+    return result.rows.drop(columns=list(TIMES)).to_csv(index=False).encode()
+
+
+def main(folder, rows, engine="here"):
+    makers = {"processes": lambda: live.processes(2), "ray": lambda: live.ray(2)}
+    with nullcontext() if engine == "here" else makers[engine]() as workers:
+        result = study.compare(
+            "tests.study.toy", space=SPACE, instances=10, path=folder, engine=workers
+        )
+    with open(rows, "wb") as file:
+        file.write(rows_of(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

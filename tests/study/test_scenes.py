@@ -1,0 +1,135 @@
+"""The scenes of the matrix give the instances that its committed numbers were made on."""
+
+import hashlib
+
+import jax
+import numpy as np
+import pytest
+
+from asyncjax import storage
+from asyncjax.study.programs import records_of_cell
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.scene import Scene
+from asyncjax.study.scenes import BATCH, COMPARED, FACTORS, LEFT, N_WORKERS, SCENES, TO_TARGET
+
+STRAGGLER = "straggler, alike, high noise, free links"
+RECORDED = "recorded, slow hold labels, low noise, dear links"
+CHANCE = "by chance, alike, low noise, free links"
+# Of the experiment before its scenes moved: horizon; digests of rows, of the start, of 50 draws of
+# the clock; the first and the lowest loss.
+BEFORE = {
+    (STRAGGLER, TUNING, 3): (
+        319.0, "7b114f1159cde569", "f0475cf85e82531b", "36d2784e2d90c4e4",
+        0.7007947551315417, 0.363921492250614,
+    ),
+    (STRAGGLER, SET_A, 1): (
+        319.0, "ee1eb1761e3e1260", "a4b360a226599b60", "20b79407c13aed2d",
+        1.1934154326489033, 0.34992500746989097,
+    ),
+    (RECORDED, TUNING, 3): (
+        249.0, "9cf5166d73244583", "f0475cf85e82531b", "6069e5bfa0be338c",
+        1.4906826255165235, 0.1299130380187874,
+    ),
+    (RECORDED, SET_A, 1): (
+        249.0, "ccafa7ff5357b4f3", "a4b360a226599b60", "e3e0003566574dd6",
+        1.1856767532581118, 0.13180235668465592,
+    ),
+    (CHANCE, TUNING, 3): (
+        78.8, "9e980f341431ad35", "f0475cf85e82531b", "4057059484c8eb3c",
+        1.4906826255165235, 0.1299130380187874,
+    ),
+    (CHANCE, SET_A, 1): (
+        78.8, "02215366445844c0", "a4b360a226599b60", "16c70a20a7fc707a",
+        1.185676753258112, 0.1318023566846559,
+    ),
+}  # fmt: skip
+
+
+def digest(*arrays):
+    return hashlib.sha256(
+        b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    ).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("name", "role", "number"), BEFORE)
+def test_instances_are_those_of_before(name, role, number):
+    seeds = Seeds(0, role, number)
+    scene = SCENES[name](seeds)
+    horizon, rows, start, times, first, lowest = BEFORE[name, role, number]
+    assert scene.horizon == horizon
+    assert digest(scene.data.features, scene.data.signs) == rows
+    assert digest(scene.data.start) == start
+    assert digest(np.asarray(scene.clock.durations(jax.random.key(seeds.noise()), 50))) == times
+    assert scene.data.first == pytest.approx(first, rel=1e-12)
+    assert scene.data.lowest == pytest.approx(lowest, rel=1e-12)
+
+
+def test_a_scene_is_a_function_of_seeds_with_what_methods_may_know():
+    assert len(SCENES) == 5 * 2 * 2 * 2
+    assert tuple(SCENES) == tuple(FACTORS)
+    scene = SCENES[STRAGGLER](Seeds(0, TUNING, 0))
+    assert isinstance(scene, Scene)
+    known = scene.known({"step": 0.5})
+    assert known["rows"] == BATCH["high"]
+    assert known["n_workers"] == N_WORKERS
+    assert known["smoothness"] == scene.data.smoothness > 0
+
+
+def test_the_measure_reads_the_first_crossing_and_what_is_left():
+    scene = SCENES[STRAGGLER](Seeds(0, TUNING, 0))
+    way = scene.data.first - scene.data.lowest
+    values = scene.data.first - way * np.array([0.0, 0.6, 0.97, 0.4, 0.9])
+    numbers = TO_TARGET.of({"time": [0.0, 1.0, 2.0, 3.0, 4.0], "loss": values}, scene)
+    assert (numbers["time to 50%"], numbers["time to 80%"], numbers[COMPARED]) == (1.0, 2.0, 2.0)
+    assert numbers[LEFT] == pytest.approx(0.1)
+    never = dict(numbers, **{COMPARED: np.inf, LEFT: 0.3})
+    assert TO_TARGET.scored([numbers], [scene]) == pytest.approx(np.log(2.0))
+    cut = np.log(scene.horizon) + 0.3
+    assert TO_TARGET.scored([never], [scene]) == pytest.approx(cut)
+    lost = dict(never, **{LEFT: np.inf})
+    assert TO_TARGET.scored([lost], [scene]) == np.inf
+
+
+# Runs of the committed matrix that had the worker numbers, and the records, of a run alone; where
+# several stood side by side, batches were drawn by other numbers.
+ALONE = [
+    ("synchronous", "even, alike, high noise, free links", "A", 0),
+    ("synchronous", "recorded, slow hold labels, high noise, free links", "B", 0),
+    ("fastest k", "spread, alike, high noise, free links", "A", 0),
+    ("pure", "straggler, alike, high noise, free links", "A", 8),
+    ("buffered", "by chance, alike, low noise, dear links", "B", 6),
+    ("Rescaled", "straggler, alike, low noise, free links", "A", 8),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "name", "letter", "number"), ALONE)
+def test_runs_are_those_of_the_committed_matrix(method, name, letter, number):
+    from asyncjax.study.methods import METHODS
+
+    committed = storage.load_json("experiments/numbers/matrix.json")["numbers"][letter]
+    cell = committed["scenes"][name]["methods"][method]
+    seeds = Seeds(0, {"A": SET_A, "B": SET_B}[letter], number)
+    scene = SCENES[name](seeds)
+    (records,) = records_of_cell(METHODS[method], cell["knobs"], [scene], [seeds])
+    numbers = TO_TARGET.of(records, scene)
+    assert float(f"{numbers[COMPARED]:.4g}") == cell["times"]["0.95"][number]
+    assert numbers[LEFT] == pytest.approx(cell["gap"][number], rel=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["AdaSync", "drop-compute"])
+def test_a_cell_of_a_policy_is_that_of_the_committed_matrix(method):
+    """Instances stood side by side there too, each with worker numbers of its own."""
+    from asyncjax.study.methods import METHODS
+
+    name = "spread, alike, high noise, free links"
+    committed = storage.load_json("experiments/numbers/matrix.json")["numbers"]["A"]
+    cell = committed["scenes"][name]["methods"][method]
+    every = [Seeds(0, SET_A, number) for number in range(10)]
+    scenes = [SCENES[name](seeds) for seeds in every]
+    found = records_of_cell(METHODS[method], cell["knobs"], scenes, every)
+    times = [TO_TARGET.of(*one)[COMPARED] for one in zip(found, scenes, strict=True)]
+    assert [float(f"{time:.4g}") for time in times] == [
+        np.inf if time == "Infinity" else time for time in cell["times"]["0.95"]
+    ]
