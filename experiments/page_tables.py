@@ -35,7 +35,7 @@ from experiments.reality import verdicts as reality
 from experiments.rollouts import admission_report, learning_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
-from experiments.stragglers import bounds_verdicts, times, training_report
+from experiments.stragglers import times, training_report
 
 Made = Iterable[results.Table | str]
 
@@ -132,7 +132,6 @@ def _ordering() -> Made:
 
 
 def _stragglers() -> Made:
-    yield bounds_verdicts.page_table(numbers.load("straggler_bounds"))
     yield from training_report.page_tables(numbers.load("straggler_training"))
     yield times.page_table(numbers.load("straggler_times"))
 

@@ -46,6 +46,7 @@ PARTS = {  # by their NAME, one a line
     "cluster_optimum": "experiments.cluster.optimum",
     "cluster_floors": "experiments.cluster.floors",
     "cluster_recorded": "experiments.cluster.recorded",
+    "straggler_bounds": "experiments.stragglers.bounds",
 }
 
 

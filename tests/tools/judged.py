@@ -515,17 +515,15 @@ def ordered_convex() -> Found:
 
 def straggler_bounds() -> Found:
     """Claims and ratios; nothing is drawn."""
-    from experiments.stragglers import bounds_verdicts as report
-
-    ratios = numbers.load("straggler_bounds")["ratios"]
-    for claim, word in report.verdicts(ratios).items():
-        yield claim, word, {}
-    for law, by_target in ratios.items():
-        for target, own in by_target.items():
-            for claim, (cost, bound) in report.CLAIMS.items():
-                apart = float(np.log(own[cost] / bound))  # as it is judged
-                word = told_of_ratio(math.exp(apart), math.exp(apart))
-                yield f"{claim} / {law}, {target}", word, {"ratio": own[cost], "bound": bound}
+    bounds, result = _rows_of("straggler_bounds")
+    for claim in bounds.claims(result):
+        yield claim.text, result.verdict(claim)["A"], {}
+        cost, bound = bounds.CLAIMS_OF[claim.text]
+        for one in result.conditions(claim, "A"):
+            apart = one.difference.mean  # as it is judged
+            where = one.text.removesuffix(f": {cost}")
+            figures = {"ratio": bound * math.exp(apart), "bound": bound}
+            yield f"{claim.text} / {where}", told_of_ratio(*[math.exp(apart)] * 2), figures
 
 
 def straggler_constants() -> Found:
