@@ -175,9 +175,7 @@ def compared(
         cells = line.split("|")  # the first is what stands before the line's first bar
         rule = by_row.pop(cells[1].strip(), None)
         if rule is None:
-            if not any(
-                row.startswith(f"|{cells[1]}|") and "{{ verdict(" in row for row in template
-            ):
+            if not any(row.startswith(f"|{cells[1]}|") and "verdict(" in row for row in template):
                 without.append(cells[1].strip())
             continue
         found, said = shown([judged(rule, one, load) for one in SETS]), cells[COLUMN + 1].strip()

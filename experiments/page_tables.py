@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.asynchronous import (
-    asgrad_report,
-    bias_report,
     recorded_times_report,
     time_complexity_report,
 )
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
-from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
+from experiments.delay_adaptive import network_steps, transfer_report
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
@@ -61,15 +59,6 @@ def _rows(made: Made) -> Iterator[str]:
         yield from (line for line in text.splitlines() if line.startswith("|"))
 
 
-def _asgrad() -> Made:
-    cells = numbers.load(asgrad_report.NAME)["cells"]
-    return asgrad_report.short_table(cells), asgrad_report.verdict_table(cells)
-
-
-def _bias() -> Made:
-    return bias_report.tables(numbers.load(bias_report.NAME))
-
-
 def _time_complexity() -> Made:
     found = numbers.load(time_complexity_report.NAME)
     return time_complexity_report.short_table(found), time_complexity_report.verdict_table(found)
@@ -93,15 +82,6 @@ def _recordings() -> Iterator[str]:
             f"| {said} | {workers} | {ratio:.2f} | {own:.2f} | {100 * where:.0f} | {busy:.2f} |"
             f" {gain:.2f} |"
         )
-
-
-def _step_rules() -> Made:
-    for name in ("piag", "block_descent"):
-        found = numbers.load(name)
-        yield step_rules_report.verdict_table(found)
-        yield step_rules_report.theory_table(found)
-        yield step_rules_report.tuned_table(found)
-        yield step_rules_report.others_table(found)
 
 
 def _network_steps() -> Made:
@@ -172,11 +152,8 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _asgrad,
-    _bias,
     _time_complexity,
     _recorded_times,
-    _step_rules,
     _network_steps,
     _transfer,
     _ordering,

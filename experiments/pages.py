@@ -8,6 +8,7 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `ratio(part, first, second, set="A", **where)` | `.text`, `.value`, `.low`, `.high` |
 | `ratios(part, first, second, **where)` | one for each cell and set, with `.cell` and `.set` |
 | `verdict(part, claim, ...)` | `.word`, `.A`, `.B`; several claims together |
+| `together(verdict(...), verdict(...))` | the same of several parts |
 | `value(part, column, how="median", set="A", **where)` | a number of the rows |
 | `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
 | `table(part, name)` | Markdown of a table of the part, or of its `"verdicts"` |
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import results
-from asyncjax.study import pages
+from asyncjax.study import pages, statistics
 from experiments import budgets, part
 from experiments.part import ROOT
 
@@ -58,6 +59,7 @@ def namespace(page: Path) -> dict[str, Any]:
         "ratios": of(pages.ratios),
         "value": of(pages.value),
         "verdict": verdict,
+        "together": together,
         "facts": lambda name: part.facts(part.module(name), part.committed(name)),
         "table": lambda name, table: markdown(name)[table],
         "figure": figure,
@@ -73,6 +75,14 @@ def verdict(name: str, *claims: str) -> pages.Verdict:
     if unknown := [text for text in claims if text not in known]:
         raise ValueError(f"claim must be one of {', '.join(known)}, got {unknown[0]!r}")
     return pages.verdict(result, *(known[text] for text in claims))
+
+
+def together(*found: pages.Verdict) -> pages.Verdict:
+    """What verdicts of several parts come to."""
+    sets = found[0].by_set
+    return pages.Verdict(
+        {one: statistics.together([own.by_set[one] for own in found]) for one in sets}
+    )
 
 
 @cache

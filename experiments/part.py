@@ -41,7 +41,11 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
+    "asgrad": "experiments.asynchronous.asgrad",
+    "bias": "experiments.asynchronous.bias",
     "shuffled_map": "experiments.shuffled_map.job",
+    "piag": "experiments.delay_adaptive.piag",
+    "block_descent": "experiments.delay_adaptive.block_descent",
     "cluster_rivals": "experiments.cluster.rivals",
     "cluster_optimum": "experiments.cluster.optimum",
     "cluster_floors": "experiments.cluster.floors",

@@ -159,7 +159,7 @@ def test_the_door_lists_its_commands(capsys):
 def test_an_unknown_command_is_told(capsys):
     assert main(["compare"]) == 2
     said = capsys.readouterr().err
-    assert said == "asyncjax: there is no command 'compare'; commands are whatif, rollouts\n"
+    assert said == "asyncjax: there is no command 'compare'; commands are whatif, rollouts, study\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

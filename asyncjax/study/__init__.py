@@ -1,34 +1,43 @@
-"""Methods compared honestly: instances, equal tuning, paired intervals, verdicts by rule."""
+"""Methods compared honestly: instances, equal tuning, paired intervals, verdicts by rule.
 
+| name | what it is |
+|---|---|
+| `compare`, `TunedOver` | all methods tuned alike, then run on instances that tuning never saw |
+| `Scene`, `Seeds` | an instance, and the seeds that it is drawn with |
+| `Method` | a rule of the server and an optimizer of settings, or a function that makes records |
+| `Measure`, `time_to`, `last` | the numbers of a run, and which of them is compared |
+| `Knob`, `log_range`, `powers`, `counts`, `choices` | the values of a setting that are searched |
+| `Result`, `Claim`, `less` | rows, ratios with intervals, ranks, verdicts, a page |
+| `objective` | what an outer optimizer, such as Optuna, makes lowest |
+"""
+
+from asyncjax.study.claims import Claim, less
 from asyncjax.study.compare import (
-    ALL_SCENES,
-    EACH_SCENE,
-    UNTUNED,
+    TunedOver,
     compare,
     objective,
 )
 from asyncjax.study.protocol import Seeds
-from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.scene import Measure, Method, Records, Scene, last, time_to
-from asyncjax.study.search import Knob, Settings, log_range
+from asyncjax.study.result import Result
+from asyncjax.study.scene import Measure, Method, Scene, last, time_to
+from asyncjax.study.search import Knob, choices, counts, log_range, powers
 
 __all__ = [
-    "ALL_SCENES",
-    "EACH_SCENE",
-    "UNTUNED",
     "Claim",
     "Knob",
     "Measure",
     "Method",
-    "Records",
     "Result",
     "Scene",
     "Seeds",
-    "Settings",
+    "TunedOver",
+    "choices",
     "compare",
+    "counts",
     "last",
     "less",
     "log_range",
     "objective",
+    "powers",
     "time_to",
 ]

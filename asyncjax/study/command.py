@@ -29,7 +29,7 @@ from asyncjax.study.protocol import LIMITS
 from asyncjax.study.result import TUNING, Result
 from asyncjax.study.scene import Measure, Method
 from asyncjax.study.scenes import FACTORS, SCENES, TO_TARGET
-from asyncjax.study.standing import sections_of, summary_of
+from asyncjax.study.standing import counted, sections_of, summary_of
 from asyncjax.terminal import plain, quietly, without_folders
 
 if TYPE_CHECKING:
@@ -238,13 +238,15 @@ def _run(given: list[str], program: str) -> int:
 
 
 def _check(settings: argparse.Namespace) -> None:
-    """Refuses numbers out of range and a page that could not be written."""
-    for name, least in (("trials", 1), ("instances", 2), ("workers", 1), ("seed", 0)):
+    """Refuses numbers out of range, and what would end the run before its page."""
+    for name, least in (("trials", 4), ("instances", 2), ("workers", 1), ("seed", 0)):
         if getattr(settings, name) < least:
             raise ValueError(f"--{name} must be at least {least}, got {getattr(settings, name)}")
     if settings.seed >= LIMITS["base"]:
         raise ValueError(f"--seed must be below {LIMITS['base']}, got {settings.seed}")
     results.report.check_path(settings.output)
+    for module in ("pandas", "matplotlib"):
+        checks.extra(module, "study")
 
 
 def studied(
@@ -327,10 +329,10 @@ def _cost(
     seconds = SECONDS * count * len(scenes) * share
     if settings.engine:
         seconds /= settings.workers
-    minutes = f"about {max(round(seconds / 60), 1)} minutes"
+    minutes = f"about {counted(max(round(seconds / 60), 1), 'minute')}"
     if file.scenes:
         minutes = "how long depends on the scenes"
-    words = f"{len(file.methods)} methods on {len(scenes)} scenes, {minutes}"
+    words = f"{counted(len(file.methods), 'method')} on {counted(len(scenes), 'scene')}, {minutes}"
     if missing:
         words += (
             f", most of them for the {len(missing)} built-in methods: their stored rows are of"

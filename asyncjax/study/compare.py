@@ -49,10 +49,7 @@ class TunedOver(enum.Enum):
 
     EACH_SCENE = enum.auto()
     ALL_SCENES = enum.auto()
-    NOTHING = enum.auto()
-
-
-EACH_SCENE, ALL_SCENES, UNTUNED = TunedOver
+    UNTUNED = enum.auto()
 
 
 class Rounds(NamedTuple):
@@ -164,7 +161,7 @@ def compare(
     rounds: tuple[int, int] | None = None,
     seed: int = 0,
     version: str | None = None,
-    tuned_over: TunedOver = EACH_SCENE,
+    tuned_over: TunedOver = TunedOver.EACH_SCENE,
 ) -> Result:
     """Compares methods: all are tuned alike, and then run on instances that tuning never saw.
 
@@ -192,8 +189,8 @@ def compare(
         seed: Base of all seeds; another draws instances that nobody has seen.
         version: Stands in the names of cells for what nobody can tell from another, such as data
             that a scene reads from a file: with another text all is computed anew.
-        tuned_over: `study.EACH_SCENE`; `study.ALL_SCENES`: one setting for all of them;
-            `study.UNTUNED`: each method's default settings, and 1.5 times the horizon, which is the
+        tuned_over: `TunedOver.EACH_SCENE`; `TunedOver.ALL_SCENES`: one setting for all of them;
+            `TunedOver.UNTUNED`: each method's default settings, and 1.5 times the horizon, the
             price of tuning.
 
     Returns:
@@ -227,24 +224,30 @@ def compare(
         (16, 'loss')
     """
     checks.extra("pandas", "study")
-    checks.instance("tuned_over", tuned_over, TunedOver, "study.EACH_SCENE or another of its kind")
+    checks.instance(
+        "tuned_over", tuned_over, TunedOver, "study.TunedOver.EACH_SCENE or another of its kind"
+    )
     counts = {TUNING: _count("tuning_instances", tuning_instances)}
     counts |= dict.fromkeys(_roles(sets), _count("instances", instances))
     things, sources = _things(scenes, methods, engine)
     measures = _measures(measure, scenes)
-    stretch = PRICE if tuned_over is UNTUNED else 1.0
+    stretch = PRICE if tuned_over is TunedOver.UNTUNED else 1.0
     study = Study(*things, measures, seed, counts, Cells(_folder(path)), sources, version, stretch)
     spaces = _spaces(study, {} if space is None else space)
     search = Search(study, spaces, _rounds_of(trials, rounds, spaces))
     defaults = {name: one.settings(space or {}) for name, one in study.methods.items()}
     _ready(study, defaults)
-    units = [tuple(study.scenes)] if tuned_over is ALL_SCENES else [(s,) for s in study.scenes]
+    units = (
+        [tuple(study.scenes)]
+        if tuned_over is TunedOver.ALL_SCENES
+        else [(s,) for s in study.scenes]
+    )
     if progress is not None:
         checks.function("progress", progress, "a function of what is done and left, or None")
     goals = [Goal(unit, place) for place in range(len(measures)) for unit in units]
     with _computing(study, engine, progress) as compute:
         tuned: Chosen = {}
-        if tuned_over is not UNTUNED:
+        if tuned_over is not TunedOver.UNTUNED:
             tuned = search.run(goals, compute, len(sets))
         reported = [
             Row(goal, letter, cell_of(scene, method, SETS[letter], settings))

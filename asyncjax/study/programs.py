@@ -159,13 +159,16 @@ def split(
     """
     first = lanes[0]
     numbers = [name for name, value in first.items() if _is_number(value)]
-    kinds = {n: float if isinstance(first[n], float | np.floating) else integers for n in numbers}
+    kinds = {n: float if np.asarray(first[n]).dtype.kind == "f" else integers for n in numbers}
 
     def maker_of(names: Sequence[str]) -> Maker:
         return Maker(make, tuple((name, first[name]) for name in first if name not in names))
 
     def takes(names: Sequence[str]) -> bool:
-        forms = {name: jax.ShapeDtypeStruct((), jnp.result_type(kinds[name])) for name in names}
+        forms = {
+            name: jax.ShapeDtypeStruct(np.shape(first[name]), jnp.result_type(kinds[name]))
+            for name in names
+        }
         try:
             jax.eval_shape(lambda data: probe(maker_of(names)(data)), forms)
         except (TypeError, ValueError):  # a number that must be known
@@ -188,6 +191,8 @@ def split(
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iuf"
     plain = isinstance(value, int | float | np.integer | np.floating)
     return plain and not isinstance(value, bool)
 

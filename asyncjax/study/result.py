@@ -31,6 +31,7 @@ import numpy as np
 from asyncjax import checks, storage
 from asyncjax.results import report
 from asyncjax.study import statistics
+from asyncjax.study.claims import Claim, Less, Where, less
 from asyncjax.study.statistics import Condition, Difference
 
 TUNING = "tuning"  # the set of the trials, of which no comparison reads
@@ -41,87 +42,6 @@ TEXTS = ("scene", "set", "method", "tuned_for")
 UNREAD = ("seconds", "processor_seconds")  # of this machine: not on disk
 PACKAGES = ("asyncjax", "jax", "numpy", "optax")
 Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
-Where = Mapping[str, Any]  # column -> value, list of values, or function of a column to a mask
-
-
-@dataclass(frozen=True)
-class Less:
-    """A part of a claim: that one method's value is below another's; `less` makes it.
-
-    Attributes:
-        first: The method of which little is claimed.
-        than: The other, or several: a condition each; empty: every other method.
-        ratio: Bound of first over second.
-        column: What is compared; None: what the study compares.
-        each: One condition for each cell (a scene, or what was tuned for in it) that `where`
-            leaves, instead of one for their mean.
-        text: Of the table; empty: made of the names.
-        where: Which rows.
-        beside: Columns in which the second's rows are others.
-    """
-
-    first: str
-    than: tuple[str, ...]
-    ratio: float = 1.0
-    column: str | None = None
-    each: bool = False
-    text: str = ""
-    where: Where = field(default_factory=dict)
-    beside: Where = field(default_factory=dict)
-
-
-def less(
-    first: str,
-    than: str | Sequence[str] = (),
-    *,
-    ratio: float = 1.0,
-    column: str | None = None,
-    each: bool = False,
-    text: str = "",
-    beside: Where | None = None,
-    **where: Any,
-) -> Less:
-    """The condition that one method's value is below so many times another's.
-
-    Args:
-        first: A method.
-        than: Another, or several: one condition each. Empty: every other method.
-        ratio: Bound of first over second; 1 is "the first is lower".
-        column: What is compared; None: what the study compares.
-        each: One condition for each cell that `where` leaves, instead of one for their mean.
-        text: What it says, for tables; empty: made of the names.
-        beside: Columns in which the second's rows differ, such as `{"scene": "even"}`.
-        **where: Which rows: a column is a value, one of a list, or what a function of it says.
-
-    Example:
-        >>> less("pure", than="synchronous", scene=["spread", "straggler"]).than
-        ('synchronous',)
-    """
-    names = (than,) if isinstance(than, str) else tuple(than)
-    bound = checks.real("ratio", ratio, above=0)
-    return Less(first, names, bound, column, each, text, where, beside or {})
-
-
-Asked = Less | Callable[["Result", str, float], Condition]
-
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """What somebody says of methods, as conditions on rows.
-
-    Attributes:
-        text: In words.
-        conditions: `less(...)`s; or functions `(result, set, level) -> Condition`, where a claim
-            is of another form. None: the verdict is `facts["verdicts"][text]`, by set, put there by
-            the program that ran the study, where rows do not hold what it followed from.
-        source: Who claims it.
-        level: Of each condition's interval; None: 1 - 0.05 / how many they are.
-    """
-
-    text: str
-    conditions: Sequence[Asked] = ()
-    source: str = ""
-    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,7 +282,7 @@ class Result:
         Raises:
             ValueError: The claim is about nothing that was run.
         """
-        asked = self._asked(self._claim(claim))
+        asked = self._asked(self._claim(claim), set)
         if not asked:
             raise ValueError(f"claim must be about methods and scenes that were run, got {claim!r}")
         level = self._claim(claim).level or 1 - DOUBT / len(asked)
@@ -379,8 +299,13 @@ class Result:
             raise ValueError(f"claim must name two of {known}, got {unknown[0]!r}")
         return Claim(claim, [less(said[1], than=said[2], each=True)])
 
-    def _asked(self, claim: Claim) -> list[Callable[[str, float], Condition]]:
-        """The conditions as functions of set and level, those about what was not run left out."""
+    def _asked(self, claim: Claim, set: str = "") -> list[Callable[[str, float], Condition]]:
+        """The conditions as functions of set and level, those about what was not run left out.
+
+        Without a set those are left out that are none in some set.
+        """
+        if not set:
+            return min((self._asked(claim, one) for one in self.sets), key=len)
         asked: list[Callable[[str, float], Condition]] = []
         for part in claim.conditions:
             if not isinstance(part, Less):
@@ -392,12 +317,23 @@ class Result:
                     continue
                 cells = self._cells(part.where)
                 for cell in cells if part.each else ([{}] if cells else []):
+                    if part.arriving and not self._arrives(part, second, cell, set):
+                        continue
                     asked.append(
                         lambda letter, level, part=part, second=second, cell=cell: self._condition(
                             part, second, cell, letter, level
                         )
                     )
         return asked
+
+    def _arrives(self, part: Less, second: str, cell: Where, set: str) -> bool:
+        """Whether both methods were run in a cell, and some run came by its horizon."""
+        column = part.column or self.compared
+        rows = self._select({**part.where, **cell, "set": set, "method": [part.first, second]})
+        there = np.isfinite(rows[column])
+        if column in (self.cut or ()):
+            there &= rows[column] <= rows["horizon"]
+        return rows["method"].nunique() == 2 and bool(there.any())
 
     def _condition(
         self, part: Less, second: str, cell: Where, letter: str, level: float
@@ -439,7 +375,7 @@ class Result:
             together: Judge the conditions of all claims as one family, by Holm's procedure, so that
                 with a doubt of 5 % nothing of what is decided is wrong.
         """
-        asked = {claim: found for claim in claims if (found := self._asked(claim))}
+        asked = {claim: found for claim in claims if (found := self._asked(claim, set))}
         if not together:
             return {claim.text: self.conditions(claim, set) for claim in asked}
         family = [partial(one, set) for found in asked.values() for one in found]

@@ -42,8 +42,9 @@ class Scene:
         whole: The same problem with whole shards as jobs, of which policies draw their load; None:
             `problem`.
         data: Whatever else methods and measures read.
-        numbers: What rules and optimizers may read beside their settings, such as the smoothness;
-            `n_workers` and `rows` are there in any case.
+        numbers: What rules and optimizers may read beside their settings, numbers or arrays, such
+            as the smoothness or the workers' mean times; `n_workers` and `rows` are there in any
+            case.
         rows: Rows of a job: the clock's time of computing is that of so many. Policies ask for
             loads in rows.
         records: How often a run is looked at on its way to the horizon.

@@ -101,6 +101,15 @@ class Knob:
 def log_range(low: float, high: float, count: int, **limits: Any) -> Knob:
     """A knob of `count` values from `low` to `high`, each the same multiple of the one before.
 
+    Args:
+        low: The first value, above 0.
+        high: The last value, above `low`.
+        count: At least 2.
+        **limits: Further fields of `Knob`, such as `least`.
+
+    Returns:
+        The knob.
+
     Example:
         >>> log_range(1.0, 100.0, 3).values
         (1.0, 10.0, 100.0)
@@ -112,6 +121,14 @@ def log_range(low: float, high: float, count: int, **limits: Any) -> Knob:
 def powers(low: int, high: int, **limits: Any) -> Knob:
     """A knob of powers of two, from 2**low to 2**high.
 
+    Args:
+        low: The first exponent.
+        high: The last exponent, above `low`.
+        **limits: Further fields of `Knob`, such as `least`.
+
+    Returns:
+        The knob.
+
     Example:
         >>> powers(-1, 1).values
         (0.5, 1.0, 2.0)
@@ -122,11 +139,34 @@ def powers(low: int, high: int, **limits: Any) -> Knob:
 def counts(*values: int, **limits: Any) -> Knob:
     """A knob of whole numbers.
 
+    Args:
+        *values: Ascending, at least two.
+        **limits: Further fields of `Knob`, such as `most`.
+
+    Returns:
+        The knob.
+
     Example:
         >>> counts(2, 4, 8).values
         (2, 4, 8)
     """
     return Knob(values, whole=True, **limits)
+
+
+def choices(*values: Any) -> Knob:
+    """A knob of values that have no order.
+
+    Args:
+        *values: Any values that a method reads.
+
+    Returns:
+        The knob.
+
+    Example:
+        >>> choices("mean", "median").choice
+        True
+    """
+    return Knob(values, choice=True)
 
 
 @dataclass(frozen=True)

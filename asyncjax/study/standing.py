@@ -2,21 +2,21 @@
 
 In each scene the rival is the other method of the least time in set A; the ratio to it is measured
 in set B, which had no part in choosing it. A scene is won or lost where the interval of the ratio
-excludes 1; the scenes share a doubt of 5 %. The profile of a method is the share of runs in which
-it reaches the target within r times what the fastest method needs there.
+excludes 1; the scenes share a doubt of 5 %.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asyncjax import results
 from asyncjax.results.report import Illustration, Section, provenance
-from asyncjax.study import statistics
+from asyncjax.study import summary
 from asyncjax.study.result import Result
 from asyncjax.study.scene import Method
 
@@ -62,9 +62,9 @@ def never(result: Result, name: str) -> bool:
 def sentence_of(result: Result, name: str, rivals: Sequence[str]) -> str:
     """Where a method wins and loses against the best rival of each scene."""
     found = against_best(result, name, rivals)
-    count = f"{len(found)} scene{'s' if len(found) > 1 else ''}"
+    count = counted(len(found), "scene")
     if never(result, name):
-        return f"{name} never reaches the target, so it loses in all {count}."
+        return f"{name} never reaches the target, so it loses in {count} of {len(found)}."
     won = sorted((one for one in found if one.high < 1), key=lambda one: one.ratio)
     lost = sorted((one for one in found if one.low > 1), key=lambda one: -one.ratio)
     said = [
@@ -79,6 +79,16 @@ def sentence_of(result: Result, name: str, rivals: Sequence[str]) -> str:
         f" long as {rivals[0]}."
     )
     return f"{', '.join(said)}. {over_all}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "scene"), counted(2, "scene")
+        ('1 scene', '2 scenes')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _listed(found: Sequence[Against]) -> str:
@@ -127,63 +137,14 @@ def rivals_of(result: Result, name: str, names: Sequence[str]) -> list[str]:
     return others or [one for one in names if one != name]
 
 
-def logarithms(result: Result, letter: str) -> dict[str, np.ndarray]:
-    """Of each method the mean over scenes of the logarithm of its time, float[instances]."""
-    return {
-        name: np.log(result.values(name, letter).to_numpy()).mean(axis=0) for name in result.methods
-    }
+def marked(table: results.Table, names: Sequence[str]) -> results.Table:
+    """A table with a star behind the names of one's own methods."""
+    rows = tuple((_marked(name, names), *rest) for name, *rest in table.rows)
+    return replace(table, rows=rows, caption=f"{table.caption} * one's own.")
 
 
-def rank_table(result: Result, names: Sequence[str]) -> results.Table:
-    """Methods by their mean, with what the instances can tell of their ranks."""
-    logs, other = (logarithms(result, letter) for letter in (CHOSEN_ON, MEASURED_ON))
-    pairs = max(len(logs) * (len(logs) - 1) // 2, 1)
-    level = 1 - DOUBT / pairs
-    places = statistics.ranks(logs, result.seed, level, statistics.draws_at(level))
-    first = places[0]
-    rows = []
-    for place in places:
-        rows.append(
-            (
-                f"{place.name} *" if place.name in names else place.name,
-                f"{place.best_rank} to {place.worst_rank}",
-                f"{math.exp(place.mean - first.mean):.2f}",
-                f"{math.exp(float(np.mean(other[place.name] - other[first.name]))):.2f}",
-                f"{100 * _reached(result, place.name):.0f} %",
-            )
-        )
-    heads = ("method", "rank", "time over the first's, set A", "set B", "runs at the target")
-    return results.Table(
-        tuple(results.Column(head, right=head != "method") for head in heads),
-        tuple(rows),
-        f"Over all {result.rows['scene'].nunique()} scenes, * one's own. Rank: from one more than"
-        " how many methods are significantly faster in set A to all but those significantly slower;"
-        " all pairs share a doubt of 5 %. Times are geometric means; one that never came counts as"
-        " the horizon.",
-    )
-
-
-def _reached(result: Result, name: str) -> float:
-    """Share of the shown runs of a method that came to the target."""
-    rows = result.rows[result.rows["method"] == name]
-    return float(np.isfinite(rows[result.compared].to_numpy(float)).mean())
-
-
-def profiles(result: Result, ratios: np.ndarray) -> dict[str, np.ndarray]:
-    """Share of runs of each method that take at most so many times the fastest, float[ratios]."""
-    shown = result.rows.pivot_table(
-        index=["scene", "set", "instance"],
-        columns="method",
-        values=result.compared,
-        aggfunc="first",
-        dropna=False,
-    )
-    times = shown[list(result.methods)].dropna(how="all").to_numpy(float)
-    least = times.min(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        over = np.where(np.isfinite(times), times / least, np.inf)
-    shares = (over[:, :, None] <= ratios).mean(axis=0)
-    return dict(zip(result.methods, shares, strict=True))
+def _marked(name: str, names: Sequence[str]) -> str:
+    return f"{name} *" if name in names else name
 
 
 def profile_figure(result: Result, names: Sequence[str]) -> Any:
@@ -193,8 +154,9 @@ def profile_figure(result: Result, names: Sequence[str]) -> Any:
     """
     from asyncjax.results.plots.style import COLOURS, DASHES, MUTED, drawing, new_figure
 
-    ratios = np.geomspace(1.0, FARTHEST, 121)
-    shares = profiles(result, ratios)
+    table = result.profile(FARTHEST)
+    ratios = table["ratio"].to_numpy()
+    shares = {name: table[name].to_numpy() for name in result.methods}
     others = [name for name in shares if name not in names]
     told = dict.fromkeys([*others[:1], *_best(shares, others, 0), *_best(shares, others, -1)])
     with drawing():
@@ -225,7 +187,7 @@ def _best(shares: Mapping[str, np.ndarray], others: Sequence[str], at: int) -> l
     return [max(others, key=lambda name: shares[name][at])] if others else []
 
 
-def tuned_table(result: Result, names: Sequence[str]) -> results.Table:
+def tuned_table(result: Result) -> results.Table:
     """Trials of each method, the settings that were chosen, and what they cost."""
     found, seconds = result.trials(), result.facts.get("seconds", {})
     known = {*result.cell, "method", "trials", "horizon"}
@@ -236,7 +198,7 @@ def tuned_table(result: Result, names: Sequence[str]) -> results.Table:
         spans = ", ".join(f"{one} {_span(chosen[one])}" for one in settings)
         trials = _span(chosen["trials"]) if "trials" in chosen else "none"
         cost = f"{seconds[name]:.0f} s" if name in seconds else "stored"
-        rows.append((f"{name} *" if name in names else name, spans, trials, cost))
+        rows.append((name, spans, trials, cost))
     heads = ("method", "chosen settings", "trials a scene", "processor time")
     return results.Table(
         tuple(results.Column(head, right=head in heads[2:]) for head in heads),
@@ -274,13 +236,13 @@ def sections_of(
     by_scene = [
         table_of(result, name, rivals)
         for name in names
-        if (rivals := rivals_of(result, name, names))
+        if (rivals := rivals_of(result, name, names)) and not never(result, name)
     ]
     return [
-        Section("Ranks", "", (), (rank_table(result, names),)),
+        Section("Ranks", "", (), (marked(summary.rank_table(result), names),)),
         Section("Profiles", "", figures),
         Section("Where they win and lose", "", (), by_scene),
-        Section("What was tuned, and what it cost", "", (), (tuned_table(result, names),)),
+        Section("What was tuned, and what it cost", "", (), (marked(tuned_table(result), names),)),
         Section("Methods", "", (), (method_table(result, methods),)),
         provenance(made_by),
     ]

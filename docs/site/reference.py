@@ -27,6 +27,7 @@ ROOMS = (
     "simulation",
     "rollouts",
     "live",
+    "study",
     "whatif",
     "results",
     "buffers",

@@ -1,36 +1,44 @@
 """What the bias experiment measures: distances to the two optima, and when they stay small.
 
-An instance draws the functions of all workers and deals the times 1, ..., n to them.
+An instance draws the functions of all workers and deals the times 1, ..., n to them. The workers of
+all instances stand in one row, so that one program runs them all.
 """
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import optax
+import pandas as pd
 
 from asyncjax import clocks, problems, simulation, traces
-from asyncjax.study import protocol
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
-from experiments.asynchronous.asgrad_methods import DISPATCHED, weighted
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.result import Result
 from experiments.common.judging import raveled
-from experiments.common.methods import Method, plain, rounds_of, server_with
 from experiments.common.side_by_side import moved
 
+N_WORKERS, DIMENSION = 6, 3
 DIVERGED = 100.0  # distance
+ROUNDING = 1e-5  # distances below count as this
 NEVER = 1e12  # time
-SETS = {"A": SET_A, "B": SET_B}
-METHODS = (
-    *(rule.name for rule in DISPATCHED),
-    "Rescaled",
-    "Malenia",
-    "Ringleader",
-    "table",
-    "Ringmaster, cancel",
-    "fastest half",
-)
+TARGET = 0.05  # distance to the true optimum whose time is reported
+WINDOW = 0.25  # share of a run over which a floor is averaged
+GAP = "distance of the optima"  # stands among the methods, with what it is of every instance
+RULES: Mapping[str, traces.Rule | traces.Synchronous] = {
+    "pure": traces.Rule(),
+    "random": traces.Rule(dispatch=traces.uniformly()),
+    "shuffled": traces.Rule(dispatch=traces.shuffled()),
+    "Rescaled": traces.Rule(),  # pure; steps in proportion to the worker's time
+    "Malenia": traces.Rule(collect=traces.malenia(1.0)),
+    "Ringleader": traces.Rule(collect=traces.ringleader()),
+    "table": traces.Rule(collect=traces.table()),
+    "Ringmaster, cancel": traces.Rule(collect=traces.ringmaster(5, cancel=True)),
+    "fastest half": traces.Synchronous(k=N_WORKERS // 2),
+}
 
 
 @dataclass(frozen=True)
@@ -39,21 +47,16 @@ class Settings:
 
     output: Path = Path("output/bias")
     seed: int = 0
-    n_workers: int = 6
-    dimension: int = 3
     instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 4  # only to choose the step whose time is reported
-    methods: tuple[str, ...] = METHODS
+    tuning_instances: int = 4  # only to choose the step size whose time is reported
+    methods: tuple[str, ...] = tuple(RULES)
     n_updates: int = 4000  # of every run
     records: int = 800  # points of a run
     horizon: float = 400.0  # simulated time of the curves
-    threshold: int = 5  # of Ringmaster
-    target: float = 0.05  # distance to the true optimum whose time is reported
-    window: float = 0.25  # share of a run over which a floor is averaged
-    # One grid for all: a floor falls with the step, so the least is no choice but where one looks.
+    # One grid for all: a floor falls with the step size, so the least is where one looks.
     step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-8, 2))
-    curve_step: int = 3  # place of the step of the curves
-    commit: bool = False  # also write the numbers where committed ones are
+    curve_step: int = 3  # place of the step size of the curves
+    commit: bool = False  # also write the rows where committed ones are
 
 
 @dataclass(frozen=True)
@@ -68,59 +71,33 @@ class Drawn:
         """The minimum of sum_i weights_i f_i, float[d]."""
         return np.asarray(weights) @ self.linear / (np.asarray(weights) @ self.curvature)
 
-    @property
-    def true(self) -> np.ndarray:
-        """The minimum of the mean."""
-        return self.optimum(np.ones(len(self.times)))
-
-    @property
-    def speed_weighted(self) -> np.ndarray:
-        """The minimum of sum_i f_i / s_i."""
-        return self.optimum(1.0 / self.times)
+    @cached_property
+    def optima(self) -> dict[str, np.ndarray]:
+        """The minima of the mean and of sum_i f_i / s_i."""
+        return {"true": self.optimum(np.ones(N_WORKERS)), "weighted": self.optimum(1 / self.times)}
 
     @property
     def gap(self) -> float:
         """How far the two lie apart."""
-        return float(np.linalg.norm(self.true - self.speed_weighted))
+        return float(np.linalg.norm(self.optima["true"] - self.optima["weighted"]))
 
 
-def drawn(settings: Settings, instance: Seeds) -> Drawn:
+def drawn(seeds: Seeds) -> Drawn:
     """Curvatures from 1 to 2, linear parts from -1.5 to 1.5, times 1, ..., n in an order."""
-    generator = np.random.default_rng(instance.data)
-    shape = settings.n_workers, settings.dimension
+    generator = np.random.default_rng(seeds.data)
+    shape = N_WORKERS, DIMENSION
     curvature, linear = generator.uniform(1, 2, shape), generator.uniform(-1.5, 1.5, shape)
-    times = np.random.default_rng(instance.clock).permutation(settings.n_workers) + 1.0
+    times = np.random.default_rng(seeds.clock).permutation(N_WORKERS) + 1.0
     return Drawn(curvature, linear, times)
 
 
-def methods(settings: Settings) -> tuple[Method, ...]:
-    """The methods, by name."""
-    cancelling = server_with(collect=traces.ringmaster(settings.threshold, cancel=True))
-    known = (
-        *DISPATCHED,
-        Method("Rescaled", "Pure; steps in proportion to the worker's time.", weighted, plain),
-        Method(
-            "Malenia",
-            "Waits for a fresh gradient of everyone; mean over workers of their means.",
-            server_with(collect=traces.malenia(1.0)),
-            plain,
-        ),
-        Method(
-            "Ringleader",
-            "Rounds of one step a worker along a table of means.",
-            server_with(collect=traces.ringleader()),
-            plain,
-        ),
-        Method(
-            "table",
-            "Steps along the mean of everyone's last gradient.",
-            server_with(collect=traces.table()),
-            plain,
-        ),
-        Method("Ringmaster, cancel", "Stops stale jobs.", cancelling, plain),
-        Method("fastest half", "Synchronous rounds of the faster half.", rounds_of(0.5), plain),
-    )
-    return tuple(method for method in known if method.name in settings.methods)
+def trace_of(name: str, times: np.ndarray, n_updates: int, key: jax.Array) -> traces.EventTrace:
+    """A rule's trace; Rescaled has its factors as weights in pure's."""
+    trace = RULES[name].trace(clocks.constant(times), n_updates=n_updates, key=key)
+    if name != "Rescaled":
+        return trace
+    factors = (times / times.mean()).astype(np.float32)
+    return trace._replace(weight=trace.weight * factors[trace.worker])
 
 
 class Bench:
@@ -131,105 +108,107 @@ class Bench:
         self.settings = settings
         counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
         counts[SET_B] = settings.instances
-        self.instances = [
-            one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
-        ]
-        self.drawn = [drawn(settings, one) for one in self.instances]
-
-    def numbers(self, role: str) -> list[int]:
-        """Places of the instances of a role."""
-        return [at for at, instance in enumerate(self.instances) if instance.role == role]
-
-    @cached_property
-    def problem(self) -> problems.Problem:
-        """The quadratics of all instances, their workers in one row."""
-        made = problems.quadratic(
+        self.seeds = [s for role, n in counts.items() for s in seeds_of(settings.seed, role, n)]
+        self.drawn = [drawn(one) for one in self.seeds]
+        quadratics = problems.quadratic(
             np.concatenate([one.curvature for one in self.drawn]),
             np.concatenate([one.linear for one in self.drawn]),
         )
-        return replace(made, metrics_of=(("model", raveled),))
+        self.problem = replace(quadratics, metrics_of=(("model", raveled),))
 
-    def run(self, method: Method) -> tuple[np.ndarray, np.ndarray, list[traces.EventTrace]]:
-        """Models float[I, G, R + 1, d] and times [I, R + 1] of all instances and steps."""
-        settings, n = self.settings, self.settings.n_workers
-        keys = [jax.random.key(one.noise()) for one in self.instances]
-        made = [
-            method.trace(clocks.constant(one.times), settings.n_updates, key)
+    def of(self, role: str) -> list[int]:
+        """Places of the instances of a role."""
+        return [at for at, one in enumerate(self.seeds) if one.role == role]
+
+    def run(self, name: str) -> tuple[np.ndarray, np.ndarray, list[traces.EventTrace]]:
+        """Models float[I, G, R + 1, d], times [I, R + 1] and traces of all instances."""
+        settings = self.settings
+        keys = [jax.random.key(one.noise()) for one in self.seeds]
+        runs = [
+            trace_of(name, one.times, settings.n_updates, key)
             for one, key in zip(self.drawn, keys, strict=True)
         ]
-        run = simulation.sweep(
+        records = simulation.sweep(
             self.problem,
-            [moved(trace, at, n) for at, trace in enumerate(made)],
-            method.optimizer,
+            [moved(trace, at, N_WORKERS) for at, trace in enumerate(runs)],
+            optax.sgd,
             settings.step_sizes,
             keys=jax.numpy.stack(keys),
             record_every=max(1, settings.n_updates // settings.records),
-        )
-        models = np.asarray(run.records.metrics["model"])
+        ).records
+        models = np.asarray(records.metrics["model"])
         models = np.pad(models, ((0, 0), (0, 0), (1, 0), (0, 0)), constant_values=1.0)
-        return models, np.pad(np.asarray(run.records.time)[:, 0], ((0, 0), (1, 0))), made
+        return models, np.pad(np.asarray(records.time)[:, 0], ((0, 0), (1, 0))), runs
 
 
-def measured(bench: Bench, method: Method) -> dict[str, Any]:
-    """What one method did, as plain values: lists have one number an instance."""
+def study_of(settings: Settings) -> Result:
+    """Runs all rules on all instances with the whole grid of step sizes."""
+    bench, rows, by_rule = Bench(settings), [], {}
+    for letter, role in (("A", SET_A), ("B", SET_B)):
+        for instance, at in enumerate(bench.of(role)):
+            gap = bench.drawn[at].gap
+            rows.append(row_of(letter, instance, GAP, settings.step_sizes[0], gap, gap))
+    for name in settings.methods:
+        found, by_rule[name] = measured(bench, name)
+        rows += found
+    names = ("n_updates", "instances", "tuning_instances", "horizon")
+    facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    facts |= {"curve_step": settings.step_sizes[settings.curve_step], "rules": by_rule}
+    table = pd.DataFrame(rows).assign(trials=len(settings.step_sizes))
+    return Result(table, "true", facts, settings.seed)
+
+
+def row_of(
+    letter: str, instance: int, method: str, step: float, true: float, weighted: float, **more: Any
+) -> dict[str, Any]:
+    """A row: distances to the true and to the speed-weighted optimum."""
+    head = {"scene": "times 1 to 6", "set": letter, "instance": instance, "method": method}
+    return {**head, "step": step, "true": true, "weighted": weighted, **more}
+
+
+def measured(bench: Bench, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a rule did: its rows, and means and medians over set A."""
     settings = bench.settings
-    models, time, made = bench.run(method)
+    models, time, runs = bench.run(name)
+    pairs = list(zip(models, bench.drawn, strict=True))
     floors = {
-        "true": np.array([_floors(settings, m, d.true) for m, d in _pairs(models, bench)]),
-        "speed-weighted": np.array(
-            [_floors(settings, m, d.speed_weighted) for m, d in _pairs(models, bench)]
-        ),
+        point: np.array([floors_of(own, one.optima[point]) for own, one in pairs])
+        for point in ("true", "weighted")
     }  # [I, G]
     within = np.array(
         [
-            times_within(settings.target, t, distances(m, d.true))
-            for t, (m, d) in zip(time, _pairs(models, bench), strict=True)
+            times_within(TARGET, moments, distances(own, one.optima["true"]))
+            for moments, (own, one) in zip(time, pairs, strict=True)
         ]
     )  # [I, G]
-    tuned = np.log(np.minimum(within[bench.numbers(TUNING)], NEVER)).mean(0)
-    best = int(np.argmin(tuned))
-    shares = [
-        shares_of(trace, len(d.times))[np.argsort(d.times)]
-        for trace, d in zip(made, bench.drawn, strict=True)
-    ]
+    best = int(np.argmin(np.log(np.minimum(within[bench.of(TUNING)], NEVER)).mean(0)))
+    rows = []
+    for letter, role in (("A", SET_A), ("B", SET_B)):
+        for g, step in enumerate(settings.step_sizes):
+            for instance, i in enumerate(bench.of(role)):
+                reached = {"within": float(within[i, g])} if g == best else {}
+                pair = float(floors["true"][i, g]), float(floors["weighted"][i, g])
+                rows.append(row_of(letter, instance, name, step, *pair, **reached))
+    shown = bench.of(SET_A)
+    shares = [shares_of(runs[i], N_WORKERS)[np.argsort(bench.drawn[i].times)] for i in shown]
+    busy = [traces.summarize(runs[i]).utilisation for i in shown]
     grid = np.linspace(settings.horizon / 60, settings.horizon, 60)
-    at = settings.curve_step
     curves = {
-        what: np.median(
+        point: np.median(
             [
-                smoothed(time[i], distances(models[i, at], point), grid)
-                for i in bench.numbers(SET_A)
-                for point in [getattr(bench.drawn[i], name)]
+                smoothed(
+                    time[i],
+                    distances(models[i, settings.curve_step], bench.drawn[i].optima[point]),
+                    grid,
+                )
+                for i in shown
             ],
             axis=0,
         ).tolist()
-        for what, name in (("true", "true"), ("speed-weighted", "speed_weighted"))
+        for point in ("true", "weighted")
     }
-    return {
-        "floors": {
-            what: {
-                letter: [own[bench.numbers(role), g].tolist() for g in range(own.shape[1])]
-                for letter, role in SETS.items()
-            }
-            for what, own in floors.items()
-        },
-        "step": settings.step_sizes[best],
-        "reaches": bool(np.isfinite(within[bench.numbers(TUNING), best]).any()),
-        "at_edge": best in (0, len(settings.step_sizes) - 1),
-        "trials": len(settings.step_sizes),
-        "within": {
-            letter: within[bench.numbers(role), best].tolist() for letter, role in SETS.items()
-        },
-        "shares": np.mean([shares[i] for i in bench.numbers(SET_A)], axis=0).tolist(),
-        "utilisation": float(
-            np.mean([traces.summarize(made[i]).utilisation for i in bench.numbers(SET_A)])
-        ),
-        "curves": curves,
-    }
-
-
-def _pairs(models: np.ndarray, bench: Bench) -> list[tuple[np.ndarray, Drawn]]:
-    return list(zip(models, bench.drawn, strict=True))
+    shown_alone = {"shares": np.mean(shares, axis=0).tolist(), "utilisation": float(np.mean(busy))}
+    return rows, {**shown_alone, "curves": curves}
 
 
 def distances(models: np.ndarray, point: np.ndarray) -> np.ndarray:
@@ -238,11 +217,11 @@ def distances(models: np.ndarray, point: np.ndarray) -> np.ndarray:
         return np.linalg.norm(models - point, axis=-1)
 
 
-def _floors(settings: Settings, models: np.ndarray, point: np.ndarray) -> np.ndarray:
+def floors_of(models: np.ndarray, point: np.ndarray) -> np.ndarray:
     """Mean distance to a point over the last part of the updates, float[G]; NaN: diverged."""
-    count = max(1, round(settings.window * (models.shape[1] - 1)))
+    count = max(1, round(WINDOW * (models.shape[1] - 1)))
     mean = distances(models[:, -count:], point).mean(-1)
-    return np.where(mean < DIVERGED, mean, np.nan)
+    return np.where(mean < DIVERGED, np.maximum(mean, ROUNDING), np.nan)
 
 
 def times_within(target: float, time: np.ndarray, gaps: np.ndarray) -> np.ndarray:
@@ -276,14 +255,3 @@ def shares_of(trace: traces.EventTrace, n: int) -> np.ndarray:
         served = lines.weight * (lines.last - lines.first + 1.0)
         counted = np.bincount(worker, served, minlength=n)
     return counted / np.sum(counted)
-
-
-def run_methods(settings: Settings) -> dict[str, Any]:
-    """All methods by name, and how far the optima of each instance lie apart."""
-    bench = Bench(settings)
-    found = {m.name: measured(bench, m) for m in methods(settings)}
-    gaps = {
-        letter: [bench.drawn[i].gap for i in bench.numbers(role)] for letter, role in SETS.items()
-    }
-    facts = {n: v for n, v in asdict(settings).items() if n not in ("output", "commit")}
-    return {"settings": facts, "gaps": gaps, "methods": found}

@@ -12,18 +12,20 @@ Laws of delays: eight workers that are about even; one of them ten times slower;
 with a delay of 100 in one write of 64. Instances, tuning and verdicts are as in `piag`.
 """
 
+import sys
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from asyncjax import steps, traces
 from asyncjax.study.protocol import Seeds
+from asyncjax.study.result import Result
+from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.delay_adaptive import step_rules_report, step_rules_verdicts
+from experiments.delay_adaptive import step_rules
 from experiments.delay_adaptive.piag import EVEN, SLOW, available, clock_of
 from experiments.delay_adaptive.regularized import N_BLOCKS, SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
@@ -32,12 +34,14 @@ from experiments.delay_adaptive.step_rules_runs import (
     Numbered,
     Study,
     Task,
-    all_measured,
     drawn,
     first_model,
+    result_of,
 )
 
 NAME = "block_descent"
+TITLE = "Block descent in shared memory: the same comparison"
+PAPERS = (step_rules.PAPER,)
 LAWS = (EVEN, SLOW, "1 write in 64 late by 100")
 N_WORKERS = 8
 
@@ -53,7 +57,7 @@ class Settings:
     large: tuple[str, ...] = ("MNIST", "Shakespeare")  # even workers only
     laws: tuple[str, ...] = LAWS
     study: Study = field(default_factory=Study)
-    commit: bool = False  # also write experiments/numbers/block_descent.json
+    commit: bool = False  # also write experiments/rows/block_descent.csv.gz
 
 
 def trace_of(law: str, n_updates: int, instance: Seeds) -> traces.EventTrace:
@@ -102,33 +106,26 @@ def case_of(study: Study, seed: int, name: str, law: str) -> Case:
         task_of(chosen, law, study.n_updates, one)
         for chosen, one in zip(made, instances, strict=True)
     )
-    return Case(name, law, instances, Arm(tasks, _by_blocks(made[0].l1)))
+    return Case(instances, Arm(tasks, _by_blocks(made[0].l1), study.record_every))
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """All cases by name, steps chosen on instances of their own."""
+def study_of(settings: Settings) -> Result:
+    """Runs all cases, step sizes chosen on instances of their own."""
     plans = [(name, law) for name in settings.data for law in settings.laws]
     if settings.full:
         plans += [(name, EVEN) for name in available(settings.large)]
-    make = partial(case_of, settings.study, settings.seed)
-    return all_measured(plans, make, settings.study, settings.seed, settings.output / "cases")
+    return result_of(plans, case_of, settings.study, settings.seed, settings.output / "cases")
+
+
+CLAIMS = (step_rules.SAFE, step_rules.TUNED_ALIKE, step_rules.NAIVE)
+TABLES = {"verdicts": partial(step_rules.verdict_table, CLAIMS), **step_rules.TABLES}
+FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.predictions}
+FIGURES = {"prediction": step_rules.prediction_figure}
 
 
 def run(settings: Settings) -> Part:
-    """Runs everything, writes figures and numbers."""
-    own = settings.study
-    found = step_rules_verdicts.numbers(measured(settings), own.levels, own.n_updates, "sun")
-    if settings.commit:
-        step_rules_verdicts.commit(NAME, found)
-    first = drawn(own, settings.seed)[own.tuning_instances]
-    task = task_of(regularized(settings.data[0], first.data), SLOW, own.n_updates, first)
-    return step_rules_report.part(
-        NAME,
-        "Block descent in shared memory: the same comparison",
-        settings.output,
-        found,
-        picture=(f"{settings.data[0]}, {SLOW}", task),
-    )
+    """Runs the part: rows, tables, figures, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -13,10 +13,11 @@ come from simulated workers, are sequences of delays of the whole gradient; as d
 jump up, which a table's age cannot do.
 
 An instance has four fifths of the rows in an order of its own, workers of its own, and a first
-model near 0. Steps are chosen on instances that are not reported, with as many trials for every
-rule; two disjoint sets are reported, and verdicts follow from them by rule (`step_rules_verdicts`).
+model near 0. Step sizes are chosen on instances that are not reported, with as many trials for
+every rule; two disjoint sets are reported, and verdicts follow from them by rule (`step_rules`).
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -29,9 +30,12 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, simulation, steps, traces
-from asyncjax.study.protocol import Seeds
+from asyncjax.results.report import Illustration
+from asyncjax.study.protocol import SET_A, Seeds
+from asyncjax.study.result import Result
+from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.delay_adaptive import step_rules_report, step_rules_verdicts
+from experiments.delay_adaptive import step_rules
 from experiments.delay_adaptive.regularized import SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
     Arm,
@@ -40,15 +44,16 @@ from experiments.delay_adaptive.step_rules_runs import (
     Rule,
     Study,
     Task,
-    all_measured,
     drawn,
     first_model,
+    result_of,
 )
 
 NAME = "piag"
-SHAPE = (
-    30.0  # of the gamma distribution of a job's time: its standard deviation is 18 % of its mean
-)
+TITLE = "Aggregated gradients: do steps that adapt to the delay beat steps safe for the worst one?"
+PAPERS = (step_rules.PAPER,)
+# Of the gamma distribution of a job's time: its standard deviation is 18 % of its mean.
+SHAPE = 30.0
 EVEN, SLOW = "even workers", "one 10x slow"
 WORKERS = (EVEN, SLOW)
 CONSTANT_DELAY = "constant 20"
@@ -66,7 +71,7 @@ class Settings:
     large: tuple[str, ...] = ("MNIST", "Shakespeare")  # simulated workers only
     laws: tuple[str, ...] = WORKERS + SEQUENCES
     study: Study = field(default_factory=partial(Study, trials=4))
-    commit: bool = False  # also write experiments/numbers/piag.json
+    commit: bool = False  # also write experiments/rows/piag.csv.gz
 
 
 def clock_of(law: str, n_workers: int, instance: Seeds) -> clocks.Clock:
@@ -162,15 +167,16 @@ def case_of(study: Study, seed: int, name: str, law: str) -> Case:
     """A data set and a law with all instances."""
     instances = drawn(study, seed)
     made = [(regularized(name, one.data), one) for one in instances]
+    every = study.record_every
 
     def tasks(make: Any) -> tuple[Task, ...]:
         return tuple(make(chosen, law, study.n_updates, one) for chosen, one in made)
 
     plain = descending(made[0][0].l1)
     if law not in WORKERS:
-        return Case(name, law, instances, Arm(tasks(sequence_task), plain))
-    own = Arm(tasks(worker_task), _aggregated(name, instances))
-    return Case(name, law, instances, own, Arm(tasks(synchronous_task), plain))
+        return Case(instances, Arm(tasks(sequence_task), plain, every))
+    own = Arm(tasks(worker_task), _aggregated(name, instances), every)
+    return Case(instances, own, Arm(tasks(synchronous_task), plain, max(1, every // 5)))
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -186,31 +192,41 @@ def available(names: Sequence[str]) -> list[str]:
     return found
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """All cases by name, steps chosen on instances of their own."""
+def study_of(settings: Settings) -> Result:
+    """Runs all cases, step sizes chosen on instances of their own."""
     plans = [(name, law) for name in settings.data for law in settings.laws]
     if settings.full:
         workers = [law for law in settings.laws if law in WORKERS]
         plans += [(name, law) for name in available(settings.large) for law in workers]
-    make = partial(case_of, settings.study, settings.seed)
-    return all_measured(plans, make, settings.study, settings.seed, settings.output / "cases")
+    return result_of(plans, case_of, settings.study, settings.seed, settings.output / "cases")
+
+
+def picture(result: Result) -> Illustration:
+    """Delays and step sizes of one run with a slow worker, the first of set A."""
+    data, n_updates = (
+        result.rows["data"].iloc[0],
+        int(result.select(axis="updates")["horizon"].max()),
+    )
+    instance = Seeds(0, SET_A, 0)
+    task = worker_task(regularized(data, instance.data), SLOW, n_updates, instance)
+    return step_rules.steps_figure(f"{data}, {SLOW}", task)
+
+
+CLAIMS = (
+    step_rules.SAFE,
+    step_rules.STEADY,
+    step_rules.TUNED_ALIKE,
+    step_rules.NAIVE,
+    step_rules.ROUNDS,
+)
+TABLES = {"verdicts": partial(step_rules.verdict_table, CLAIMS), **step_rules.TABLES}
+FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.predictions}
+FIGURES = {"steps": picture, "prediction": step_rules.prediction_figure}
 
 
 def run(settings: Settings) -> Part:
-    """Runs everything, writes figures and numbers."""
-    own = settings.study
-    found = step_rules_verdicts.numbers(measured(settings), own.levels, own.n_updates, "sun")
-    if settings.commit:
-        step_rules_verdicts.commit(NAME, found)
-    first = drawn(own, settings.seed)[own.tuning_instances]
-    task = worker_task(regularized(settings.data[0], first.data), SLOW, own.n_updates, first)
-    return step_rules_report.part(
-        NAME,
-        "Aggregated gradients: do steps that adapt to the delay beat steps safe for the worst one?",
-        settings.output,
-        found,
-        picture=(f"{settings.data[0]}, {SLOW}", task),
-    )
+    """Runs the part: rows, tables, figures, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -1,17 +1,15 @@
-"""Step-size rules on one problem and one law of delays, over instances.
+"""Step-size rules on one problem and one law of delays, over instances: what is run.
 
 A case says what is optimised, by which algorithm (aggregated gradients or block descent) and with
 which delays; an instance of it has rows, workers, a first model and a run of its own. Every rule is
-run at its theory step and at the best multiple of gamma' = h / L, which is searched on the tuning
-instances, with as many trials for each rule. Where a best multiple is at the end of the grid, the
-grid grows and all rules get another round. All runs of a data set share one compilation.
+run at its theory step size and at the best multiple of gamma' = h / L, which is searched on the
+tuning instances, with as many trials for each rule. Where a best multiple is at the end of the
+grid, the grid grows and all rules get another round. All runs of a data set share one compilation.
 """
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
-from asyncjax import problems, simulation, steps, storage, traces
+from asyncjax import problems, simulation, steps, traces
 from asyncjax.simulation.plans.program import Sizes
-from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.result import Result
+from experiments.common import numbers
+from experiments.common.kept_rows import once
 
 Rule = optax.GradientTransformationExtraArgs
 MAX_DELAY = 512
@@ -37,8 +38,11 @@ RELATIVE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
 }
 CONSTANT, SYNCHRONOUS = "constant", "synchronous"
 ADAPTIVE = tuple(name for name in RELATIVE if name != CONSTANT)
+THEORY, TUNED = "theory", "tuned"  # step sizes
+UPDATES, TIME = "updates", "time"  # what is counted
 SETS = {"A": SET_A, "B": SET_B}
 START = 0.1  # deviation of the first model's coordinates
+DIGITS = 5  # of numbers in rows
 _LANES = 9  # runs of one call
 _FINE, _LOWEST, _CODES = 1024, -24, 40 * 1024  # of a step: codes an octave, first octave, codes
 
@@ -93,6 +97,14 @@ class Task:
         objective: Any = self.problem.objective
         return float(objective(self.problem.params))
 
+    def step_sums(self) -> dict[str, float]:
+        """Sums of the steps of the theory rules, from the delays alone."""
+        sums = {
+            name: self.step_size * float(steps.predict_steps(rule, self.ages).step_size.sum())
+            for name, rule in _PREDICTED.items()
+        }
+        return sums | {name: step * len(self.ages) for name, step in self.fixed.items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Numbered:
@@ -106,11 +118,14 @@ class Numbered:
     """
 
     optimizer: Callable[[Rule, jax.Array], optax.GradientTransformation]
+    relative: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]] = field(
+        default_factory=lambda: RELATIVE
+    )
 
     def number(self, place: int, rule: str, step: float) -> float:
         """The number of an instance's place, a rule and a step."""
         code = round(_FINE * (np.log2(step) - _LOWEST))
-        number = (place * len(RELATIVE) + list(RELATIVE).index(rule)) * _CODES + code
+        number = (place * len(self.relative) + list(self.relative).index(rule)) * _CODES + code
         assert 0 <= code < _CODES, f"a step of {step}"
         assert number < 2**24, "float32 holds no such number"
         return float(number)
@@ -122,11 +137,11 @@ class Numbered:
         step = jnp.exp2(_LOWEST + code.astype(jnp.float32) / _FINE)
 
         def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
-            factors = jnp.stack([rule(room, delay) for rule in RELATIVE.values()])
-            return factors[which % len(RELATIVE)]
+            factors = jnp.stack([rule(room, delay) for rule in self.relative.values()])
+            return factors[which % len(self.relative)]
 
         rule: Rule = steps.scale_by_window(relative, step, max_delay=MAX_DELAY)
-        return self.optimizer(rule, which // len(RELATIVE))
+        return self.optimizer(rule, which // len(self.relative))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +150,7 @@ class Arm:
 
     tasks: tuple[Task, ...]
     optimizers: Numbered
+    every: int  # updates between records
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,15 +158,11 @@ class Case:
     """A data set and a law of delays.
 
     Attributes:
-        data: Name of the data.
-        law: Name of the law of delays.
         instances: As `drawn` gives them.
         own: How the rules are run.
         synchronous: The server that waits for all, where there are workers.
     """
 
-    data: str
-    law: str
     instances: tuple[Seeds, ...]
     own: Arm
     synchronous: Arm | None = None
@@ -159,9 +171,7 @@ class Case:
 def drawn(study: Study, seed: int) -> tuple[Seeds, ...]:
     """Instances for tuning, then those of set A, then those of set B."""
     counts = {TUNING: study.tuning_instances, SET_A: study.instances, SET_B: study.instances}
-    return tuple(
-        one for role, count in counts.items() for one in protocol.seeds_of(seed, role, count)
-    )
+    return tuple(one for role, count in counts.items() for one in seeds_of(seed, role, count))
 
 
 def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
@@ -205,11 +215,10 @@ class Runs:
 
 
 def run(
-    arm: Arm, case: Case, place: int, chosen: Sequence[tuple[str, float]], study: Study
+    arm: Arm, case: Case, place: int, chosen: Sequence[tuple[str, float]], levels: Sequence[float]
 ) -> Runs:
     """Runs rules with their steps on one instance, in calls of one compilation."""
     task, parts, records = arm.tasks[place], [], None
-    every = study.record_every if arm is case.own else max(1, study.record_every // 5)
     for begin in range(0, len(chosen), _LANES):
         some = list(chosen[begin : begin + _LANES])
         padded = some + some[-1:] * (_LANES - len(some))
@@ -219,7 +228,7 @@ def run(
             arm.optimizers,
             np.array([arm.optimizers.number(place, *pair) for pair in padded]),
             keys=jax.random.split(jax.random.key(case.instances[place].noise(1)), 1),
-            record_every=every,
+            record_every=arm.every,
             width=1,
             sizes=_roomy,
         ).records
@@ -230,7 +239,7 @@ def run(
     share = np.concatenate([np.ones((len(share), 1)), share], axis=1)
     update = np.concatenate([[0], np.ravel(np.asarray(records.version))])
     time_of = np.concatenate([[0.0], np.ravel(np.asarray(records.time))])
-    places = np.stack([stays(share, level) for level in study.levels], axis=1)
+    places = np.stack([stays(share, level) for level in levels], axis=1)
     return Runs(
         np.where(places < 0, np.inf, update[places].astype(float)),
         np.where(places < 0, np.inf, time_of[places]),
@@ -265,7 +274,8 @@ def tuned(case: Case, study: Study, seed: int) -> dict[str, tuning.Tuned]:
         for place in range(study.tuning_instances):
             task = arm.tasks[place]
             chosen = [(rule, one["multiple"] * task.step_size) for one in settings]
-            found.append(score(run(arm, case, place, chosen, study), task.trace.n_updates))
+            runs = run(arm, case, place, chosen, study.levels)
+            found.append(score(runs, task.trace.n_updates))
         return np.mean(found, axis=0).tolist()
 
     return tuning.tune(
@@ -278,124 +288,75 @@ def tuned(case: Case, study: Study, seed: int) -> dict[str, tuning.Tuned]:
     )
 
 
-def measured(case: Case, study: Study, seed: int) -> dict[str, Any]:
-    """Tunes all rules of a case and runs them on both sets; plain values.
-
-    Returns:
-        `longest`, `mean` delay and `horizon` (time of the last update) by set; `predicted`, the
-        sums of the steps by set and rule, from the delays alone; `theory` and `tuned` by set and
-        rule: `updates` and `times`, an instance each, a level each; `tuning` by rule.
-    """
+def measured(
+    study: Study, seed: int, make: Callable[[Study, int, str, str], Case], data: str, law: str
+) -> pd.DataFrame:
+    """The rows of a case: all rules are tuned and run on both sets."""
+    case = make(study, seed, data, law)
     found = tuned(case, study, seed)
-    multiples = {method: own.best.settings["multiple"] for method, own in found.items()}
-    first = study.tuning_instances
-    out: dict[str, Any] = {
-        "tuning": {
-            method: {
-                "multiple": multiples[method],
-                "trials": len(own.trials),
-                "gradients": len(own.trials) * own.gradients,
-                "at_edge": bool(own.edges),
-            }
-            for method, own in found.items()
-        }
-    }
-    for letter in SETS:
-        places = range(first, first + study.instances)
-        first += study.instances
-        tasks = [case.own.tasks[place] for place in places]
-        out[letter] = {
-            "longest": [int(task.ages.max()) for task in tasks],
-            "mean": [float(task.ages.mean()) for task in tasks],
-            "horizon": [float(task.trace.time[-1]) for task in tasks],
-            "predicted": _predicted(tasks),
-            **_both(case, study, multiples, places),
-        }
-    return out
+    head = {"scene": f"{data}, {law}", "data": data, "delays": law}
+    letters = {role: letter for letter, role in SETS.items()}
+    rows = [
+        {**head, "set": letters[one.role], "instance": one.number, **row}
+        for place, one in enumerate(case.instances)
+        if one.role in letters
+        for row in _rows(case, study, place, found)
+    ]
+    return pd.DataFrame(numbers.rounded(rows, DIGITS))
 
 
-def _both(
-    case: Case, study: Study, multiples: Mapping[str, float], places: Sequence[int]
-) -> dict[str, Any]:
-    """At theory steps and tuned, by method: updates and times of each instance."""
-    rows: dict[str, dict[str, list[Runs]]] = {"theory": {}, "tuned": {}}
-    for place in places:
-        task = case.own.tasks[place]
-        names = [("theory", rule) for rule in (*ADAPTIVE, *task.fixed)]
-        names += [("tuned", rule) for rule in RELATIVE]
-        chosen = [(rule, task.step_size) for rule in ADAPTIVE]
-        chosen += [(CONSTANT, step) for step in task.fixed.values()]
-        chosen += [(rule, multiples[rule] * task.step_size) for rule in RELATIVE]
-        made = [(case.own, names, chosen)]
-        if case.synchronous is not None:
-            step = case.synchronous.tasks[place].step_size
-            pairs = [(CONSTANT, step), (CONSTANT, multiples[SYNCHRONOUS] * step)]
-            both = [("theory", SYNCHRONOUS), ("tuned", SYNCHRONOUS)]
-            made.append((case.synchronous, both, pairs))
-        for arm, named, taken in made:
-            runs = run(arm, case, place, taken, study)
-            for at, (kind, rule) in enumerate(named):
-                one = Runs(runs.updates[at], runs.times[at], runs.left[at])
-                rows[kind].setdefault(rule, []).append(one)
-    return {
-        kind: {
-            rule: {
-                "updates": [one.updates.tolist() for one in own],
-                "times": [one.times.tolist() for one in own],
-            }
-            for rule, own in by_rule.items()
-        }
-        for kind, by_rule in rows.items()
-    }
+def _rows(
+    case: Case, study: Study, place: int, found: Mapping[str, tuning.Tuned]
+) -> Iterator[dict[str, Any]]:
+    """A row a way of choosing the step, method, count and level, of one instance."""
+    task, other = case.own.tasks[place], case.synchronous
+    multiples = {method: one.best.settings["multiple"] for method, one in found.items()}
+    asked = [(THEORY, rule, rule, task.step_size) for rule in ADAPTIVE]
+    asked += [(THEORY, name, CONSTANT, step) for name, step in task.fixed.items()]
+    asked += [(TUNED, rule, rule, multiples[rule] * task.step_size) for rule in RELATIVE]
+    arms = [(case.own, asked)]
+    if other is not None:
+        step = other.tasks[place].step_size
+        both = ((THEORY, step), (TUNED, multiples[SYNCHRONOUS] * step))
+        arms.append((other, [(kind, SYNCHRONOUS, CONSTANT, one) for kind, one in both]))
+    ages = {"longest": int(task.ages.max()), "mean_delay": float(task.ages.mean())}
+    ends = {UPDATES: float(study.n_updates), TIME: float(task.trace.time[-1])}
+    sums = task.step_sums()
+    for arm, asked in arms:
+        runs = run(arm, case, place, [(rule, step) for *_, rule, step in asked], study.levels)
+        for at, (kind, method, _, _) in enumerate(asked):
+            facts: dict[str, Any] = {"multiple": np.nan, "trials": np.nan, "gradients": np.nan}
+            if kind == TUNED:
+                count = len(found[method].trials)
+                facts = {"multiple": multiples[method], "trials": count}
+                facts["gradients"] = count * found[method].gradients
+            facts["at_edge"] = kind == TUNED and bool(found[method].edges)
+            facts["step_sum"] = sums.get(method, np.nan) if kind == THEORY else np.nan
+            for axis, end in ends.items():
+                needed = (runs.updates if axis == UPDATES else runs.times)[at]
+                for to, value in zip(study.levels, needed, strict=True):
+                    counted = {"axis": axis, "to": to, "needed": float(value), "horizon": end}
+                    yield {"method": method, "tuned_for": kind, **counted, **facts, **ages}
 
 
-def _predicted(tasks: Sequence[Task]) -> dict[str, list[float]]:
-    """Sums of the steps of each instance, from the delays alone."""
-    sums = {
-        name: [
-            task.step_size * float(steps.predict_steps(rule, task.ages).step_size.sum())
-            for task in tasks
-        ]
-        for name, rule in _PREDICTED.items()
-    }
-    fixed = {name: [task.fixed[name] * len(task.ages) for task in tasks] for name in tasks[0].fixed}
-    return {**sums, **fixed}
-
-
-def all_measured(
+def result_of(
     plans: Sequence[tuple[str, str]],
-    make: Callable[[str, str], Case],
+    make: Callable[[Study, int, str, str], Case],
     study: Study,
     seed: int,
     folder: Path,
-) -> dict[str, Any]:
-    """Measures cases by name; one that was measured before is read from its file.
+) -> Result:
+    """Runs cases; one that was run before is read from its file.
 
     Args:
         plans: Data and law of each.
         make: The case of a data set and a law.
         study: How much is run.
         seed: Of the experiment.
-        folder: Where cases are kept, under a mark of what decides their numbers.
+        folder: Where cases are kept.
     """
-    mark, began, found = _mark(study, seed), time.perf_counter(), {}
+    rows = []
     for data, law in plans:
-        name = f"{data}, {law}"
-        path = folder / f"{name}.json"
-        kept = storage.load_json(path) if path.exists() else {}
-        if kept.get("mark") != mark:
-            kept = {"mark": mark, "case": measured(make(data, law), study, seed)}
-            folder.mkdir(parents=True, exist_ok=True)
-            storage.save_json(path, kept)
-        found[name] = kept["case"]
-        done = f"[{len(found)}/{len(plans)}] {name}: done after"
-        print(f"  {done} {time.perf_counter() - began:.0f} s", flush=True)
-    return found
-
-
-def _mark(study: Study, seed: int) -> str:
-    """A digest of all that decides the numbers of a case but its data and law."""
-    digest = hashlib.sha256(json.dumps([asdict(study), seed, jax.__version__]).encode())
-    for name in ("step_rules_runs", "regularized", "piag", "block_descent"):
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    return digest.hexdigest()[:16]
+        rows.append(once(folder, partial(measured, study, seed, make, data, law)))
+        print(f"  [{len(rows)}/{len(plans)}] {data}, {law}", flush=True)
+    return Result(pd.concat(rows, ignore_index=True), "needed")

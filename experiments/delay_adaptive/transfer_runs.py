@@ -154,7 +154,7 @@ class Case:
     data: str
 
     @cached_property
-    def seeds_of(self) -> tuple[Seeds, ...]:
+    def instances(self) -> tuple[Seeds, ...]:
         """Those for tuning, then set A, then set B."""
         own = self.settings
         counts = {TUNING: own.tuning_instances, SET_A: own.instances, SET_B: own.instances}

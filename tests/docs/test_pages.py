@@ -16,7 +16,7 @@ BLOCK = re.compile(
     r"(?:<!-- (?P<mark>needs|not run:) (?P<said>[^>]+?) -->\n)?^```python\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-MAY_BE_MISSING = {"equinox", "torch", "grain", "ray"}
+MAY_BE_MISSING = {"equinox", "torch", "grain", "ray", "tensorboardX", "wandb"}
 
 
 class Block(NamedTuple):

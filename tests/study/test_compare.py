@@ -150,9 +150,9 @@ def test_one_setting_for_all_scenes_and_none_tuned():
         return rows, rows[rows.set == "A"].set_index("scene").step.to_dict()
 
     assert chosen()[1] == {"low": 0.1, "high": 0.4}
-    one = chosen(tuned_over=study.ALL_SCENES)[1]
+    one = chosen(tuned_over=study.TunedOver.ALL_SCENES)[1]
     assert one["low"] == one["high"]
-    rows, none = chosen(tuned_over=study.UNTUNED)
+    rows, none = chosen(tuned_over=study.TunedOver.UNTUNED)
     assert none == {"low": pytest.approx(0.2), "high": pytest.approx(0.2)}
     assert set(rows["set"]) == {"A", "B"}
     assert (rows.horizon == 15.0).all()

@@ -102,6 +102,17 @@ def test_what_must_be_known_is_no_data():
     assert set(data) == {"n_workers", "step", "b"}
 
 
+def test_an_array_of_an_instance_is_data():
+    def rescaled(settings):
+        return optax.chain(steps.scale_by_worker_time(settings["times"]), plain(settings))
+
+    params = np.zeros(2, np.float32)
+    lanes = [{"step": 0.1, "times": np.array([1.0, slow])} for slow in (2.0, 4.0)]
+    maker, data = programs.split(rescaled, programs._probe_of(params), lanes)
+    assert data["times"].tolist() == [[1.0, 2.0], [1.0, 4.0]]
+    assert not maker.fixed
+
+
 @pytest.mark.slow
 def test_instances_that_are_not_alike_run_one_after_the_other(scenes):
     unlike = [

@@ -9,12 +9,15 @@ with its interval); or, where a report has figures and no rule, `MEASURED`.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from asyncjax.study import statistics
+from experiments import part
 from experiments.common import numbers
 
 Found = Iterator[tuple[str, str, Mapping[str, Any]]]
@@ -56,6 +59,18 @@ def of_conditions(begin: str, claims: Mapping[str, Sequence[Any]]) -> Found:
             yield f"{begin} / {claim} / {one.text}", one.verdict, figures
 
 
+def of_claims(letter: str, result: Any, claims: Iterable[Any]) -> Found:
+    """Claims of a part that has rows; names of conditions without what was tuned for."""
+    axes = tuple(f", {one}" for one in dict.fromkeys(result.rows.get("tuned_for", ())))
+
+    def named(one: Any) -> Any:
+        axis = next(filter(one.text.endswith, axes), "")
+        return replace(one, text=one.text.removesuffix(axis))
+
+    found = {claim.text: map(named, result.conditions(claim, letter)) for claim in claims}
+    yield from of_conditions(letter, {claim: list(own) for claim, own in found.items()})
+
+
 def of_ranks(begin: str, places: Iterable[Any]) -> Found:
     """Ranks that instances leave open."""
     for place in places:
@@ -69,40 +84,45 @@ def claims() -> Found:
     """Rows of docs/claims.md: both sets, together, and how many of each there are."""
     from experiments import claims as table
 
-    rows = []
-    for rule in table.read():
-        words = [table.judged(rule, letter) for letter in SETS]
+    rows, rules = [], {rule.row: rule for rule in table.read()}
+    page = (table.quotes.ROOT / table.TABLE).read_text(encoding="utf-8")  # made by its template
+    for cells in table.rows_of(page):
+        row, said = cells[0], cells[table.COLUMN]
+        if row in rules:
+            words = [table.judged(rules[row], letter) for letter in SETS]
+        else:
+            by_set = dict(re.findall(r"([a-z ]+) \((.)\)", said.replace(", ", "")))
+            words = list(by_set) if by_set else [said] * len(SETS)
         for letter, word in zip(SETS, words, strict=True):
-            yield f"{letter} / {rule.row}", word, {}
-        yield f"both sets / {rule.row}", table.shown(words), {}
+            yield f"{letter} / {row}", word, {}
+        yield f"both sets / {row}", table.shown(words), {}
         rows.append([""] * table.COLUMN + [table.shown(words)])
     yield "how many", table.counted(rows), {}
 
 
 def asgrad() -> Found:
     """Claims, and ratios of norms in every task."""
-    from experiments.asynchronous import asgrad_report as report
+    from experiments.asynchronous import asgrad as report
 
-    cells = numbers.load(report.NAME)["cells"]
-    pairs = (("shuffled", "pure"), ("Rescaled", "shuffled"), ("random", "pure"))
+    result, pairs = part.committed(report.NAME), (*report.PAIRS, ("random", "pure"))
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(cells, letter))
-        for pair in pairs:
-            for task in cells:
-                for axis in report.AXES:
-                    if set(pair) <= set(cells[task]):
-                        own = report.ratio(cells, task, pair, axis, letter)
-                        name = f"{' over '.join(pair)}, {task}, {report.WHERE[axis]}"
-                        yield f"{letter} / {name}", told(own), of_difference(own)
+        yield from of_claims(letter, result, report.CLAIMS)
+    for pair in pairs:
+        rows = result.ratio(*pair, each=True).to_dict("records")
+        for row in rows:
+            where = {name: row[name] for name in result.cell}
+            own = result.difference(*pair, row["set"], where=where)
+            name = f"{' over '.join(pair)}, {row['scene']}, {report.AXES[row['tuned_for']]}"
+            yield f"{row['set']} / {name}", told(own), of_difference(own)
 
 
 def bias() -> Found:
     """Claims."""
-    from experiments.asynchronous import bias_report as report
+    from experiments.asynchronous import bias as report
 
-    found = numbers.load(report.NAME)
+    result = part.committed(report.NAME)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
+        yield from of_claims(letter, result, report.claims(result))
 
 
 def time_complexity() -> Found:
@@ -148,47 +168,70 @@ def compare() -> Found:
 
 def shuffled_map() -> Found:
     """Claims, who is ahead in every cell, from when on shuffled is."""
-    from experiments.shuffled_map import report
+    from experiments import part
+    from experiments.shuffled_map import job
 
-    settings, found = report.kept()
-    for letter in SETS:
-        for claim, word in report.verdicts(settings, found, letter).items():
+    result = part.committed(job.NAME)
+    claims = [claim for claim in job.CLAIMS if claim.text.startswith(job.CLAIM)]
+    for claim, words in result.verdicts(claims).items():
+        for letter, word in words.items():
             yield f"{letter} / {claim}", word, {}
-    for (letter, data, uneven, horizon), own in report.differences(settings, found).items():
-        name = f"{letter} / {data}, unevenness {uneven}, time {horizon:g}"
-        yield name, report.winner(own), of_difference(own)
-    for (letter, data, uneven), when in report.crossings(settings, found).items():
+    for row in job.apart(result).to_dict("records"):
+        where = {"scene": row["scene"], "tuned_for": row["tuned_for"]}
+        own = result.difference("shuffled", "pure", row["set"], where=where)
+        word = {LOWER: "shuffled", HIGHER: "pure"}.get(told(own), OPEN)
+        yield f"{row['set']} / {row['scene']}, {row['tuned_for']}", word, of_difference(own)
+    for row in job.crossings(result).to_dict("records"):
+        when = row["crossing"]
         word = "ahead" if when == 0 else "behind" if math.isinf(when) else "crosses"
-        yield f"{letter} / {data}, unevenness {uneven}, crossing", word, {"time": when}
-    yield "both sets", report.told(settings, found), {}
+        name = f"{row['data']}, unevenness {row['unevenness']:g}, crossing"
+        yield f"{row['set']} / {name}", word, {"time": when}
+    won = job.cells_won(result)
+    yield (
+        "both sets",
+        f"Of {won['all']} cells shuffled is ahead in {won['shuffled']} in both sets, pure in"
+        f" {won['pure']}, neither in {won['neither']}; {won['one set only']} are told apart in one"
+        f" set only, {won['opposite']} of them in opposite ways.",
+        {},
+    )
 
 
 def _step_rules(name: str) -> Found:
-    from experiments.delay_adaptive import step_rules_verdicts as report
+    from experiments import part
+    from experiments.delay_adaptive import step_rules as report
 
-    found = numbers.load(name)
+    result = part.committed(name)
     for letter in SETS:
-        yield from of_conditions(letter, report.conditions(found, letter))
-        for case, sets in found["cases"].items():
-            predicted = report.predicted(found, case, letter)
+        claims = result.judged(part.module(name).CLAIMS, letter)
+        yield from of_conditions(letter, {claim: _level_last(own) for claim, own in claims.items()})
+        for case in report.scenes(result):
+            predicted = report.predicted(result, case, letter)
             yield f"{letter} / {case}, predicted", MEASURED, {"ratio": predicted}
-            for kind in ("theory", "tuned"):
-                for rule in sets[letter][kind]:
-                    axes = ["updates"] + ["times"] * (rule == report.SYNCHRONOUS)
-                    for axis in axes * (rule != report.OURS):
-                        yield from _step_rule(found, case, letter, kind, rule, axis)
+        for (case, kind, rule, axis, to), _ in result.select(set=letter).groupby(
+            ["scene", "tuned_for", "method", "axis", "to"]
+        ):
+            if rule != report.OURS and (axis == "updates" or rule == "synchronous"):
+                axis_name = {"time": "times"}.get(axis, axis)
+                said = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis_name} to {to:g}"
+                where = {"scene": case, "tuned_for": kind, "axis": axis, "to": to}
+                yield said, *_step_rule(result, letter, rule, where)
 
 
-def _step_rule(found: Any, case: str, letter: str, kind: str, rule: str, axis: str) -> Found:
-    from experiments.delay_adaptive import step_rules_verdicts as report
+def _level_last(conditions: Sequence[Any]) -> list[Any]:
+    """Conditions with their names as they are known here: scene, level."""
+    parts = [one.text.split(", ") for one in conditions]
+    texts = [f"{', '.join(scene)}, {level}" for level, *scene, _ in parts]
+    return [replace(one, text=text) for one, text in zip(conditions, texts, strict=True)]
 
-    for at, level in enumerate(found["levels"]):
-        own = report.ahead(found, case, letter, rule, at, kind=kind, axis=axis)
-        name = f"{letter} / {case}, {kind}, Adaptive 1 over {rule}, {axis} to {level:g}"
-        if own is None:
-            yield name, "nobody is there", {}
-        else:
-            yield name, own[1] + told(own[0]), of_difference(own[0])
+
+def _step_rule(result: Any, letter: str, rule: str, where: Any) -> tuple[str, Mapping[str, Any]]:
+    rows = result.select(set=letter, method=["Adaptive 1", rule], **where)
+    late = (rows["needed"] > rows["horizon"]).groupby(rows["method"])
+    if late.all().all():
+        return "nobody is there", {}
+    sign = {0: "", 1: "> ", 2: "< ", 3: "about "}[late.any()[rule] + 2 * late.any()["Adaptive 1"]]
+    own = result.difference("Adaptive 1", rule, letter, where=where)
+    return sign + told(own), of_difference(own)
 
 
 def piag() -> Found:
