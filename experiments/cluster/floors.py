@@ -94,7 +94,10 @@ def study_of(settings: Settings) -> Result:
     moved = {MOVED: method(partial(cluster.pd_ors, low=low))}
     past = {LITERAL: method(cluster.pd_ors), GOODPUT: method(cluster.marginal_goodput)}
     fixed = {BEST_DELAY: method(_at_best_delays), "drf": method(cluster.drf)}
-    known = {"tuned_over": study.EACH_SCENE, "tuning_instances": settings.tuning_instances}
+    known = {
+        "tuned_over": study.TunedOver.EACH_SCENE,
+        "tuning_instances": settings.tuning_instances,
+    }
     before = playing.played(settings, at, past, rounds=(1, 1), **known)
     rows = playing.joined(
         before.query("set != 'tuning'"),

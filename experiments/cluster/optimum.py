@@ -21,6 +21,7 @@ from asyncjax import cluster, results, study
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
+from asyncjax.study.scene import Records
 from asyncjax.study.statistics import Condition, paired
 from experiments import part
 from experiments.cluster import playing
@@ -75,7 +76,7 @@ def rules(settings: Settings) -> dict[str, study.Method]:
     return {name: playing.method(rule) for name, rule in {**every, **at_floors}.items()}
 
 
-def _over_optimum(records: study.Records, scene: study.Scene) -> Mapping[str, float]:
+def _over_optimum(records: Records, scene: study.Scene) -> Mapping[str, float]:
     best = scene.numbers["optimum"]
     return {"ratio": float(np.asarray(records["utility"])) / best, "optimum": best}
 
@@ -91,7 +92,7 @@ def study_of(settings: Settings) -> Result:
         measure=study.Measure(_over_optimum, "ratio"),
         path=settings.output,
         seed=settings.seed,
-        tuned_over=study.UNTUNED,
+        tuned_over=study.TunedOver.UNTUNED,
     ).rows
     facts = {"floors": list(settings.floors), "story": story(settings)}
     return Result(playing.joined(rows), "ratio", facts, settings.seed)

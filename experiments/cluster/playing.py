@@ -16,6 +16,7 @@ import pandas as pd
 from asyncjax import cluster, results, study
 from asyncjax.study import search, statistics
 from asyncjax.study.result import Claim, Less, Result, less
+from asyncjax.study.scene import Records
 
 Scheduler = Callable[..., cluster.Schedule]
 
@@ -74,8 +75,8 @@ def method(rule: Scheduler, space: Mapping[str, search.Knob] | None = None) -> s
 
 
 def _played(
-    rule: Scheduler, scene: study.Scene, settings: study.Settings, seeds: study.Seeds
-) -> study.Records:
+    rule: Scheduler, scene: study.Scene, settings: search.Settings, seeds: study.Seeds
+) -> Records:
     """One episode, whose schedule is checked."""
     own = scene.data
     asked = {"workers": own.asked} if rule is cluster.fifo else {}
@@ -114,11 +115,11 @@ def tunable(*names: str) -> dict[str, study.Method]:
     return {name: one for name, one in every.items() if not names or name in names}
 
 
-def _numbers(*columns: str) -> Callable[[study.Records, study.Scene], Mapping[str, float]]:
+def _numbers(*columns: str) -> Callable[[Records, study.Scene], Mapping[str, float]]:
     return partial(_taken, columns)
 
 
-def _taken(columns: tuple[str, ...], records: study.Records, _: study.Scene) -> Mapping[str, float]:
+def _taken(columns: tuple[str, ...], records: Records, _: study.Scene) -> Mapping[str, float]:
     return {name: float(np.asarray(records[name])) for name in columns}
 
 
@@ -150,7 +151,7 @@ def played(
         measure=measure(*columns),
         path=settings.output,
         seed=settings.seed,
-        **{"instances": settings.instances, "tuned_over": study.UNTUNED, **how},
+        **{"instances": settings.instances, "tuned_over": study.TunedOver.UNTUNED, **how},
     )
     return found.rows
 
