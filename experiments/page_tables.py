@@ -7,8 +7,6 @@ no program makes (`experiments.uncompared`).
 from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
-from experiments.cluster import floors, recorded_report
-from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.delay_bench import pages as delay_bench_pages
 from experiments.delay_bench import report as delay_bench_report
@@ -29,7 +27,7 @@ from experiments.reality import verdicts as reality
 from experiments.rollouts import admission_report, learning_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
-from experiments.stragglers import bounds_verdicts, times, training_report
+from experiments.stragglers import times, training_report
 
 Made = Iterable[results.Table | str]
 
@@ -71,19 +69,8 @@ def _ordering() -> Made:
 
 
 def _stragglers() -> Made:
-    yield bounds_verdicts.page_table(numbers.load("straggler_bounds"))
     yield from training_report.page_tables(numbers.load("straggler_training"))
     yield times.page_table(numbers.load("straggler_times"))
-
-
-def _cluster() -> Made:
-    yield from cluster_pages.rivals(numbers.load("cluster_rivals"))
-    yield from cluster_pages.optimum(numbers.load("cluster_optimum"))
-    found = numbers.load("cluster_floors")
-    yield from (floors.verdict_table(found), floors.utility_table(found))
-    found = numbers.load("cluster_recorded")
-    yield recorded_report.verdict_table(found)
-    yield from (recorded_report.outcome_table(found, size) for size in found["clusters"])
 
 
 def _story() -> Made:
@@ -124,7 +111,6 @@ def _joint() -> Made:
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _stragglers,
-    _cluster,
     _story,
     _matrix,
     _reality,

@@ -53,6 +53,11 @@ PARTS = {  # by their NAME, one a line
     "network_steps": "experiments.delay_adaptive.network_steps",
     "sawtooth": "experiments.delay_adaptive.sawtooth",
     "transfer": "experiments.delay_adaptive.transfer",
+    "cluster_rivals": "experiments.cluster.rivals",
+    "cluster_optimum": "experiments.cluster.optimum",
+    "cluster_floors": "experiments.cluster.floors",
+    "cluster_recorded": "experiments.cluster.recorded",
+    "straggler_bounds": "experiments.stragglers.bounds",
 }
 
 

@@ -1,12 +1,15 @@
-"""How near does PD-ORS come to the optimum, and why not nearer?
+"""How near to the optimum does PD-ORS come, and why not nearer?
 
 Tiny workloads, four jobs on two machines in four slots, have an exact optimum (`exact`). All rules
-play two disjoint sets of them, and PD-ORS under price floors that rise. Then one case is told: the
-workload on which PD-ORS comes least near among the first forty seeds, which job it admits, what
-that job blocks, and what becomes of it as the floor rises.
+play two disjoint sets of them, and PD-ORS under price floors that rise. Then one case is told
+(fact `story`): the workload on which PD-ORS comes least near among the first forty seeds, which job
+it admits, what that job blocks, and what becomes of it as the floor rises.
+
+Source: Yu, Liu, Wu, Ji, Bentley, 2021.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,25 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax import cluster, results
+from asyncjax import cluster, results, study
 from asyncjax.results import plots
-from asyncjax.study import protocol
-from asyncjax.study.statistics import Condition, paired, verdict
+from asyncjax.results.report import Illustration
+from asyncjax.study.result import Claim, Result
+from asyncjax.study.scene import Records
+from asyncjax.study.statistics import Condition, paired
+from experiments import part
+from experiments.cluster import playing
 from experiments.cluster.exact import best_utility
-from experiments.cluster.rivals_report import LABELS, ordered
-from experiments.cluster.rivals_runs import ROLES
-from experiments.cluster.tuned import CHOOSING, SERVERS
-from experiments.common import numbers
-from experiments.common.parts import Drawing, Part, run_alone, written
+from experiments.cluster.playing import CHOOSING, LABELS, PD_ORS, SERVERS
+from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_optimum"
-CLAIM = "PD-ORS comes near the optimum"
+TITLE = "How near to the optimum does PD-ORS come, and why not nearer?"
+PAPERS = ("Yu, Liu, Wu, Ji, Bentley, 2021, PD-ORS",)
 SLOTS, PARTS = 4, 8
 FINER = 24  # parts of the second search that is told: thirds of a job are whole parts
-NEAR, HALF, SELDOM = 0.7, 0.5, 0.05  # the rule of the claim, see `conditions`
-DOUBT = 0.05
-
-Workload = tuple[cluster.Jobs, cluster.Machines]
+NEAR, HALF, SELDOM = 0.7, 0.5, 0.05  # the rule of the claim, see `CLAIMS`
+SHOWN = ("oasis", "least_attained", "marginal_goodput", "dorm")
+SHOWN_FLOORS = (0.01, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
@@ -41,51 +45,57 @@ class Settings:
 
     output: Path = Path("output/cluster_optimum")
     seed: int = 0  # of the instances, below 256
-    sets: tuple[str, ...] = ("A", "B")
     instances: int = 200  # of each set
     told: int = 17  # seed of the workload whose story is told
     floors: tuple[float, ...] = (1e-6, 1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    commit: bool = False  # write experiments/numbers/cluster_optimum.json
-    committed: bool = False  # measure nothing: tables and verdict of the committed numbers
+    commit: bool = False  # write experiments/rows/cluster_optimum.csv.gz
 
 
-def rules(settings: Settings) -> dict[str, Callable[..., cluster.Schedule]]:
+def tiny(seeds: study.Seeds) -> study.Scene:
+    """A tiny workload and the largest utility that any schedule of it has."""
+    jobs, machines = cluster.workloads.tiny(seeds.data)
+    own = playing.Workload(jobs, machines, SLOTS)
+    return study.Scene(data=own, numbers={"optimum": best_utility(jobs, machines, SLOTS)})
+
+
+def floor(low: float) -> str:
+    """PD-ORS at a floor, as a method."""
+    return f"floor {low:g}"
+
+
+def rules(settings: Settings) -> dict[str, study.Method]:
     """All that is played, by name."""
-    priced = {"pd_ors": cluster.pd_ors, "oasis": cluster.oasis}
-    every = {**cluster.SCHEDULERS, **{n: partial(r, parts=PARTS) for n, r in priced.items()}}
-    choosing = partial(cluster.pd_ors, parts=PARTS, servers=SERVERS)
-    return {"pd_ors": every.pop("pd_ors"), CHOOSING: choosing, **every}
+    pd_ors = partial(cluster.pd_ors, parts=PARTS)
+    priced: dict[str, Callable[..., Any]] = {
+        PD_ORS: pd_ors,
+        CHOOSING: partial(pd_ors, servers=SERVERS),
+        "oasis": partial(cluster.oasis, parts=PARTS),
+    }
+    at_floors = {floor(low): partial(pd_ors, low=low) for low in settings.floors}
+    every = {**priced, **{n: r for n, r in cluster.SCHEDULERS.items() if n not in priced}}
+    return {name: playing.method(rule) for name, rule in {**every, **at_floors}.items()}
 
 
-def at_floor(low: float | None) -> Callable[..., cluster.Schedule]:
-    """PD-ORS at a floor; None for the literal one."""
-    return partial(cluster.pd_ors, parts=PARTS, low=low)
+def _over_optimum(records: Records, scene: study.Scene) -> Mapping[str, float]:
+    best = scene.numbers["optimum"]
+    return {"ratio": float(np.asarray(records["utility"])) / best, "optimum": best}
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """All numbers, as values for JSON; lists are over instances."""
-    sets = {}
-    for name in settings.sets:
-        drawn = protocol.seeds_of(settings.seed, ROLES[name], settings.instances)
-        made = [cluster.workloads.tiny(instance.data) for instance in drawn]
-        optimum = np.array([best_utility(*one, SLOTS) for one in made])
-        sets[name] = {
-            "optimum": optimum.tolist(),
-            "ratio": {n: _ratios(rule, made, optimum) for n, rule in rules(settings).items()},
-            "floors": [_ratios(at_floor(low), made, optimum) for low in settings.floors],
-        }
-    return {"floors": list(settings.floors), "sets": sets, "story": story(settings)}
-
-
-def _ratios(
-    rule: Callable[..., cluster.Schedule], made: Sequence[Workload], optimum: np.ndarray
-) -> list[float]:
-    """Utility over the optimum of every workload."""
-    return (np.array([_utility(rule, one) for one in made]) / optimum).tolist()
-
-
-def _utility(rule: Callable[..., cluster.Schedule], one: Workload) -> float:
-    return cluster.total_utility(rule(*one, n_slots=SLOTS), one[0])
+def study_of(settings: Settings) -> Result:
+    """Plays and solves all cases, and tells one."""
+    rows = study.compare(
+        {"tiny": tiny},
+        rules(settings),
+        trials=1,
+        tuning_instances=1,
+        instances=settings.instances,
+        measure=study.Measure(_over_optimum, "ratio"),
+        path=settings.output,
+        seed=settings.seed,
+        tuned_over=study.TunedOver.UNTUNED,
+    ).rows
+    facts = {"floors": list(settings.floors), "story": story(settings)}
+    return Result(playing.joined(rows), "ratio", facts, settings.seed)
 
 
 def story(settings: Settings) -> dict[str, Any]:
@@ -99,16 +109,15 @@ def story(settings: Settings) -> dict[str, Any]:
     play = partial(cluster.pd_ors, n_slots=SLOTS, parts=PARTS, low=bounds.low, high=bounds.high)
     schedule = play(jobs, machines)
     optimum = best_utility(jobs, machines, SLOTS)
-    rows = []
+    told = []
     for job in range(len(jobs.arrival)):
         others = np.arange(len(jobs.arrival)) != job
-        rest = cluster.Jobs(*(np.asarray(field)[others] for field in jobs))
-        admitted = np.flatnonzero(others)[play(rest, machines).admitted]
+        admitted = np.flatnonzero(others)[play(_only(jobs, others), machines).admitted]
         let_in = [int(other) for other in admitted if not schedule.admitted[other]]
-        rows.append(
+        told.append(
             {
                 "arrival": int(jobs.arrival[job]),
-                "best_worth": _alone(jobs, machines, job),
+                "best_worth": best_utility(_only(jobs, ~others), machines, SLOTS),
                 "admitted": bool(schedule.admitted[job]),
                 "end": int(cluster.completion(schedule, jobs)[job]),
                 "payoff": float(schedule.payoff[job]),
@@ -121,189 +130,164 @@ def story(settings: Settings) -> dict[str, Any]:
         earned = np.array([cluster.total_utility(own, jobs) for own in found])
         searches[str(parts)] = {
             "admitted": [np.flatnonzero(own.admitted).tolist() for own in found],
-            "utility": earned.tolist(),
             "ratio": (earned / optimum).tolist(),
         }
     return {
         "seed": settings.told,
         "literal_floor": bounds.low,
         "optimum": optimum,
-        "jobs": rows,
-        "busy": _busy(schedule, jobs, machines),
+        "jobs": told,
+        "busy": cluster.utilisation(schedule, jobs, machines).max(1).tolist(),
         "floors": floors,
         "searches": searches,
     }
 
 
-def _alone(jobs: cluster.Jobs, machines: cluster.Machines, job: int) -> float:
-    """What a job is worth if it has the machines to itself."""
-    one = cluster.Jobs(*(np.asarray(field)[job : job + 1] for field in jobs))
-    return best_utility(one, machines, SLOTS)
+def _only(jobs: cluster.Jobs, which: np.ndarray) -> cluster.Jobs:
+    """Some of the jobs."""
+    return cluster.Jobs(*(np.asarray(field)[which] for field in jobs))
 
 
-def _busy(
-    schedule: cluster.Schedule, jobs: cluster.Jobs, machines: cluster.Machines
-) -> list[float]:
-    """Share of the scarcest resource that is in use in every slot."""
-    return cluster.utilisation(schedule, jobs, machines).max(1).tolist()
+def _ratios(result: Result, rule: str, letter: str) -> np.ndarray:
+    return result.select(method=rule, set=letter)["ratio"].to_numpy()
 
 
-def conditions(own: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The claim of one set: near in the mean, and seldom far from it.
-
-    It is near if the mean ratio to the optimum is above 0.7, and it is seldom far if fewer than one
-    case in twenty is below a half; both by intervals, which share a doubt of 5 %.
-    """
-    ratio = np.asarray(own["ratio"]["pd_ors"], float)
-    level = 1 - DOUBT / 2
+def near(result: Result, letter: str, level: float) -> Condition:
+    """The mean ratio of PD-ORS to the optimum is above 0.7."""
+    ratio = _ratios(result, PD_ORS, letter)
     mean = paired(np.full_like(ratio, NEAR), ratio, level=level)
+    return Condition(f"the mean is above {NEAR:g} of the optimum", mean)
+
+
+def seldom_far(result: Result, letter: str, level: float) -> Condition:
+    """Fewer than one case in twenty is below a half of the optimum."""
+    ratio = _ratios(result, PD_ORS, letter)
     far = paired(ratio < HALF, np.full_like(ratio, SELDOM), level=level)
-    return (
-        Condition(f"the mean is above {NEAR:g} of the optimum", mean),
-        Condition(f"fewer than {SELDOM:g} of the cases are below {HALF:g}", far),
-    )
+    return Condition(f"fewer than {SELDOM:g} of the cases are below {HALF:g}", far)
 
 
-def run(settings: Settings) -> Part:
-    """Plays and solves all cases, or reads the committed numbers; writes tables and figures.
-
-    Raises:
-        ValueError: A name is not that of a set.
-        FileNotFoundError: Committed numbers are asked for, and there are none.
-    """
-    wrong = [name for name in settings.sets if name not in ROLES]
-    if wrong or not settings.sets:
-        raise ValueError(f"sets must be among {', '.join(ROLES)}, got {settings.sets}")
-    if settings.committed:
-        found = numbers.load(NAME)
-    else:
-        found = numbers.rounded(measured(settings))
-        if settings.commit:
-            numbers.save(NAME, found, command="python -m experiments.cluster.optimum --commit")
-    verdicts = {name: verdict(conditions(own)) for name, own in found["sets"].items()}
-    return written(
-        settings.output,
-        NAME,
-        "How near to the optimum does PD-ORS come, and why not nearer?",
-        (_figure(found),),
-        (
-            _ratio_table(found),
-            _rule_table(found),
-            _jobs_table(found["story"]),
-            _story_table(found["story"]),
-        ),
-        {**found, "verdicts": {name: {CLAIM: own} for name, own in verdicts.items()}},
-    )
+CLAIMS = (Claim("PD-ORS comes near the optimum", [near, seldom_far], "Yu et al. 2021"),)
 
 
-def _ratio_table(found: Mapping[str, Any]) -> results.Table:
-    """Ratios to the optimum of every rule, and of PD-ORS at every floor."""
-    rows = []
-    for name, own in found["sets"].items():
-        every = {LABELS[n]: ratios for n, ratios in ordered(own["ratio"], LABELS).items()}
-        pairs = zip(found["floors"], own["floors"], strict=True)
-        every |= {f"PD-ORS, floor {low:g}": ratios for low, ratios in pairs}
-        for rule, ratios in every.items():
-            values = np.asarray(ratios, float)
-            middle = (values.mean(), float(np.median(values)), values.min())
-            rows.append((name, rule, *middle, f"{(values < HALF).mean():.0%}", values.max()))
-    heads = ("mean", "median", "lowest", f"below {HALF:g}", "highest")
+def condition_table(result: Result) -> results.Table:
+    """The claim, condition by condition."""
+    rows = [
+        (letter, one.text, one.verdict)
+        for letter in result.sets
+        for one in result.conditions(CLAIMS[0], letter)
+    ]
     return results.Table(
-        (
-            results.Column("set", right=False),
-            results.Column("rule", right=False),
-            *(results.Column(head) for head in heads),
-        ),
-        tuple(rows),
+        playing.columns("set", "condition", "verdict", left=3), rows, "The claim by its rule."
+    )
+
+
+def ratio_table(result: Result) -> results.Table:
+    """Utility over the optimum: of some rules, and of PD-ORS at some floors."""
+    labels = {
+        **{name: LABELS[name] for name in (PD_ORS, CHOOSING)},
+        **{floor(low): f"PD-ORS, {floor(low)}" for low in SHOWN_FLOORS},
+        **{name: LABELS[name] for name in SHOWN},
+    }
+    rows = []
+    for rule in (rule for rule in labels if rule in result.methods):
+        row = [labels[rule]]
+        for own in (_ratios(result, rule, letter) for letter in result.sets):
+            row.append(f"{own.mean():.2f}, {np.median(own):.2f}, {own.min():.2f}")
+            row.append(f"{100 * (own < HALF).mean():.0f} %")
+        rows.append(tuple(row))
+    heads = [f"{s}: {h}" for s in result.sets for h in ("mean, median, lowest", "below 0.5")]
+    return results.Table(
+        playing.columns("rule", *heads),
+        rows,
         "Total utility over the exact optimum, tiny workloads.",
     )
 
 
-def _rule_table(found: Mapping[str, Any]) -> results.Table:
-    """The claim, condition by condition."""
-    rows = []
-    for name, own in found["sets"].items():
-        made = conditions(own)
-        rows += [(name, one.text, one.verdict) for one in made]
-        rows.append((name, f"{CLAIM}: together", verdict(made)))
-    heads = ("set", "condition", "verdict")
-    columns = tuple(results.Column(head, right=False) for head in heads)
-    return results.Table(columns, tuple(rows), "The claim by its rule.")
-
-
-def _jobs_table(told: Mapping[str, Any]) -> results.Table:
+def job_table(result: Result) -> results.Table:
     """The jobs of the case that is told."""
+    told = result.facts["story"]
     rows = [
         (
             number,
             job["arrival"],
             job["best_worth"],
-            "yes" if job["admitted"] else "no",
             job["end"] if job["end"] >= 0 else None,
+            "yes" if job["admitted"] else "no",
             ", ".join(map(str, job["blocks"])) or "none",
         )
         for number, job in enumerate(told["jobs"])
     ]
+    heads = ("job", "arrives in slot", "worth, alone on the machines", "ends in slot")
+    words = playing.columns("admitted", "would be admitted without it", left=2)
     return results.Table(
-        (
-            results.Column("job"),
-            results.Column("arrives in slot"),
-            results.Column("worth, alone on the machines"),
-            results.Column("admitted", right=False),
-            results.Column("ends in slot"),
-            results.Column("would be admitted without it", right=False),
-        ),
-        tuple(rows),
-        f"Workload tiny({told['seed']}) at the literal floor {told['literal_floor']:.2g}; share of"
-        " the scarcest resource in use, by slot: "
-        + ", ".join(f"{share:.2f}" for share in told["busy"])
-        + ".",
+        (*playing.columns(*heads, left=0), *words),
+        rows,
+        f"Workload tiny({told['seed']}) at the literal floor {told['literal_floor']:.2g}.",
     )
 
 
-def _story_table(told: Mapping[str, Any]) -> results.Table:
-    """What becomes of that case as the floor rises."""
-    searches = dict(sorted(told["searches"].items(), key=lambda pair: int(pair[0])))
+def story_table(result: Result) -> results.Table:
+    """What becomes of that case as the floor rises; jobs are counted from 0."""
+    told = result.facts["story"]
     rows = []
     for index, low in enumerate(told["floors"]):
-        row: list[Any] = [f"{low:.2g}"]
-        for own in searches.values():
+        row = [f"{low:.2g}"]
+        for parts in (PARTS, FINER):
+            own = told["searches"][str(parts)]
             row.append(", ".join(map(str, own["admitted"][index])) or "none")
-            row += [own["utility"][index], own["ratio"][index]]
+            row.append(f"{own['ratio'][index]:.2f}")
         rows.append(tuple(row))
-    columns = [results.Column("price floor")]
-    for parts in searches:
-        columns += [
-            results.Column(f"admitted, {parts} parts", right=False),
-            results.Column(f"utility, {parts} parts"),
-            results.Column(f"of the optimum, {parts} parts"),
-        ]
+    pairs = [
+        f"{what}, {n} parts" for n in (PARTS, FINER) for what in ("admitted", "of the optimum")
+    ]
     return results.Table(
-        tuple(columns),
-        tuple(rows),
-        f"The same workload under floors that rise; the optimum is {told['optimum']:.1f}. In few"
+        playing.columns("price floor", *pairs),
+        rows,
+        f"The workload tiny({told['seed']}) under floors that rise; jobs are counted from 0. In few"
         " parts a job is promised a later end than it really has, and is refused too early.",
     )
 
 
-def _figure(found: Mapping[str, Any]) -> Drawing:
+TABLES = {
+    "conditions": condition_table,
+    "ratios": ratio_table,
+    "jobs": job_table,
+    "story": story_table,
+}
+
+
+def floor_figure(result: Result) -> Illustration:
     """Ratio to the optimum against the floor: both sets, and the case that is told."""
-    lows, lines = np.asarray(found["floors"], float), []
-    for name, own in found["sets"].items():
-        ratios = np.asarray(own["floors"], float)
-        middle = ratios.mean(1)
-        half = ratios.std(1, ddof=1) / np.sqrt(ratios.shape[1]) if ratios.shape[1] > 1 else 0
-        label = f"set {name}, mean"
+    floors, told = result.facts["floors"], result.facts["story"]
+    lows, lines = np.asarray(floors, float), []
+    for letter in result.sets:
+        ratios = np.array([_ratios(result, floor(low), letter) for low in floors])
+        middle, half = ratios.mean(1), ratios.std(1, ddof=1) / np.sqrt(ratios.shape[1])
+        label = f"set {letter}, mean"
         lines.append(results.Series(label, lows, middle, middle - half, middle + half))
-    told = found["story"]
-    for parts, search in sorted(told["searches"].items(), key=lambda pair: int(pair[0])):
-        own = np.asarray(search["ratio"], float)[1:]
+    for parts in (PARTS, FINER):
+        own = np.asarray(told["searches"][str(parts)]["ratio"], float)[1:]
         name = f"tiny({told['seed']}), {parts} parts"
         lines.append(results.Series(name, lows, own, own, own))
-    figure = plots.panels(
-        [plots.Panel("price floor", lines, log_x=True)], y_label="utility over the optimum"
+    return Illustration(
+        plots.panels(
+            [plots.Panel("price floor", lines, log_x=True)], y_label="utility over the optimum"
+        ),
+        "Utility of PD-ORS over the exact optimum, against the price floor.",
     )
-    return "", figure, "Utility of PD-ORS over the exact optimum, against the price floor."
+
+
+FIGURES = {"floors": floor_figure}
+FACTS: Mapping[str, Any] = {
+    "below_half": lambda result: {
+        letter: float((_ratios(result, PD_ORS, letter) < HALF).mean()) for letter in result.sets
+    },
+}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, tables, the figure, the verdict."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

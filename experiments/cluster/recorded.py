@@ -1,40 +1,46 @@
-"""Recorded days on a cluster, and a job trained on the clock of its schedule.
+"""Who earns most on recorded days? And a job trained on the clock of its schedule.
 
 Jobs of days of the Philly record (Jeon et al., ATC 2019; not part of this library): submissions,
 GPUs and durations are real, and everything in `cluster.MADE_UP` is not: batches, servers, links,
 demands and utilities. An instance is a day with one draw of what is made up. Sets A and B have
 other days and other draws; rules with knobs are tuned alike on a further day. Then the largest job
 that all rules finish is trained under each (`recorded_training`).
+
+Source: Yu, Liu, Wu, Ji, Bentley, 2021; the record of Jeon et al., 2019.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asyncjax import cluster, storage
+from asyncjax import cluster, results, study
 from asyncjax.study import protocol
-from asyncjax.study import search as tuning
-from experiments.cluster import recorded_report, tuned
-from experiments.cluster.recorded_report import KNOBS, LATER, PUBLISHED
-from experiments.cluster.recorded_training import (
-    Training,
-    trained,
-    training_figure,
-    training_table,
-)
-from experiments.cluster.rivals_report import LABELS
-from experiments.cluster.rivals_runs import PD_ORS, ROLES
-from experiments.common import numbers
-from experiments.common.parts import Part, run_alone, sources, written
+from asyncjax.study.result import Claim, Result
+from experiments import part
+from experiments.cluster import playing, recorded_training
+from experiments.cluster.playing import LABELS, PD_ORS, TUNED, earns_more, label
+from experiments.cluster.recorded_training import Training
+from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_recorded"
+TITLE = "Recorded days, and a job trained on its schedule's clock"
+PAPERS = (
+    "Yu, Liu, Wu, Ji, Bentley, 2021, PD-ORS",
+    "Jeon et al., 2019, Analysis of large-scale multi-tenant GPU clusters",
+)
 DAY = 86_400.0
 # 8 GPUs, and vCPUs, GB of memory and of storage for 8 mean workers and their servers.
 MACHINE = (8.0, 88.0, 272.0, 120.0)
+PUBLISHED = ("oasis", "drf", "dorm", "fifo")
+LATER = ("marginal_goodput", "least_attained")
+KNOBS = (PD_ORS, "oasis", "dorm", "least_attained")  # rules that are tuned, too
+PARTED = (PD_ORS, "oasis")  # rules that divide a job into parts
+COLUMNS = ("completed", "mean_slots", "busy")
 
 
 @dataclass(frozen=True)
@@ -56,12 +62,22 @@ class Settings:
     rivals: tuple[str, ...] = (*PUBLISHED, *LATER)  # besides PD-ORS
     parts: int = 20
     training: Training = field(default_factory=Training)
-    commit: bool = False  # also write experiments/numbers/cluster_recorded.json
+    commit: bool = False  # also write experiments/rows/cluster_recorded.csv.gz
 
     @property
     def n_slots(self) -> int:
         """Hours, T."""
         return 24 * self.days + self.after
+
+    @property
+    def instances(self) -> int:
+        """Of each set: each of its days, as often as there are draws."""
+        return self.draws * len(self.first_days)
+
+    @property
+    def tuning_instances(self) -> int:
+        """The same of the days on which rules are tuned."""
+        return self.draws * len(self.past_days)
 
     def days_of(self, role: str) -> tuple[int, ...]:
         """The first days of a role's instances."""
@@ -73,6 +89,29 @@ class Settings:
         return every[role]
 
 
+@dataclass(frozen=True)
+class Days:
+    """A scene: recorded jobs of days, with draws of what is made up, on machines all alike."""
+
+    settings: Settings
+    n_machines: int
+
+    def __call__(self, seeds: study.Seeds) -> study.Scene:
+        """An instance.
+
+        Raises:
+            FileNotFoundError: The table is missing.
+            ValueError: A day has no jobs.
+        """
+        days = self.settings.days_of(seeds.role)
+        table = read_days(self.settings, days[seeds.number % len(days)])
+        n_slots = self.settings.n_slots
+        jobs = cluster.recorded_workload(table, n_slots=n_slots, seed=seeds.data)
+        machines = cluster.Machines(np.tile(MACHINE, (self.n_machines, 1)))
+        return study.Scene(data=playing.Workload(jobs, machines, n_slots, table.gpus))
+
+
+@cache
 def read_days(settings: Settings, first_day: int) -> cluster.JobTable:
     """Jobs submitted from a day on, without the virtual clusters left out.
 
@@ -100,214 +139,144 @@ def read_days(settings: Settings, first_day: int) -> cluster.JobTable:
     )
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """An instance: recorded jobs of a day, with one draw of what is made up."""
-
-    table: cluster.JobTable
-    jobs: cluster.Jobs
-
-
-def drawn(settings: Settings, role: str) -> dict[protocol.Seeds, Drawn]:
-    """The instances of a role: each of its days, as often as there are draws.
+def rules(settings: Settings) -> dict[str, Callable[..., cluster.Schedule]]:
+    """PD-ORS and its rivals; jobs of FIFO run with the GPUs that were asked for.
 
     Raises:
-        FileNotFoundError: The table is missing.
-        ValueError: A day has no jobs.
-    """
-    days = settings.days_of(role)
-    some = protocol.seeds_of(settings.seed, role, settings.draws * len(days))
-    tables = {day: read_days(settings, day) for day in days}
-    made = {}
-    for instance in some:
-        table = tables[days[instance.number % len(days)]]
-        jobs = cluster.recorded_workload(table, n_slots=settings.n_slots, seed=instance.data)
-        made[instance] = Drawn(table, jobs)
-    return made
-
-
-def scheduler(
-    settings: Settings, name: str, knobs: Mapping[str, Any], own: Drawn
-) -> Callable[..., cluster.Schedule]:
-    """A rule with its knobs set; jobs of FIFO run with the GPUs that were asked for.
-
-    Raises:
-        ValueError: The name is not that of a rule.
+        ValueError: A name is not that of a rule.
     """
     known = (PD_ORS, *PUBLISHED, *LATER)
-    if name not in known:
-        raise ValueError(f"rivals must be among {', '.join(known[1:])}, got {name!r}")
-    if name == "fifo":
-        return partial(cluster.fifo, workers=own.table.gpus)
-    rule = tuned.scheduler(name, knobs) if knobs else cluster.SCHEDULERS[name]
-    return partial(rule, parts=settings.parts) if name in (PD_ORS, "oasis") else rule
+    if unknown := [name for name in settings.rivals if name not in known]:
+        raise ValueError(f"rivals must be among {', '.join(known[1:])}, got {unknown[0]!r}")
+    made = {name: playing.SCHEDULERS[name] for name in (PD_ORS, *settings.rivals)}
+    return made | {
+        name: partial(made[name], parts=settings.parts) for name in PARTED if name in made
+    }
 
 
-class Played:
-    """Outcomes by cluster, rule and instance, kept in a file with a mark of all sources."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.path = settings, settings.output / "played.json"
-        kept = storage.load_json(self.path) if self.path.exists() else {}
-        own = {k: v for k, v in asdict(settings).items() if k not in ("output", "commit")}
-        self.mark = f"{sources()} {own}"
-        self.known: dict[str, dict[str, float]] = (
-            kept["known"] if kept.get("mark") == self.mark else {}
-        )
-
-    def __call__(
-        self,
-        n_machines: int,
-        name: str,
-        knobs: Mapping[str, Any],
-        some: Mapping[protocol.Seeds, Drawn],
-    ) -> list[dict[str, float]]:
-        """What a rule achieves on instances; every schedule is checked.
-
-        Raises:
-            RuntimeError: A schedule breaks a rule.
-        """
-        found, before = [], len(self.known)
-        for instance, own in some.items():
-            key = f"{n_machines} {name} {dict(knobs)} {instance}"
-            if key not in self.known:
-                rule = scheduler(self.settings, name, knobs, own)
-                schedule = _scheduled(self.settings, rule, own.jobs, n_machines)
-                outcome = cluster.outcome(schedule, own.jobs, _machines(n_machines))
-                self.known[key] = {
-                    "utility": float(outcome.utility),
-                    "completed": int(outcome.completed),
-                    "slots": float(outcome.mean_slots_of_all),
-                    "busy": float(outcome.utilisation[0]),
-                }
-            found.append(self.known[key])
-        if len(self.known) > before:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            storage.save_json(self.path, {"mark": self.mark, "known": self.known})
-            print(f"played {name} {dict(knobs)} on {n_machines} machines", flush=True)
-        return found
-
-
-def run(settings: Settings) -> Part:
-    """Schedules the days on every cluster, trains one job, writes figures and numbers.
+def study_of(settings: Settings) -> Result:
+    """Schedules the days on every cluster, and trains one job.
 
     Raises:
         FileNotFoundError: The table is missing.
         ValueError: A day has no jobs, or a name is not that of a rule.
         RuntimeError: A schedule breaks a rule.
     """
-    found = numbers.rounded(measured(settings))
-    if settings.commit:
-        numbers.save(NAME, found, command="python -m experiments.cluster.recorded --commit")
-    own = next(iter(drawn(settings, protocol.SET_A).values()))
-    made = {
-        LABELS[name]: _scheduled(
-            settings, scheduler(settings, name, {}, own), own.jobs, settings.machines[-1]
-        )
-        for name in (PD_ORS, *settings.rivals)
+    made, kept = rules(settings), replace(settings, commit=False)
+    scenes = {f"{n} machines": Days(kept, n) for n in settings.machines}
+    searched = {
+        name: playing.method(made[name], one.space) if name in PARTED else one
+        for name, one in playing.tunable(*KNOBS).items()
+        if name in made
     }
-    job, curves = trained(settings.training, own.jobs, made, LABELS[PD_ORS])
-    return written(
-        settings.output,
-        "cluster_traces",
-        "Recorded days, and a job trained on its schedule's clock",
-        (training_figure(job, curves),),
-        (
-            recorded_report.verdict_table(found),
-            *(recorded_report.outcome_table(found, n_machines) for n_machines in found["clusters"]),
-            recorded_report.trials_table(found),
-            training_table(job, curves),
-        ),
-        found,
+    published = {name: playing.method(rule) for name, rule in made.items()}
+    rows = playing.joined(
+        playing.played(settings, scenes, published, *COLUMNS),
+        playing.tuned(settings, scenes, searched, *COLUMNS).query("set != 'tuning'"),
+    )
+    return Result(rows, "earned", {**days_told(settings), **trained(settings)}, settings.seed)
+
+
+def days_told(settings: Settings) -> dict[str, Any]:
+    """How many jobs each day of the sets has, how many GPU-days they ask for, what is made up."""
+    days = sorted((*settings.first_days, *settings.other_days))
+    tables = [read_days(settings, day) for day in days]
+    return {
+        "jobs": [len(one.submit) for one in tables],
+        "gpu_days": [float((one.gpus * one.duration).sum() / DAY) for one in tables],
+        "made_up": list(cluster.MADE_UP),
+    }
+
+
+def trained(settings: Settings) -> dict[str, Any]:
+    """A job of the first instance of A on the last cluster, trained under each of its schedules."""
+    [first] = protocol.seeds_of(settings.seed, protocol.SET_A, 1)
+    own = Days(settings, settings.machines[-1])(first).data
+    made = {}
+    for name, rule in rules(settings).items():
+        asked = {"workers": own.asked} if rule is cluster.fifo else {}
+        made[LABELS[name]] = rule(own.jobs, own.machines, n_slots=own.n_slots, **asked)
+    job, curves = recorded_training.trained(settings.training, own.jobs, made, LABELS[PD_ORS])
+    return {"job": job, "curves": [curve._asdict() for curve in curves]}
+
+
+def _more(rivals: tuple[str, ...], end: str = "") -> list[Any]:
+    """A condition a cluster and rival."""
+    return [
+        earns_more(PD_ORS + end, rival + end, f"{scene}: more than {rival}", scene=scene)
+        for scene in ("12 machines", "40 machines")
+        for rival in rivals
+    ]
+
+
+CLAIMS = (
+    Claim(
+        "on recorded days PD-ORS earns more than OASiS, DRF, Dorm and FIFO",
+        _more(PUBLISHED),
+        "Yu et al. 2021",
+    ),
+    Claim("on recorded days PD-ORS earns more than later schedulers", _more(LATER)),
+    Claim(
+        "on recorded days, tuned alike, PD-ORS earns more than OASiS, Dorm and least attained",
+        _more(KNOBS[1:], TUNED),
+    ),
+)
+
+
+def verdict_table(result: Result) -> results.Table:
+    """What the numbers of each set say of every claim."""
+    caption = "A condition a cluster and rival; the conditions of a claim share its doubt of 5 %."
+    return playing.counted_verdicts(result, CLAIMS, caption)
+
+
+def outcome_table(scene: str, result: Result) -> results.Table:
+    """What every rule achieves on one cluster, both sets."""
+    there = set(result.select(scene=scene)["method"])
+    rows = []
+    for end in ("", TUNED):
+        for name in (PD_ORS, *PUBLISHED, *LATER):
+            if (rule := name + end) not in there:
+                continue
+            row = [label(rule)]
+            for s in result.sets:
+                utility, finished = (
+                    playing.mean(result, rule, s, column, scene=scene)
+                    for column in ("utility", "completed")
+                )
+                row.append(f"{utility:,.0f} ({finished:.0f})")
+                row.append(playing.ratio_text(result, PD_ORS + end, rule, s, scene=scene))
+            for column, decimals in (("mean_slots", 1), ("busy", 2)):
+                value = playing.mean(result, rule, "A", column, scene=scene)
+                row.append(f"{value:.{decimals}f}")
+            rows.append(tuple(row))
+    heads = [f"{s}: {h}" for s in result.sets for h in ("utility (finished)", "PD-ORS / it")]
+    last = ("A: mean slots, unfinished set to T", "A: GPUs in use")
+    jobs = result.facts["jobs"]
+    return results.Table(
+        playing.columns("scheduler", *heads, *last),
+        rows,
+        f"Days of {min(jobs)} to {max(jobs)} recorded jobs on {scene} of 8 GPUs; tuned rules beside"
+        " tuned PD-ORS. Utilities are made up.",
     )
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """All numbers, as values for JSON; lists are over instances."""
-    played = Played(settings)
-    past = drawn(settings, protocol.TUNING)
-    sets = {letter: drawn(settings, role) for letter, role in ROLES.items()}
-    names = (PD_ORS, *settings.rivals)
-    clusters = {}
-    for n_machines in settings.machines:
-        found = _tuned(played, n_machines, past, [name for name in names if name in KNOBS])
-        clusters[str(n_machines)] = {
-            "tuning": tuned.kept(found),
-            **{
-                letter: {
-                    "published": {
-                        name: _plain(played(n_machines, name, {}, own)) for name in names
-                    },
-                    "tuned": {
-                        name: _plain(played(n_machines, name, one.best.settings, own))
-                        for name, one in found.items()
-                    },
-                }
-                for letter, own in sets.items()
-            },
-        }
-    made = {
-        "jobs": {
-            letter: [len(one.table.submit) for one in own.values()] for letter, own in sets.items()
-        },
-        "gpu_days": {
-            letter: [
-                float((one.table.gpus * one.table.duration).sum() / DAY) for one in own.values()
-            ]
-            for letter, own in sets.items()
-        },
-        "made_up": list(cluster.MADE_UP),
-        "clusters": clusters,
-    }
-    made["ratios"] = {
-        n_machines: {letter: recorded_report.ratios(own[letter]) for letter in ROLES}
-        for n_machines, own in clusters.items()
-    }
-    made["verdicts"] = {letter: recorded_report.verdicts(made, letter) for letter in ROLES}
-    return made
+TABLES = {
+    "claims": verdict_table,
+    "40 machines": partial(outcome_table, "40 machines"),
+    "12 machines": partial(outcome_table, "12 machines"),
+    "trials": playing.trials_table,
+    "training": recorded_training.training_table,
+}
+FIGURES = {"training": recorded_training.training_figure}
+FACTS: Mapping[str, Any] = {
+    "least": lambda result: {name: min(result.facts[name]) for name in ("jobs", "gpu_days")},
+    "most": lambda result: {name: max(result.facts[name]) for name in ("jobs", "gpu_days")},
+}
 
 
-def _plain(found: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Outcomes as lists over instances."""
-    return {name: [one[name] for one in found] for name in found[0]}
-
-
-def _tuned(
-    played: Played,
-    n_machines: int,
-    past: Mapping[protocol.Seeds, Drawn],
-    names: Sequence[str],
-) -> dict[str, tuning.Tuned]:
-    """Searches the knobs of rules on a cluster, on days of their own."""
-
-    def evaluate(name: str, tried: Sequence[tuning.Settings], _: int) -> list[float]:
-        return [
-            -float(np.mean(_plain(played(n_machines, name, one, past))["utility"])) for one in tried
-        ]
-
-    spaces = {name: space for name, space in tuned.spaces().items() if name in names}
-    trials = played.settings.trials
-    return tuning.tune(spaces, evaluate, trials=trials, gradients=len(past))
-
-
-def _machines(n_machines: int) -> cluster.Machines:
-    """Machines that are all alike."""
-    return cluster.Machines(np.tile(MACHINE, (n_machines, 1)))
-
-
-def _scheduled(
-    settings: Settings,
-    rule: Callable[..., cluster.Schedule],
-    jobs: cluster.Jobs,
-    n_machines: int,
-) -> cluster.Schedule:
-    """A schedule that keeps the rules."""
-    machines = _machines(n_machines)
-    schedule = rule(jobs, machines, n_slots=settings.n_slots)
-    wrong = cluster.check(schedule, jobs, machines)
-    if wrong:
-        raise RuntimeError(f"{n_machines} machines: {wrong[0]}")
-    return schedule
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, tables, the figure, verdicts."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -4,9 +4,9 @@ As many workers as the schedule gives it; synchronous steps that wait for the sm
 step a gradient.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,9 @@ import optax
 
 from asyncjax import clocks, cluster, problems, results, simulation, traces
 from asyncjax.results import plots
-from experiments.common.parts import Drawing
+from asyncjax.results.report import Illustration
+from asyncjax.study.result import Result
+from experiments.cluster.playing import columns
 
 
 @dataclass(frozen=True)
@@ -28,20 +30,17 @@ class Training:
     late_step_size: float = 0.004  # without waiting
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A job's training under one scheduler, synchronous or not."""
 
     scheduler: str
     training: str
     workers: int  # in the largest slot
     awaited: int  # gradients in a step
-    completion: (
-        int  # slots from arrival to the end of the slot in which the schedule completes the job
-    )
+    completion: int  # slots from arrival to the end of that in which the schedule completes it
     used: int  # gradients
-    loss: np.ndarray  # float64[R]
-    time: np.ndarray  # float64[R], slots after arrival
+    loss: list[float]  # a record each
+    time: list[float]  # slots after arrival
 
 
 def trained(
@@ -95,7 +94,9 @@ def _curves(
             record_every=max(1, trace.n_updates // 50),
             key=jax.random.key(settings.seed),
         )
-        loss, times = (np.asarray(x, float) for x in (done.records.loss, done.records.time))
+        loss, times = (
+            np.asarray(x, float).tolist() for x in (done.records.loss, done.records.time)
+        )
         used = int(np.asarray(trace.used).sum())
         found.append(Curve(name, training, clock.n_workers, awaited, slots, used, loss, times))
     return found
@@ -134,21 +135,8 @@ def _problem(settings: Training) -> problems.Problem:
     )
 
 
-def training_table(job: int, curves: Sequence[Curve]) -> results.Table:
+def training_table(result: Result) -> results.Table:
     """One job trained under each rule."""
-    rows = [
-        (
-            curve.scheduler,
-            curve.training,
-            curve.workers,
-            curve.awaited,
-            curve.completion,
-            curve.used,
-            float(curve.time[-1]),
-            float(curve.loss[-1]),
-        )
-        for curve in curves
-    ]
     heads = (
         "most workers",
         "awaited",
@@ -157,30 +145,28 @@ def training_table(job: int, curves: Sequence[Curve]) -> results.Table:
         "trained after slots",
         "loss",
     )
+    names = ("scheduler", "training", "workers", "awaited", "completion", "used")
     return results.Table(
-        (
-            results.Column("scheduler", right=False),
-            results.Column("training", right=False),
-            *(results.Column(head) for head in heads),
-        ),
-        tuple(rows),
-        f"Job {job} trained on the clocks of its schedules, on the smallest cluster. Synchronous"
-        " steps wait for as many gradients as the smallest crew of its schedule gives.",
+        columns("scheduler", "training", *heads, left=2),
+        [
+            (*(curve[name] for name in names), curve["time"][-1], curve["loss"][-1])
+            for curve in result.facts["curves"]
+        ],
+        f"Job {result.facts['job']} trained on the clocks of its schedules, on the smallest"
+        " cluster. Synchronous steps wait for as many gradients as the smallest crew gives.",
     )
 
 
-def training_figure(job: int, curves: Sequence[Curve]) -> Drawing:
+def training_figure(result: Result) -> Illustration:
     """Loss of the job against slots."""
-    panels = [
-        plots.Panel(
-            f"slots after arrival, {training}",
-            [
-                results.Series(curve.scheduler, curve.time, curve.loss, curve.loss, curve.loss)
-                for curve in curves
-                if curve.training == training
-            ],
-        )
-        for training in ("synchronous", "asynchronous")
-    ]
+    panels = []
+    for training in ("synchronous", "asynchronous"):
+        lines = []
+        for curve in result.facts["curves"]:
+            if curve["training"] == training:
+                time, loss = np.array(curve["time"]), np.array(curve["loss"])
+                lines.append(results.Series(curve["scheduler"], time, loss, loss, loss))
+        panels.append(plots.Panel(f"slots after arrival, {training}", lines))
     figure = plots.panels(panels, y_label="loss", log_y=True)
-    return "training", figure, f"Job {job} trained on the clocks of its schedules."
+    caption = f"Job {result.facts['job']} trained on the clocks of its schedules."
+    return Illustration(figure, caption)

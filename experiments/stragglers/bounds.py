@@ -1,30 +1,47 @@
-"""What adapting the load beside the number of awaited workers is worth, on the bound.
+"""On the bound: what is a second knob, the load, worth beside the number of awaited workers?
 
-No data, no chance.
+No data, no chance: nothing is drawn, so there is one set, and a condition is a ratio below a bound
+without an interval.
 
 Plans of (k, load) are compared with plans of k alone, with every fixed pair, with gradient coding
 and with waiting for all, under ten laws of response times that have one mean, and for a loose, a
 middle and a tight target. Then: what computing less costs in time (a price of computation), and how
 many values of k and of the load are enough.
+
+Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
 """
 
+import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from asyncjax import clocks, results, stragglers
 from asyncjax.results import plots
-from experiments.common import numbers as kept
-from experiments.common.parts import Drawing, Part, run_alone, written
-from experiments.stragglers import bounds_verdicts
-from experiments.stragglers.bounds_verdicts import COSTS, HEADS
+from asyncjax.results.report import Illustration
+from asyncjax.study.result import Claim, Result
+from asyncjax.study.statistics import Condition, Difference
+from experiments import part
+from experiments.common.parts import Part, run_alone
+from experiments.stragglers.training_report import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
 
-NUMBERS = "straggler_bounds"
+NAME = "straggler_bounds"
 TITLE = "On the bound: what is a second knob, the load, worth?"
+PAPERS = ("Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589)",)
+CLAIMS_OF = {  # by text: the cost that is compared with that of k alone, and the bound of the ratio
+    "adapting k and load is faster than adapting k alone": ("time", 1.0),
+    "with much less computation": ("samples_assigned", MUCH_LESS),
+    "and slightly more communication": ("uplinks", SLIGHTLY_MORE),
+}
+COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts")
+PRICE = "price 0.0003"  # of which the page tells
+HEADS = ("time", "assigned", "used", "uplinks", "broadcasts")
 
 
 def plan_anyway(*menu: Any, **options: Any) -> stragglers.Plan:
@@ -39,7 +56,7 @@ class Settings:
     """What is run; the defaults are those of the paper page's table."""
 
     output: Path = Path("output/straggler_bounds")
-    commit: bool = False  # also write the numbers that are committed
+    commit: bool = False  # also write experiments/rows/straggler_bounds.csv.gz
     seed: int = 0  # nothing is drawn
     n_workers: int = 50
     shard: int = 40  # samples of a worker
@@ -100,71 +117,11 @@ def target_of(settings: Settings, samples: float) -> float:
     return float(stragglers.error_floor(bound_of(settings), 1, samples))
 
 
-def ratios(plan: stragglers.Plan, other: stragglers.Plan) -> dict[str, float]:
-    """Costs of one plan over those of another."""
-    return {cost: getattr(plan, cost) / getattr(other, cost) for cost in COSTS}
-
-
-def run(settings: Settings) -> Part:
-    """Makes all plans, writes figures and numbers.
-
-    Raises:
-        ValueError: A name is not that of a law.
-    """
-    made = laws(settings)
-    unknown = [name for name in settings.laws if name not in made]
-    if unknown:
-        raise ValueError(f"laws must be among {', '.join(made)}, got {unknown[0]!r}")
-    made = {name: made[name] for name in settings.laws or made}
-    bound = bound_of(settings)
-    plans = {
-        (name, samples): stragglers.compared(
-            times, bound, load=settings.loads, target=target_of(settings, samples)
-        )
-        for name, times in made.items()
-        for samples in settings.targets
-    }
-    first = next(iter(made))
-    middle = settings.targets[len(settings.targets) // 2]
-    priced = {
-        price: plan_anyway(
-            made[first],
-            bound,
-            load=settings.loads,
-            target=target_of(settings, middle),
-            compute_price=price,
-        )
-        for price in settings.prices
-    }
-    ladders = _ladders(settings, made, middle)
-    numbers = _numbers(plans, priced, ladders)
-    said = bounds_verdicts.committed(numbers, settings.targets, first)
-    if settings.commit:
-        kept.save(NUMBERS, said, command="python -m experiments.stragglers.bounds --commit")
-    tables = (
-        _verdict_table(said),
-        _claims_table(plans),
-        _rivals_table(plans, middle),
-        _prices_table(priced, plans[first, middle]["k alone"]),
-        _ladders_table(ladders, {name: plans[name, middle]["k and load"] for name in ladders}),
-    )
-    return written(
-        settings.output,
-        NUMBERS,
-        TITLE,
-        _figures(settings, plans, first, middle),
-        tables,
-        numbers | {"verdicts": said["verdicts"]},
-    )
-
-
-def _ladders(
-    settings: Settings, made: Mapping[str, stragglers.Response], samples: float
-) -> dict[str, dict[str, stragglers.Plan]]:
-    """Plans from few values of k and of the load, for the first two laws."""
+def menus(settings: Settings) -> dict[str, tuple[Any, Any]]:
+    """Few values of k and of the load."""
     n, full = settings.n_workers, settings.loads[-1]
     tens, few = [k for k in range(10, n + 1, 10)], [1, full / 4, full / 2, full]
-    menus = {
+    return {
         "k 1, 10, 20, ... and load 1, a quarter, half, all": ([1, *tens], few),
         "k 10, 20, 30, ... and the same loads": (tens, few),
         "k 1, 10, 20, ..., full load": ([1, *tens], [full]),
@@ -172,210 +129,278 @@ def _ladders(
         "all k, full load": (None, [full]),
         "k = n, all loads": ([n], settings.loads),
     }
-    target = target_of(settings, samples)
+
+
+def study_of(settings: Settings) -> Result:
+    """Makes all plans: a row a law, target and plan; prices and menus at the middle target alone.
+
+    Raises:
+        ValueError: A name is not that of a law.
+    """
+    made, bound = laws(settings), bound_of(settings)
+    if unknown := [name for name in settings.laws if name not in made]:
+        raise ValueError(f"laws must be among {', '.join(made)}, got {unknown[0]!r}")
+    made = {name: made[name] for name in settings.laws or made}
+    middle = settings.targets[len(settings.targets) // 2]
+    rows, stages = [], {}
+    for place, (law, times) in enumerate(made.items()):
+        for samples in settings.targets:
+            target = target_of(settings, samples)
+            plans = stragglers.compared(times, bound, load=settings.loads, target=target)
+            if samples == middle and place < 2:
+                stages[law] = {name: _stages(plans[name]) for name in (BOTH, ALONE)}
+                plans |= {
+                    name: plan_anyway(times, bound, k=k, load=load, target=target)
+                    for name, (k, load) in menus(settings).items()
+                }
+            if samples == middle and place == 0:
+                plans |= {
+                    f"price {price:g}": plan_anyway(
+                        times, bound, load=settings.loads, target=target, compute_price=price
+                    )
+                    for price in settings.prices
+                }
+            rows += [_row(law, samples, name, plan, plans[ALONE]) for name, plan in plans.items()]
+    facts = {"targets": list(settings.targets), "stages": stages}
+    return Result(pd.DataFrame(rows), "time", facts, settings.seed)
+
+
+def _row(
+    law: str, samples: float, name: str, plan: stragglers.Plan, alone: stragglers.Plan
+) -> dict[str, Any]:
+    """A plan's costs over those of k alone; k and load where it has one stage."""
+    over = {cost: getattr(plan, cost) / getattr(alone, cost) for cost in COSTS}
+    single = plan.k.size == 1 and plan.reachable
     return {
-        law: {
-            name: plan_anyway(times, bound_of(settings), k=k, load=load, target=target)
-            for name, (k, load) in menus.items()
-        }
-        for law, times in list(made.items())[:2]
+        "scene": f"{law}, {samples:g}",
+        "set": "A",
+        "instance": 0,
+        "method": name,
+        "law": law,
+        "samples": float(samples),
+        **{cost: float(value) if plan.reachable else np.inf for cost, value in over.items()},
+        "time_units": float(plan.time) if plan.reachable else np.inf,
+        "k": float(plan.k[0]) if single else np.nan,
+        "load": float(plan.load[0]) if single else np.nan,
     }
 
 
-def _verdict_table(said: Mapping[str, Any]) -> results.Table:
+def _stages(plan: stragglers.Plan) -> dict[str, list[float]]:
+    names = ("k", "load", "start_error", "end_error")
+    return {name: np.asarray(getattr(plan, name), float).tolist() for name in names}
+
+
+def costs(result: Result, method: str) -> Any:
+    """Costs of a plan over those of k alone: a row a law and target, in the order of the rows."""
+    return result.select(method=method).set_index(["law", "samples"])[list(COSTS)]
+
+
+def claims(result: Result) -> tuple[Claim, ...]:
+    """A condition for every law and target, without an interval, since nothing is drawn."""
+    ratios = costs(result, BOTH)
+    return tuple(
+        Claim(
+            text,
+            [
+                partial(_below, f"{law}, {samples:g}: {cost}", float(np.log(row[cost] / bound)))
+                for (law, samples), row in ratios.iterrows()
+            ],
+            "Egger et al. 2023",
+        )
+        for text, (cost, bound) in CLAIMS_OF.items()
+    )
+
+
+def _below(text: str, apart: float, *_: Any) -> Condition:
+    """A difference that is known: its interval is itself."""
+    return Condition(text, Difference(apart, apart, apart, float(apart < 0), 1))
+
+
+def _columns(*heads: str, left: int = 1) -> tuple[results.Column, ...]:
+    """Heads of a table, of which the first are of words."""
+    return tuple(results.Column(head, right=at >= left) for at, head in enumerate(heads))
+
+
+def verdict_table(result: Result) -> results.Table:
     """The verdicts and their rule."""
-    bounds = {name: bound for name, (_, bound) in bounds_verdicts.CLAIMS.items()}
+    found = result.verdicts(claims(result))
     return results.Table(
-        (
-            results.Column("claim", right=False),
-            results.Column("ratio below"),
-            results.Column("verdict", right=False),
-        ),
-        tuple((name, bounds[name], own) for name, own in said["verdicts"].items()),
+        _columns("claim", "ratio below", "verdict"),
+        [(text, bound, found[text]["A"]) for text, (_, bound) in CLAIMS_OF.items()],
         "A condition for every law and target, k and load over k alone; nothing is drawn, so there"
         " is no interval: a claim holds if all conditions do, in part if some.",
     )
 
 
-def _claims_table(plans: Mapping[tuple[str, float], Mapping[str, Any]]) -> results.Table:
-    """The abstract's three claims: the two-knob plan over the plan of k alone."""
-    rows = [
-        (law, samples, *ratios(both["k and load"], both["k alone"]).values())
-        for (law, samples), both in plans.items()
-    ]
+def ratio_table(result: Result) -> results.Table:
+    """The abstract's three claims: the middle target, and the loose and tight beside it."""
+    ratios, (loose, middle, tight) = costs(result, BOTH), result.facts["targets"]
+    rows = []
+    for law in result.rows["law"].unique():
+        own = ratios.loc[law]
+        cells = [
+            f"{own[cost][middle]:{form}} ({own[cost][loose]:{form}} / {own[cost][tight]:{form}})"
+            for cost, form in (("time", ".3f"), ("samples_assigned", ".3f"), ("uplinks", ".2f"))
+        ]
+        used, sent = f"{own['samples_used'][middle]:.3f}", f"{own['broadcasts'][middle]:.2f}"
+        rows.append((law, *cells[:2], used, cells[2], sent))
     return results.Table(
-        (
-            results.Column("law", right=False),
-            results.Column("target: floor of samples"),
-            *(results.Column(head) for head in HEADS),
-        ),
-        tuple(rows),
-        "Costs of the plan of (k, load) over those of the plan of k alone at full load, to the"
-        " same target. Samples assigned are those that all n workers are told to compute; used"
-        " are those of awaited answers.",
+        _columns("law of computing", *HEADS),
+        rows,
+        "Costs of the plan of (k, load) over those of the plan of k alone at full load, to the same"
+        " target: middle (loose / tight). Samples assigned are those that all n workers are told to"
+        " compute; used are those of awaited answers.",
     )
 
 
-def _rivals_table(
-    plans: Mapping[tuple[str, float], Mapping[str, Any]], samples: float
-) -> results.Table:
-    """Time of all plans at one target."""
-    chosen = {law: both for (law, target), both in plans.items() if target == samples}
-    names = list(next(iter(chosen.values())))
+def _over_best(result: Result, names: Sequence[str]) -> Any:
+    """Times at the middle target over that of the plan of k and load, by law."""
+    middle = result.facts["targets"][1]
+    times = result.select(samples=middle, method=[BOTH, *names])
+    wide = times.pivot(index="law", columns="method", values="time")
+    return wide[list(names)].div(wide[BOTH], axis=0).loc[times["law"].unique()]
 
-    def cell(plan: stragglers.Plan, least: float) -> str:
-        stages = f"k {plan.k[0]}, load {plan.load[0]:g}" if plan.k.size == 1 else ""
-        text = f"{plan.time / least:.3g}" if plan.reachable else "never"
-        return f"{text} ({stages})" if stages and plan.reachable else text
 
-    rows = [
-        (
-            law,
-            both["k and load"].time,
-            *(cell(both[name], both["k and load"].time) for name in names[1:]),
-        )
-        for law, both in chosen.items()
-    ]
+def rival_table(result: Result) -> results.Table:
+    """Time of all plans at the middle target."""
+    names = [name for name in rivals_of(result) if name != BOTH]
+    over = _over_best(result, names)
+    chosen = result.select(samples=result.facts["targets"][1]).set_index(["law", "method"])
+    rows = []
+    for law, row in over.iterrows():
+        cells = []
+        for name, value in row.items():
+            own = chosen.loc[(law, name)]
+            stage = "" if np.isnan(own["k"]) else f" (k {own['k']:g}, load {own['load']:g})"
+            cells.append(f"{value:.3g}{stage}" if np.isfinite(value) else "never")
+        rows.append((law, chosen.loc[(law, BOTH), "time_units"], *cells))
     return results.Table(
-        (
-            results.Column("law", right=False),
-            results.Column("time of k and load"),
-            *(results.Column(f"{name}, over it") for name in names[1:]),
-        ),
-        tuple(rows),
-        f"Time to the floor of {samples:g} samples an update. Gradient coding answers the full"
-        " gradient from n - s workers with s + 1 shards each, at the best s.",
+        _columns("law", "time of k and load", *(f"{name}, over it" for name in names)),
+        rows,
+        "Time to the middle target. Gradient coding answers the full gradient from n - s workers"
+        " with s + 1 shards each, at the best s.",
     )
 
 
-def _prices_table(priced: Mapping[float, stragglers.Plan], alone: stragglers.Plan) -> results.Table:
+def rivals_of(result: Result) -> list[str]:
+    """The plans that are made for all laws."""
+    others = result.rows["method"].value_counts()
+    return [name for name in result.methods if others[name] == others[BOTH]]
+
+
+def price_table(result: Result) -> results.Table:
     """What computing less costs in time."""
-    rows = [
-        (price, *ratios(plan, priced[0.0]).values(), *list(ratios(plan, alone).values())[:2])
-        for price, plan in priced.items()
-    ]
+    names = [name for name in result.methods if name.startswith("price ")]
+    rows = [(name.removeprefix("price "), *costs(result, name).iloc[0]) for name in names]
     return results.Table(
-        (
-            results.Column("price of a sample [time]"),
-            *(results.Column(head) for head in HEADS),
-            results.Column("time over k alone"),
-            results.Column("assigned over k alone"),
-        ),
-        tuple(rows),
-        "A price on every sample assigned: costs over those of the plan without a price, first"
-        " law, middle target.",
+        _columns("price of a sample [time]", *HEADS, left=0),
+        rows,
+        "A price on every sample assigned: costs over those of k alone, first law, middle target.",
     )
 
 
-def _ladders_table(
-    ladders: Mapping[str, Mapping[str, stragglers.Plan]], full: Mapping[str, stragglers.Plan]
-) -> results.Table:
+def menu_table(result: Result) -> results.Table:
     """What few options lose."""
-    names = next(iter(ladders.values()))
-    rows = [
-        (name, *(made[name].time / full[law].time - 1 for law, made in ladders.items()))
-        for name in names
-    ]
+    names = [name for name in result.methods if name in menus(Settings())]
+    lost = _over_best(result, names).dropna() - 1
     return results.Table(
-        (
-            results.Column("options", right=False),
-            *(results.Column(f"more time, {law}") for law in ladders),
-        ),
-        tuple(rows),
+        _columns("options", *(f"more time, {law}" for law in lost.index)),
+        [(name, *lost[name]) for name in names],
         "Time lost by fewer options, middle target; 0.05 is 5 % more time than with all k and all"
         " loads of the menu.",
     )
 
 
-def _path(plan: stragglers.Plan, values: np.ndarray, name: str) -> results.Series:
-    """A stage's value against the error, from the first to the last."""
-    error = np.column_stack([plan.start_error, plan.end_error]).ravel()
-    steps = np.repeat(values.astype(float), 2)
-    return results.Series(name, error[::-1], steps[::-1], steps[::-1], steps[::-1])
+TABLES = {
+    "claims": verdict_table,
+    "ratios": ratio_table,
+    "rivals": rival_table,
+    "prices": price_table,
+    "menus": menu_table,
+}
 
 
-def _figures(
-    settings: Settings,
-    plans: Mapping[tuple[str, float], Mapping[str, Any]],
-    first: str,
-    middle: float,
-) -> Iterator[Drawing]:
-    """Paths of (k, load), and errors over time."""
-    shown = [law for law, target in plans if target == middle][:2]
-    panels = [
-        plots.Panel(
-            f"error of the bound, {law}",
-            [
-                _path(plans[law, middle]["k and load"], plans[law, middle]["k and load"].k, "k"),
-                _path(
-                    plans[law, middle]["k and load"], plans[law, middle]["k and load"].load, "load"
-                ),
-                _path(plans[law, middle]["k alone"], plans[law, middle]["k alone"].k, "k alone"),
-            ],
-            log_x=True,
-        )
-        for law in shown
-    ]
-    yield (
-        "paths",
+def path_figure(result: Result) -> Illustration:
+    """Paths of (k, load)."""
+    panels = []
+    for law, plans in result.facts["stages"].items():
+        lines = [
+            _path(plans[plan], values, name)
+            for plan, values, name in (
+                (BOTH, "k", "k"),
+                (BOTH, "load", "load"),
+                (ALONE, "k", ALONE),
+            )
+        ]
+        panels.append(plots.Panel(f"error of the bound, {law}", lines, log_x=True))
+    return Illustration(
         plots.panels(panels, y_label="workers awaited, samples asked"),
         "The stages against the error they are used at; a run goes from right to left.",
     )
-    panels = [
-        plots.Panel(
-            f"time, {law}",
-            [
-                _error_over_time(plan, name)
-                for name, plan in plans[law, middle].items()
-                if plan.k.size
-            ],
-        )
-        for law in shown
-    ]
-    yield (
-        "errors",
-        plots.panels(panels, y_label="error of the bound", log_y=True),
-        "The bound against time; each plan is best for its own target.",
-    )
 
 
-def _error_over_time(plan: stragglers.Plan, name: str) -> results.Series:
-    """The bound along a plan, on the continuous time of its stages."""
-    times, errors = [0.0], [float(plan.start_error[0])]
-    for place in range(plan.k.size):
-        floor, last = plan.floor[place], plan.end_error[place]
-        start = plan.start_error[place]
-        if not np.isfinite(plan.end_time[place]):
-            continue
-        share = np.linspace(0.0, 1.0, 40)[1:]
-        above = (start - floor) * ((last - floor) / (start - floor)) ** share
-        span = plan.end_time[place] - plan.start_time[place]
-        times.extend(plan.start_time[place] + share * span)
-        errors.extend(floor + above)
-    return results.Series(name, times, errors, errors, errors)
+def _path(plan: Mapping[str, Any], values: str, name: str) -> results.Series:
+    """A stage's value against the error, from the first to the last."""
+    error = np.column_stack([plan["start_error"], plan["end_error"]]).ravel()[::-1]
+    steps = np.repeat(np.array(plan[values], float), 2)[::-1]
+    return results.Series(name, error, steps, steps, steps)
 
 
-def _numbers(
-    plans: Mapping[tuple[str, float], Mapping[str, stragglers.Plan]],
-    priced: Mapping[float, stragglers.Plan],
-    ladders: Mapping[str, Mapping[str, stragglers.Plan]],
-) -> dict[str, Any]:
-    """Everything in the tables, as plain values."""
+FIGURES = {"paths": path_figure}
 
-    def costs(plan: stragglers.Plan) -> dict[str, Any]:
-        found = {cost: getattr(plan, cost) for cost in COSTS} if plan.reachable else {}
-        return found | {"k": plan.k.tolist(), "load": plan.load.tolist()}
 
-    return {
-        "plans": {
-            f"{law}, {samples:g}": {name: costs(plan) for name, plan in both.items()}
-            for (law, samples), both in plans.items()
-        },
-        "prices": {f"{price:g}": costs(plan) for price, plan in priced.items()},
-        "ladders": {
-            law: {name: costs(plan) for name, plan in made.items()} for law, made in ladders.items()
-        },
-    }
+def _span(values: Any) -> dict[str, float]:
+    return {"least": float(values.min()), "most": float(values.max())}
+
+
+def spans(result: Result) -> dict[str, Any]:
+    """The least and the most of each cost over that of k alone, over laws and targets."""
+    return {cost: _span(values) for cost, values in costs(result, BOTH).items()}
+
+
+def _changed(result: Result, sign: int) -> dict[str, Any]:
+    """By how much costs are above (1) or below (-1) those of k alone, the least and the most."""
+    return {cost: _span(sign * (values - 1)) for cost, values in costs(result, BOTH).items()}
+
+
+def slight(result: Result) -> dict[str, Any]:
+    """The laws under which uplinks rise by less than a fifth at all targets, and by how much."""
+    uplinks = costs(result, BOTH)["uplinks"].unstack("law")
+    few = uplinks.loc[:, uplinks.max() < 1.2]
+    return {"laws": int(few.shape[1]), **_span(few.to_numpy())}
+
+
+FACTS: Mapping[str, Any] = {
+    "spans": spans,
+    "saved": lambda result: _changed(result, -1),
+    "more": lambda result: _changed(result, 1),
+    "slight": lambda result: {
+        name: value if name == "laws" else value - 1 for name, value in slight(result).items()
+    },
+    "middle_uplinks": lambda result: _span(
+        costs(result, BOTH)["uplinks"].xs(result.facts["targets"][1], level="samples")
+    ),
+    "rivals": lambda result: {
+        name: _span(values) for name, values in _over_best(result, rivals_of(result)).items()
+    },
+    "menus": lambda result: {
+        name: (values.dropna() - 1).tolist()
+        for name, values in _over_best(result, list(menus(Settings()))).items()
+    },
+    "price_saved": lambda result: float(1 - costs(result, PRICE)["samples_assigned"].iloc[0]),
+    "price_more": lambda result: float(costs(result, PRICE)["uplinks"].iloc[0] - 1),
+}
+
+
+def answer(result: Result) -> str:
+    """The verdicts in words."""
+    found = result.verdicts(claims(result))
+    return "; ".join(f"{text}: {word['A']}" for text, word in found.items()) + "."
+
+
+def run(settings: Settings) -> Part:
+    """Makes all plans; writes rows, tables, the figure, verdicts."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -111,7 +111,7 @@ def test_the_command_says_what_is_wrong_and_how_it_is_called(monkeypatch, capsys
     monkeypatch.setattr(claims, "read", lambda: [])
     assert claims.main(["--white"]) == 2
     assert claims.main([]) == 1
-    assert "no rule: PD-ORS comes near the optimum" in capsys.readouterr().out
+    assert "no rule: " in capsys.readouterr().out
 
 
 def test_figures_of_the_table_are_quotes():

@@ -79,7 +79,7 @@ def test_every_command_of_a_claim_and_of_committed_numbers_is_among_those_that_a
 
 
 def test_a_command_that_is_not_run_is_told():
-    assert not is_run("experiments.cluster.tuned")
+    assert not is_run("experiments.cluster.playing")
     assert not is_run("experiments.compare.claims")
 
 

@@ -577,17 +577,15 @@ def ordered_convex() -> Found:
 
 def straggler_bounds() -> Found:
     """Claims and ratios; nothing is drawn."""
-    from experiments.stragglers import bounds_verdicts as report
-
-    ratios = numbers.load("straggler_bounds")["ratios"]
-    for claim, word in report.verdicts(ratios).items():
-        yield claim, word, {}
-    for law, by_target in ratios.items():
-        for target, own in by_target.items():
-            for claim, (cost, bound) in report.CLAIMS.items():
-                apart = float(np.log(own[cost] / bound))  # as it is judged
-                word = told_of_ratio(math.exp(apart), math.exp(apart))
-                yield f"{claim} / {law}, {target}", word, {"ratio": own[cost], "bound": bound}
+    bounds, result = _rows_of("straggler_bounds")
+    for claim in bounds.claims(result):
+        yield claim.text, result.verdict(claim)["A"], {}
+        cost, bound = bounds.CLAIMS_OF[claim.text]
+        for one in result.conditions(claim, "A"):
+            apart = one.difference.mean  # as it is judged
+            where = one.text.removesuffix(f": {cost}")
+            figures = {"ratio": bound * math.exp(apart), "bound": bound}
+            yield f"{claim.text} / {where}", told_of_ratio(*[math.exp(apart)] * 2), figures
 
 
 def straggler_constants() -> Found:
@@ -652,94 +650,86 @@ def straggler_times() -> Found:
     return _fastest_k("straggler_times", times.verdicts, ("tuned",))
 
 
+def _rows_of(name: str) -> tuple[Any, Any]:
+    """A part that has rows, and these."""
+    from experiments import part
+
+    return part.module(name), part.committed(name)
+
+
+def of_claims(module: Any, result: Any) -> Found:
+    """Claims of a part that has rows, set by set."""
+    for letter in result.sets:
+        claims = {claim.text: result.conditions(claim, letter) for claim in module.CLAIMS}
+        yield from of_conditions(letter, claims)
+
+
+def _earned(result: Any, name: str, ours: str, rival: str, scene: str) -> Found:
+    """What one scheduler earns over another, in both sets."""
+    for letter in result.sets:
+        row = result.ratio(ours, over=rival, set=letter, where={"scene": scene}).iloc[0]
+        ends = [row[key] for key in ("ratio", "low", "high")]
+        yield f"{letter} / {name}", told_of_ratio(*ends[1:]), of_ratio(*ends)
+
+
 def cluster_floors() -> Found:
     """Claims, and every rule over the literal floor."""
-    from experiments.cluster import floors
-
-    found = numbers.load(floors.NAME)
-    for letter in SETS:
-        yield from of_conditions(letter, floors.conditions(found, letter))
-        for point, own in found["points"].items():
-            sets = own["sets"][letter]
-            for rule in (one for one in sets if one != floors.LITERAL):
-                ends = floors.ratio(floors.behind(sets[floors.LITERAL], sets[rule]))
-                name = f"{letter} / {point}, {rule} over the literal floor"
-                yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
+    floors, result = _rows_of("cluster_floors")
+    yield from of_claims(floors, result)
+    for point in floors.POINTS:
+        for rule in result.select(scene=point)["method"].unique():
+            if rule != floors.LITERAL:
+                name = f"{point}, {rule.removesuffix(floors.TUNED)} over the literal floor"
+                yield from _earned(result, name, rule, floors.LITERAL, point)
 
 
 def cluster_optimum() -> Found:
     """The claim, and how near every rule and floor comes."""
-    from experiments.cluster import optimum
-
-    found = numbers.load(optimum.NAME)
-    for letter, own in found["sets"].items():
-        yield from of_conditions(letter, {optimum.CLAIM: optimum.conditions(own)})
-        floors = zip(found["floors"], own["floors"], strict=True)
-        for rule, values in {
-            **own["ratio"],
-            **{f"floor {low:g}": one for low, one in floors},
-        }.items():
-            ratios = np.asarray(values, float)
-            figures = {"mean": ratios.mean(), "median": np.median(ratios), "lowest": ratios.min()}
-            figures["below a half"] = (ratios < optimum.HALF).mean()
-            yield f"{letter} / {rule} over the optimum", MEASURED, figures
+    optimum, result = _rows_of("cluster_optimum")
+    yield from of_claims(optimum, result)
+    for (letter, rule), rows in result.rows.groupby(["set", "method"]):
+        ratios = rows["ratio"].to_numpy()
+        figures = {"mean": ratios.mean(), "median": np.median(ratios), "lowest": ratios.min()}
+        figures["below a half"] = (ratios < optimum.HALF).mean()
+        yield f"{letter} / {rule} over the optimum", MEASURED, figures
 
 
 def cluster_recorded() -> Found:
     """Claims, and PD-ORS over every rival."""
-    from experiments.cluster import recorded, recorded_report
-    from experiments.cluster.rivals_runs import PD_ORS
-    from experiments.cluster.verdicts import behind, ratio
-
-    found = numbers.load(recorded.NAME)
-    for letter in SETS:
-        yield from of_conditions(letter, recorded_report.conditions(found, letter))
-        for size, own in found["clusters"].items():
-            for kind, rules in own[letter].items():
-                for rule in (one for one in rules if one != PD_ORS):
-                    ends = ratio(behind(rules[rule]["utility"], rules[PD_ORS]["utility"]))
-                    name = f"{letter} / {size} machines, {kind}, PD-ORS over {rule}"
-                    yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
+    recorded, result = _rows_of("cluster_recorded")
+    yield from of_claims(recorded, result)
+    for scene, rows in result.rows.groupby("scene"):
+        for rule in rows["method"].unique():
+            plain = rule.removesuffix(recorded.TUNED)
+            end = rule.removeprefix(plain)
+            if plain != recorded.PD_ORS:
+                kind = "tuned" if end else "published"
+                name = f"{scene}, {kind}, PD-ORS over {plain}"
+                yield from _earned(result, name, recorded.PD_ORS + end, rule, scene)
 
 
 def cluster_rivals() -> Found:
     """Claims, and PD-ORS over every rival at every point, split and preset; knobs of PD-ORS."""
-    from experiments.cluster import pages, rivals_report, tuned, verdicts
-    from experiments.cluster.rivals_runs import PD_ORS, difference
-
-    def over(rival: Any, ours: Any) -> tuple[str, dict[str, Any]]:
-        ends = verdicts.ratio(verdicts.behind(rival, ours))
-        return told_of_ratio(*ends[1:]), of_ratio(*ends)
-
-    found = numbers.load("cluster_rivals")
-    for letter, one in found["sets"].items():
-        yield from of_conditions(letter, verdicts.conditions(one))
-        groups = {**one["points"], "tuned": one["tuned"]}
-        for point, own in groups.items():
-            for rival in (name for name in own if name != PD_ORS):
-                name = f"{letter} / {point}, PD-ORS over {rival}"
-                yield name, *over(own[rival]["utility"], own[PD_ORS]["utility"])
-        choosing = one["tuned"][tuned.CHOOSING]["utility"]
-        for rival in (name for name in one["tuned"] if name != tuned.CHOOSING):
-            name = f"{letter} / tuned, {tuned.CHOOSING} over {rival}"
-            yield name, *over(one["tuned"][rival]["utility"], choosing)
-        scarce = one["points"]["scarce"]
-        for split, utility in one["splits"].items():
-            ours = scarce[PD_ORS]["utility"]
-            yield f"{letter} / scarce, PD-ORS over split {split}", *over(utility, ours)
-        for preset, apart, ours in (
-            ("local", one["local"]["without"], one["local"]["with"]),
-            ("balanced", one["scarce_apart"], scarce[PD_ORS]),
-        ):
-            said = over(apart["utility"], ours["utility"])
-            yield f"{letter} / {preset}, together over apart", *said
-    for knob, own in found["knobs"].items():
-        if knob != rivals_report.DEFAULT:
-            default = found["knobs"][rivals_report.DEFAULT]["utility"]
-            apart, spread = difference(own["utility"], default)
-            word = "no effect" if abs(apart) < 2 * spread else "an effect"
-            shown = "" if knob in pages.SETTINGS else ", not shown"
-            yield f"knob, {knob}{shown}", word, {"apart": apart, "spread": spread}
+    rivals, result = _rows_of("cluster_rivals")
+    ours, end, split = rivals.PD_ORS, rivals.TUNED, "oasis, split "
+    yield from of_claims(rivals, result)
+    for point in rivals.POINTS:
+        for rival in (name for name in rivals.SCHEDULERS if name != ours):
+            yield from _earned(result, f"{point}, PD-ORS over {rival}", ours, rival, point)
+    for rival in (name for name in result.methods if name.endswith(end)):
+        plain = rival.removesuffix(end)
+        for first, text in ((ours, "PD-ORS"), (rivals.CHOOSING, rivals.CHOOSING)):
+            if plain != first:
+                name = f"tuned, {text} over {plain}"
+                yield from _earned(result, name, first + end, rival, "scarce")
+    for rival in (name for name in result.methods if name.startswith(split)):
+        share = rival.removeprefix(split).replace(".", "_")
+        yield from _earned(result, f"scarce, PD-ORS over split {share}", ours, rival, "scarce")
+    for preset, scene in (("local", "local"), ("balanced", "scarce")):
+        yield from _earned(result, f"{preset}, together over apart", ours, rivals.APART, scene)
+    for knob in rivals.settings_of(result):
+        apart, spread = rivals.apart_from_default(result, knob)
+        yield f"knob, {knob}", rivals.effect(result, knob), {"apart": apart, "spread": spread}
 
 
 def delay_bench() -> Found:

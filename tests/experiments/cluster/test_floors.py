@@ -1,126 +1,89 @@
-"""Price floors on tiny sizes: learned on their own instances, told on others, verdicts by rule."""
+"""Price floors: verdicts turn with what they earn, and are learned on their own instances."""
 
-from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import cluster, results
+from asyncjax import cluster
 from asyncjax.study import protocol
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
+from asyncjax.study.result import Result
 from experiments.cluster import floors
 from experiments.cluster.floors import LEARNED, LITERAL, MOVED, REFERENCE, Settings
-from experiments.common import numbers
 
-SMALL = {"n_jobs": 8, "n_slots": 6, "n_machines": 4}
+SMALL: dict[str, Any] = {"n_jobs": 8, "n_slots": 6, "n_machines": 4}
+
+
+def made_up(scale):
+    """Rows in which a rule earns so many times the literal floor, by rule and point."""
+    generator, rows = np.random.default_rng(0), []
+    for point in floors.POINTS:
+        base = generator.lognormal(5, 0.3, 10)
+        for rule in (rule for rule in floors.ORDER if (point, rule) != (REFERENCE, MOVED)):
+            times = scale.get((point, rule), scale.get(rule, 1.0))
+            earned = times * base * generator.lognormal(0, 0.02, 10)
+            rows += [(point, "A", i, rule, x) for i, x in enumerate(earned)]
+    head = ["scene", "set", "instance", "method", "earned"]
+    return Result(pd.DataFrame(rows, columns=head), "earned")
+
+
+@pytest.mark.parametrize(
+    ("claim", "scale", "said"),
+    [
+        (0, {LEARNED: 1.5}, "holds"),
+        (0, {LEARNED: 0.8}, "does not hold"),
+        (0, {LEARNED: 1.5, ("half the work", LEARNED): 0.8}, "in part"),
+        (1, {MOVED: 1.5}, "holds"),
+        (1, {MOVED: 0.7}, "does not hold"),
+        (2, {"marginal_goodput": 1.4}, "does not hold"),
+        (3, {floors.CHOOSING: 2.0, "marginal_goodput": 1.4}, "holds"),
+    ],
+)
+def test_the_verdict_flips_with_what_floors_earn(claim, scale, said):
+    assert made_up(scale).verdict(floors.CLAIMS[claim]) == {"A": said}
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def result(tmp_path_factory):
     output = tmp_path_factory.mktemp("cluster_floors")
-    return Settings(
-        output=output,
-        instances=2,
-        tuning_instances=2,
-        trials=2,
-        n_jobs=8,
-        n_slots=6,
-        n_machines=4,
-        large=4,
-    )
-
-
-@pytest.fixture(scope="module")
-def part(settings):
-    return floors.run(settings)
+    settings = Settings(output, instances=2, tuning_instances=2, trials=2, large=4, **SMALL)
+    return floors.study_of(settings)
 
 
 @pytest.mark.slow
-def test_the_floor_is_the_best_of_its_trials_as_the_library_finds_it(part):
+def test_the_floor_is_the_best_of_its_trials_as_the_library_finds_it(result):
     past = [
         cluster.workloads.balanced(one.data, **SMALL)
         for one in protocol.seeds_of(0, protocol.TUNING, 2)
     ]
-    own = part.numbers["points"][REFERENCE]
-    lows, earned, _ = np.array(own["floors"]["pd_ors"]).T
+    lows, earned, _ = np.array(result.facts["floors"][REFERENCE][LEARNED]).T
     choice = cluster.choose_floor(past, n_slots=6, lows=lows)
     np.testing.assert_allclose(choice.utilities.mean(axis=1), earned, rtol=1e-4)
-    at = int(np.searchsorted(lows, own["tuning"]["pd_ors"]["chosen"]["low"]))
-    assert earned[at] == max(earned)
+    [chosen] = result.select(scene=REFERENCE, method=LEARNED)["low"].unique()
+    assert earned[np.searchsorted(lows, chosen)] == max(earned)
 
 
 @pytest.mark.slow
-def test_both_sets_are_played_with_that_floor(part):
-    own = part.numbers["points"][REFERENCE]
-    chosen = own["tuning"]["pd_ors"]["chosen"]["low"]
+def test_both_sets_are_played_with_that_floor(result):
+    [chosen] = result.select(scene=REFERENCE, method=LEARNED)["low"].unique()
     for letter, role in (("A", protocol.SET_A), ("B", protocol.SET_B)):
         for at, one in enumerate(protocol.seeds_of(0, role, 2)):
-            made = cluster.workloads.balanced(one.data, **SMALL)
+            jobs, machines = cluster.workloads.balanced(one.data, **SMALL)
             for name, low in ((LEARNED, chosen), (LITERAL, None)):
-                schedule = cluster.pd_ors(*made, n_slots=6, low=low)
-                expected = cluster.total_utility(schedule, made[0])
-                assert own["sets"][letter][name][at] == pytest.approx(expected, rel=1e-4)
+                schedule = cluster.pd_ors(jobs, machines, n_slots=6, low=low)
+                fits = {"scene": REFERENCE, "set": letter, "instance": at, "method": name}
+                [row] = result.select(**fits)["utility"]
+                assert row == pytest.approx(cluster.total_utility(schedule, jobs), rel=1e-4)
 
 
 @pytest.mark.slow
-def test_every_tuned_rule_has_as_many_trials(part, settings):
-    for own in part.numbers["points"].values():
-        assert len({one["trials"] for one in own["tuning"].values()}) == 1
-    assert MOVED not in part.numbers["points"][REFERENCE]["sets"]["A"]
-    assert MOVED in part.numbers["points"]["more machines"]["sets"]["A"]
-    assert all(path.stat().st_size > 5_000 for path, _ in part.figures)
-    assert set(part.numbers["verdicts"]["A"].values()) <= {
-        HOLDS,
-        IN_PART,
-        FAILS,
-        "no significant difference",
-    }
-
-
-@pytest.mark.slow
-def test_tables_are_made_from_the_committed_numbers(part, settings, monkeypatch, tmp_path):
-    monkeypatch.setattr(numbers, "load", partial(numbers.load, folder=tmp_path))
-    numbers.save("cluster_floors", part.numbers, folder=tmp_path)
-    monkeypatch.setattr(floors, "measured", None)
-    again = floors.run(Settings(output=tmp_path, committed=True))
-    for one, other in zip(part.tables, again.tables, strict=True):
-        assert results.as_text(one) == results.as_text(other)
-
-
-def made_up(learned, moved=1.5):
-    """Numbers in which a learned and a carried floor earn so many times the literal one."""
-    generator = np.random.default_rng(0)
-    points = {}
-    for name in (REFERENCE, "half the work", "more machines"):
-        base = generator.lognormal(5, 0.3, 10)
-        noise = generator.lognormal(0, 0.05, 10)
-        own = {LITERAL: base, LEARNED: learned * base * noise, "marginal_goodput": 1.4 * base}
-        own["learned floor, choosing servers"] = 2 * base * noise
-        own |= {} if name == REFERENCE else {MOVED: moved * base * noise}
-        points[name] = {"sets": {"A": {rule: list(earned) for rule, earned in own.items()}}}
-    return {"points": points}
-
-
-def test_the_verdict_flips_with_what_floors_earn():
-    assert floors.verdicts(made_up(1.5), "A")[floors.CLAIM] == HOLDS
-    assert floors.verdicts(made_up(0.8), "A")[floors.CLAIM] == FAILS
-    mixed = made_up(1.5)
-    worse = made_up(0.8)["points"]["half the work"]
-    mixed["points"]["half the work"] = worse
-    assert floors.verdicts(mixed, "A")[floors.CLAIM] == IN_PART
-    assert floors.verdicts(made_up(1.5, moved=0.7), "A")[floors.MOVED_CLAIM] == FAILS
-    assert floors.verdicts(made_up(1.0), "A")[floors.RIVAL_CLAIM] == FAILS
-
-
-def test_committed_verdicts_follow_from_the_committed_numbers():
-    """The row on learned floors of docs/claims.md, and the table in experiments/README.md."""
-    found = numbers.load("cluster_floors")
-    for letter in "AB":
-        assert floors.verdicts(found, letter) == found["verdicts"][letter]
-    text = (numbers.FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    for table in (floors.verdict_table(found), floors.utility_table(found)):
-        rows = [row for row in results.as_markdown(table).splitlines() if row.startswith("|")]
-        assert "\n".join(rows) in text
+def test_every_tuned_rule_has_as_many_trials_and_one_floor_is_carried(result):
+    assert result.rows.groupby("scene")["trials"].nunique().eq(1).all()
+    assert set(result.select(method=MOVED)["scene"]) == {"half the work", "more machines"}
+    [carried] = result.select(method=MOVED)["low"].unique()
+    assert carried == result.select(scene=REFERENCE, method=LEARNED)["low"].iloc[0]
+    assert set(result.facts["past"][REFERENCE]) == {LITERAL, "marginal_goodput"}
 
 
 @pytest.mark.slow

@@ -1,31 +1,24 @@
 """The exact optimum, PD-ORS beside it, and why one case comes to 0.08 of it."""
 
-from dataclasses import replace
-
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import cluster, storage
+from asyncjax import cluster
 from asyncjax.study import protocol
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, verdict
+from asyncjax.study.result import Result
+from experiments import part
 from experiments.cluster import exact, optimum
 from experiments.cluster.optimum import Settings
-from experiments.common import numbers
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    return Settings(
-        output=tmp_path_factory.mktemp("cluster_optimum"), instances=2, floors=(1e-6, 0.01, 0.3)
-    )
-
-
-@pytest.fixture(scope="module")
-def part(settings):
-    return optimum.run(settings)
+def result(tmp_path_factory):
+    output = tmp_path_factory.mktemp("cluster_optimum")
+    return optimum.study_of(Settings(output, instances=2, floors=(1e-6, 0.01, 0.3)))
 
 
 @pytest.mark.parametrize("seed", [0, 2, 15, 17, 23])
@@ -84,11 +77,11 @@ def test_the_worst_case_is_what_the_price_of_the_paper_decides():
     assert share == pytest.approx(0.0772, abs=1e-3)
 
 
-def test_a_higher_floor_refuses_that_job_and_reaches_the_optimum(part):
+def test_a_higher_floor_refuses_that_job_and_reaches_the_optimum(result):
     assert max(job_zero_first(0.01, 24)) > 0  # in fine parts this is not enough
     assert max(job_zero_first(0.01, 8)) < 0  # in coarse ones it is, by a promise that is too late
     assert max(job_zero_first(0.3, 24)) < 0
-    told = part.numbers["story"]
+    told = result.facts["story"]
     assert told["floors"][1:] == [1e-6, 0.01, 0.3]
     for parts, first in (("8", 2), ("24", 3)):
         found = told["searches"][parts]
@@ -98,8 +91,8 @@ def test_a_higher_floor_refuses_that_job_and_reaches_the_optimum(part):
         assert found["ratio"][first] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_the_story_says_what_blocks_whom(part):
-    told = part.numbers["story"]
+def test_the_story_says_what_blocks_whom(result):
+    told = result.facts["story"]
     first, second, third, last = told["jobs"]
     assert first["admitted"]
     assert second["admitted"]
@@ -111,44 +104,34 @@ def test_the_story_says_what_blocks_whom(part):
     assert max(told["busy"][:3]) > 0.8
 
 
-def test_ratios_are_those_of_the_schedulers(part):
-    for name, role in (("A", protocol.SET_A), ("B", protocol.SET_B)):
-        own = part.numbers["sets"][name]
+def test_ratios_are_those_of_the_schedulers(result):
+    for letter, role in (("A", protocol.SET_A), ("B", protocol.SET_B)):
         for index, instance in enumerate(protocol.seeds_of(0, role, 2)):
             jobs, machines = cluster.workloads.tiny(instance.data)
             best = oracle.best_schedule(jobs, machines, 4)
-            assert own["optimum"][index] == pytest.approx(best, rel=1e-5)
+            rows = result.select(set=letter, instance=index).set_index("method")
+            assert rows["optimum"].to_numpy() == pytest.approx(best, rel=1e-5)
             schedule = cluster.pd_ors(jobs, machines, n_slots=4, parts=8)
             expected = cluster.total_utility(schedule, jobs) / best
-            assert own["ratio"]["pd_ors"][index] == pytest.approx(expected, rel=1e-5)
-            assert all(ratios[index] <= 1 + 1e-5 for ratios in own["ratio"].values())
+            assert rows["ratio"]["pd_ors"] == pytest.approx(expected, rel=1e-5)
+            assert rows["ratio"].max() <= 1 + 1e-5
 
 
-def test_the_verdict_turns_where_the_ratios_do():
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        (np.full(40, 0.85), "holds"),
+        (np.where(np.arange(40) < 8, 0.3, 0.99), "in part"),  # near in the mean, too often far
+        (np.full(40, 0.4), "does not hold"),
+    ],
+)
+def test_the_verdict_turns_where_the_ratios_do(ratios, said):
     spread = np.random.default_rng(0).uniform(-0.1, 0.1, 40)
-
-    def said(ratios):
-        return verdict(optimum.conditions({"ratio": {"pd_ors": (ratios + spread).tolist()}}))
-
-    near = np.full(40, 0.85)
-    assert said(near) == HOLDS
-    some_low = np.where(np.arange(40) < 8, 0.3, 0.99)
-    assert said(some_low) == IN_PART  # near in the mean, too often far
-    assert said(np.full(40, 0.4)) == FAILS
-    assert said(np.where(np.arange(40) < 2, 0.1, 0.9)) in (HOLDS, IN_PART)
+    rows = [("tiny", "A", i, "pd_ors", x) for i, x in enumerate(ratios + spread)]
+    head = ["scene", "set", "instance", "method", "ratio"]
+    result = Result(pd.DataFrame(rows, columns=head), "ratio")
+    assert result.verdict(optimum.CLAIMS[0]) == {"A": said}
 
 
-def test_the_committed_sets_agree():
-    found = numbers.load("cluster_optimum")
-    one, other = (verdict(optimum.conditions(found["sets"][name])) for name in ("A", "B"))
-    assert one == other
-    for own in found["sets"].values():
-        assert all(max(ratios) <= 1 + 1e-5 for ratios in own["ratio"].values())
-
-
-def test_everything_is_written(part, settings):
-    assert all(path.stat().st_size > 5_000 for path, _ in part.figures)
-    saved = storage.load_json(settings.output / "cluster_optimum.json")
-    assert saved["sets"].keys() == saved["verdicts"].keys() == {"A", "B"}
-    with pytest.raises(ValueError, match="sets must be among A, B"):
-        optimum.run(replace(settings, sets=("C",)))
+def test_nothing_is_above_the_optimum():
+    assert part.committed("cluster_optimum").rows["ratio"].max() <= 1 + 1e-5

@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import results, storage
 from asyncjax.study import protocol
-from asyncjax.study.statistics import FAILS, HOLDS
-from experiments.cluster import recorded, recorded_report
+from asyncjax.study.result import Result
+from experiments.cluster import recorded
 from experiments.cluster.__main__ import COLLECTION
 from experiments.cluster.recorded import Settings, read_days
 from experiments.cluster.recorded_training import Training
-from experiments.common import numbers
 
 ROWS = [
     (100, 3600, 2, "a"),
@@ -51,8 +50,8 @@ def settings(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def part(settings):
-    return recorded.run(settings)
+def result(settings):
+    return recorded.study_of(settings)
 
 
 def test_some_days_without_what_is_left_out(settings):
@@ -69,26 +68,26 @@ def test_some_days_without_what_is_left_out(settings):
 
 
 def test_draws_differ_in_what_is_made_up_alone(settings):
-    one, other = recorded.drawn(settings, protocol.SET_A).values()
+    days = recorded.Days(settings, 2)
+    one, other = (days(seeds).data for seeds in protocol.seeds_of(0, protocol.SET_A, 2))
     np.testing.assert_array_equal(one.jobs.arrival, other.jobs.arrival)
     np.testing.assert_array_equal(one.jobs.asked, other.jobs.asked)
     assert (np.asarray(one.jobs.utility) != np.asarray(other.jobs.utility)).any()
+    np.testing.assert_array_equal(one.asked, read_days(settings, 0).gpus)
 
 
 @pytest.mark.slow
-def test_few_jobs_are_finished_by_all(part):
-    found = part.numbers["clusters"]["2"]["A"]["published"]
-    assert part.numbers["jobs"] == {"A": [3, 3], "B": [3, 3]}
-    assert {name: own["completed"] for name, own in found.items()} == {
-        "pd_ors": [3, 3],
-        "drf": [3, 3],
-    }
-    assert set(part.numbers["clusters"]["2"]["tuning"]) == {"pd_ors"}
+def test_few_jobs_are_finished_by_all(result):
+    assert result.facts["jobs"] == [3, 3]
+    assert "utility" in result.facts["made_up"]
+    shown = result.select(scene="2 machines", method=["pd_ors", "drf"])
+    assert shown["completed"].eq(3).all()
+    assert set(result.methods) == {"pd_ors", "drf", "pd_ors, tuned"}
 
 
 @pytest.mark.slow
-def test_the_job_is_trained_when_its_schedule_is_done(part):
-    for row in part.tables[-1].rows:
+def test_the_job_is_trained_when_its_schedule_is_done(result):
+    for row in recorded.TABLES["training"](result).rows:
         way, _, awaited, slots, used, time, loss = row[1:]
         assert 0 < time <= slots + 1
         assert loss < 2.0
@@ -96,48 +95,31 @@ def test_the_job_is_trained_when_its_schedule_is_done(part):
             assert (awaited, used > 140) == (1, True)
         else:
             assert used % awaited == 0
+    assert recorded.FIGURES["training"](result).caption.startswith("Job ")
 
 
-@pytest.mark.slow
-def test_everything_is_written_and_nothing_is_played_twice(part, settings, monkeypatch):
-    assert all(path.stat().st_size > 5_000 for path, _ in part.figures)
-    saved = storage.load_json(settings.output / "cluster_traces.json")
-    assert "utility" in saved["made_up"]
-    monkeypatch.setattr(recorded, "_scheduled", None)
-    assert recorded.measured(settings)["clusters"] == part.numbers["clusters"] or np.allclose(
-        recorded.measured(settings)["clusters"]["2"]["A"]["published"]["drf"]["utility"],
-        part.numbers["clusters"]["2"]["A"]["published"]["drf"]["utility"],
-        rtol=1e-4,
-    )
-
-
-def test_the_verdict_flips_with_who_earns_more():
-    [claim] = [claim for claim, (_, rivals) in recorded_report.CLAIMS.items() if "drf" in rivals]
-    low, high = [3.0, 2.5, 3.5, 3.2, 2.9], [9.0, 8.5, 9.9, 9.1, 9.6]
-    for ours, theirs, said in ((high, low, HOLDS), (low, high, FAILS)):
-        own = {"pd_ors": {"utility": ours}, "drf": {"utility": theirs}}
-        found = {"clusters": {"2": {"A": {"published": own, "tuned": {}}}}}
-        assert recorded_report.verdicts(found, "A") == {claim: said}
-
-
-def test_committed_verdicts_follow_from_the_committed_numbers():
-    found = numbers.load("cluster_recorded")
-    for letter in "AB":
-        assert recorded_report.verdicts(found, letter) == found["verdicts"][letter]
-    text = (numbers.FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    tables = [recorded_report.outcome_table(found, machines) for machines in found["clusters"]]
-    for table in (recorded_report.verdict_table(found), *tables):
-        rows = [row for row in results.as_markdown(table).splitlines() if row.startswith("|")]
-        assert "\n".join(rows) in text
+@pytest.mark.parametrize(("ours", "theirs", "said"), [(9, 3, "holds"), (3, 9, "does not hold")])
+def test_the_verdict_flips_with_who_earns_more(ours, theirs, said):
+    rows = [
+        (scene, "A", i, name + end, level + i / 10)
+        for scene in ("12 machines", "40 machines")
+        for end in ("", recorded.TUNED)
+        for name in ("pd_ors", *recorded.PUBLISHED, *recorded.LATER)
+        for level in [ours if name == "pd_ors" else theirs]
+        for i in range(5)
+    ]
+    head = ["scene", "set", "instance", "method", "earned"]
+    result = Result(pd.DataFrame(rows, columns=head), "earned")
+    assert {by["A"] for by in result.verdicts(recorded.CLAIMS).values()} == {said}
 
 
 def test_missing_data_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="the recorded jobs are not at"):
-        recorded.run(Settings(output=tmp_path, table=tmp_path / "none.csv"))
+        recorded.study_of(Settings(output=tmp_path, table=tmp_path / "none.csv"))
 
 
 def test_unknown_schedulers(settings):
     with pytest.raises(ValueError, match="rivals must be among"):
-        recorded.run(replace(settings, rivals=("SRTF",), past_days=(0,)))
+        recorded.study_of(replace(settings, rivals=("SRTF",), past_days=(0,)))
     names = ["cluster_rivals", "cluster_optimum", "cluster_floors", "cluster_traces"]
     assert list(COLLECTION.parts) == names

@@ -1,96 +1,76 @@
 """The abstract's three claims on the bound, at the sizes of the paper page's table."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import storage
-from experiments.stragglers import bounds, bounds_verdicts
-from experiments.stragglers.bounds import COSTS, Settings
+from asyncjax.study.result import Result
+from experiments import part
+from experiments.stragglers import bounds
+from experiments.stragglers.bounds import ALONE, BOTH, CLAIMS_OF, COSTS, Settings
 
-pytestmark = pytest.mark.slow  # one run serves all tests of this file
-
-LAWS = (
-    "exponential, scale",
-    "exponential, additive",
-    "no communication, scale",
-    "half shift, scale",
-    "only the shift grows",
-)
+LAWS = ("exponential, scale", "exponential, additive")
 
 
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    return Settings(output=tmp_path_factory.mktemp("straggler_bounds"), laws=LAWS)
-
-
-@pytest.fixture(scope="module")
-def part(settings):
-    return bounds.run(settings)
-
-
-def ratios(part, law, target):
-    plans = part.numbers["plans"][f"{law}, {target}"]
-    return {cost: plans["k and load"][cost] / plans["k alone"][cost] for cost in COSTS}
-
-
+@pytest.mark.parametrize("text", CLAIMS_OF)
 @pytest.mark.parametrize(
-    ("law", "time", "expected"),
-    [
-        (LAWS[0], (994.6, 1088.9), (0.583, 0.947, 1.013, 1.098)),
-        (LAWS[1], (1046.7, 1809.6), (0.349, 0.876, 1.250, 1.209)),
-        (LAWS[2], (367.0, 381.3), (0.591, 0.947, 1.034, 1.201)),
-    ],
+    ("times", "said"),
+    [((0.95, 0.95), "holds"), ((0.95, 1.05), "in part"), ((1.05, 1.05), "does not hold")],
 )
-def test_the_known_table(part, law, time, expected):
-    plans = part.numbers["plans"][f"{law}, 1200"]
-    found = [plans[name]["time"] for name in ("k and load", "k alone")]
-    np.testing.assert_allclose(found, time, atol=0.06)
-    found = [ratios(part, law, 1200)[cost] for cost in COSTS[1:]]
-    np.testing.assert_allclose(found, expected, atol=6e-4)
+def test_verdicts_flip_with_ratios(text, times, said):
+    cost, bound = CLAIMS_OF[text]
+    rows = [
+        ("a law, 1", "A", 0, name, "a law", samples, *(dict.fromkeys(COSTS, 0.5) | own).values())
+        for samples, ratio in zip((1.0, 2.0), times, strict=True)
+        for name, own in ((BOTH, {cost: ratio * bound}), (ALONE, {}))
+    ]
+    head = ["scene", "set", "instance", "method", "law", "samples", *COSTS]
+    result = Result(pd.DataFrame(rows, columns=head), "time")
+    assert result.verdicts(bounds.claims(result))[text] == {"A": said}
 
 
-def test_the_three_claims(part):
-    for law in LAWS:
-        for target in (400, 1200, 1800):
-            found = ratios(part, law, target)
-            assert found["time"] < 1
-            assert found["samples_assigned"] <= 0.65
-            assert found["uplinks"] >= 1
-            if law != LAWS[1] and (target > 400 or law != LAWS[3]):
-                assert found["uplinks"] <= 1.4
-    times = [ratios(part, LAWS[0], target)["time"] for target in (400, 1200, 1800)]
-    assert times == sorted(times)  # the gain fades as the target gets tight
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    """The committed loads, one target."""
+    output = tmp_path_factory.mktemp("straggler_bounds")
+    return bounds.study_of(Settings(output, laws=LAWS, targets=(400, 1200, 1800)))
 
 
-def test_their_verdicts(part):
-    assert list(part.numbers["verdicts"].values()) == ["holds", "holds", "in part"]
-    scale = bounds_verdicts.ratios_of(part.numbers)[LAWS[0]]
-    assert list(bounds_verdicts.verdicts({LAWS[0]: scale}).values()) == ["holds"] * 3
+@pytest.mark.slow
+def test_the_known_table(result):
+    known = {LAWS[0]: (994.6, 1088.9), LAWS[1]: (1046.7, 1809.6)}
+    for law, times in known.items():
+        rows = result.select(law=law, samples=1200.0).set_index("method")["time_units"]
+        np.testing.assert_allclose([rows[BOTH], rows[ALONE]], times, atol=0.06)
+    found = bounds.costs(result, BOTH).loc[(LAWS[1], 1200.0)][1:]
+    np.testing.assert_allclose(found, (0.349, 0.876, 1.250, 1.209), atol=6e-4)
 
 
-def test_no_rival_is_faster_on_the_bound(part):
-    for plans in part.numbers["plans"].values():
-        best = plans["k and load"]["time"]
-        assert all(plan["time"] >= best * (1 - 1e-9) for plan in plans.values() if "time" in plan)
+@pytest.mark.slow
+def test_the_rows_are_those_that_are_committed(result):
+    committed = part.committed("straggler_bounds")
+    keys, names = ["scene", "method"], [*COSTS, "time_units"]
+    old, new = (one.select(law=list(LAWS)).set_index(keys)[names] for one in (committed, result))
+    np.testing.assert_allclose(new, old.loc[new.index], rtol=1e-5)
 
 
-def test_a_price_trades_time_for_samples(part):
-    priced = list(part.numbers["prices"].values())
+def test_no_plan_of_k_and_load_is_faster_on_the_bound_and_the_gain_fades():
+    """Gradient coding is no such plan: it answers whole gradients."""
+    committed = part.committed("straggler_bounds")
+    times = committed.rows.pivot(index="scene", columns="method", values="time")
+    plans = times.drop(columns="gradient coding")
+    assert (plans.min(axis=1) >= times[BOTH] * (1 - 1e-6)).all()
+    scale = bounds.costs(committed, BOTH).loc[LAWS[0]]["time"]
+    assert scale.is_monotonic_increasing
+
+
+def test_a_price_trades_time_for_samples():
+    rows = part.committed("straggler_bounds").rows
+    priced = rows[rows["method"].str.startswith("price ")]
     for cost, sign in (("time", 1), ("samples_assigned", -1), ("uplinks", 1)):
-        assert (sign * np.diff([plan[cost] for plan in priced]) >= 0).all()
+        assert (sign * np.diff(priced[cost]) >= 0).all()
 
 
-def test_few_options_lose_little_if_they_start_small(part, settings):
-    plans = part.numbers["ladders"][LAWS[0]]
-    best = part.numbers["plans"][f"{LAWS[0]}, 1200"]["k and load"]["time"]
-    found = [plan["time"] / best - 1 for plan in plans.values()]
-    assert found[0] == pytest.approx(0.038, abs=0.002)
-    assert found[3] == pytest.approx(0.68, abs=0.01)
-
-
-def test_everything_is_written(settings, part):
-    assert [path.stat().st_size > 10_000 for path, _ in part.figures] == [True, True]
-    saved = storage.load_json(settings.output / "straggler_bounds.json")
-    assert saved["plans"].keys() == part.numbers["plans"].keys()
+def test_unknown_laws_are_refused(tmp_path):
     with pytest.raises(ValueError, match="laws must be among"):
-        bounds.run(Settings(output=settings.output, laws=("normal",)))
+        bounds.study_of(Settings(output=tmp_path, laws=("normal",)))
