@@ -18,8 +18,6 @@ from experiments.cluster import pages as cluster_pages
 from experiments.common import numbers
 from experiments.common.recordings import spread_of_jobs
 from experiments.delay_adaptive import network_steps, step_rules_report, transfer_report
-from experiments.delay_bench import pages as delay_bench_pages
-from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
@@ -164,10 +162,6 @@ def _reality() -> Made:
     return [row for own in numbers.load("reality").values() for row in reality.page_rows(own)]
 
 
-def _delay_bench() -> Made:
-    return delay_bench_pages.rows(numbers.load(delay_bench_report.NAME))
-
-
 def _diloco() -> Made:
     made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
     return [line for lines in made.values() for line in lines]
@@ -198,7 +192,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _story,
     _matrix,
     _reality,
-    _delay_bench,
     _diloco,
     _rollouts,
     _joint,

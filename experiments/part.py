@@ -42,6 +42,7 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
+    "delay_bench": "experiments.delay_bench.job",
 }
 
 

@@ -682,24 +682,18 @@ def cluster_rivals() -> Found:
 
 def delay_bench() -> Found:
     """What seeds say of every claim, task and law, orders by last loss, relative losses."""
-    from experiments.delay_bench import pages, report
+    from experiments import part
+    from experiments.delay_bench import job
 
-    for task, cells in numbers.load(report.NAME).items():
-        for place, claim in enumerate(report.CLAIMS):
-            for law, word in pages.answers(cells, place).items():
-                yield f"{task}, delay {law}: {claim[0]}", word, {}
-        for law in pages.LAWS:
-            losses = {
-                method: np.array(cells[method][law]["loss"])
-                for method in pages.METHODS
-                if method in cells and law in cells[method]
-            }
-            if losses:
-                yield f"{task}, delay {law}, order", report.order(losses), {}
-            for method, own in losses.items():
-                relative = np.median(cells[method][law]["relative"])
-                figures = {"loss": np.median(own), "relative": relative}
-                yield f"{task}, delay {law}, {method}, medians", MEASURED, figures
+    result = part.committed(job.NAME)
+    for claim, words in job.answers(result).items():
+        for scene, word in words.items():
+            yield f"{scene}: {claim}", word, {}
+    for scene in result.rows["scene"].unique():
+        yield f"{scene}, order", job.order(result, scene), {}
+        for method, own in result.select(scene=scene).groupby("method"):
+            figures = {name: own[name].median() for name in ("loss", "relative")}
+            yield f"{scene}, {method}, medians", MEASURED, figures
 
 
 def diloco() -> Found:

@@ -10,7 +10,6 @@ import pytest
 
 import asyncjax
 from experiments.common import parts
-from experiments.delay_bench import report as bench
 from experiments.diloco import gaussians
 from experiments.reality import report as reality
 from tests.experiments.asynchronous import small_part
@@ -102,24 +101,6 @@ def test_a_part_that_says_nothing_has_no_answer(tmp_path):
     page = parts.write_page(tmp_path / "small.html", part).read_text(encoding="utf-8")
     assert 'class="verdict"' not in page
     assert "Papers:" not in page
-
-
-def test_the_answer_of_the_delay_bench_turns_with_its_losses():
-    def cells(*losses):
-        return {
-            law: SimpleNamespace(loss=np.array(loss, float))
-            for law, loss in zip(("0", "8"), losses, strict=True)
-        }
-
-    settings = SimpleNamespace(methods=("Muon", "Adam"))
-    muon, adam = cells([1, 1], [2, 2]), cells([1, 1], [3, 3])
-    said = bench.in_words(settings, {"digits": {"Muon": muon, "Adam": adam}})
-    assert said.startswith("Muon ends below Adam: so in 1, the opposite in 0 of 1 cases; Muon los")
-    said = bench.in_words(settings, {"digits": {"Muon": adam, "Adam": muon}})
-    assert said.startswith("Muon ends below Adam: so in 0, the opposite in 1 of 1 cases")
-    mixed = cells([1, 1], [2, 4])
-    said = bench.in_words(settings, {"digits": {"Muon": mixed, "Adam": adam}})
-    assert said.startswith("Muon ends below Adam: so in 0, the opposite in 0 of 1 cases")
 
 
 def test_the_answer_of_the_notebook_is_made_of_last_losses():
