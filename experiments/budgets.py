@@ -64,6 +64,8 @@ def groups(found: Any) -> Iterator[Tuned]:
 def of_rows(result: Result) -> Iterator[Tuned]:
     """The groups of a part that has rows: the methods of a scene."""
     trials = result.trials()
+    if "trials" not in trials:
+        return
     for _, rows in trials.groupby("scene", sort=False):
         columns = [name for name in COSTS if name in rows]
         by_method = {name: own for name, own in rows.groupby("method")}

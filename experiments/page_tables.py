@@ -32,7 +32,6 @@ from experiments.ordering import (
     ordered_networks_report,
 )
 from experiments.reality import verdicts as reality
-from experiments.rollouts import admission_report, learning_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
 from experiments.stragglers import bounds_verdicts, times, training_report
@@ -167,11 +166,6 @@ def _diloco() -> Made:
     return [line for lines in made.values() for line in lines]
 
 
-def _rollouts() -> Made:
-    yield from admission_report.page_rows(numbers.load(admission_report.NAME))
-    yield from learning_report.page_rows(numbers.load(learning_report.NAME))
-
-
 def _joint() -> Made:
     made = joint_pages.pages(numbers.load("joint"))
     made |= placed_pages.tables(numbers.load("joint_placed")["places"])
@@ -193,6 +187,5 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _matrix,
     _reality,
     _diloco,
-    _rollouts,
     _joint,
 )

@@ -43,6 +43,8 @@ FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
     "delay_bench": "experiments.delay_bench.job",
+    "rollouts_admission": "experiments.rollouts.admission",
+    "rollouts_learning": "experiments.rollouts.learning",
 }
 
 
@@ -76,8 +78,9 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
-    """All tables of a part by name, that of its verdicts first."""
-    head = {"verdicts": summary.verdict_table(result, claims(part, result))}
+    """All tables of a part by name, that of its verdicts first, where it has claims."""
+    asked = claims(part, result)
+    head = {"verdicts": summary.verdict_table(result, asked)} if asked else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 

@@ -33,6 +33,7 @@ from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common.parts import Part, run_alone
+from experiments.common.signs import apart
 from experiments.delay_bench.bench import Cell
 from experiments.delay_bench.runs import LAWS, Settings, checked, run_all
 
@@ -102,20 +103,6 @@ def as_rows(settings: Settings, found: Mapping[str, Mapping[str, Mapping[str, Ce
 def losses(result: Result, method: str, column: str = "loss", **where: Any) -> np.ndarray:
     """A method's numbers by seed; infinity where it diverged."""
     return result.select(method=method, **where)[column].to_numpy(float)
-
-
-def apart(text: str, own: np.ndarray, other: np.ndarray) -> statistics.Condition:
-    """The condition that one method is lower: its interval goes from the least seed to the most.
-
-    Example:
-        >>> apart("", np.array([1.0, 2.0]), np.array([1.5, 2.5])).verdict
-        'holds'
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        difference = np.nan_to_num(np.log(own) - np.log(other), nan=0.0, posinf=1e9, neginf=-1e9)
-    share = float(np.mean((difference < 0) + (difference == 0) / 2))
-    ends = (float(end) for end in (difference.mean(), difference.min(), difference.max()))
-    return statistics.Condition(text, statistics.Difference(*ends, share, len(difference)))
 
 
 def claims(result: Result) -> tuple[Claim, ...]:

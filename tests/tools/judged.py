@@ -722,37 +722,39 @@ def diloco() -> Found:
 
 def rollouts_admission() -> Found:
     """Which rule is fastest for each law of lengths, and medians of all cells."""
-    from experiments.rollouts import admission_report as report
-    from experiments.rollouts.admission_runs import Settings, key_of
+    from experiments import part
+    from experiments.rollouts import admission
 
-    found, shown = numbers.load(report.NAME), Settings()
-    for law, cells in found.items():
-        speeds = {
-            rule: float(np.median(cells[name]["speed"]))
-            for rule in shown.rules
-            if (name := key_of(rule, shown.shown)) in cells
-        }
-        best = max(speeds, key=speeds.__getitem__)
-        gain = speeds[best] / speeds["synchronous"] if "synchronous" in speeds else None
+    result = part.committed(admission.NAME)
+    for law, (best, gain) in admission.fastest(result).items():
         yield f"{law}, fastest rule", best, {"over synchronous": gain}
-        for cell, fields in cells.items():
-            figures = {name: np.median(values) for name, values in fields.items()}
-            yield f"{law}, {cell}, medians", MEASURED, figures
+    by = ["scene", "asked", "method", "eta", "load", "slots"]
+    for (law, asked, rule, eta, load, slots), own in result.rows.groupby(by, dropna=False):
+        base = rule if math.isnan(eta) else f"{rule}, eta {eta:g}"
+        names = {"rules": base, "slots": f"{base}, {slots} slots"}
+        cell = names.get(asked, f"trial, {rule}, load {load:g}")
+        medians = own.drop(columns=["scene", "set", "instance", "method", "asked"]).median()
+        figures = medians.drop(["eta", "load", "slots", "n_steps"]).to_dict()
+        yield f"{law}, {cell}, medians", MEASURED, figures
 
 
 def rollouts_learning() -> Found:
     """Who is ahead of the base on every seed, at every time."""
-    from experiments.rollouts import learning_report as report
+    from experiments import part
+    from experiments.rollouts import learning
 
-    found = numbers.load(report.NAME)
-    base = ", ".join(report.BASE)
-    for arm, own in found.items():
-        for time, rewards in own["reward"].items():
-            word = report.significant(rewards, found[base]["reward"][time])
-            word = "the base" if arm == base else word
-            yield f"{arm}, reward at {time}", word, {"median": np.median(rewards)}
-        medians = {key: np.median(own[key]) for key in ("solved", "steps", "age", "trainer_idle")}
-        yield f"{arm}, medians", MEASURED, medians | {"rate": own["rate"]}
+    result = part.committed(learning.NAME)
+    horizon = result.facts["horizon"]
+    for arm in result.methods:
+        own = result.select(method=arm)
+        for time, share in learning.SHARES.items():
+            rewards, base = (learning.rewards(result, name, time) for name in (arm, learning.ARM))
+            word = learning.ended(result, arm, time)
+            if word == statistics.OPEN:
+                word = f"no ({int((rewards > base).sum())} of {len(base)})"
+            yield f"{arm}, reward at {share * horizon:g}", word, {"median": np.median(rewards)}
+        medians = own[["solved", "steps", "age", "trainer_idle"]].median().to_dict()
+        yield f"{arm}, medians", MEASURED, medians | {"rate": own["rate"].iloc[0]}
 
 
 def reality() -> Found:
