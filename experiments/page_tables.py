@@ -31,7 +31,6 @@ from experiments.ordering import (
     order_claims,
     ordered_networks_report,
 )
-from experiments.reality import verdicts as reality
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
 from experiments.stragglers import bounds_verdicts, times, training_report
@@ -157,10 +156,6 @@ def _matrix() -> Made:
     return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
-def _reality() -> Made:
-    return [row for own in numbers.load("reality").values() for row in reality.page_rows(own)]
-
-
 def _diloco() -> Made:
     made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
     return [line for lines in made.values() for line in lines]
@@ -185,7 +180,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _cluster,
     _story,
     _matrix,
-    _reality,
     _diloco,
     _joint,
 )

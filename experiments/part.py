@@ -45,6 +45,7 @@ PARTS = {  # by their NAME, one a line
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",
+    "reality": "experiments.reality.job",
 }
 
 

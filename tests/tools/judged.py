@@ -759,27 +759,25 @@ def rollouts_learning() -> Found:
 
 def reality() -> Found:
     """Whether each case is foretold, and what stalls; the sets are engines."""
-    from experiments.reality import verdicts as report
+    from experiments import part
+    from experiments.reality import job
 
-    for letter, own in numbers.load(report.NAME).items():
-        claim = "the clock of one run foretells the pace of every rule"
-        yield from of_conditions(letter, {claim: report.conditions(own)})
-        yield f"{letter} / counts", MEASURED, report.counts(own)
-        for size, errors in report.sizes(own["cases"]).items():
+    result = part.committed(job.NAME)
+    for letter in SETS:
+        yield from of_conditions(letter, {job.CLAIM: job.conditions(result, letter)})
+        yield f"{letter} / counts", MEASURED, job.counts(result)[letter]
+        for size, errors in job.sizes(result)[letter].items():
             figures = {"median": np.median(errors), "most": max(errors), "cases": len(errors)}
             yield f"{letter} / errors, {size}", MEASURED, figures
-        for workers, rules in own["cases"].items():
-            for rule, case in rules.items():
-                begin = f"{letter} / {workers}, {rule}"
-                if "stalls after" in case:
-                    real, *simulated = case["stalls after"]
-                    after: dict[str, Any] = {"real": real}
-                    after |= zip(report.CLOCKS, simulated, strict=True)
-                    yield f"{begin}, stalls", "stalls", after
-                for clock in (one for one in report.CLOCKS if one in case):
-                    middle, least, most = case[clock]
-                    ends = {"median": middle, "least": least, "most": most}
-                    yield f"{begin}, {clock}", MEASURED, ends
+        for (workers, rule), own in result.select(set=letter).groupby(["scene", "method"]):
+            begin = f"{letter} / {workers}, {rule}"
+            if own["median"].isna().all():
+                after = dict(zip(own["clock"], own["simulated_stalls_after"], strict=True))
+                yield f"{begin}, stalls", "stalls", {"real": own["stalls_after"].iloc[0]} | after
+                continue
+            for row in own.itertuples():
+                ends = {"median": row.median, "least": row.least, "most": row.most}
+                yield f"{begin}, {row.clock}", MEASURED, ends
 
 
 def story() -> Found:

@@ -11,7 +11,6 @@ import pytest
 import asyncjax
 from experiments.common import parts
 from experiments.diloco import gaussians
-from experiments.reality import report as reality
 from tests.experiments.asynchronous import small_part
 
 EXPERIMENTS = Path(parts.__file__).parents[1]
@@ -112,15 +111,3 @@ def test_the_answer_of_the_notebook_is_made_of_last_losses():
         "Median loss after equal local steps: with Nesterov 0.2 (asynchronous) and 0.1"
         " (synchronous), with SGD 0.4 (asynchronous) and 0.3 (synchronous)."
     )
-
-
-def test_the_answer_of_reality_is_the_median_and_the_worst_of_the_rules():
-    def rule(error, updates=10):
-        real = [SimpleNamespace(pace=1.0, to_target=2.0, updates=updates)] * 3
-        made = [SimpleNamespace(pace=1.0 + error, to_target=2.0, updates=updates)] * 3
-        return SimpleNamespace(real=real, simulated={reality.BEST: made}, n_updates=10)
-
-    rules = (rule(0.01), rule(-0.03), rule(0.02), rule(0.5, updates=4))  # the last one stalls
-    said = reality.in_words([SimpleNamespace(rules=rules)])
-    assert "misses seconds an update by 2.0 % (at most 3.0 %) and seconds to the target" in said
-    assert "over 3 pairs" in said
