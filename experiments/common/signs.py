@@ -22,5 +22,6 @@ def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:
         difference = np.log(np.asarray(own, float)) - np.log(np.asarray(other, float))
     difference = np.nan_to_num(difference, nan=0.0, posinf=1e9, neginf=-1e9)
     share = float(np.mean((difference < 0) + (difference == 0) / 2))
-    ends = (float(end) for end in (difference.mean(), difference.min(), difference.max()))
-    return statistics.Condition(text, statistics.Difference(*ends, share, len(difference)))
+    mean, low, high = (float(end(difference)) for end in (np.mean, np.min, np.max))
+    size = statistics.Difference(mean, low, high, share, len(difference))
+    return statistics.Condition(text, size)

@@ -114,7 +114,7 @@ def _rows(case: Case, one: Compared) -> Iterator[dict[str, Any]]:
     stalls = len(stalled) > len(one.real) / 2
     for clock in CLOCKS:
         runs = one.simulated[clock]
-        row = {"scene": case.workers.name, "method": one.rule.name, "clock": clock}
+        row: dict[str, Any] = {"scene": case.workers.name, "method": one.rule.name, "clock": clock}
         row |= {"updates": one.n_updates}
         off = 100 * (np.array([run.time for run in runs]) / real - 1.0)
         for name, value in (("median", np.median(off)), ("least", off.min()), ("most", off.max())):
