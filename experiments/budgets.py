@@ -16,8 +16,6 @@ from experiments.common import numbers
 
 # Costs of tuning, by the names that parts have given them.
 COSTS = {"tuning_gradients": "gradients", "gradients": "gradients", "episodes": "episodes"}
-# Numbers with cases below each method; methods are compared in a case.
-TURNED = ("delay_bench",)
 
 
 @dataclass(frozen=True)
@@ -38,23 +36,6 @@ class Tuned:
     def alike(self) -> bool:
         """Whether all had as many trials."""
         return len({str(own) for own in self.trials.values()}) == 1
-
-
-def load(name: str) -> Any:
-    """Committed numbers, methods side by side."""
-    found = numbers.load(name)
-    return {task: turned(own) for task, own in found.items()} if name in TURNED else found
-
-
-def turned(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The outer keys below the inner ones, of which all have the same.
-
-    Example:
-        >>> turned({"Adam": {"0": 1, "8": 2}, "Muon": {"0": 3, "8": 4}})
-        {'0': {'Adam': 1, 'Muon': 3}, '8': {'Adam': 2, 'Muon': 4}}
-    """
-    inner = next(iter(found.values()))
-    return {key: {name: own[key] for name, own in found.items()} for key in inner}
 
 
 def groups(found: Any) -> Iterator[Tuned]:
@@ -115,7 +96,7 @@ def table() -> results.Table:
         if path.suffix == ".gz":
             found = list(of_rows(part.committed(path.name.partition(".")[0])))
         else:
-            found = list(groups(load(path.stem)))
+            found = list(groups(numbers.load(path.stem)))
         if not found:
             continue
         trials = [one for group in found for own in group.trials.values() for one in flat(own)]

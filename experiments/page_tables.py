@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.common import numbers
-from experiments.delay_bench import pages as delay_bench_pages
-from experiments.delay_bench import report as delay_bench_report
 from experiments.diloco import pages as diloco_pages
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
@@ -23,8 +21,6 @@ from experiments.ordering import (
     order_claims,
     ordered_networks_report,
 )
-from experiments.reality import verdicts as reality
-from experiments.rollouts import admission_report, learning_report
 from experiments.story import pages as story_pages
 from experiments.story import workloads_report
 from experiments.stragglers import times, training_report
@@ -84,22 +80,9 @@ def _matrix() -> Made:
     return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
-def _reality() -> Made:
-    return [row for own in numbers.load("reality").values() for row in reality.page_rows(own)]
-
-
-def _delay_bench() -> Made:
-    return delay_bench_pages.rows(numbers.load(delay_bench_report.NAME))
-
-
 def _diloco() -> Made:
     made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
     return [line for lines in made.values() for line in lines]
-
-
-def _rollouts() -> Made:
-    yield from admission_report.page_rows(numbers.load(admission_report.NAME))
-    yield from learning_report.page_rows(numbers.load(learning_report.NAME))
 
 
 def _joint() -> Made:
@@ -113,9 +96,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _stragglers,
     _story,
     _matrix,
-    _reality,
-    _delay_bench,
     _diloco,
-    _rollouts,
     _joint,
 )

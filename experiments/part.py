@@ -58,6 +58,10 @@ PARTS = {  # by their NAME, one a line
     "cluster_floors": "experiments.cluster.floors",
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
+    "delay_bench": "experiments.delay_bench.job",
+    "rollouts_admission": "experiments.rollouts.admission",
+    "rollouts_learning": "experiments.rollouts.learning",
+    "reality": "experiments.reality.job",
 }
 
 
@@ -95,6 +99,9 @@ def tables(part: Any, result: Result) -> dict[str, results.Table]:
     said = claims(part, result)
     alone = said and "verdicts" not in part.TABLES
     head = {"verdicts": summary.verdict_table(result, said)} if alone else {}
+    """All tables of a part by name, that of its verdicts first, where it has claims."""
+    asked = claims(part, result)
+    head = {"verdicts": summary.verdict_table(result, asked)} if asked else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 

@@ -27,7 +27,7 @@ takes long is overtaken by others as long as it runs.
 `in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
 
 What docstrings below say of other frameworks was read in their public code (commits of November
-2025 to August 2026; `experiments/README.md`, section 19, has them in one table), unless it is said
+2025 to August 2026; `docs/experiments/rollouts_admission.md` has them in one table), unless it is said
 to be recalled.
 """
 

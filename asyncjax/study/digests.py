@@ -28,7 +28,17 @@ import numpy as np
 
 import asyncjax
 
-_ROOMS = ("clocks", "cluster", "orders", "problems", "simulation", "steps", "stragglers", "traces")
+_ROOMS = (
+    "clocks",
+    "cluster",
+    "orders",
+    "problems",
+    "rollouts",
+    "simulation",
+    "steps",
+    "stragglers",
+    "traces",
+)
 _FILES = ("protocol", "scene", "programs", "scenes", "methods")  # of this room
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 

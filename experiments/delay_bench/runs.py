@@ -1,11 +1,8 @@
-"""What the delay bench runs: optimizers, delays, tasks; finished optimizers are files."""
+"""What the delay bench runs: optimizers, delays, tasks; what is finished is kept."""
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,11 @@ import numpy as np
 import optax
 from optax import contrib
 
-from asyncjax import problems, storage
+from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 from experiments.common import grids
 from experiments.delay_bench import tasks
-from experiments.delay_bench.bench import Cell, Tuned, delay_bench
+from experiments.delay_bench.bench import Cell, Tuned, delay_bench, train
 from experiments.delay_bench.delays import Law, by_stage, constant, geometric, uniform
 from experiments.delay_bench.tasks import Task
 
@@ -68,7 +66,7 @@ class Settings:
     tuning_seeds: int = 2  # only to choose the step size
     width: int = 40  # of the transformer
     hidden: int = 32  # units of the network on digits
-    commit: bool = False  # also write the losses where committed numbers are
+    commit: bool = False  # also write rows and figures where the page is made from
 
     def of(self, task: str, field: str) -> Any:
         """A setting of one task."""
@@ -125,61 +123,47 @@ def grid(centre: float, count: int) -> tuple[float, ...]:
     return tuple(centre * 2.0 ** (place - count // 2) for place in range(count))
 
 
-def run_all(settings: Settings) -> tuple[Found, dict[str, str]]:
+def run_all(settings: Settings) -> Found:
     """Runs what is not there yet, and says how far it is.
 
     Returns:
-        Cells by task, method and law, and the texts of the tasks. A task whose data are missing is
-        left out, with a printed sentence.
+        Cells by task, method and law. A task whose data are missing is left out, with a printed
+        sentence.
     """
     found: Found = {}
-    texts: dict[str, str] = {}
-    began, spent = time.perf_counter(), time.process_time()
     for name in settings.tasks:
         try:
             task = task_of(settings, name)
         except (ImportError, FileNotFoundError) as missing:
             print(f"{name} left out: {missing}", flush=True)
             continue
-        texts[name] = task.text
-
-        def told(method: str, cells: Mapping[str, Cell], name: str = name) -> None:
-            print(
-                f"{name}: {method}, {sum(len(cell.step_sizes) for cell in cells.values())} steps,"
-                f" done after {time.perf_counter() - began:.0f} s,"
-                f" {time.process_time() - spent:.0f} s of CPU time",
-                flush=True,
-            )
-
-        found[name] = run_task(settings, name, task, told)
-    return found, texts
+        print(task.text, flush=True)
+        found[name] = run_task(settings, name, task)
+    return found
 
 
-def run_task(
-    settings: Settings,
-    name: str,
-    task: Task,
-    told: Callable[[str, Mapping[str, Cell]], None],
-) -> dict[str, dict[str, Cell]]:
+def run_task(settings: Settings, name: str, task: Task) -> dict[str, dict[str, Cell]]:
     """Tunes and runs all optimizers on a task under all its laws, but for what is known.
 
     Args:
         settings: What is run.
         name: Of the task.
         task: In the size of the settings.
-        told: Called with the name and the cells of an optimizer that has become a file.
 
     Returns:
         Cells by optimizer and law.
     """
     laws, first = laws_of(task), settings.of(name, "steps")
-    paths = {one: settings.output / "cells" / f"{name}, {one}.json" for one in settings.methods}
-    marks = {one: fingerprint(settings, name, one) for one in settings.methods}
-    known = {one: loaded(paths[one], marks[one]) for one in settings.methods}
+    folder = settings.output / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = Cells(folder)
+    keys = {method: key(settings, name, method) for method in settings.methods}
+    known = {method: unpacked(cells.get(keys[method]) or {}) for method in settings.methods}
 
-    def done(method: str, cells: dict[str, Cell]) -> None:
-        save(paths[method], marks[method], known[method] | cells)
-        told(method, cells)
+    def done(method: str, own: dict[str, Cell]) -> None:
+        cells.put(keys[method], packed(known[method] | own))
+        tried = sum(len(cell.step_sizes) for cell in own.values())
+        print(f"{name}: {method}, {tried} steps", flush=True)
 
     return delay_bench(
         task.make_loop,
@@ -195,66 +179,37 @@ def run_task(
     )
 
 
-def fingerprint(settings: Settings, task: str, method: str) -> str:
+def key(settings: Settings, task: str, method: str) -> str:
     """A digest of all that decides the numbers of a single run of a method on a task."""
-    facts: dict[str, Any] = {
-        field: getattr(settings, field)
-        for field in ("seed", "seeds", "tuning_seeds", "width", "hidden")
-    }
-    facts |= {
-        "names": [task, method],
-        "updates": settings.of(task, "updates"),
-        "sources": sources(),
-        "jax": jax.__version__,
-    }
-    facts |= {"optax": optax.__version__, "device": jax.devices()[0].device_kind}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    names = ("seed", "seeds", "tuning_seeds", "width", "hidden")
+    facts = [getattr(settings, name) for name in names]
+    code = (delay_bench, train, laws_of, TASKS[task], METHODS[method], grids.wanted)
+    device = jax.devices()[0].device_kind
+    return key_of(*code, task, method, facts, settings.of(task, "updates"), device)
 
 
-@cache
-def sources() -> str:
-    """A digest of the code that makes the numbers: that of this folder, networks and data."""
-    digest, room = hashlib.sha256(), Path(problems.__file__).parent
-    own = [Path(__file__).parent / f"{name}.py" for name in ("bench", "delays", "runs", "tasks")]
-    own.append(Path(grids.__file__))
-    for folder in ("data", "networks"):
-        own += sorted((room / folder).glob("*.py"))
-    for path in (*own, room / "losses" / "network.py"):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def save(path: Path, mark: str, cells: Mapping[str, Cell]) -> None:
-    """Writes the cells of a method on a task."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        law: {
-            "step_sizes": list(cell.step_sizes),
-            "tuning": cell.tuning.tolist(),
-            "chosen": cell.chosen,
-            "loss": cell.loss.tolist(),
-            "held_out": cell.held_out.tolist(),
-        }
+def packed(cells: Mapping[str, Cell]) -> dict[str, np.ndarray]:
+    """Cells by law as arrays."""
+    return {
+        f"{law}|{one.name}": np.asarray(getattr(cell, one.name), np.float64)
         for law, cell in cells.items()
+        for one in fields(Cell)
     }
-    storage.save_json(path, {"fingerprint": mark, "cells": plain})
 
 
-def loaded(path: Path, mark: str) -> dict[str, Cell]:
-    """The cells in a file; none if there is no file, or it is another's or damaged."""
-    try:
-        found = storage.load_json(path)
-    except (FileNotFoundError, ValueError):
-        return {}
-    if not isinstance(found, dict) or found.get("fingerprint") != mark:
-        return {}
+def unpacked(arrays: Mapping[str, np.ndarray]) -> dict[str, Cell]:
+    """Cells by law of what `packed` made."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        law, _, field = name.rpartition("|")
+        found.setdefault(law, {})[field] = array
     return {
         law: Cell(
-            tuple(own["step_sizes"]),
-            np.asarray(own["tuning"], float),
-            own["chosen"],
-            np.asarray(own["loss"], float),
-            np.asarray(own["held_out"], float),
+            **{
+                **own,
+                "step_sizes": tuple(own["step_sizes"].tolist()),
+                "chosen": int(own["chosen"]),
+            }
         )
-        for law, own in found["cells"].items()
+        for law, own in found.items()
     }

@@ -54,7 +54,7 @@ class Settings:
     heard: int = 100  # arrivals of the slowest worker in the run that measures the clock
     target: float = 0.8  # training loss
     seed: int = 0
-    commit: bool = False  # also write the errors where committed numbers are
+    commit: bool = False  # also write rows and figures where the page is made from
 
 
 @dataclass(frozen=True)

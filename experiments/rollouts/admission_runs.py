@@ -1,29 +1,30 @@
-"""What the comparison of admission rules runs: traces, and what they amount to; laws are files.
+"""What the comparison of admission rules runs: traces, and what they amount to; laws are kept.
 
 The unit of time is that of a sample of mean length. With `load` 1 the trainer takes as long for a
 batch as the slots need for one on average, batch / slots.
 """
 
-import hashlib
-import json
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from asyncjax import rollouts, storage
+from asyncjax import rollouts
 from asyncjax.rollouts import RolloutTrace
+from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 from experiments.rollouts.laws import BOUNDED, LAWS, PRESETS, lengths_of
 
 LOADS = (0.5, 1.0, 1.5)  # of the first trial that is repeated
 TRIAL = ("budget", "in order", "discard")
 ENOUGH = (("budget", 2), ("budget", 4), ("budget", 8), ("in order", 4), ("in order", 8))
 BUSY = 0.95  # a trainer that works so much of the time has enough samples
+COLUMNS = ("asked", "rule", "eta", "load", "slots", "steps", "instance", "speed")
+COLUMNS += ("generators_idle", "trainer_idle", "age", "age_late", "age_longest", "age_of_parts")
+COLUMNS += ("age_made", "above", "wasted", "samples_wasted", "long_share", "concurrency", "needed")
 
 
 @dataclass(frozen=True)
@@ -43,30 +44,18 @@ class Settings:
     seeds: int = 5
     widths: tuple[int, ...] = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384)
     width_steps: int = 300
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write rows and figures where the page is made from
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What a trace amounts to; shares are of 1."""
+class Cell(NamedTuple):
+    """What is run of a law."""
 
-    speed: float  # steps per time, over what slots and trainer can do at most
-    generators_idle: float
-    trainer_idle: float
-    age: float  # mean over trained samples
-    age_late: float  # that 99 % do not exceed
-    age_longest: int
-    age_of_parts: float  # mean, if weights had been swapped in flight
-    age_made: float  # mean, by the time that it was finished
-    above: float  # share of trained samples older than eta
-    wasted: float  # share of the time of slots at work
-    samples_wasted: float
-    long_share: float
-    concurrency: float
-    needed: float  # Little's law: batch / training time * mean time of a trained sample
-
-
-Found = dict[str, dict[str, list[Figures]]]  # by law, by "rule, eta" and so on, a seed each
+    asked: str  # "rules", "trial" or "slots"
+    rule: str
+    eta: float  # NaN: the rule reads none
+    load: float  # what the trainer needs for a batch over what all slots need
+    slots: int
+    steps: int
 
 
 def checked(settings: Settings) -> None:
@@ -88,131 +77,78 @@ def checked(settings: Settings) -> None:
         raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
 
 
-def cells(settings: Settings) -> Iterator[tuple[str, str, float, float, int, int]]:
-    """All there is to run of a law: name, rule, eta, load, slots, steps."""
+def cells(settings: Settings) -> Iterator[Cell]:
+    """All there is to run of a law."""
     for rule in settings.rules:
-        for eta in settings.etas if rule in BOUNDED else (settings.shown,):
-            if eta != int(eta) and rule.startswith(("withhold", "discard")):
+        for eta in settings.etas if rule in BOUNDED else (np.nan,):
+            if eta % 1 and rule.startswith(("withhold", "discard")):
                 continue
-            yield key_of(rule, eta), rule, eta, 1.0, settings.slots, settings.steps
+            yield Cell("rules", rule, eta, 1.0, settings.slots, settings.steps)
     for rule in TRIAL:
         for load in LOADS:
-            name = f"trial, {rule}, load {load:g}"
-            yield name, rule, settings.shown, load, settings.slots, settings.trial_steps
+            yield Cell("trial", rule, settings.shown, load, settings.slots, settings.trial_steps)
     for rule, eta in ENOUGH:
         for width in settings.widths:
             load = width / settings.slots  # the training time stays
-            name = f"{key_of(rule, eta)}, {width} slots"
-            yield name, rule, eta, load, width, settings.width_steps
+            yield Cell("slots", rule, eta, load, width, settings.width_steps)
 
 
-def key_of(rule: str, eta: float) -> str:
-    """The name of a rule with its eta, where it reads one.
-
-    Example:
-        >>> key_of("budget", 4.0), key_of("synchronous", 4.0)
-        ('budget, eta 4', 'synchronous')
-    """
-    return f"{rule}, eta {eta:g}" if rule in BOUNDED else rule
-
-
-def run_all(settings: Settings) -> Found:
-    """Runs what is not there yet, and says how far it is."""
-    found: Found = {}
-    began = time.perf_counter()
+def run_all(settings: Settings) -> dict[str, dict[str, np.ndarray]]:
+    """Runs what is not there yet: by law columns with a row a cell and seed."""
+    folder = settings.output / "laws"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept, found = Cells(folder), {}
     for law in settings.laws:
-        path, mark = settings.output / "laws" / f"{law}.json", fingerprint(settings, law)
-        found[law] = loaded(path, mark)
-        if not found[law]:
-            for name, rule, eta, load, slots, steps in cells(settings):
-                runs = [
-                    figures_of(settings, law, rule, eta, (load, slots, steps), repeat)
-                    for repeat in range(settings.seeds)
-                ]
-                found[law][name] = runs
-            path.parent.mkdir(parents=True, exist_ok=True)
-            plain = {name: [asdict(run) for run in runs] for name, runs in found[law].items()}
-            storage.save_json(path, {"fingerprint": mark, "cells": plain})
-        took = time.perf_counter() - began
-        print(f"[{len(found)}/{len(settings.laws)}] {law}: done after {took:.0f} s", flush=True)
+        facts = vars(replace(settings, output=Path(), laws=(law,), commit=False))
+        key = key_of(figures_of, rollouts.trace, rollouts.summarize, PRESETS, facts)
+        if kept.get(key) is None:
+            rows = [
+                {**cell._asdict(), "instance": repeat, **figures_of(settings, law, cell, repeat)}
+                for cell in cells(settings)
+                for repeat in range(settings.seeds)
+            ]
+            kept.put(key, {name: np.array([row[name] for row in rows]) for name in rows[0]})
+        found[law] = {name: kept.known[key][name] for name in COLUMNS}
+        print(f"[{len(found)}/{len(settings.laws)}] {law} is done", flush=True)
     return found
 
 
-def trace_of(
-    settings: Settings,
-    law: str,
-    rule: str,
-    eta: float,
-    size: tuple[float, int, int],
-    repeat: int,
-    *,
-    in_flight: bool = False,
-) -> RolloutTrace:
-    """One trace; `size` is load, slots and steps. The same seed draws the same samples."""
-    load, slots, steps = size
-    training_time = load * settings.batch / slots
+def trace_of(settings: Settings, law: str, cell: Cell, repeat: int) -> RolloutTrace:
+    """One trace. The same seed draws the same samples.
+
+    Without a pause at a swap, in flight or not is the same trace but for who made the parts.
+    """
+    training_time = cell.load * settings.batch / cell.slots
+    eta = settings.shown if np.isnan(cell.eta) else cell.eta
     return rollouts.trace(
         lengths_of(law),
-        rollouts.Engine(slots, training_time, in_flight=in_flight),
-        PRESETS[rule](eta, settings.batch, slots),
+        rollouts.Engine(cell.slots, training_time, in_flight=True),
+        PRESETS[cell.rule](eta, settings.batch, cell.slots),
         batch=settings.batch,
-        n_steps=steps,
+        n_steps=cell.steps,
         key=jax.random.key(1_000 * settings.seed + repeat),
     )
 
 
-def figures_of(
-    settings: Settings, law: str, rule: str, eta: float, size: tuple[float, int, int], repeat: int
-) -> Figures:
-    """What one trace amounts to."""
-    # Without a pause at a swap, in flight or not is the same trace but for who made the parts.
-    trace = trace_of(settings, law, rule, eta, size, repeat, in_flight=True)
+def figures_of(settings: Settings, law: str, cell: Cell, repeat: int) -> dict[str, float]:
+    """What one trace amounts to; shares are of 1."""
+    trace = trace_of(settings, law, cell, repeat)
     own = rollouts.summarize(trace)
-    load, slots, _ = size
-    most = slots / settings.batch / max(1.0, load)
-    return Figures(
-        speed=own.steps_per_time / most,
-        generators_idle=own.generators_idle,
-        trainer_idle=own.trainer_idle,
-        age=own.age_trained.mean,
-        age_late=own.age_trained.late,
-        age_longest=own.age_trained.longest,
-        age_of_parts=own.age_of_parts,
-        age_made=own.age_made.mean,
-        above=float(np.mean(trace.age > eta)),
-        wasted=own.time_wasted,
-        samples_wasted=own.samples_wasted,
-        long_share=own.long_share,
-        concurrency=own.concurrency,
-        needed=own.concurrency_needed,
-    )
-
-
-def fingerprint(settings: Settings, law: str) -> str:
-    """A digest of all that decides the numbers of a law."""
-    facts: dict[str, Any] = {**vars(settings), "laws": law, "jax": jax.__version__}
-    facts |= {"output": None, "commit": None}
-    facts["sources"] = _sources()
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@cache
-def _sources() -> str:
-    """A digest of the code that makes the numbers."""
-    room, here = Path(rollouts.__file__).parent, Path(__file__).parent
-    digest = hashlib.sha256()
-    files = sorted(room.glob("*.py"))
-    for path in (*files, here / "laws.py", here / "admission_runs.py"):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def loaded(path: Path, mark: str) -> dict[str, list[Figures]]:
-    """What a file holds; nothing if there is none, or it is another's or damaged."""
-    try:
-        found = storage.load_json(path)
-    except (FileNotFoundError, ValueError):
-        return {}
-    if not isinstance(found, dict) or found.get("fingerprint") != mark:
-        return {}
-    return {name: [Figures(**run) for run in runs] for name, runs in found["cells"].items()}
+    most = cell.slots / settings.batch / max(1.0, cell.load)
+    eta = settings.shown if np.isnan(cell.eta) else cell.eta
+    return {
+        "speed": own.steps_per_time / most,  # over what slots and trainer can do at most
+        "generators_idle": own.generators_idle,
+        "trainer_idle": own.trainer_idle,
+        "age": own.age_trained.mean,  # over trained samples
+        "age_late": own.age_trained.late,  # that 99 % do not exceed
+        "age_longest": own.age_trained.longest,
+        "age_of_parts": own.age_of_parts,  # mean, if weights had been swapped in flight
+        "age_made": own.age_made.mean,  # by the time that it was finished
+        "above": float(np.mean(trace.age > eta)),  # share of trained samples older than eta
+        "wasted": own.time_wasted,  # share of the time of slots at work
+        "samples_wasted": own.samples_wasted,
+        "long_share": own.long_share,
+        "concurrency": own.concurrency,
+        "needed": own.concurrency_needed,  # Little's law: batch / training time * mean time
+    }

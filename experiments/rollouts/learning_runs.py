@@ -1,4 +1,4 @@
-"""What the comparison of learning runs: rules and corrections on a token task; arms are files.
+"""What the comparison of learning runs: rules and corrections on a token task.
 
 Slots of unequal speed write answers to a copying task token by token; what a sample takes is what
 the policy has made. Every arm has the same simulated time, the same prompts and the same grid of
@@ -6,9 +6,6 @@ learning rates to begin with, is tuned on seeds of its own and reported on other
 an end is best; arms that have tried fewer rates than another then get rates between theirs.
 """
 
-import hashlib
-import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -20,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import results, rollouts, storage
+from asyncjax import results, rollouts
 from asyncjax.rollouts import corrections
 from asyncjax.rollouts.admission import Rule
 from asyncjax.rollouts.corrections import Correction
+from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 from experiments.common import grids
 from experiments.rollouts.laws import PRESETS
 
@@ -70,7 +69,7 @@ class Settings:
     seeds: int = 5
     tuning_seeds: int = 2
     judged: int = 64  # prompts by which a policy is judged
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write rows and figures where the page is made from
 
 
 @dataclass(frozen=True)
@@ -127,26 +126,35 @@ def times(settings: Settings) -> np.ndarray:
 def run_all(settings: Settings) -> Found:
     """Runs what is not there yet, until all arms have tried as many rates; says how far it is."""
     found: Found = {}
-    began, spent = time.perf_counter(), time.process_time()
-    problem = task_of(settings)
+    folder = settings.output / "arms"
+    folder.mkdir(parents=True, exist_ok=True)
+    cells, problem = Cells(folder), task_of(settings)
     behind, least = arms(settings), 0
     while behind:
         for arm in behind:
-            path = settings.output / "arms" / f"{', '.join(arm)}.json"
-            mark = fingerprint(settings, *arm)
-            known = found.get(arm) or loaded(path, mark)
+            key = key_of_arm(settings, arm)
+            known = found.get(arm) or unpacked(cells.get(key))
             found[arm] = run_arm(settings, problem, arm, known, least)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            storage.save_json(path, {"fingerprint": mark, "outcome": asdict(found[arm])})
-            print(
-                f"{', '.join(arm)}: {len(found[arm].rates)} rates, done after"
-                f" {time.perf_counter() - began:.0f} s,"
-                f" {time.process_time() - spent:.0f} s of CPU time",
-                flush=True,
-            )
+            arrays = {name: np.asarray(value) for name, value in asdict(found[arm]).items()}
+            cells.put(key, arrays)
+            print(f"{', '.join(arm)}: {len(found[arm].rates)} rates", flush=True)
         least = max(len(own.rates) for own in found.values())
         behind = [arm for arm, own in found.items() if len(own.rates) < least]
     return found
+
+
+def key_of_arm(settings: Settings, arm: tuple[str, str]) -> str:
+    """A digest of all that decides the numbers of an arm."""
+    facts = vars(replace(settings, output=Path(), rules=(), corrections=(), commit=False))
+    return key_of(run_one, score, rollouts.train, grids.wanted, PRESETS, CORRECTIONS, facts, arm)
+
+
+def unpacked(arrays: Mapping[str, np.ndarray] | None) -> Outcome | None:
+    """What arrays of an arm hold."""
+    if arrays is None:
+        return None
+    own = {name: value.tolist() for name, value in arrays.items()}
+    return Outcome(**{**own, "rates": tuple(own["rates"]), "scores": tuple(own["scores"])})
 
 
 def task_of(settings: Settings) -> rollouts.RolloutProblem:
@@ -341,35 +349,3 @@ def tuned(
 def best_rate(scores: Mapping[float, float]) -> float:
     """The rate with the highest score, the smallest of several."""
     return max(sorted(scores), key=lambda rate: scores[rate])
-
-
-def fingerprint(settings: Settings, rule: str, correction: str) -> str:
-    """A digest of all that decides the numbers of an arm."""
-    facts: dict[str, Any] = {**vars(settings), "output": None, "commit": None, "rules": rule}
-    facts |= {"corrections": correction, "jax": jax.__version__, "optax": optax.__version__}
-    facts["sources"] = _sources()
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@cache
-def _sources() -> str:
-    """A digest of the code that makes the numbers."""
-    here = Path(__file__).parent
-    files = sorted(Path(rollouts.__file__).parent.glob("*.py"))
-    digest = hashlib.sha256()
-    own = (here / "laws.py", here / "learning_runs.py", Path(grids.__file__))
-    for path in (*files, *own):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def loaded(path: Path, mark: str) -> Outcome | None:
-    """What a file holds; None if there is none, or it is another's or damaged."""
-    try:
-        found = storage.load_json(path)
-    except (FileNotFoundError, ValueError):
-        return None
-    if not isinstance(found, dict) or found.get("fingerprint") != mark:
-        return None
-    own = found["outcome"]
-    return Outcome(**{**own, "rates": tuple(own["rates"]), "scores": tuple(own["scores"])})

@@ -8,11 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax import clocks, storage, traces
-from asyncjax.study import statistics as comparison
-from experiments import claims
-from experiments.common import numbers
-from experiments.reality import job, report, runs, tasks, verdicts
+from asyncjax import clocks, traces
+from experiments import part
+from experiments.reality import job, runs, tasks
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
@@ -33,21 +31,22 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
         seconds=0.3,
         heard=50,
     )
-    part = job.run(settings)
-    saved = storage.load_json(tmp_path / "reality.json")
-    (case,) = saved["cases"]
-    assert [row["rule"] for row in case["rules"]] == ["pure", "synchronous"]
-    assert [one["heard"] >= 50 for one in case["measured"]] == [True, True]
-    for row in case["rules"]:
-        assert list(row["simulated"]) == list(runs.CLOCKS)
-        for made in (row["real"], *row["simulated"].values()):
-            assert len(made) == 2
-            assert all(one["updates"] == row["updates"] and one["time"] > 0 for one in made)
-    sync = case["rules"][1]
-    assert all(one["delay"] == 0 for one in sync["real"])
-    path, _ = part.figures[0]
+    made = job.run(settings)
+    result = part.Result.load(tmp_path / "reality.csv.gz")
+    rows = result.rows
+    assert list(rows["method"]) == ["pure"] * 3 + ["synchronous"] * 3
+    assert list(rows["clock"]) == [*runs.CLOCKS] * 2
+    assert (rows["least"] <= rows["median"]).all()
+    assert (rows["median"] <= rows["most"]).all()
+    assert (result.select(method="synchronous")[["delay_real", "delay_simulated"]] == 0).all(
+        axis=None
+    )
+    told = result.facts["measured, A"]["even"]
+    assert told["heard"] >= 50
+    assert len(told["mean jobs"]) == 2
+    [(path, _)] = made.figures
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert len(part.tables) == 4
+    assert [len(table.rows) for table in made.tables] == [1, 2, 0, 2]
 
 
 @pytest.mark.slow
@@ -60,10 +59,12 @@ def test_a_worker_that_is_killed_is_foreseen(tmp_path):
     case = runs.run_case(settings, workers)
     pure, synchronous = case.rules
     assert pure.real[0].updates == pure.n_updates
-    for found in (synchronous.real, synchronous.simulated[report.BEST]):
+    for found in (synchronous.real, synchronous.simulated[job.BEST]):
         assert found[0].updates < synchronous.n_updates
         assert found[0].to_target == float("inf")
-    assert "stalls after" in report.totals(settings, [case]).rows[1][3]
+    result = job.as_rows(settings, [case])
+    assert job.error_table(result, "A").rows[1][3].startswith("stalls after ")
+    assert len(job.conditions(result, "A")) == 1
     assert {process.pid for process in multiprocessing.active_children()} <= before
 
 
@@ -80,25 +81,12 @@ def test_workers_sleep_as_they_are_told_and_the_server_does_not():
     assert partial(tasks.make, workers)(1) is slow
 
 
-def test_errors_are_of_medians_and_leave_out_what_is_not_there():
-    rule = runs.RULES[0]
-    late = replace(FIGURES, time=4.4, to_target=float("inf"))
-    simulated = {name: (replace(FIGURES, time=2.2),) * 3 for name in runs.CLOCKS}
-    compared = runs.Compared(EVEN, rule, 10, (FIGURES, FIGURES, late), simulated)
-    found = report.errors(compared, report.BEST, lambda run: run.time)
-    np.testing.assert_allclose(found, [0.1, 0.1, -0.5])
-    assert report.percent(found) == "+10.0 (-50.0 to +10.0)"
-    reached = report.errors(compared, report.BEST, lambda run: run.to_target)
-    np.testing.assert_allclose(reached, [0.0, 0.0])
-    assert report.percent(reached[:0]) == "-"
-
-
-def compared_with(errors):
+def compared_with(errors, workers=EVEN):
     """A case whose simulated times are off by these percents, repeat by repeat."""
     made = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
     simulated = {name: made for name in runs.CLOCKS}
-    one = runs.Compared(EVEN, runs.RULES[0], 10, (FIGURES,) * len(errors), simulated)
-    return [runs.Case(EVEN, (), (one,))]
+    one = runs.Compared(workers, runs.RULES[0], 10, (FIGURES,) * len(errors), simulated)
+    return runs.Case(workers, (), (one,))
 
 
 @pytest.mark.parametrize(
@@ -111,31 +99,46 @@ def compared_with(errors):
     ],
 )
 def test_the_verdict_turns_with_the_errors(errors, said):
-    own = verdicts.measured(runs.Settings(repeats=5), compared_with(errors))
-    assert comparison.verdict(verdicts.conditions(own)) == said
-    large = own["cases"]["even"]
-    both = {**own, "cases": {**own["cases"], "10 MB": {"pure": large["pure"]}}}
-    assert comparison.verdict(verdicts.conditions(both)) == said
-    fine = verdicts.measured(runs.Settings(repeats=5), compared_with((1.0, -1.0)))["cases"]["even"]
-    both["cases"]["uneven"] = fine
-    expected = "holds" if said == "holds" else "in part"
-    assert comparison.verdict(verdicts.conditions(both)) == expected
+    def verdict(*cases):
+        result = job.as_rows(runs.Settings(repeats=5), cases)
+        return result.verdict(job.claims(result)[0])["A"]
+
+    own = compared_with(errors)
+    assert verdict(own) == said
+    assert verdict(own, compared_with(errors, tasks.Workers("10 MB", (0.01,) * 2))) == said
+    fine = compared_with((1.0, -1.0), tasks.Workers("uneven", (0.01, 0.02)))
+    assert verdict(own, fine) == ("holds" if said == "holds" else "in part")
 
 
-def test_the_page_has_the_committed_errors():
-    text = (claims.quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    found = numbers.load("reality")
-    for letter in claims.SETS:
-        assert "\n".join(verdicts.page_rows(found[letter])) in text
-        assert found[letter]["sizes"] == verdicts.sizes(found[letter]["cases"])
+def test_errors_are_in_percent_and_runs_that_stall_have_none():
+    large = tasks.Workers("10 MB", (0.01,) * 2)
+    cases = (compared_with((2.0, 1.0, -3.0)), compared_with((30.0, 20.0, 25.0), large))
+    result = job.as_rows(runs.Settings(repeats=3), cases)
+    assert job.error_table(result, "A").rows[0][3:5] == ("2.00", "+1.0 (-3.0 to +2.0)")
+    assert job.sizes(result) == {"A": {"small": [1.0], "10 MB": [25.0]}}
+    assert job.worst_repeat(result) == {"A": 3.0}
+    assert "by 13.0 % (at most 25.0 %), median over 2 pairs" in job.answer(result)
+    stalled = runs.Compared(
+        EVEN,
+        runs.RULES[0],
+        20,  # of which all runs make 10
+        (FIGURES,) * 3,
+        {name: (replace(FIGURES, updates=9),) * 3 for name in runs.CLOCKS},
+    )
+    result = job.as_rows(runs.Settings(repeats=3), [runs.Case(EVEN, (), (stalled,))])
+    assert job.error_table(result, "A").rows[0][3:5] == ("stalls after 10", "after 9")
+    assert job.claims(result) == ()
 
 
-def test_committed_numbers_of_one_engine_stay_when_the_other_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(verdicts.numbers, "save", lambda name, found, command: saved.append(found))
-    saved, case = [], compared_with((1.0, 2.0, 3.0))
-    verdicts.commit(runs.Settings(engine="ray", repeats=3), case)
-    assert saved[0]["A"] == numbers.load("reality")["A"]
-    assert saved[0]["B"]["cases"]["even"]["pure"]["measured"] == [2.0, 1.0, 3.0]
+def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
+    known = part.committed(job.NAME)
+    result = job.as_rows(runs.Settings(engine="ray"), [compared_with((1.0, 2.0, 3.0))])
+    both = job.beside(result, known)
+    assert both.sets == ("A", "B")
+    assert list(both.rows) == list(known.rows)
+    first, again = (own.select(set="A")["median"].to_numpy() for own in (both, known))
+    np.testing.assert_array_equal(first, again)
+    assert list(both.select(set="B", clock=job.BEST)["median"]) == [2.0]
 
 
 @pytest.mark.parametrize(

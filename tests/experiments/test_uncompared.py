@@ -83,7 +83,7 @@ def test_what_the_readme_says_of_a_log_and_of_recorded_jobs_is_what_programs_pri
 
 def test_all_parts_tune_their_methods_alike():
     for path in numbers.FOLDER.glob("*.json"):
-        for group in budgets.groups(budgets.load(path.stem)):
+        for group in budgets.groups(numbers.load(path.stem)):
             assert group.alike, (path.stem, group.trials)
     for path in part.ROWS.glob("*.csv.gz"):
         for group in budgets.of_rows(part.committed(path.name.partition(".")[0])):

@@ -657,7 +657,7 @@ def _rows_of(name: str) -> tuple[Any, Any]:
     return part.module(name), part.committed(name)
 
 
-def of_claims(module: Any, result: Any) -> Found:
+def of_module(module: Any, result: Any) -> Found:
     """Claims of a part that has rows, set by set."""
     for letter in result.sets:
         claims = {claim.text: result.conditions(claim, letter) for claim in module.CLAIMS}
@@ -675,7 +675,7 @@ def _earned(result: Any, name: str, ours: str, rival: str, scene: str) -> Found:
 def cluster_floors() -> Found:
     """Claims, and every rule over the literal floor."""
     floors, result = _rows_of("cluster_floors")
-    yield from of_claims(floors, result)
+    yield from of_module(floors, result)
     for point in floors.POINTS:
         for rule in result.select(scene=point)["method"].unique():
             if rule != floors.LITERAL:
@@ -686,7 +686,7 @@ def cluster_floors() -> Found:
 def cluster_optimum() -> Found:
     """The claim, and how near every rule and floor comes."""
     optimum, result = _rows_of("cluster_optimum")
-    yield from of_claims(optimum, result)
+    yield from of_module(optimum, result)
     for (letter, rule), rows in result.rows.groupby(["set", "method"]):
         ratios = rows["ratio"].to_numpy()
         figures = {"mean": ratios.mean(), "median": np.median(ratios), "lowest": ratios.min()}
@@ -697,7 +697,7 @@ def cluster_optimum() -> Found:
 def cluster_recorded() -> Found:
     """Claims, and PD-ORS over every rival."""
     recorded, result = _rows_of("cluster_recorded")
-    yield from of_claims(recorded, result)
+    yield from of_module(recorded, result)
     for scene, rows in result.rows.groupby("scene"):
         for rule in rows["method"].unique():
             plain = rule.removesuffix(recorded.TUNED)
@@ -712,7 +712,7 @@ def cluster_rivals() -> Found:
     """Claims, and PD-ORS over every rival at every point, split and preset; knobs of PD-ORS."""
     rivals, result = _rows_of("cluster_rivals")
     ours, end, split = rivals.PD_ORS, rivals.TUNED, "oasis, split "
-    yield from of_claims(rivals, result)
+    yield from of_module(rivals, result)
     for point in rivals.POINTS:
         for rival in (name for name in rivals.SCHEDULERS if name != ours):
             yield from _earned(result, f"{point}, PD-ORS over {rival}", ours, rival, point)
@@ -734,24 +734,18 @@ def cluster_rivals() -> Found:
 
 def delay_bench() -> Found:
     """What seeds say of every claim, task and law, orders by last loss, relative losses."""
-    from experiments.delay_bench import pages, report
+    from experiments import part
+    from experiments.delay_bench import job
 
-    for task, cells in numbers.load(report.NAME).items():
-        for place, claim in enumerate(report.CLAIMS):
-            for law, word in pages.answers(cells, place).items():
-                yield f"{task}, delay {law}: {claim[0]}", word, {}
-        for law in pages.LAWS:
-            losses = {
-                method: np.array(cells[method][law]["loss"])
-                for method in pages.METHODS
-                if method in cells and law in cells[method]
-            }
-            if losses:
-                yield f"{task}, delay {law}, order", report.order(losses), {}
-            for method, own in losses.items():
-                relative = np.median(cells[method][law]["relative"])
-                figures = {"loss": np.median(own), "relative": relative}
-                yield f"{task}, delay {law}, {method}, medians", MEASURED, figures
+    result = part.committed(job.NAME)
+    for claim, words in job.answers(result).items():
+        for scene, word in words.items():
+            yield f"{scene}: {claim}", word, {}
+    for scene in result.rows["scene"].unique():
+        yield f"{scene}, order", job.order(result, scene), {}
+        for method, own in result.select(scene=scene).groupby("method"):
+            figures = {name: own[name].median() for name in ("loss", "relative")}
+            yield f"{scene}, {method}, medians", MEASURED, figures
 
 
 def diloco() -> Found:
@@ -780,62 +774,62 @@ def diloco() -> Found:
 
 def rollouts_admission() -> Found:
     """Which rule is fastest for each law of lengths, and medians of all cells."""
-    from experiments.rollouts import admission_report as report
-    from experiments.rollouts.admission_runs import Settings, key_of
+    from experiments import part
+    from experiments.rollouts import admission
 
-    found, shown = numbers.load(report.NAME), Settings()
-    for law, cells in found.items():
-        speeds = {
-            rule: float(np.median(cells[name]["speed"]))
-            for rule in shown.rules
-            if (name := key_of(rule, shown.shown)) in cells
-        }
-        best = max(speeds, key=speeds.__getitem__)
-        gain = speeds[best] / speeds["synchronous"] if "synchronous" in speeds else None
+    result = part.committed(admission.NAME)
+    for law, (best, gain) in admission.fastest(result).items():
         yield f"{law}, fastest rule", best, {"over synchronous": gain}
-        for cell, fields in cells.items():
-            figures = {name: np.median(values) for name, values in fields.items()}
-            yield f"{law}, {cell}, medians", MEASURED, figures
+    by = ["scene", "asked", "method", "eta", "load", "slots"]
+    for (law, asked, rule, eta, load, slots), own in result.rows.groupby(by, dropna=False):
+        base = rule if math.isnan(eta) else f"{rule}, eta {eta:g}"
+        names = {"rules": base, "slots": f"{base}, {slots} slots"}
+        cell = names.get(asked, f"trial, {rule}, load {load:g}")
+        medians = own.drop(columns=["scene", "set", "instance", "method", "asked"]).median()
+        figures = medians.drop(["eta", "load", "slots", "n_steps"]).to_dict()
+        yield f"{law}, {cell}, medians", MEASURED, figures
 
 
 def rollouts_learning() -> Found:
     """Who is ahead of the base on every seed, at every time."""
-    from experiments.rollouts import learning_report as report
+    from experiments import part
+    from experiments.rollouts import learning
 
-    found = numbers.load(report.NAME)
-    base = ", ".join(report.BASE)
-    for arm, own in found.items():
-        for time, rewards in own["reward"].items():
-            word = report.significant(rewards, found[base]["reward"][time])
-            word = "the base" if arm == base else word
-            yield f"{arm}, reward at {time}", word, {"median": np.median(rewards)}
-        medians = {key: np.median(own[key]) for key in ("solved", "steps", "age", "trainer_idle")}
-        yield f"{arm}, medians", MEASURED, medians | {"rate": own["rate"]}
+    result = part.committed(learning.NAME)
+    horizon = result.facts["horizon"]
+    for arm in result.methods:
+        own = result.select(method=arm)
+        for time, share in learning.SHARES.items():
+            rewards, base = (learning.rewards(result, name, time) for name in (arm, learning.ARM))
+            word = learning.ended(result, arm, time)
+            if word == statistics.OPEN:
+                word = f"no ({int((rewards > base).sum())} of {len(base)})"
+            yield f"{arm}, reward at {share * horizon:g}", word, {"median": np.median(rewards)}
+        medians = own[["solved", "steps", "age", "trainer_idle"]].median().to_dict()
+        yield f"{arm}, medians", MEASURED, medians | {"rate": own["rate"].iloc[0]}
 
 
 def reality() -> Found:
     """Whether each case is foretold, and what stalls; the sets are engines."""
-    from experiments.reality import verdicts as report
+    from experiments import part
+    from experiments.reality import job
 
-    for letter, own in numbers.load(report.NAME).items():
-        claim = "the clock of one run foretells the pace of every rule"
-        yield from of_conditions(letter, {claim: report.conditions(own)})
-        yield f"{letter} / counts", MEASURED, report.counts(own)
-        for size, errors in report.sizes(own["cases"]).items():
+    result = part.committed(job.NAME)
+    for letter in SETS:
+        yield from of_conditions(letter, {job.CLAIM: job.conditions(result, letter)})
+        yield f"{letter} / counts", MEASURED, job.counts(result)[letter]
+        for size, errors in job.sizes(result)[letter].items():
             figures = {"median": np.median(errors), "most": max(errors), "cases": len(errors)}
             yield f"{letter} / errors, {size}", MEASURED, figures
-        for workers, rules in own["cases"].items():
-            for rule, case in rules.items():
-                begin = f"{letter} / {workers}, {rule}"
-                if "stalls after" in case:
-                    real, *simulated = case["stalls after"]
-                    after: dict[str, Any] = {"real": real}
-                    after |= zip(report.CLOCKS, simulated, strict=True)
-                    yield f"{begin}, stalls", "stalls", after
-                for clock in (one for one in report.CLOCKS if one in case):
-                    middle, least, most = case[clock]
-                    ends = {"median": middle, "least": least, "most": most}
-                    yield f"{begin}, {clock}", MEASURED, ends
+        for (workers, rule), own in result.select(set=letter).groupby(["scene", "method"]):
+            begin = f"{letter} / {workers}, {rule}"
+            if own["median"].isna().all():
+                after = dict(zip(own["clock"], own["simulated_stalls_after"], strict=True))
+                yield f"{begin}, stalls", "stalls", {"real": own["stalls_after"].iloc[0]} | after
+                continue
+            for row in own.itertuples():
+                ends = {"median": row.median, "least": row.least, "most": row.most}
+                yield f"{begin}, {row.clock}", MEASURED, ends
 
 
 def story() -> Found:

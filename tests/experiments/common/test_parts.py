@@ -10,9 +10,7 @@ import pytest
 
 import asyncjax
 from experiments.common import parts
-from experiments.delay_bench import report as bench
 from experiments.diloco import gaussians
-from experiments.reality import report as reality
 from tests.experiments.asynchronous import small_part
 
 EXPERIMENTS = Path(parts.__file__).parents[1]
@@ -104,24 +102,6 @@ def test_a_part_that_says_nothing_has_no_answer(tmp_path):
     assert "Papers:" not in page
 
 
-def test_the_answer_of_the_delay_bench_turns_with_its_losses():
-    def cells(*losses):
-        return {
-            law: SimpleNamespace(loss=np.array(loss, float))
-            for law, loss in zip(("0", "8"), losses, strict=True)
-        }
-
-    settings = SimpleNamespace(methods=("Muon", "Adam"))
-    muon, adam = cells([1, 1], [2, 2]), cells([1, 1], [3, 3])
-    said = bench.in_words(settings, {"digits": {"Muon": muon, "Adam": adam}})
-    assert said.startswith("Muon ends below Adam: so in 1, the opposite in 0 of 1 cases; Muon los")
-    said = bench.in_words(settings, {"digits": {"Muon": adam, "Adam": muon}})
-    assert said.startswith("Muon ends below Adam: so in 0, the opposite in 1 of 1 cases")
-    mixed = cells([1, 1], [2, 4])
-    said = bench.in_words(settings, {"digits": {"Muon": mixed, "Adam": adam}})
-    assert said.startswith("Muon ends below Adam: so in 0, the opposite in 0 of 1 cases")
-
-
 def test_the_answer_of_the_notebook_is_made_of_last_losses():
     ways = {
         way: SimpleNamespace(loss=np.full((3, 2), [9.0, 0.1 * place]))
@@ -131,15 +111,3 @@ def test_the_answer_of_the_notebook_is_made_of_last_losses():
         "Median loss after equal local steps: with Nesterov 0.2 (asynchronous) and 0.1"
         " (synchronous), with SGD 0.4 (asynchronous) and 0.3 (synchronous)."
     )
-
-
-def test_the_answer_of_reality_is_the_median_and_the_worst_of_the_rules():
-    def rule(error, updates=10):
-        real = [SimpleNamespace(pace=1.0, to_target=2.0, updates=updates)] * 3
-        made = [SimpleNamespace(pace=1.0 + error, to_target=2.0, updates=updates)] * 3
-        return SimpleNamespace(real=real, simulated={reality.BEST: made}, n_updates=10)
-
-    rules = (rule(0.01), rule(-0.03), rule(0.02), rule(0.5, updates=4))  # the last one stalls
-    said = reality.in_words([SimpleNamespace(rules=rules)])
-    assert "misses seconds an update by 2.0 % (at most 3.0 %) and seconds to the target" in said
-    assert "over 3 pairs" in said

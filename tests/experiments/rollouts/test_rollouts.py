@@ -2,23 +2,14 @@
 
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
-from asyncjax import rollouts, storage
-from experiments import quotes
-from experiments.common import numbers
-from experiments.rollouts import (
-    admission,
-    admission_report,
-    admission_runs,
-    laws,
-    learning,
-    learning_report,
-    learning_runs,
-)
-from experiments.rollouts.learning_runs import Outcome
+from asyncjax import rollouts
+from experiments import part
+from experiments.rollouts import admission, admission_runs, laws, learning, learning_runs
+from experiments.rollouts.admission_runs import Cell
+from experiments.rollouts.learning_runs import BASE, Outcome
 
 TINY = admission_runs.Settings(
     laws=("recorded", "one tenth"),
@@ -48,43 +39,42 @@ def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
 
 @pytest.mark.parametrize("rule", laws.PRESETS)
 def test_figures_are_those_of_the_trace(rule):
-    own = admission_runs.figures_of(TINY, "one tenth", rule, 2.0, (0.5, 16, 40), 1)
-    trace = admission_runs.trace_of(TINY, "one tenth", rule, 2.0, (0.5, 16, 40), 1)
-    assert own.speed == pytest.approx(40 / trace.step_end[-1] / 4.0)
-    assert own.age == pytest.approx(trace.age.mean())
-    assert own.above == pytest.approx(np.mean(trace.age > 2))
-    assert own.age_of_parts <= own.age + 1e-9
-    assert 0.0 <= own.trainer_idle <= 1.0
+    cell = Cell("rules", rule, 2.0, 0.5, 16, 40)
+    own = admission_runs.figures_of(TINY, "one tenth", cell, 1)
+    trace = admission_runs.trace_of(TINY, "one tenth", cell, 1)
+    assert own["speed"] == pytest.approx(40 / trace.step_end[-1] / 4.0)
+    assert own["age"] == pytest.approx(trace.age.mean())
+    assert own["above"] == pytest.approx(np.mean(trace.age > 2))
+    assert own["age_of_parts"] <= own["age"] + 1e-9
+    assert 0.0 <= own["trainer_idle"] <= 1.0
     summary = rollouts.summarize(trace)
     assert summary.trainer_idle == pytest.approx(1.0 - 0.5 * 4 / 16 * 40 / trace.step_end[-1])
 
 
 @pytest.mark.slow
-def test_the_rules_are_compared_and_go_on_from_files(tmp_path, monkeypatch):
+def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatch):
     settings = replace(TINY, output=tmp_path)
-    part = admission.run(settings)
-    saved = storage.load_json(tmp_path / "rollouts_admission.json")
-    assert set(saved["laws"]) == {"recorded", "one tenth"}
-    for own in saved["laws"].values():
-        for runs in own.values():
-            assert len(runs) == 2
-            assert all(np.isfinite([run["speed"], run["age"]]).all() for run in runs)
-        # whatever is selected, the mean age is at most eta; at eta 0 every age is
-        for eta in settings.etas:
-            assert max(run["age"] for run in own[f"budget, eta {eta:g}"]) <= eta
-        assert {run["age_longest"] for run in own["budget, eta 0"]} == {0}
-        assert own["budget, eta 0"] == own["in order, eta 0"]
-        assert all(run["above"] == 0.0 for run in own["in order, eta 2"])
-        assert all(run["above"] == 0.0 for run in own["discard, eta 2"])
-        assert any(run["above"] > 0.0 for run in own["budget, eta 2"])
-    assert [len(table.rows) for table in part.tables] == [10, 6, 6, 5]
-    for path, _ in part.figures:
-        assert path.read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr(admission_runs, "figures_of", None)  # what is there is not run again
-    file = tmp_path / "rollouts_admission.json"
-    before = file.read_text()
+    made = admission.run(settings)
+    result = part.Result.load(tmp_path / "rollouts_admission.csv.gz")
+    rules = result.select(asked="rules")
+    assert set(rules["scene"]) == {"recorded", "one tenth"}
+    assert np.isfinite(rules[["speed", "age"]]).all(axis=None)
+    # whatever is selected, the mean age is at most eta; at eta 0 every age is
+    ahead, strict = (result.select(asked="rules", method=own) for own in ("budget", "in order"))
+    assert (ahead["age"] <= ahead["eta"]).all()
+    assert (ahead[ahead["eta"] == 0.0]["age_longest"] == 0).all()
+    columns = ["speed", "age", "wasted", "long_share"]
+    same = [own[own["eta"] == 0.0][columns].to_numpy() for own in (ahead, strict)]
+    assert np.array_equal(*same)
+    bounded = result.select(asked="rules", method=["in order", "discard"], eta=2.0)
+    assert (bounded["above"] == 0.0).all()
+    assert (ahead[ahead["eta"] == 2.0]["above"] > 0.0).any()
+    assert [len(table.rows) for table in made.tables] == [7, 6, 6, 5]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path, _ in made.figures)
+    monkeypatch.setattr(admission_runs.Cells, "put", None)  # what is there is not run again
+    kept = (tmp_path / "rollouts_admission.csv.gz").read_bytes()
     admission.run(settings)
-    assert file.read_text() == before
+    assert (tmp_path / "rollouts_admission.csv.gz").read_bytes() == kept
     with pytest.raises(TypeError):
         admission.run(replace(settings, seeds=1))
 
@@ -105,24 +95,21 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path):
         tuning_seeds=1,
         judged=8,
     )
-    part = learning.run(settings)
-    saved = storage.load_json(tmp_path / "rollouts_learning.json")
-    names = [(arm["rule"], arm["correction"]) for arm in saved["arms"]]
-    assert names == [
-        ("synchronous", "truncated"),
-        ("budget 4", "truncated"),
-        ("budget 4", "truncated, ESS"),
-    ]
-    for arm in saved["arms"]:
-        assert len(arm["rates"]) == len(arm["scores"]) == 3  # two, and one more beyond the better
-        assert arm["chosen"] == arm["rates"][int(np.argmax(arm["scores"]))]
-        assert np.array(arm["reward"]).shape == (2, 21)
-        assert len({row[0] for row in arm["reward"]}) == 1  # before any step
-    assert saved["arms"][0]["age_longest"] == [0, 0]
-    assert min(saved["arms"][1]["age_longest"]) > 0
-    assert [len(table.rows) for table in part.tables] == [3, 3]
-    again = learning.run(settings)
-    assert jax.tree.all(jax.tree.map(lambda a, b: a == b, again.numbers, part.numbers))
+    made = learning.run(settings)
+    result = part.Result.load(tmp_path / "rollouts_learning.csv.gz")
+    assert result.methods == (
+        "synchronous, truncated",
+        "budget 4, truncated",
+        "budget 4, truncated, ESS",
+    )
+    assert (result.rows["trials"] == 3).all()  # two, and one more beyond the better
+    for arm, scores in result.facts["scores"].items():
+        best = max(scores, key=scores.__getitem__)
+        assert (result.select(method=arm)["rate"] == float(best)).all()
+    assert (result.select(rule="synchronous")["age_longest"] == 0).all()
+    assert (result.select(rule="budget 4")["age_longest"] > 0).all()
+    assert [len(table.rows) for table in made.tables] == [2, 3, 3]
+    assert learning.run(settings).numbers == made.numbers
 
 
 def made_up(settings, arm, known, least, best):
@@ -165,22 +152,12 @@ def test_all_arms_try_as_many_rates_and_none_twice(tmp_path, monkeypatch):
     again = learning_runs.run_all(settings)
     assert again == found
     assert len(ran) == 21
-    (tmp_path / "arms" / "synchronous, truncated.json").write_text("{")
+    key = learning_runs.key_of_arm(settings, ("synchronous", "truncated"))
+    (tmp_path / "arms" / f"{key}.npz").write_text("{")
     assert learning_runs.run_all(settings) == found
     assert {rule for rule, *_ in ran[21:]} == {"synchronous"}
     more = learning_runs.tuned(settings, lambda rate: rate, dict.fromkeys((0.001, 0.002), 0.0), 0)
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
-
-
-def test_arms_are_significant_only_where_all_seeds_agree():
-    assert learning_report.significant([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == "ahead"
-    assert learning_report.significant([0.0, 0.0], [1.0, 1.0]) == "behind"
-    assert learning_report.significant([0.0, 2.0], [1.0, 1.0]) == "no (1 of 2)"
-    assert learning_report.significant([1.0, 0.0], [1.0, 1.0]) == "no (0 of 2)"
-    rewards = [list(np.arange(21.0)), list(np.arange(21.0) + 1.0)]
-    own = Outcome("budget 4", "none", (), (), 1.0, rewards, *[[]] * 7)
-    np.testing.assert_allclose(learning_report.about(own, 0.25), [5.0, 6.0])
-    np.testing.assert_allclose(learning_report.about(own, 1.0), [19.0, 20.0])
 
 
 @pytest.mark.parametrize(
@@ -203,70 +180,56 @@ def test_settings_that_cannot_be_are_refused(run, settings, words):
         run(settings)
 
 
-def test_the_page_has_the_committed_costs():
-    kept = numbers.load(admission_report.NAME)
-    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    assert "\n".join(admission_report.page_rows(kept)) in text
+def arm(rule, correction, last, age=4.0):
+    """An arm whose reward grows evenly to some ends, a seed each."""
+    curves = [np.linspace(0.0, end, 21).tolist() for end in last]
+    scores, count = ((0.001, 0.002, 0.004), (0.1, 0.3, 0.2), 0.002), len(last)
+    rest = (0.5, 41, age, 9, 0.9, 0.5, 0.0)
+    return Outcome(rule, correction, *scores, curves, *([own] * count for own in rest))
 
 
-def test_a_row_of_the_page_turns_with_the_numbers():
-    fields = {key: [0.0, 1.0, 1.0, 1.0, 2.0] for key in admission_report.PAGE_COLUMNS}
-    own = dict.fromkeys(admission_report.PAGE_FIRST, fields)
-    kept = {"recorded": own, "one tenth": own}
-    first, *_ = admission_report.page_rows(kept)
-    assert first == "| recorded | synchronous | 1.00 | 1.00 | 1.00 | 1 | 1 | 100 % | 1.00 |"
-    more = own | {"budget, eta 4": fields | {"wasted": [0.0, 0.1, 0.2, 0.3, 0.3]}}
-    rows = admission_report.page_rows(kept | {"one tenth": more})
-    assert rows[-2].endswith("| 20 % (10 % to 30 %) | 1.00 |")
-
-
-def test_the_page_has_the_committed_rewards():
-    kept = numbers.load(learning_report.NAME)
-    text = (quotes.ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    assert "\n".join(learning_report.page_rows(kept)) in text
-
-
-def arm(rule, correction, last, age):
-    """An arm whose reward grows evenly, on three seeds two hundredths apart."""
-    curves = [(np.linspace(0.0, last, 21) + 0.02 * seed).tolist() for seed in range(3)]
-    scores = ((0.001, 0.002, 0.004), (0.1, 0.3, 0.2), 0.002)
-    rest = ([0.5] * 3, [40, 41, 42], [age] * 3, [9] * 3, [0.9] * 3, [0.5] * 3, [0.0] * 3)
-    return Outcome(rule, correction, *scores, curves, *rest)
-
-
-def test_a_row_of_the_table_of_rewards_turns_with_the_numbers():
-    base = arm(*learning_runs.BASE, 0.8, 4.0)
+@pytest.mark.parametrize(
+    ("last", "word", "verdict"),
+    [
+        ([0.9, 1.0], "ahead", "holds"),
+        ([0.3, 0.4], "behind", "does not hold"),
+        ([0.9, 0.4], "no significant difference", "no significant difference"),
+        ([0.9, 0.5], "no significant difference", "no significant difference"),  # a tie
+    ],
+)
+def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
     found = {
-        ("synchronous", "truncated"): arm("synchronous", "truncated", 0.4, 0.0),
-        learning_runs.BASE: base,
-        ("budget 4", "truncated, ESS"): arm("budget 4", "truncated, ESS", 1.0, 3.96),
+        BASE: arm(*BASE, [0.8, 0.5]),
+        ("budget 4", "truncated, ESS"): arm("budget 4", "truncated, ESS", last),
     }
-    rows = learning_report.page_rows(learning_report.kept(learning.Settings(), found))
-    assert rows == [
-        "| synchronous | truncated | 0.12 | 0.22 | 0.40 (0.39 to 0.41) | behind | 41 | 0 |",
-        "| budget 4 | truncated | 0.22 | 0.42 | 0.78 (0.77 to 0.79) | the base | 41 | 4.0 |",
-        "| | truncated, step times ESS | 0.27 | 0.52 | 0.97 (0.96 to 0.98) | ahead | 41 | 4.0 |",
-    ]
-    found["budget 4", "truncated, ESS"] = base
-    kept = learning_report.kept(learning.Settings(), found)
-    assert "| no significant difference |" in learning_report.page_rows(kept)[2]
-    assert kept["synchronous, truncated"]["scores"] == {"0.001": 0.1, "0.002": 0.3, "0.004": 0.2}
-    assert not kept["synchronous, truncated"]["at_edge"]
+    result = learning.as_rows(learning.Settings(), found)
+    assert learning.ended(result, "budget 4, truncated, ESS") == word
+    assert learning.ended(result, learning.ARM) == "the base"
+    [claim] = learning.claims(result)
+    assert result.verdict(claim) == {"A": verdict}
+    first, second = learning.reward_table(result).rows
+    assert (first[0], second[0]) == ("budget 4", "")
+    assert (first[5:], second[1]) == (("the base", 41, "4.0"), "truncated, step times ESS")
+    assert second[5] == word
+    count = int(word in ("ahead", "behind"))
+    assert (
+        sum(f"1 end {which}" in learning.answer(result) for which in ("ahead", "behind")) == count
+    )
 
 
-def test_what_the_page_says_of_learning_holds_in_the_committed_numbers():
-    kept = numbers.load(learning_report.NAME)
-    assert not any(own["at_edge"] for own in kept.values())
-    assert len({own["trials"] for own in kept.values()}) == 1
-    base = kept["budget 4, truncated"]["reward"]
-    clip = kept["budget 4, PPO clip"]["reward"]
-    assert {learning_report.significant(clip[time], base[time]) for time in base} == {"ahead"}
-    rules = [own for name, own in kept.items() if name.endswith(", truncated")]
-    by_steps = sorted(rules, key=lambda own: np.median(own["steps"]))
-    ends = [own["reward"]["800"] for own in by_steps]
-    lower = np.flatnonzero(np.diff(np.median(ends, axis=1)) < 0.0)
+def test_what_the_pages_say_holds_in_the_committed_rows():
+    result = part.committed(learning.NAME)
+    assert {learning.ended(result, "budget 4, PPO clip", time) for time in learning.SHARES} == {
+        "ahead"
+    }
+    rules = result.select(correction="truncated").groupby("method")
+    middle = rules[["steps", "reward_end"]].median().sort_values("steps")
+    lower = np.flatnonzero(np.diff(middle["reward_end"]) < 0.0)
     assert lower.tolist() == [2]  # discarding, behind strict order
-    assert by_steps[3] is kept["discard 4, truncated"]
-    assert by_steps[2] is kept["in order 4, truncated"]
-    assert 1.8 < np.median(by_steps[3]["steps"]) / np.median(by_steps[2]["steps"]) < 2.0
-    assert learning_report.significant(ends[-1], ends[-2]) == "ahead"
+    assert list(middle.index[2:4]) == ["in order 4, truncated", "discard 4, truncated"]
+    assert 1.8 < middle["steps"].iloc[3] / middle["steps"].iloc[2] < 2.0
+    ends = [learning.rewards(result, name) for name in middle.index[-2:]]
+    assert (ends[0] < ends[1]).all()
+    costs = part.committed(admission.NAME).select(asked="rules", method="discard", eta=4.0)
+    assert (costs["long_share"] == 0.0).all()
+    assert 0.5 < costs["wasted"].min() < costs["wasted"].max() < 0.67

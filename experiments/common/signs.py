@@ -1,0 +1,27 @@
+"""What signs say of two methods with the same seeds: one is lower on every seed, or neither is."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from asyncjax.study import statistics
+
+
+def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:
+    """The condition that one method is lower: its interval goes from the least seed to the most.
+
+    Args:
+        text: Of the condition.
+        own: [S], positive numbers of a method by seed; infinity where it diverged.
+        other: [S], those of another on the same seeds.
+
+    Example:
+        >>> apart("", [1.0, 2.0], [1.5, 2.5]).verdict, apart("", [1.0, 2.0], [0.5, 2.5]).verdict
+        ('holds', 'no significant difference')
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = np.log(np.asarray(own, float)) - np.log(np.asarray(other, float))
+    difference = np.nan_to_num(difference, nan=0.0, posinf=1e9, neginf=-1e9)
+    share = float(np.mean((difference < 0) + (difference == 0) / 2))
+    mean, low, high = (float(end(difference)) for end in (np.mean, np.min, np.max))
+    size = statistics.Difference(mean, low, high, share, len(difference))
+    return statistics.Condition(text, size)

@@ -1,0 +1,157 @@
+"""What the delay bench says of losses, and a whole run on a tiny size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asyncjax import problems
+from experiments import part
+from experiments.delay_bench import bench, job
+from experiments.delay_bench.bench import Cell
+from experiments.delay_bench.runs import Settings, packed, unpacked
+from experiments.pages import SITE
+
+
+def cell(*loss):
+    return Cell((0.5, 1.0, 2.0), np.ones((3, 2)), 1, np.array(loss, float), np.array(loss, float))
+
+
+def rows_of(**methods):
+    """Rows of a task with and without delay, of losses by method."""
+    laws = {name: {"0": cell(*own[0]), "8": cell(*own[1])} for name, own in methods.items()}
+    return job.as_rows(Settings(), {"digits": laws})
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "word"),
+    [
+        ([1.0, 2.0, 3.0], [1.1, 2.1, 3.1], "yes"),
+        ([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], "no"),
+        ([1.0, 2.0, 3.2], [1.1, 2.1, 3.1], "no significant difference"),
+        ([1.0, 2.0], [1.0, 3.0], "no significant difference"),  # a tie tells nothing
+        ([1.0, 2.0], [np.inf, np.inf], "yes"),
+        ([np.inf, np.inf], [np.inf, np.inf], "no significant difference"),
+    ],
+)
+def test_a_claim_needs_every_seed(own, other, word):
+    plain = [1.0] * len(own)
+    result = rows_of(Muon=(plain, own), Adam=(plain, other))
+    said = job.answers(result)
+    assert said["Muon ends below Adam"]["digits, delay 8"] == word
+    assert said["Muon loses a smaller factor than Adam"] == {"digits, delay 8": word}
+    words = job.answer(result).split("; ")[0]
+    yes, no = int(word == "yes"), int(word == "no")
+    assert words == f"Muon ends below Adam: so in {yes}, the opposite in {no} of 1 cases"
+
+
+def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
+    result = rows_of(Muon=([1.0, 4.0], [2.0, 8.0]), Adam=([3.0, 1.0], [9.0, 9.0]))
+    assert job.losses(result, "Adam", "relative", law="8").tolist() == [3.0, 9.0]
+    said = job.answers(result)["Muon ends below Adam"]
+    assert said == {
+        "digits, delay 0": "no significant difference",
+        "digits, delay 8": "yes",  # though 8 > 3 and the spreads overlap
+    }
+    b, c = [1.0, 1.0, 1.0], [2.0, 2.0, 4.0]
+    ranked = rows_of(a=([3.0] * 3, [3.0] * 3), b=(b, b), c=(c, c))
+    assert job.order(ranked, "digits, delay 0") == "b < c ~ a"
+    diverged = rows_of(Muon=([np.inf], [1.0]))
+    assert job.losses(diverged, "Muon", "relative", law="8").tolist() == [np.inf]
+
+
+def test_wrong_settings_are_named():
+    for wrong, message in (
+        ({"methods": ("SOAP",)}, "methods must be among SGD momentum; Adam"),
+        ({"tasks": ()}, "tasks must be among digits; language, got 'nothing'"),
+        ({"digits_laws": ("1",)}, "digits_laws must have '0'"),
+        ({"tuning_seeds": 0}, "tuning_seeds must be at least 1, got 0"),
+        ({"digits_steps": 1}, "digits_steps must be at least 2, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            job.run(Settings(**wrong))
+
+
+def test_cells_are_kept_as_they_are():
+    again = unpacked(packed({"8": cell(1.0, np.inf), "0": cell(2.0, 1.0)}))
+    assert list(again) == ["8", "0"]
+    assert (again["8"].step_sizes, again["8"].chosen) == ((0.5, 1.0, 2.0), 1)
+    assert again["8"].loss.tolist() == [1.0, np.inf]
+
+
+@pytest.mark.slow
+def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
+    settings = Settings(
+        output=tmp_path,
+        methods=("Muon", "Adam"),
+        tasks=("digits",),
+        digits_laws=("0", "by stage 8..0"),
+        digits_updates=60,
+        digits_steps=2,
+        seeds=2,
+        tuning_seeds=1,
+        hidden=8,
+    )
+    made = job.run(settings)
+    result = part.Result.load(tmp_path / "delay_bench.csv.gz")
+    assert len(result.rows) == 2 * 2 * 2
+    assert result.select(law="0")["loss"].max() < np.log(10) / 2  # it learns
+    assert (result.select(law="0")["relative"] == 1.0).all()
+    assert result.select(law="by stage 8..0")["relative"].min() > 1.0  # delays cost
+    assert result.rows["trials"].min() >= 5  # of which the best has two on either side
+    assert all(path.stat().st_size > 10_000 for path, _ in made.figures)
+
+    def nobody(*_):
+        raise AssertionError("all of it is there")
+
+    monkeypatch.setattr(bench, "train", nobody)
+    assert job.run(settings).numbers == made.numbers
+    with pytest.raises(AssertionError, match="all of it is there"):
+        job.run(replace(settings, seed=1))  # other settings never use what is there
+
+
+def test_what_the_page_says_of_every_seed_holds_in_the_committed_rows():
+    result = part.committed(job.NAME)
+    said = {
+        (claim, *scene.split(", delay ")): word
+        for claim, words in job.answers(result).items()
+        for scene, word in words.items()
+    }
+
+    def not_yes(text, word="no significant difference"):
+        found = {key[1:]: own for key, own in said.items() if key[0] == text and own != "yes"}
+        assert set(found.values()) == {word}
+        return set(found)
+
+    staged = {("digits", "by stage 8..0")}
+    plain, one = {("digits", "0")}, {("digits", "1"), ("language", "1")}
+    assert not_yes("Muon ends below Adam") == staged
+    assert not_yes("Muon ends below SGD momentum") == plain
+    assert not_yes("Muon loses a smaller factor than Adam") == staged | one
+    assert not_yes("Muon loses a smaller factor than SGD momentum") == staged
+    assert all(job.order(result, scene).startswith("Muon") for scene in result.rows["scene"])
+    lion = [key[1:] for key, own in said.items() if "Lion" in key[0] and own == "yes"]
+    assert set(lion) == staged
+    longer = {key[1:]: own for key, own in said.items() if "b1" in key[0]}
+    assert longer["digits", "8"] == longer["language", "8"] == "yes"
+    for (task, law), own in longer.items():
+        assert law == "8" or own == {"digits": "no significant difference", "language": "no"}[task]
+    varied = {
+        name: [job.losses(result, name, task="digits", law=law) for law in ("uniform 0..8", "4")]
+        for name in result.methods
+    }
+    assert {name for name, own in varied.items() if np.diff(np.median(own, axis=1)) < 0} == {"Lion"}
+    assert not any(np.all(own[0] < own[1]) or np.all(own[0] > own[1]) for own in varied.values())
+
+
+def test_what_the_frequencies_of_characters_give_is_as_the_page_says():
+    try:
+        corpus = problems.shakespeare_characters(genres=["tragedies"])
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    counts = np.bincount(np.asarray(corpus.train).ravel())
+    shares = counts[counts > 0] / counts.sum()
+    entropy, begin = -float(np.sum(shares * np.log(shares))), np.log(len(corpus.vocabulary))
+    text = SITE.joinpath("delay_bench.md").read_text(encoding="utf-8")
+    said = f"begins at {begin:.1f}, {entropy:.2f} is what the frequencies of characters alone give"
+    assert said in " ".join(text.split())
