@@ -27,8 +27,8 @@ takes long is overtaken by others as long as it runs.
 `in_order` bounds each by eta, `windowed` by ((eta + 1) B + W - 2) // B.
 
 What docstrings below say of other frameworks was read in their public code (commits of November
-2025 to August 2026; `docs/experiments/rollouts_admission.md` has them in one table), unless it is said
-to be recalled.
+2025 to August 2026; `docs/experiments/rollouts_admission.md` has them in one table), unless it is
+said to be recalled.
 """
 
 from __future__ import annotations
