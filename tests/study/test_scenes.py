@@ -51,7 +51,13 @@ def digest(*arrays):
     ).hexdigest()[:16]
 
 
-@pytest.mark.parametrize(("name", "role", "number"), BEFORE)
+@pytest.mark.parametrize(
+    ("name", "role", "number"),
+    [  # laws that are drawn from are compiled
+        each if each[0] == RECORDED else pytest.param(*each, marks=pytest.mark.slow)
+        for each in BEFORE
+    ],
+)
 def test_instances_are_those_of_before(name, role, number):
     seeds = Seeds(0, role, number)
     scene = SCENES[name](seeds)
