@@ -24,7 +24,6 @@ PARTS = (
     "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
-    "reality/report",
     "story/job",
     "story/workloads_report",
     "stragglers/constants_report",
@@ -32,7 +31,7 @@ PARTS = (
     "stragglers/training",
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {11: 1, 12: 5, 14: 2, 15: 4, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:
