@@ -36,7 +36,6 @@ from experiments.ordering import (
 from experiments.reality import verdicts as reality
 from experiments.rollouts import admission_report, learning_report
 from experiments.story import pages as story_pages
-from experiments.story import workloads_report
 from experiments.stragglers import bounds_verdicts, times, training_report
 
 Made = Iterable[results.Table | str]
@@ -150,7 +149,6 @@ def _cluster() -> Made:
 
 
 def _story() -> Made:
-    yield workloads_report.page(numbers.load(workloads_report.NAME))
     yield from story_pages.rows(numbers.load(story_pages.NAME))
 
 

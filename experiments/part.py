@@ -11,6 +11,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `TABLES` | by name functions of the result that make a `results.Table` |
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
+| `NOTE` | perhaps: what has to be known to read the tables |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
@@ -42,6 +43,7 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
+    "story_workloads": "experiments.story.workloads",
 }
 
 
@@ -120,4 +122,5 @@ def run(part: Any, settings: Any) -> Part:
         {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)},
         answer(part, result),
         part.PAPERS,
+        getattr(part, "NOTE", ""),
     )

@@ -12,6 +12,7 @@ from asyncjax import cluster, results
 from asyncjax.results import plots, report
 from asyncjax.results.plots.style import COLOURS, MUTED, add_grid, drawing, new_figure, set_log
 from experiments.common.parts import Drawing, Part, section
+from experiments.story.choices import PAPERS as PAPERS
 from experiments.story.runs import Outcome, Task
 
 # Of the choices, those whose curves are drawn; all are in the tables.
@@ -39,15 +40,6 @@ def tables(
         *(_choices(task, found[task.name], targets[task.name]) for task in tasks),
         _schedules(tasks, found, outcomes),
     )
-
-
-PAPERS = (
-    "Wu, Magnússon, Feyzmahdavian, Johansson, Delay-adaptive step-sizes, 2022 (arXiv 2202.08550).",
-    "Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).",
-    "Cooper et al., Coordinating distributed example orders, 2023 (arXiv 2302.00845).",
-    "Egger, Kas Hanna, Bitar, Straggler-tolerant distributed SGD, 2023 (arXiv 2304.08589).",
-    "Yu, Liu, Wu, Ji, Bentley, An efficient learning framework, 2021 (arXiv 2108.02917).",
-)
 
 
 def in_words(tasks: Sequence[Task], found: Mapping[str, Sequence[Outcome]]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import part
 from experiments.common import numbers, parts
 from experiments.delay_adaptive import network_steps
 
@@ -29,13 +30,13 @@ PARTS = (
     "ordering/ordered_networks_report",
     "reality/report",
     "story/job",
-    "story/workloads_report",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
+ROWS = ("story_workloads",)  # parts that have rows and a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 14: 2, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 14: 1, 15: 4, 16: 1, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:
@@ -66,6 +67,12 @@ def test_every_part_with_such_times_hands_it_over(name):
     for call in calls:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         assert "FIRST_CROSSING" in [getattr(value, "id", "") for value in given]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_part_with_rows_hands_it_over_and_its_page_has_it(name):
+    assert part.module(name).NOTE == SAID
+    assert SAID in in_one_line(f"docs/experiments/{name}.md")
 
 
 def test_pages_say_it_beside_their_tables():

@@ -21,6 +21,7 @@ Found = Iterator[tuple[str, str, Mapping[str, Any]]]
 SETS = ("A", "B")
 NAMED = {"A": "set A", "B": "set B"}
 MEASURED = "measured"
+ENDS = ("ratio", "low", "high")  # of `Result.ratio`
 LOWER, HIGHER, OPEN = "lower", "higher", statistics.OPEN
 
 
@@ -805,17 +806,25 @@ def story() -> Found:
 
 def story_workloads() -> Found:
     """Claims, and both arms over all plain."""
-    from experiments.story import workloads_report as report
+    from dataclasses import replace
 
-    found = numbers.load(report.NAME)
+    from experiments import part
+    from experiments.story import workloads
+
+    result = part.committed(workloads.NAME)
+
+    def named(one: Any) -> Any:
+        said, task, goal = one.text.split(", ")
+        return replace(one, text=f"{task}, {goal}: {said}")
+
     for letter in SETS:
-        own = report.by_set(found, letter)
-        yield from of_conditions(letter, report.conditions(own))
-        for task, arms in report.ratios(own).items():
-            for arm, goals in arms.items():
-                for goal, ends in goals.items():
-                    name = f"{letter} / {task}, {goal}, {arm} over all plain"
-                    yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
+        for claim in workloads.CLAIMS:
+            conditions = [named(one) for one in result.conditions(claim, letter)]
+            yield from of_conditions(letter, {claim.text: conditions})
+    for methods in workloads.SETS_OF_METHODS:
+        for own in result.ratio(methods, over="all plain", each=True).to_dict("records"):
+            name = f"{own['set']} / {own['scene']}, {own['tuned_for']}, {methods} over all plain"
+            yield name, told_of_ratio(own["low"], own["high"]), of_ratio(*map(own.get, ENDS))
 
 
 PARTS: Mapping[str, Callable[[], Found]] = {
