@@ -35,7 +35,6 @@ from experiments.ordering import (
 )
 from experiments.reality import verdicts as reality
 from experiments.rollouts import admission_report, learning_report
-from experiments.story import pages as story_pages
 from experiments.stragglers import bounds_verdicts, times, training_report
 
 Made = Iterable[results.Table | str]
@@ -148,10 +147,6 @@ def _cluster() -> Made:
     yield from (recorded_report.outcome_table(found, size) for size in found["clusters"])
 
 
-def _story() -> Made:
-    yield from story_pages.rows(numbers.load(story_pages.NAME))
-
-
 def _matrix() -> Made:
     full = matrix_report.full_table(numbers.load("matrix_full"))
     alone = straggler.table(numbers.load(straggler.NAME))
@@ -193,7 +188,6 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _stragglers,
     _cluster,
-    _story,
     _matrix,
     _reality,
     _delay_bench,

@@ -43,6 +43,7 @@ ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
     "shuffled_map": "experiments.shuffled_map.job",
+    "story": "experiments.story.job",
     "story_workloads": "experiments.story.workloads",
 }
 

@@ -29,14 +29,13 @@ PARTS = (
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
     "reality/report",
-    "story/job",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("story_workloads",)  # parts that have rows and a page of their own
+ROWS = ("story", "story_workloads")  # parts that have rows and a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 14: 1, 15: 4, 16: 1, 18: 1, 20: 5}
+BESIDE = {3: 1, 4: 1, 8: 3, 11: 1, 12: 5, 15: 4, 16: 1, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:

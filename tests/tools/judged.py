@@ -789,18 +789,18 @@ def reality() -> Found:
 
 def story() -> Found:
     """Where choices reach the target, of one workload; no rule is stated."""
-    from experiments.story import pages
+    from experiments import part
+    from experiments.story import job
 
-    found = numbers.load(pages.NAME)
-    for task, job in found["jobs"].items():
-        for choice, own in job["choices"].items():
-            times = np.array(own["to_target"], float)
-            count = int(np.isfinite(times).sum())
-            word = f"{pages.spread(own['to_target'], 1)}, {count} of {len(times)} arrive"
-            held = float(np.median([pages.held(own, time) for time in own["to_target"]]))
-            figures = {"final": np.median(own["final"]), "held": held, "step": own["step_size"]}
-            yield f"{task}, {choice}", word, figures
-    for scheduler, own in found["schedules"].items():
+    result = part.committed(job.NAME)
+    for task in job.trained_jobs(result):
+        for choice in result.methods:
+            own = result.select(scene=task, method=choice)
+            times = own["to_target"].to_numpy()
+            word = f"{job.spread(times, 1)}, {np.isfinite(times).sum()} of {len(times)} arrive"
+            figures = {"final": own["final"].median(), "step": own["step"].iloc[0]}
+            yield f"{task}, {choice}", word, figures | {"held": float(np.median(own["held"]))}
+    for scheduler, own in result.facts["schedules"].items():
         yield f"schedule of {scheduler}", MEASURED, own
 
 
