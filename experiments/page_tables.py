@@ -21,8 +21,6 @@ from experiments.ordering import (
     order_claims,
     ordered_networks_report,
 )
-from experiments.story import pages as story_pages
-from experiments.story import workloads_report
 from experiments.stragglers import times, training_report
 
 Made = Iterable[results.Table | str]
@@ -69,11 +67,6 @@ def _stragglers() -> Made:
     yield times.page_table(numbers.load("straggler_times"))
 
 
-def _story() -> Made:
-    yield workloads_report.page(numbers.load(workloads_report.NAME))
-    yield from story_pages.rows(numbers.load(story_pages.NAME))
-
-
 def _matrix() -> Made:
     full = matrix_report.full_table(numbers.load("matrix_full"))
     alone = straggler.table(numbers.load(straggler.NAME))
@@ -94,7 +87,6 @@ def _joint() -> Made:
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _stragglers,
-    _story,
     _matrix,
     _diloco,
     _joint,

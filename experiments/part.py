@@ -62,6 +62,8 @@ PARTS = {  # by their NAME, one a line
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",
     "reality": "experiments.reality.job",
+    "story": "experiments.story.job",
+    "story_workloads": "experiments.story.workloads",
 }
 
 

@@ -24,6 +24,14 @@ import optax
 
 from asyncjax import clocks, cluster, orders, steps, stragglers, traces
 
+PAPERS = (
+    "Wu, Magnússon, Feyzmahdavian, Johansson, Delay-adaptive step-sizes, 2022 (arXiv 2202.08550).",
+    "Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).",
+    "Cooper et al., Coordinating distributed example orders, 2023 (arXiv 2302.00845).",
+    "Egger, Kas Hanna, Bitar, Straggler-tolerant distributed SGD, 2023 (arXiv 2304.08589).",
+    "Yu, Liu, Wu, Ji, Bentley, An efficient learning framework, 2021 (arXiv 2108.02917).",
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Site:

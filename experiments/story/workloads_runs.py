@@ -10,7 +10,7 @@ that are not shown. The goals are the loss at the end, the mean over the last te
 the times to 50, 80 and 95 % of the way from the first loss to the lowest of all plain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from asyncjax import cluster, simulation, storage
 from asyncjax.study import protocol
@@ -174,39 +175,24 @@ class Trainer:
         return np.array([[protocol.time_to(late, own, goal) for goal in goals] for own in means])
 
 
-def measured(settings: Settings, told: Callable[[str], None]) -> dict[str, Any]:
-    """Tunes all arms on both problems and runs them on both sets; plain values."""
+def measured(settings: Settings, told: Callable[[str], None]) -> pd.DataFrame:
+    """Tunes all arms on both problems and runs them on both sets: a row a run and a goal."""
     settings.output.joinpath("cells").mkdir(parents=True, exist_ok=True)
     counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
     counts[SET_B] = settings.instances
     sites = {role: played(settings, role, count) for role, count in counts.items()}
     told(", ".join(f"{len(own)} workloads, {role}" for role, own in sites.items()))
-    found: dict[str, Any] = {"crews": {}, "tasks": {}}
-    for letter, role in SETS.items():
-        found["crews"][letter] = [int(one.site.n_workers) for one in sites[role]]
+    rows: list[dict[str, Any]] = []
     for task in settings.story.trained:
         tuned = _tuned(settings, sites[TUNING], task, told)
-        found["tasks"][task] = {"arms": {arm: _chosen(own) for arm, own in tuned.items()}}
         for letter, role in SETS.items():
-            steps = {
-                arm: [own[goal].best.settings["step"] for goal in GOALS]
-                for arm, own in tuned.items()
-            }
-            found["tasks"][task][letter] = _reported(settings, sites[role], task, steps, told)
-    return found
-
-
-def _chosen(tuned: dict[str, tuning.Tuned]) -> dict[str, Any]:
-    """The search of an arm, by goal."""
-    return {
-        goal: {
-            "step": own.best.settings["step"],
-            "trials": len(own.trials),
-            "gradients": len(own.trials) * own.gradients,
-            "at_edge": list(own.edges),
-        }
-        for goal, own in tuned.items()
-    }
+            for place, one in enumerate(sites[role]):
+                head = {"scene": task, "set": letter, "instance": place}
+                crew = {"crew": int(one.site.n_workers)}
+                rows += [head | own | crew for own in _reported(settings, one, task, tuned)]
+                told(f"{task}, {role}: {place + 1} of {len(sites[role])}")
+                jax.clear_caches()  # shapes differ from instance to instance
+    return pd.DataFrame(rows)
 
 
 def _tuned(
@@ -248,24 +234,25 @@ def _tuned(
 
 
 def _reported(
-    settings: Settings,
-    sites: Sequence[Played],
-    task: str,
-    steps: dict[str, list[float]],
-    told: Callable[[str], None],
-) -> dict[str, dict[str, list[float]]]:
-    """Last losses and times of all arms on the instances of a set, by arm and goal."""
-    found = {arm: {goal: [] for goal in GOALS} for arm in ARMS}
-    for place, one in enumerate(sites, start=1):
-        best = 0.0
-        for arm in ARMS:  # all plain is the first, and tells how far there is to go
-            own = Trainer(settings, one, task, arm)
-            ends = own.last(steps[arm])
-            best = own.lowest(steps[arm]) if arm == PLAIN.name else best
-            times = own.times(steps[arm], best)
-            found[arm][END].append(float(ends[0]))
-            for at, goal in enumerate(GOALS[1:]):
-                found[arm][goal].append(float(times[at + 1, at]))
-        told(f"{task}, {one.instance.role}: {place} of {len(sites)}")
-        jax.clear_caches()  # shapes differ from instance to instance
-    return found
+    settings: Settings, one: Played, task: str, tuned: dict[str, dict[str, tuning.Tuned]]
+) -> Iterator[dict[str, Any]]:
+    """Last losses and times of all arms on an instance, with how they were tuned."""
+    best = 0.0
+    for arm in ARMS:  # all plain is the first, and tells how far there is to go
+        steps = [tuned[arm][goal].best.settings["step"] for goal in GOALS]
+        own = Trainer(settings, one, task, arm)
+        ends = own.last(steps)
+        best = own.lowest(steps) if arm == PLAIN.name else best
+        times = own.times(steps, best)
+        for at, goal in enumerate(GOALS):
+            search = tuned[arm][goal]
+            yield {
+                "method": arm,
+                "tuned_for": goal,
+                "step": steps[at],
+                "value": float(ends[0] if goal == END else times[at, at - 1]),
+                "horizon": np.inf if goal == END else 1.0,
+                "trials": len(search.trials),
+                "tuning_gradients": len(search.trials) * search.gradients,
+                "at_edge": bool(search.edges),
+            }

@@ -24,14 +24,13 @@ PARTS = (
     "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
-    "story/job",
-    "story/workloads_report",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
+ROWS = ("story", "story_workloads")  # parts that have rows and a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 14: 2, 15: 4, 18: 1, 20: 5}
+BESIDE = {11: 1, 12: 5, 15: 4, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:
@@ -61,6 +60,12 @@ def test_every_part_with_such_times_hands_it_over(name):
     for call in calls:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         assert "FIRST_CROSSING" in [getattr(value, "id", "") for value in given]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_part_with_rows_hands_it_over_and_its_page_has_it(name):
+    assert part.module(name).NOTE == SAID
+    assert SAID in in_one_line(f"docs/experiments/{name}.md")
 
 
 def test_pages_say_it_beside_their_tables():

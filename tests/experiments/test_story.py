@@ -4,15 +4,14 @@ Schedules, clocks, dispatch over a crew, training, what is written.
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from asyncjax import cluster, storage, traces
-from experiments.common import numbers
-from experiments.story import job, pages, report, runs
+from asyncjax import cluster, traces
+from asyncjax.study.result import Result
+from experiments.story import job, runs
 from experiments.story.choices import (
     CHOICES,
     FITTING,
@@ -54,10 +53,10 @@ def workload(settings):
 
 
 @pytest.fixture(scope="module")
-def part(settings, workload):
+def result(settings, workload):
     with pytest.MonkeyPatch.context() as patch:  # the same schedules, made once
         patch.setattr(job, "scheduled", lambda _: workload)
-        return job.run(settings)
+        return job.study_of(settings)
 
 
 def by_hand(crews, shape):
@@ -145,39 +144,33 @@ def test_the_planned_k_uses_about_the_most_gradients():
         assert max(used.values()) > 1.2 * used[1]
 
 
-def test_every_row_is_there_and_has_the_time_of_its_schedule(part):
-    assert [len(table.rows) for table in part.tables] == [3, 3]
-    for found in part.numbers["jobs"].values():
-        choices = found["choices"]
-        assert list(choices) == [
-            "full set",
-            "schedule: DRF",
-            "all plain",
-        ]
-        for own in choices.values():
-            same = [other for other in choices.values() if other["scheduler"] == own["scheduler"]]
-            assert {other["budget"] for other in same} == {own["budget"]}
-            times = np.array(own["time"], float)
-            assert np.nanmax(times) <= own["budget"]
-            assert len(own["final"]) == 2
-            assert all(np.isfinite(own["final"]))
-            assert own["used"] == own["computed"]
-            assert max(own["used"]) < 1.25 * 300
-        assert choices["full set"]["budget"] != choices["schedule: DRF"]["budget"]
-        # Nobody is idle where whoever delivers gets the next job; a shuffle leaves some idle.
-        assert min(choices["all plain"]["used"]) > 1.1 * max(choices["full set"]["used"])
+def test_every_row_is_there_and_has_the_time_of_its_schedule(result):
+    assert result.methods == ("full set", "schedule: DRF", "all plain")
+    assert [len(make(result).rows) for make in job.TABLES.values()] == [3, 3]
+    rows = result.rows
+    assert len(rows) == 3 * 2
+    assert (rows.groupby("scheduler")["budget"].nunique() == 1).all()
+    assert rows["budget"].nunique() == 2
+    assert np.isfinite(rows["final"]).all()
+    assert (rows["used"] == rows["computed"]).all()
+    assert rows["used"].max() < 1.25 * 300
+    by = rows.groupby("method")
+    for name, own in result.facts["logistic regression"]["curves"].items():
+        assert max(own["time"]) == pytest.approx(by["budget"].max()[name], rel=1e-3)
+    # Nobody is idle where whoever delivers gets the next job; a shuffle leaves some idle.
+    assert by["used"].min()["all plain"] > 1.1 * by["used"].max()["full set"]
+    assert len(job.case_figure(result).figure.axes) == 3  # crews, curves, slots
 
 
-def test_the_same_seeds_give_the_same_bits(part, settings, workload):
+def test_the_same_seeds_give_the_same_bits(result, settings, workload):
     jobs, machines, made = workload
     assert all(cluster.check(own, jobs, machines) == [] for own in made.values())
     chosen = runs.chosen_jobs(settings, jobs, made)
     (task,) = runs.tasks(settings, chosen)
-    found = part.numbers["jobs"][task.name]
-    assert found["job"] == task.job == chosen[1]
+    assert result.facts[task.name]["job"] == task.job == chosen[1]
     site = site_of("PD-ORS", made["PD-ORS"], jobs, task.job, gradients=300, shape=4.0)
     again = runs.trained(settings, task, FULL, site)
-    assert again.final.tolist() == found["choices"]["full set"]["final"]
+    assert again.final.tolist() == result.select(method="full set")["final"].tolist()
     assert (again.loss[:, 0] > 2 * again.final).all()  # it learns
     assert np.nanmin(again.loss) > 0  # and stays above the least loss
     made_up = np.concatenate([np.full(9, 5.0), [1.0], np.full(4, 5.0), np.ones(6)])[None]
@@ -186,53 +179,27 @@ def test_the_same_seeds_give_the_same_bits(part, settings, workload):
     assert steady.reached(0.5).tolist() == [np.inf]
 
 
-def test_the_answer_turns_with_the_losses(part, settings, workload):
-    jobs, _, made = workload
-    (task,) = runs.tasks(settings, runs.chosen_jobs(settings, jobs, made))
-    assert "the full set ends at" in part.verdict
-    ends = {FULL: np.array([0.5, 0.4]), PLAIN: np.array([0.2, 0.3])}
-    for by, count in ((1.0, 2), (10.0, 0)):
-        found = [SimpleNamespace(choice=FULL, final=ends[FULL])]
-        found.append(SimpleNamespace(choice=PLAIN, final=ends[PLAIN] * by))
-        said = report.in_words([task], {task.name: found})
-        assert f"lower on {count} of 2 seeds" in said
-
-
-def test_everything_is_written(part, settings):
-    (path, _), *_ = part.figures
-    assert path.stat().st_size > 50_000
-    saved = storage.load_json(settings.output / "story.json")
-    assert saved["jobs"].keys() == part.numbers["jobs"].keys()
-    assert "all plain" in (settings.output / "report.html").read_text()
+@pytest.mark.parametrize(("by", "count"), [(1.0, 2), (10.0, 0)])
+def test_the_answer_turns_with_the_losses(result, by, count):
+    rows = result.rows.copy()
+    rows.loc[rows["method"] == "full set", "final"] = [0.5, 0.4]
+    rows.loc[rows["method"] == "all plain", "final"] = [0.2 * by, 0.3 * by]
+    turned = Result(rows, "final", result.facts, cut=())
+    assert f"lower on {count} of 2 seeds" in job.answer(turned)
 
 
 def test_wrong_settings_are_named(settings, workload):
     with pytest.raises(ValueError, match="must be among full set, fitting set, dispatch: pure"):
-        job.run(replace(settings, choices=("steps: none",)))
+        job.study_of(replace(settings, choices=("steps: none",)))
     with pytest.raises(ValueError, match="tuning_seeds must be at least 1, got 0"):
-        job.run(replace(settings, tuning_seeds=0))
+        job.study_of(replace(settings, tuning_seeds=0))
     with pytest.raises(ValueError, match="trained must be among network, logistic"):
-        job.run(replace(settings, trained=("tree",)))
+        job.study_of(replace(settings, trained=("tree",)))
     with pytest.raises(ValueError, match="shape must be at least 0, got -1"):
-        job.run(replace(settings, shape=-1.0))
+        job.study_of(replace(settings, shape=-1.0))
     jobs, _, made = workload
     with pytest.raises(ValueError, match="seed must give two jobs"):
         runs.chosen_jobs(replace(settings, most_workers=4), jobs, made)
     left = int(np.argmin(cluster.completion(made["PD-ORS"], jobs)))
     with pytest.raises(ValueError, match="job must be one that PD-ORS completes"):
         site_of("PD-ORS", made["PD-ORS"], jobs, left, gradients=100, shape=0.0)
-
-
-def test_the_page_has_the_tables_of_the_committed_run(tmp_path, monkeypatch):
-    found = numbers.load(pages.NAME)
-    text = (numbers.FOLDER.parent / "README.md").read_text(encoding="utf-8").replace("**", "")
-    made = list(pages.rows(found))
-    assert len(made) == 19 + 3
-    assert all(row in text.splitlines() for row in made)
-    monkeypatch.setattr(pages.numbers, "save", lambda name, own, command: saved.append(own))
-    saved, plain = [], found["jobs"]["network"]["choices"]["all plain"]
-    plain |= {"final": [9.0] * 5, "time": [[1.0]], "loss": [[2.0]]}
-    pages.commit(found)
-    assert "time" not in saved[0]["jobs"]["network"]["choices"]["all plain"]
-    (row,) = [one for one in pages.rows(saved[0]) if one.startswith("| all plain |")]
-    assert "| 9.00 (9.00–9.00) |" in row

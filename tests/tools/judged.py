@@ -24,6 +24,7 @@ Found = Iterator[tuple[str, str, Mapping[str, Any]]]
 SETS = ("A", "B")
 NAMED = {"A": "set A", "B": "set B"}
 MEASURED = "measured"
+ENDS = ("ratio", "low", "high")  # of `Result.ratio`
 LOWER, HIGHER, OPEN = "lower", "higher", statistics.OPEN
 
 
@@ -834,34 +835,42 @@ def reality() -> Found:
 
 def story() -> Found:
     """Where choices reach the target, of one workload; no rule is stated."""
-    from experiments.story import pages
+    from experiments import part
+    from experiments.story import job
 
-    found = numbers.load(pages.NAME)
-    for task, job in found["jobs"].items():
-        for choice, own in job["choices"].items():
-            times = np.array(own["to_target"], float)
-            count = int(np.isfinite(times).sum())
-            word = f"{pages.spread(own['to_target'], 1)}, {count} of {len(times)} arrive"
-            held = float(np.median([pages.held(own, time) for time in own["to_target"]]))
-            figures = {"final": np.median(own["final"]), "held": held, "step": own["step_size"]}
-            yield f"{task}, {choice}", word, figures
-    for scheduler, own in found["schedules"].items():
+    result = part.committed(job.NAME)
+    for task in job.trained_jobs(result):
+        for choice in result.methods:
+            own = result.select(scene=task, method=choice)
+            times = own["to_target"].to_numpy()
+            word = f"{job.spread(times, 1)}, {np.isfinite(times).sum()} of {len(times)} arrive"
+            figures = {"final": own["final"].median(), "step": own["step"].iloc[0]}
+            yield f"{task}, {choice}", word, figures | {"held": float(np.median(own["held"]))}
+    for scheduler, own in result.facts["schedules"].items():
         yield f"schedule of {scheduler}", MEASURED, own
 
 
 def story_workloads() -> Found:
     """Claims, and both arms over all plain."""
-    from experiments.story import workloads_report as report
+    from dataclasses import replace
 
-    found = numbers.load(report.NAME)
+    from experiments import part
+    from experiments.story import workloads
+
+    result = part.committed(workloads.NAME)
+
+    def named(one: Any) -> Any:
+        said, task, goal = one.text.split(", ")
+        return replace(one, text=f"{task}, {goal}: {said}")
+
     for letter in SETS:
-        own = report.by_set(found, letter)
-        yield from of_conditions(letter, report.conditions(own))
-        for task, arms in report.ratios(own).items():
-            for arm, goals in arms.items():
-                for goal, ends in goals.items():
-                    name = f"{letter} / {task}, {goal}, {arm} over all plain"
-                    yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
+        for claim in workloads.CLAIMS:
+            conditions = [named(one) for one in result.conditions(claim, letter)]
+            yield from of_conditions(letter, {claim.text: conditions})
+    for methods in workloads.SETS_OF_METHODS:
+        for own in result.ratio(methods, over="all plain", each=True).to_dict("records"):
+            name = f"{own['set']} / {own['scene']}, {own['tuned_for']}, {methods} over all plain"
+            yield name, told_of_ratio(own["low"], own["high"]), of_ratio(*map(own.get, ENDS))
 
 
 PARTS: Mapping[str, Callable[[], Found]] = {
