@@ -378,12 +378,13 @@ def matrix_straggler() -> Found:
 
 def matrix_decision() -> Found:
     """The tree that set A chooses, what its leaves are worth on set B, and what it is worth."""
-    from experiments.matrix import decision, decision_report, scenes
+    from asyncjax.study.scenes import UNEVEN
+    from experiments.matrix import decision, decision_report
     from experiments.matrix.decision_facts import facts_of, worth_of
 
     measured = numbers.load(decision.NAME)
     used = {own["uneven"] for own in measured["A"]["scenes"].values()}
-    laws = {name: decision.law_of(name) for name in scenes.UNEVEN if name in used}
+    laws = {name: decision.law_of(name) for name in UNEVEN if name in used}
     sets = {letter: decision.scenes_of(measured[letter], laws) for letter in SETS}
     tree = decision.tree_of(sets["A"])
     yield "the tree", decision_report.outline(tree), {}
