@@ -114,6 +114,7 @@ def test_the_command_says_what_is_wrong_and_how_it_is_called(monkeypatch, capsys
     assert "no rule: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_figures_of_the_table_are_quotes():
     """Each number of a row's figure lies within a quote of the page."""
     text = (quotes.ROOT / claims.TABLE).read_text(encoding="utf-8")

@@ -12,12 +12,14 @@ from experiments import pages, part
 TEMPLATES = pages.templates()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
 def test_a_page_is_current(template):
     page = TEMPLATES[template]
     assert page.read_text("utf-8") == pages.rendered(template, page), "run make pages"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", part.PARTS)
 def test_a_part_is_what_a_part_is(name):
     module, result = part.module(name), part.committed(name)
@@ -63,6 +65,7 @@ def test_no_best_value_is_at_an_edge(name):
     assert "at_edge" not in rows or not rows["at_edge"].any()
 
 
+@pytest.mark.slow
 def test_what_a_template_fills_in_is_known(tmp_path):
     page = part.ROOT / "docs" / "claims.md"
     text, at = page.read_text("utf-8"), pages.filled(page)

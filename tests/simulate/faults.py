@@ -13,10 +13,10 @@ from asyncjax.results import run
 from asyncjax.simulation.loops import checkpoints, events
 from asyncjax.simulation.plans import plan
 from asyncjax.traces import (
+    arrival_streams,
     collection_rules,
     event_loop,
     gradient_tables,
-    merge,
     random_draws,
     server,
 )
@@ -132,7 +132,7 @@ def _ties_of_merge():
         def lexsort(keys):
             return np.lexsort((-keys[0], keys[1]))
 
-    return mock.patch.object(merge, "np", Backwards())
+    return mock.patch.object(arrival_streams, "np", Backwards())
 
 
 def _newest_model():

@@ -3,12 +3,14 @@
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import cluster
 from asyncjax.study import protocol
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, verdict
-from experiments.cluster import optimum, verdicts
+from asyncjax.study.result import Result
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, interval, verdict
+from experiments.cluster import optimum, rivals
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
@@ -61,7 +63,7 @@ def small_set(count=10):
     found = {"with": [], "without": []}
     rules = {
         "pd_ors": cluster.pd_ors,
-        **{n: cluster.SCHEDULERS[n] for n in (*verdicts.PUBLISHED, *verdicts.LATER)},
+        **{n: cluster.SCHEDULERS[n] for n in (*rivals.PUBLISHED, *rivals.LATER)},
     }
     for instance in protocol.seeds_of(0, protocol.SET_A, count):
         jobs, machines = cluster.workloads.balanced(instance.data, **SHAPE)
@@ -77,9 +79,24 @@ def small_set(count=10):
         for name, inside in (("with", True), ("without", False)):
             schedule = cluster.pd_ors(jobs, machines, n_slots=16, inside=inside)
             found[name].append(cluster.total_utility(schedule, jobs))
-    plain = {name: {"utility": own} for name, own in found.items()}
-    local = {name: plain.pop(name) for name in ("with", "without")}
-    return {"points": {"scarce": plain}, "local": local}
+    return found
+
+
+def said(earned, claim, **other):
+    """The verdict of a claim by its place, where some methods earn what others did."""
+    earned = {**earned, **other}
+    names = {name: ("scarce", name) for name in earned}
+    names |= {"with": ("local", rivals.PD_ORS), "without": ("local", rivals.APART)}
+    rows = [
+        (*names[name][:1], "A", instance, names[name][1], value)
+        for name, values in earned.items()
+        for instance, value in enumerate(values)
+    ]
+    head = ["scene", "set", "instance", "method", "earned"]
+    return Result(pd.DataFrame(rows, columns=head), "earned").verdict(rivals.CLAIMS[claim])["A"]
+
+
+EARLIER, LATER, LOCALITY = 0, 1, 2  # places of the claims
 
 
 @pytest.fixture(scope="module")
@@ -89,30 +106,24 @@ def measured():
 
 def test_verdicts_on_a_small_set(measured):
     """With scarce machines PD-ORS is ahead of the four, and behind marginal goodput."""
-    said = verdicts.verdicts(measured)
-    assert said[verdicts.EARLIER_CLAIM] == HOLDS
-    assert said[verdicts.LATER_CLAIM] == IN_PART
-    assert said[verdicts.LOCALITY_CLAIM] == HOLDS
-    by_text = {one.text: one for own in verdicts.conditions(measured).values() for one in own}
-    assert by_text["scarce: more than marginal_goodput"].verdict == FAILS
-    over, low, high = verdicts.ratio(by_text["scarce: more than oasis"].difference)
-    assert 1 < low < over < high
-    assert over > 1.2
+    assert said(measured, EARLIER) == HOLDS
+    assert said(measured, LATER) == IN_PART
+    assert said(measured, LOCALITY) == HOLDS
+    ratios = np.log(measured["pd_ors"]) - np.log(measured["oasis"])
+    low, high = np.exp(interval(ratios))
+    assert 1 < low < np.exp(ratios.mean()) < high
+    assert np.exp(ratios.mean()) > 1.2
 
 
 def test_the_verdicts_of_that_set_turn_with_its_numbers(measured):
-    at = measured["points"]["scarce"]
-
-    def said(claim, **other):
-        return verdicts.verdicts({**measured, "points": {"scarce": {**at, **other}}})[claim]
-
-    assert said(verdicts.EARLIER_CLAIM, drf=at["marginal_goodput"]) == IN_PART
-    assert said(verdicts.EARLIER_CLAIM, pd_ors=at["fifo"], fifo=at["pd_ors"]) != HOLDS
-    assert said(verdicts.EARLIER_CLAIM, oasis=at["pd_ors"]) == IN_PART
-    assert said(verdicts.LATER_CLAIM, marginal_goodput=at["marginal_time"]) == HOLDS
-    assert said(verdicts.LATER_CLAIM, pd_ors=at["marginal_time"]) != HOLDS
-    turned = {"with": measured["local"]["without"], "without": measured["local"]["with"]}
-    assert verdicts.verdicts({**measured, "local": turned})[verdicts.LOCALITY_CLAIM] == FAILS
+    assert said(measured, EARLIER, drf=measured["marginal_goodput"]) == IN_PART
+    turned = {"pd_ors": measured["fifo"], "fifo": measured["pd_ors"]}
+    assert said(measured, EARLIER, **turned) != HOLDS
+    assert said(measured, EARLIER, oasis=measured["pd_ors"]) == IN_PART
+    assert said(measured, LATER, marginal_goodput=measured["marginal_time"]) == HOLDS
+    assert said(measured, LATER, pd_ors=measured["marginal_time"]) != HOLDS
+    turned = {"with": measured["without"], "without": measured["with"]}
+    assert said(measured, LOCALITY, **turned) == FAILS
 
 
 def test_locality_matters_where_communication_does():
