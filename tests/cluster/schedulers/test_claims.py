@@ -140,6 +140,13 @@ def test_the_exact_optimum_of_known_cases(optima):
     np.testing.assert_allclose(optima[:6], known, rtol=1e-6)
 
 
+def near_the_optimum(ratios):
+    """The conditions of the claim, of such utilities over the optimum."""
+    rows = [("tiny", "A", instance, "pd_ors", ratio) for instance, ratio in enumerate(ratios)]
+    table = pd.DataFrame(rows, columns=["scene", "set", "instance", "method", "ratio"])
+    return Result(table, "ratio").conditions(optimum.CLAIMS[0], "A")
+
+
 def test_tiny_cases_come_near_the_optimum(optima):
     ratios = {"pd_ors": [], "oasis": [], "drf": [], "dorm": []}
     for seed, best in enumerate(optima):
@@ -153,15 +160,15 @@ def test_tiny_cases_come_near_the_optimum(optima):
     assert np.mean(ratios["pd_ors"]) >= 0.70
     assert np.mean(ratios["pd_ors"]) > 1.5 * np.mean(ratios["oasis"])
     # The verdict, by its rule. So few cases leave it open, and rule neither condition out.
-    near, far = optimum.conditions({"ratio": ratios})
+    near, far = near_the_optimum(ratios["pd_ors"])
     assert near.difference.mean < 0
     assert far.difference.mean > 0
     assert far.verdict != HOLDS
     assert verdict((near, far)) in (OPEN, IN_PART)
-    turned = optimum.conditions({"ratio": {"pd_ors": ratios["oasis"]}})
+    turned = near_the_optimum(ratios["oasis"])
     assert verdict(turned) == FAILS
     never_low = np.maximum(ratios["pd_ors"], 0.6)
-    assert verdict(optimum.conditions({"ratio": {"pd_ors": never_low}})) == HOLDS
+    assert verdict(near_the_optimum(never_low)) == HOLDS
 
 
 def test_a_floor_learned_from_the_past_earns_more():
