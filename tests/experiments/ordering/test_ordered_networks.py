@@ -138,7 +138,7 @@ def test_gradients_of_half_units_average_to_those_of_units():
 def test_instances_differ_in_rows_and_wrong_labels():
     task = ordered_tasks.tasks()["noisy digits"]
     roles = (TUNING, SET_A, SET_B)
-    drawn = [task.material(ordered_networks_runs.Instance(0, role, 0)) for role in roles]
+    drawn = [task.material(ordered_networks_runs.Seeds(0, role, 0)) for role in roles]
     for one, other in pairwise(drawn):
         assert not np.array_equal(one.train[0], other.train[0])
     labels = np.arange(1000) % 10
