@@ -16,6 +16,7 @@ Import a room, then use its names::
     live         the same rules on real workers: threads, processes, Ray
     results      runs, tables, figures, reports
     whatif       which rule copes best with the workers of a log
+    study        methods compared honestly: seeds, tuning, two sets, verdicts
     testing      checks of the contracts that one's own rules must keep
 
 Rooms load when they are first used, so that `import asyncjax` alone takes no time.
@@ -38,6 +39,7 @@ _ROOMS = (
     "simulation",
     "steps",
     "stragglers",
+    "study",
     "testing",
     "traces",
     "whatif",

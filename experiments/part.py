@@ -11,7 +11,6 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `TABLES` | by name functions of the result that make a `results.Table` |
 | `FIGURES` | by name functions of the result that make a `report.Illustration` |
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
-| `NOTE` | perhaps: what has to be known to read the tables |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
 | `NOTE` | perhaps: what has to be known to read the tables |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
@@ -97,10 +96,6 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
-    """All tables of a part by name, that of its verdicts first."""
-    said = claims(part, result)
-    alone = said and "verdicts" not in part.TABLES
-    head = {"verdicts": summary.verdict_table(result, said)} if alone else {}
     """All tables of a part by name, that of its verdicts first, where it has claims."""
     asked = claims(part, result)
     head = {"verdicts": summary.verdict_table(result, asked)} if asked else {}

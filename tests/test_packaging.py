@@ -66,7 +66,7 @@ def test_the_wheel_is_the_library_and_its_licences(built):
     names = set(zipfile.ZipFile(built[1]).namelist())
     packed = {name for name in names if name.startswith("asyncjax/")}
     assert packed == library()
-    assert {Path(name).suffix for name in packed} == {".py", ".npz", ".json", ".typed"}
+    assert {Path(name).suffix for name in packed} == {".py", ".npz", ".json", ".gz", ".typed"}
     recordings = {name for name in packed if name.startswith("asyncjax/clocks/data/")}
     assert {Path(name).stem for name in recordings} == set(asyncjax.clocks.RECORDINGS)
     info = f"asyncjax-{asyncjax.__version__}.dist-info"
@@ -102,7 +102,7 @@ def test_what_the_package_says_of_itself(built):
     assert told["Version"] == asyncjax.__version__
     assert told["Description-Content-Type"] == "text/markdown"
     text = told.get_payload()
-    assert text.startswith("# asyncjax")
+    assert text.split("\n", 1)[1].startswith("# asyncjax"), "after the line that says what made it"
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert links
     assert all(re.match(r"https://|#", link) for link in links), "files are not beside that page"

@@ -51,6 +51,7 @@ def digest(*arrays):
     ).hexdigest()[:16]
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("name", "role", "number"),
     [  # laws that are drawn from are compiled
