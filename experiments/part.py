@@ -13,6 +13,7 @@ A part is a module with a docstring (question, set-up, source) and these names:
 | `FACTS` | perhaps: by name functions of the result, for what pages say that no row holds |
 | `COMMAND` | perhaps: what makes the rows again; else `python -m MODULE --commit` |
 | `NOTE` | perhaps: what has to be known to read the tables |
+| `PAGE` | perhaps: its page, where that is not `docs/experiments/NAME.md` |
 | `answer` | perhaps: a function of the result, the answer in words; else claims and verdicts |
 
 It ends in
@@ -42,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
 FIGURES = ROOT / "docs" / "experiments" / "figures"
 PARTS = {  # by their NAME, one a line
+    "compare": "experiments.compare.job",
     "asgrad": "experiments.asynchronous.asgrad",
     "bias": "experiments.asynchronous.bias",
     "recorded_times": "experiments.asynchronous.recorded_times",

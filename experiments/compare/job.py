@@ -6,31 +6,78 @@ workers (the duration of job j of worker i is the same for all), and as many tri
 size: the step that is first at the target on some instances is reported on others. An instance has
 shards, workers and a first model of its own. Run it with `make run` or
 `python -m experiments.compare`; `--set B` reports a second, disjoint set of instances.
+
+A time to a target is that of the record from which on a run stays there until the end.
 """
 
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from itertools import combinations
 from typing import Any
 
-import jax
 import numpy as np
+import pandas as pd
 
 from asyncjax import results, storage
+from asyncjax.results import plots
+from asyncjax.results.report import Illustration
+from asyncjax.results.tables import format_number, format_spread
+from asyncjax.study import protocol, summary
 from asyncjax.study import search as tuning
+from asyncjax.study.result import Claim, Result, less
+from asyncjax.study.statistics import disagreements
+from experiments import part
 from experiments.common.methods import METHODS, Method
-from experiments.common.reaching import plain_value
-from experiments.compare import claims, report, tables
-from experiments.compare.runs import Bench, Outcome, Settings, tuned_alike
+from experiments.common.reaching import last_within, times_to_stay, wasted
+from experiments.common.skewed_digits import split_digits
+from experiments.compare import report
+from experiments.compare.runs import ROLES, UNIT, Bench, Outcome, Settings, tuned_alike
+
+NAME = "compare"
+TITLE = "Which way of training copes best with uneven workers?"
+PAGE = part.ROOT / "docs" / "main_job.md"
+COMMAND = "python -m experiments.compare --commit, with --set A and --set B"
+PAPERS = tuple(dict.fromkeys(report.PAPERS.values()))
+FACTS_OF = ("instances", "tuning_instances", "n_workers", "slowest", "horizon", "batch", "hidden")
+FACTS_OF += ("concentration", "validation", "target", "records", "seed")
+ALIKE = 0.9  # of an even share: a method that uses every worker at least so much uses all alike
+
+CLAIMS = (
+    Claim(
+        "pure async is at the target before synchronous rounds",
+        [less("pure async", than="synchronous")],
+    ),
+    Claim(
+        "waiting for the faster half is at the target before waiting for all",
+        [less("fastest half", than="synchronous")],
+    ),
+    Claim("pure async is at the target before every other method", [less("pure async")]),
+    Claim(
+        "shuffled async needs fewer gradients than every other method",
+        [less("shuffled async", column="gradients")],
+    ),
+    Claim(
+        "a tuned constant step is at the target before Adaptive 1 and 2",
+        [less("pure async", than=("Adaptive 1", "Adaptive 2"))],
+    ),
+    Claim(
+        "scaling by staleness is at the target before a constant step",
+        [less("staleness scaled", than="pure async")],
+    ),
+    Claim("pure async has the lowest final loss", [less("pure async", column="final_loss")]),
+)
 
 
-def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> list[Outcome]:
-    """Runs all methods, prints progress, writes the report and the numbers."""
-    began = time.perf_counter()
-    settings.output.mkdir(parents=True, exist_ok=True)
+def study_of(settings: Settings) -> Result:
+    """Runs all methods on one set; the committed rows of the other set stand behind, if alike."""
+    return beside(as_rows(settings, outcomes_of(settings)))
+
+
+def outcomes_of(settings: Settings, methods: Sequence[Method] = METHODS) -> list[Outcome]:
+    """Tunes and runs all methods, prints progress."""
     print(
         f"{len(methods)} ways of training, {settings.n_workers} workers,"
         f" {settings.instances} instances of set {settings.set}; step sizes tuned on"
@@ -50,70 +97,272 @@ def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> list[Out
                 f" {outcome.seconds:5.1f} s",
                 flush=True,
             )
-    numbers = claims.measured(settings, outcomes)
-    if settings.commit:
-        claims.commit(settings, numbers, report.command(settings).replace(" --set B", ""))
-    agreement = _agreement(settings, numbers)
-    table = tables.table(settings, outcomes)
-    save_numbers(settings, outcomes, table, numbers)
-    written = report.write(settings, outcomes, table, agreement)
-    print(f"\n{results.as_text(table)}\n")
-    print(f"{results.as_text(tuning.table({o.method.name: o.tuned for o in outcomes}))}\n")
-    print(f"{tables.verdict(settings, outcomes)}\n{agreement}".strip())
-    print(
-        f"report  {written}\nnumbers {settings.output / 'numbers.json'},"
-        f" {settings.output / 'curves.npz'}"
-    )
-    print(f"done in {time.perf_counter() - began:.0f} s")
     return outcomes
 
 
-def _agreement(settings: Settings, numbers: claims.Measured) -> str:
-    """This run beside the committed numbers of the other set, where they are of one setting."""
-    sets = {**claims.committed(), settings.set: numbers}
-    alike = all(
-        one["settings"] == numbers["settings"] and set(one["methods"]) == set(numbers["methods"])
-        for one in sets.values()
+def as_rows(settings: Settings, outcomes: Sequence[Outcome]) -> Result:
+    """A row an instance and method; `time_0.8` and so on are times to further targets."""
+    rows = []
+    for one in outcomes:
+        stay = partial(times_to_stay, horizon=settings.horizon, time=one.time)
+        read = partial(stay, accuracy=one.accuracy)
+        every = one.summaries
+        columns = {
+            "time": read(settings.target),
+            "gradients": read(settings.target, axis=one.computed.astype(float)),
+            "final_loss": last_within(settings.horizon, one.time, one.loss),
+            "final_accuracy": last_within(settings.horizon, one.time, one.accuracy),
+            "delay_mean": [float(own.delay_mean) for own in every],
+            "delay_max": [float(own.delay_max) for own in every],
+            "utilisation": [float(own.utilisation) for own in every],
+            "thrown_away": [float(wasted(own)) for own in every],
+            "least_share": [own.n_workers * min(own.used_by_worker) / own.used for own in every],
+            **{f"time_{level:g}": read(level) for level in settings.levels},
+        }
+        head = {
+            "scene": "digits",
+            "set": settings.set,
+            "instance": range(len(every)),
+            "method": one.method.name,
+            "step": one.step_size,
+            "trials": len(one.tuned.trials),
+            "tuning_gradients": len(one.tuned.trials) * one.tuned.gradients,
+            "at_edge": bool(one.tuned.edges),
+            "horizon": settings.horizon,
+        }
+        rows.append(pd.DataFrame(head | columns))
+    counts = {name: len(labels) for name, (_, labels) in split_digits(settings.validation).items()}
+    facts = {name: getattr(settings, name) for name in FACTS_OF} | {"rows": counts}
+    return Result(pd.concat(rows, ignore_index=True), "time", facts, settings.seed)
+
+
+def beside(result: Result) -> Result:
+    """The rows of a set, and behind them the committed ones of the other, if settings are alike."""
+    try:
+        other = part.committed(NAME)
+    except FileNotFoundError:
+        return result
+    left = other.rows[~other.rows["set"].isin(result.sets)]
+    if other.facts != result.facts or set(left["method"]) != set(result.methods):
+        return result
+    return replace(result, rows=pd.concat([result.rows, left], ignore_index=True))
+
+
+def relations(result: Result, letter: str) -> dict[tuple[str, str], int]:
+    """For every pair of methods -1 where the first is significantly earlier, 1 later, 0 neither."""
+    pairs = list(combinations(sorted(result.methods), 2))
+    level = 1 - 0.05 / max(len(pairs), 1)
+    found = {pair: result.difference(*pair, letter, level=level) for pair in pairs}
+    return {pair: int(own.low > 0) - int(own.high < 0) for pair, own in found.items()}
+
+
+def agreement(result: Result) -> str:
+    """Whether the two sets agree, in words."""
+    if missing := [letter for letter in ROLES if letter not in result.sets]:
+        return f"Set {missing[0]} has not been run: nothing to compare with."
+    said = result.verdicts(CLAIMS)
+    one, other = ({claim: words[letter] for claim, words in said.items()} for letter in ROLES)
+    differing = disagreements(one, other)
+    first, second = (relations(result, letter) for letter in ROLES)
+    same = sum(first[pair] == second[pair] != 0 for pair in first)
+    neither = sum(first[pair] == second[pair] == 0 for pair in first)
+    against = sum(first[pair] * second[pair] < 0 for pair in first)
+    listed = "; ".join(f"{claim} ({a} | {b})" for claim, (a, b) in differing.items())
+    return (
+        f"Two disjoint sets of {result.facts['instances']} instances "
+        + (f"differ in {len(differing)} of" if differing else "agree in all")
+        + f" {len(one)} verdicts{f': {listed}' if listed else ''}. Of {len(first)} pairs of"
+        f" methods {same} differ significantly the same way in both, {neither} in neither,"
+        f" {len(first) - same - neither - against} in one only, {against} in opposite ways."
     )
-    return claims.agreement(sets) if alike and settings.instances > 1 else ""
 
 
-def save_numbers(
-    settings: Settings,
-    outcomes: Sequence[Outcome],
-    table: results.Table,
-    measured: claims.Measured,
-) -> None:
-    """Writes the table, the settings and what the claims rest on as JSON, all curves as npz."""
-    columns = [column.label for column in table.columns]
-    numbers = {
-        "settings": {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in asdict(settings).items()
-        },
-        "versions": {"jax": jax.__version__, "numpy": np.__version__},
-        "device": jax.devices()[0].device_kind,
-        "table": [
-            {column: plain_value(value) for column, value in zip(columns, row, strict=True)}
-            for row in table.rows
-        ],
-        "measured": measured,
-        "verdicts": claims.verdicts(measured) if settings.instances > 1 else {},
-        "tuning": {
-            one.method.name: [
-                {"step": trial.settings["step"], "score": trial.score, "round": trial.round}
-                for trial in one.tuned.trials
-            ]
-            for one in outcomes
-        },
+def answer(result: Result) -> str:
+    """Who is first, by how much, who is level, and whether the sets agree."""
+    letter = result.sets[0]
+    shown = {name: result.select(method=name, set=letter) for name in result.methods}
+    medians = {name: _spread(rows["time"], rows["horizon"].iloc[0]) for name, rows in shown.items()}
+    goal = f"{100 * result.facts['target']:g} % test accuracy"
+    ranks = _ranks(result, letter)
+    first = ranks.index[0]
+    if not np.isfinite(medians[first].median):
+        accuracy = {name: rows["final_accuracy"].median() for name, rows in shown.items()}
+        best = max(accuracy, key=lambda name: accuracy[name])
+        return (
+            f"No way of training reaches {goal} within {result.facts['horizon']:g} units of"
+            f" simulated time; {best} comes closest, with {100 * accuracy[best]:.3g} %."
+        )
+    low, median, high = (
+        format_number(getattr(medians[first], name)) for name in ("low", "median", "high")
+    )
+    words = [
+        f"{first[:1].upper()}{first[1:]} is first at {goal}, after {median} units of simulated time"
+        f" (quartiles over instances {low} to {high}; a unit is the {UNIT})."
+    ]
+    if "synchronous" in shown and first != "synchronous" and result.facts["instances"] > 1:
+        own = result.ratio("synchronous", first, set=letter).iloc[0]
+        cut = "" if np.isfinite(shown["synchronous"]["time"]).all() else "more than "
+        words.append(
+            f"Synchronous rounds need {cut}{own['ratio']:.2g} times as long"
+            f" ({own['low']:.2g} to {own['high']:.2g})."
+        )
+    level = [name for name in ranks.index[1:] if ranks["with_best"][name]]
+    if level:
+        told = [f"{name} ({format_spread(medians[name]).partition(' (')[0]})" for name in level]
+        words.append(f"No significant difference from it: {', '.join(told)}.")
+    if missed := [name for name in ranks.index if not np.isfinite(medians[name].median)]:
+        words.append(f"Not reached within {result.facts['horizon']:g}: {', '.join(missed)}.")
+    return " ".join([*words, *_use_of_workers(ranks.index, shown, medians), agreement(result)])
+
+
+def _use_of_workers(order: Any, shown: Any, medians: Any) -> list[str]:
+    """What the first one's speed may cost: how little it uses a worker, and who uses all alike."""
+    least = {
+        name: float(shown[name]["least_share"].median()) if "least_share" in shown[name] else np.nan
+        for name in order
     }
-    storage.save_json(settings.output / "numbers.json", numbers)
+    if not least[order[0]] < ALIKE:
+        return []
+    words = f"It uses its least used worker {least[order[0]]:.2g} times as often as an even share"
+    alike = [n for n in order if least[n] >= ALIKE and np.isfinite(medians[n].median)]
+    if alike:
+        after = format_number(medians[alike[0]].median)
+        words += f"; the first of those that use all alike is {alike[0]}, after {after}"
+    return [words + "."]
+
+
+def _ranks(result: Result, letter: str) -> Any:
+    """Methods in the order of their mean logarithm of the time, with their places."""
+    return result.rank(set=letter).set_index("method")
+
+
+def _rank(ranks: Any, name: str) -> str:
+    best, worst = ranks.loc[name, ["best_rank", "worst_rank"]]
+    return f"{best}" if best == worst else f"{best} to {worst}"
+
+
+def _spread(values: Any, horizon: float) -> results.Spread:
+    """Quartiles of what may never come, none of them made of an infinity."""
+    known = protocol.reached(np.asarray(values, float), horizon)
+    low, median, high = (np.inf if one is None else one for one in known.quartiles)
+    return results.Spread(median, low, high, known.share)
+
+
+def main_table(result: Result) -> results.Table:
+    """One row a method, in the order of the first set."""
+    goal = f"{100 * result.facts['target']:g} %"
+    sets, horizon = result.sets, result.facts["horizon"]
+    ranks = {letter: _ranks(result, letter) for letter in sets}
+    heads = ["method", *(f"rank, {letter}" for letter in sets), "step"]
+    heads += [f"time to {goal}, {letter}" for letter in sets]
+    heads += [f"gradients to {goal}", "final loss", "mean (max) delay", "utilisation"]
+    rows = []
+    for name in ranks[sets[0]].index:
+        own = {letter: result.select(method=name, set=letter) for letter in sets}
+        shown = own[sets[0]]
+        step, median = shown["step"].iloc[0], shown.median(numeric_only=True)
+        times = [format_spread(_spread(own[letter]["time"], horizon)) for letter in sets]
+        rows.append(
+            (
+                name,
+                *(_rank(ranks[letter], name) for letter in sets),
+                f"1/{1 / step:.3g}" if step < 1 else f"{step:.3g}",
+                *(time.replace("–", " to ") for time in times),
+                format_spread(_spread(shown["gradients"], 1e18)).partition(" (")[0],
+                format_number(median["final_loss"]),
+                f"{format_number(median['delay_mean'])} ({median['delay_max']:.0f})",
+                f"{median['utilisation']:.2f}",
+                f"{median['thrown_away']:.2g}",
+            )
+        )
+    return results.Table(
+        tuple(results.Column(head, right=head != "method") for head in [*heads, "thrown away"]),
+        tuple(rows),
+        f"Median (quartiles) over {result.facts['instances']} instances a set; an instance has"
+        f" shards, workers and a first model of its own. The end is at {horizon:g}; a time is that"
+        " after which a run stays at the target until the end. Rank: those that the instances"
+        " leave open, by the paired ratios of the times; all pairs share a doubt of 5 %. 'Thrown"
+        " away': share of delivered or cancelled gradients that never entered a step.",
+    )
+
+
+def targets_table(result: Result) -> results.Table:
+    """One row a method: times to further targets in the set that was run."""
+    letter, horizon = result.sets[0], result.facts["horizon"]
+    shown = result.select(set=letter).dropna(axis="columns", how="all")
+    levels = [name for name in shown if name.startswith("time_")]
+    rows = []
+    for method in _ranks(result, letter).index:
+        times = shown[shown["method"] == method]
+        rows.append((method, *(_spread(times[level], horizon) for level in levels)))
+    heads = [f"time to {100 * float(level.removeprefix('time_')):g} %" for level in levels]
+    return results.Table(
+        (results.Column("method", right=False), *map(results.Column, heads)),
+        tuple(rows),
+        f"The same runs of set {letter}, with steps still chosen for"
+        f" {100 * result.facts['target']:g} %: median (quartiles).",
+    )
+
+
+def bars(result: Result) -> Illustration:
+    """Times to the target in the first set, first method on top."""
+    letter, horizon = result.sets[0], result.facts["horizon"]
+    order = list(_ranks(result, letter).index)
+    spreads = [_spread(result.select(method=m, set=letter)["time"], horizon) for m in order]
+    goal = f"{100 * result.facts['target']:g} % test accuracy"
+    label = f"simulated time to stay at {goal}\n[{UNIT}]"
+    styles = plots.assign_styles(result.methods)
+    return Illustration(
+        plots.bars(order, spreads, x_label=label, styles=styles),
+        f"Simulated time to stay at {goal}, median and quartiles; a hollow bar: never.",
+    )
+
+
+TABLES = {"main": main_table}
+FIGURES = {"times": bars}
+FACTS = {
+    "agreement": agreement,
+    "claims": lambda result: list(result.verdicts(CLAIMS)),
+    "cut": lambda result: {  # methods of which some run never came, by set
+        letter: sorted({*result.rows[(result.rows["set"] == letter) & _late(result)]["method"]})
+        for letter in result.sets
+    },
+}
+
+
+def _late(result: Result) -> Any:
+    return result.rows["time"] > result.rows["horizon"]
+
+
+def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
+    """Runs all methods; writes rows, curves and the report, prints the answer."""
+    began = time.perf_counter()
+    settings.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
+    outcomes = outcomes_of(settings, methods)
+    result = beside(as_rows(settings, outcomes))
+    result.save(settings.output / f"{NAME}.csv.gz", command=report.command(settings))
+    if settings.commit:
+        committed = replace(result, rows=result.rows.sort_values("set", kind="stable"))
+        committed.save(part.ROWS / f"{NAME}.csv.gz", command=COMMAND)
+        part.draw(part.module(NAME), committed)
     curves: dict[str, Any] = {}
-    for outcome in outcomes:
+    for one in outcomes:
         for name in ("time", "computed", "version", "loss", "accuracy"):
-            curves[f"{outcome.method.name}/{name}"] = getattr(outcome, name)
-        curves[f"{outcome.method.name}/delay"] = outcome.trace.delay[outcome.trace.used]
+            curves[f"{one.method.name}/{name}"] = getattr(one, name)
     storage.save_arrays(settings.output / "curves.npz", curves)
+    tried = tuning.table({one.method.name: one.tuned for one in outcomes})
+    tables = {"answer": [main_table(result), targets_table(result)], "tuning": [tried]}
+    if settings.instances > 1:
+        tables["claims"] = [summary.verdict_table(result, CLAIMS)]
+    words = answer(result)
+    written = report.write(settings, outcomes, bars(result), tables, words)
+    for table in (tables["answer"][0], tried):
+        print(f"\n{results.as_text(table)}")
+    print(
+        f"\n{words}\nreport  {written}\nrows    {settings.output / f'{NAME}.csv.gz'}\ncurves "
+        f" {settings.output / 'curves.npz'}\ndone in {time.perf_counter() - began:.0f} s"
+    )
+    return result
 
 
 def main() -> None:

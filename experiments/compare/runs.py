@@ -34,6 +34,7 @@ from experiments.common.side_by_side import moved, side_by_side
 from experiments.common.skewed_digits import digits_problem
 
 ROLES = {"A": SET_A, "B": SET_B}
+UNIT = "mean job of the fastest worker"
 SLOTS = 48  # versions kept, at least: so that runs of a method share a compilation
 
 
@@ -60,7 +61,7 @@ class Settings:
     records: int = 120  # points of a curve
     seed: int = 0
     threads: int = 2  # methods that are run at once
-    commit: bool = False  # also write this set's numbers where committed ones are
+    commit: bool = False  # also write this set's rows where committed ones are
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ import pytest
 from asyncjax import clocks, simulation, storage
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax.study.result import Result
 from experiments.common.methods import METHODS
-from experiments.compare import claims, runs
-from experiments.compare.job import compare
+from experiments.compare import job, report, runs
 from experiments.compare.runs import Settings
-from experiments.compare.tables import heard, ranked
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -43,7 +42,11 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(small):
-    return small, compare(small, [m for m in METHODS if m.name in NAMES])
+    outcomes = job.outcomes_of(small, [m for m in METHODS if m.name in NAMES])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "outcomes_of", lambda *_: outcomes)
+        job.compare(small)
+    return small, outcomes
 
 
 def test_outcomes_cover_the_horizon(outcome):
@@ -63,13 +66,12 @@ def test_outcomes_cover_the_horizon(outcome):
 
 def test_files_are_complete(outcome):
     settings, outcomes = outcome
-    numbers = storage.load_json(settings.output / "numbers.json")
-    assert [row["method"] for row in numbers["table"]] == [
-        one.method.name for one in ranked(settings, outcomes)
-    ]
-    assert numbers["settings"]["n_workers"] == 8
+    rows = Result.load(settings.output / "compare.csv.gz")
+    assert rows.facts["n_workers"] == 8
+    assert rows.methods == tuple(one.method.name for one in outcomes)
     curves = storage.load_arrays(settings.output / "curves.npz")
     np.testing.assert_array_equal(curves["shuffled async/loss"], outcomes[1].loss)
+    assert (settings.output / "to_target.png").read_bytes().startswith(b"\x89PNG")
     assert not list(settings.output.glob(".*"))
 
 
@@ -87,31 +89,29 @@ def test_the_report_stands_alone(outcome):
     assert all(s.startswith(("data:", "#")) for s in sources)
 
 
-def test_the_report_shows_who_is_heard(outcome):
+def test_the_report_shows_how_much_each_worker_is_used(outcome):
     settings, outcomes = outcome
-    table = heard(settings, outcomes)
+    table = report.use_of_workers(settings, outcomes)
     shares = np.array([row[1:] for row in table.rows])
     assert shares.shape == (3, settings.n_workers)
     half, shuffled, adaptive = shares
-    assert half[:4].sum() > 60 > half[4:].sum()  # the slow half is hardly heard
+    assert half[:4].sum() > 60 > half[4:].sum()  # the slow half is hardly used
     np.testing.assert_allclose(shuffled, 100 / 8, atol=5)
     used = [summary.used_by_worker / summary.used for summary in outcomes[2].summaries]
     np.testing.assert_allclose(adaptive, 100 * np.median(used, axis=0))
-    text = (settings.output / "report.html").read_text()
-    assert "Who is heard" in text
+    assert "Use of workers" in (settings.output / "report.html").read_text()
 
 
-def test_what_is_committed_is_what_was_measured(outcome):
+def test_rows_are_what_was_measured(outcome):
     settings, outcomes = outcome
-    measured = storage.load_json(settings.output / "numbers.json")["measured"]
+    found = Result.load(settings.output / "compare.csv.gz")
     for one in outcomes:
-        own = measured["methods"][one.method.name]
-        assert [len(own[name]) for name in ("time", "gradients", "final_loss")] == [3] * 3
-        first = np.array(own["time"])
-        reached = [np.nanmax(np.append(a[t <= x], 0)) for a, t, x in zip(
-            one.accuracy, one.time, first, strict=True)]  # fmt: skip
-        assert all(np.isinf(first) | (np.array(reached) >= settings.target))
-        assert own["trials"] == 4
+        rows = found.select(method=one.method.name)
+        assert rows["instance"].tolist() == [0, 1, 2]
+        reached = [np.nanmax(np.append(a[t <= x + 1e-4], 0)) for a, t, x in zip(
+            one.accuracy, one.time, rows["time"], strict=True)]  # fmt: skip
+        assert all(np.isinf(rows["time"]) | (np.array(reached) >= settings.target))
+        assert set(rows["trials"]) == {4}
 
 
 def test_instances_differ_in_everything_and_sets_share_none(small):
@@ -184,19 +184,6 @@ def test_a_score_is_of_the_time_that_is_shown():
     assert runs.score(settings, times, np.full((2, 3), np.nan)) == np.inf
 
 
-def test_a_verdict_flips_with_the_numbers(outcome):
-    """The claims read the times: where those of two methods are exchanged, so is the verdict."""
-    found = claims.measured(*outcome)
-    pure, waiting = (
-        {"time": times, "gradients": times, "final_loss": [0.1, 0.2, 0.3]}
-        for times in ([10.0, 12.0, 9.0], [30.0, 31.0, 29.0])
-    )
-    claim = "pure async is at the target before synchronous rounds"
-    for own, other, said in ((pure, waiting, "holds"), (waiting, pure, "does not hold")):
-        methods = {"pure async": own, "synchronous": other}
-        assert claims.verdicts({**found, "methods": methods})[claim] == said
-
-
 def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small, monkeypatch):
     """The verdict of row 6 of docs/claims.md itself, on few instances; even workers flip it."""
     claim = "pure async is at the target before synchronous rounds"
@@ -212,7 +199,7 @@ def test_arrival_beats_rounds_where_workers_are_uneven_and_not_where_even(small,
         bench = runs.Bench(settings)
         tuned = runs.tuned_alike(bench, pair, lambda line: None)
         outcomes = [bench.run(method, tuned[method.name]) for method in pair]
-        said[slowest] = claims.verdicts(claims.measured(settings, outcomes))[claim]
+        said[slowest] = job.as_rows(settings, outcomes).verdicts(job.CLAIMS)[claim]["A"]
     assert said[16.0] == "holds"
     assert said[1.0] != "holds"
 
@@ -231,4 +218,4 @@ def test_a_step_at_which_all_diverge_is_reported(tmp_path):
         records=5,
     )
     with pytest.raises(ValueError, match="pure async diverged at every step size"):
-        compare(settings, [m for m in METHODS if m.name == "pure async"])
+        job.compare(settings, [m for m in METHODS if m.name == "pure async"])

@@ -1,16 +1,19 @@
-"""What the report of the main job says of numbers that are made up, so that the answer is known."""
+"""What the main job says of rows and runs that are made up, so that the answer is known."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import clocks, traces
+from asyncjax import clocks, results, traces
 from asyncjax.study import search as tuning
+from asyncjax.study.result import Result
 from experiments.common.methods import METHODS
-from experiments.compare import claims, page, report, tables
+from experiments.compare import job, report
 from experiments.compare.runs import Outcome, Settings
 
 BY_NAME = {method.name: method for method in METHODS}
@@ -40,7 +43,9 @@ def outcome(name: str, reached: list[float], used: tuple[int, int] = (1, 1)) -> 
 
 
 @pytest.fixture
-def settings(tmp_path):
+def settings(tmp_path, monkeypatch):
+    digits = {"training": (0, [0] * 4), "validation": (0, [0]), "test": (0, [0])}
+    monkeypatch.setattr(job, "split_digits", lambda share: digits)
     return Settings(
         output=tmp_path,
         n_workers=2,
@@ -61,89 +66,77 @@ OUTCOMES = [
 ORDER = ["pure async", "shuffled async", "synchronous", "random async"]
 
 
-def test_the_verdict_names_the_first_its_lead_its_rivals_and_its_price(settings):
-    told = tables.verdict(settings, OUTCOMES)
+def test_the_answer_names_the_first_its_lead_its_rivals_and_its_price(settings):
+    told = job.answer(job.as_rows(settings, OUTCOMES))
     assert told.startswith("Pure async is first at 90 % test accuracy, after 4.00 units")
     lead = float(np.exp(np.mean(np.log([16 / 4, 15 / 4, 16 / 6, 17 / 3, 16 / 4]))))
     assert f"Synchronous rounds need {lead:.2g} times as long (" in told
-    assert "Not told apart from it: shuffled async (5.00)." in told
-    assert "Not reached within 20 units: random async." in told
-    assert "least heard worker 0.5 times as often as an even share" in told
-    assert told.endswith("the first of those that hear all alike is shuffled async, after 5.00.")
+    assert "No significant difference from it: shuffled async (5.00)." in told
+    assert "Not reached within 20: random async." in told
+    assert "least used worker 0.5 times as often as an even share" in told
+    assert "the first of those that use all alike is shuffled async, after 5.00." in told
 
 
-def test_the_verdict_says_no_more_than_the_numbers(settings):
-    alone = tables.verdict(settings, [OUTCOMES[0]])
+def test_the_answer_says_no_more_than_the_numbers(settings):
+    alone = job.answer(job.as_rows(settings, [OUTCOMES[0]]))
     assert alone.startswith("Synchronous is first")
-    assert len(re.findall(r"\.(?: |$)", alone)) == 1  # nobody to compare with, all heard alike
-    assert "fair" not in alone
-    assert "Not" not in alone
-    none = tables.verdict(settings, [OUTCOMES[1]])
+    assert len(re.findall(r"\.(?: |$)", alone)) == 2  # and that set B was not run
+    none = job.answer(job.as_rows(settings, [OUTCOMES[1]]))
     assert none.startswith("No way of training reaches 90 % test accuracy within 20 units")
     assert none.endswith("random async comes closest, with 50 %.")
-    far = tables.verdict(settings, [OUTCOMES[2], outcome("fastest half", [12.0] * 5)])
-    assert "Not told apart" not in far
+    far = [OUTCOMES[2], outcome("fastest half", [12.0] * 5)]
+    assert "No significant difference" not in job.answer(job.as_rows(settings, far))
 
 
-def test_ranks_are_those_that_the_instances_leave_open(settings):
-    ranks = {row[0]: row[1] for row in tables.table(settings, OUTCOMES).rows}
-    assert ranks == {
-        "pure async": "1 to 2",
-        "shuffled async": "1 to 2",
-        "synchronous": "3",
-        "random async": "4",
-    }
-
-
-def test_a_quartile_is_a_time_that_was_seen(settings):
-    """No quartile is made of a time that never came, and the mean is cut at the horizon."""
+def test_ranks_and_quartiles_are_those_that_the_instances_leave_open(settings):
+    rows = job.main_table(job.as_rows(settings, OUTCOMES)).rows
+    assert [row[:2] for row in rows] == [
+        ("pure async", "1 to 2"),
+        ("shuffled async", "1 to 2"),
+        ("synchronous", "3"),
+        ("random async", "4"),
+    ]
     one = outcome("pure async", [4.0, 8.0, 6.0, np.inf, np.inf])
-    spread = tables.to_target(settings, one)
-    assert (spread.low, spread.median, spread.reached) == (6.0, 8.0, 0.6)
-    assert spread.high == np.inf
-    [row] = tables.table(settings, [one]).rows
-    assert row[4] == pytest.approx((4 + 8 + 6 + 20 + 20) / 5)
-
-
-def test_the_table_stands_in_the_order_of_the_answer_with_the_same_numbers(settings):
-    made = tables.table(settings, OUTCOMES)
-    rows = made.rows
-    assert [row[0] for row in rows] == ORDER
-    assert [float(row[3].median) for row in rows] == [4.0, 5.0, 16.0, np.inf]
-    assert OUTCOMES[0].method.name == "synchronous"  # the given list is left
-    assert tables.table(settings, OUTCOMES[::-1]).cells() == made.cells()
+    [row] = job.main_table(job.as_rows(settings, [one])).rows
+    assert row[3].startswith("8.00 (6.00 to ")  # no quartile is made of a time that never came
+    [row] = job.targets_table(job.as_rows(settings, [one])).rows
+    assert isinstance(row[1], results.Spread)
+    assert (row[1].low, row[1].median, row[1].reached) == (6.0, 8.0, 0.6)
 
 
 @pytest.mark.slow
 def test_the_report_begins_with_the_answer_and_ends_with_how_it_was_made(settings):
-    made = tables.table(settings, OUTCOMES)
-    text = report.write(settings, OUTCOMES, made, "Both agree.").read_text(encoding="utf-8")
+    result = job.as_rows(settings, OUTCOMES)
+    tables = {
+        "answer": [job.main_table(result), job.targets_table(result)],
+        "tuning": [tuning.table({one.method.name: one.tuned for one in OUTCOMES})],
+    }
+    words = job.answer(result)
+    text = report.write(settings, OUTCOMES, job.bars(result), tables, words).read_text("utf-8")
     bare = re.sub(r"base64,[A-Za-z0-9+/=]*", "", text)
     assert bare.index('class="verdict">Pure async is first') < bare.index("<nav")
-    assert bare.index("Both agree.") < bare.index("<nav")
     headings = re.findall(r"<h2>(.*?)</h2>", bare)
     assert headings[0] == "The answer"
     assert headings[-1] == "Version, command and papers"
     pictures = re.findall(r'<img alt="(.*?)"', bare)
-    assert pictures[0].startswith("Simulated time to the target")
+    assert pictures[0].startswith("Simulated time to stay at 90 %")
     body = bare[bare.index("<main>") :]
-    rows = re.findall(r"<tr><td>([a-z ]+)</td>", body)
-    assert rows == ORDER * 4  # the main table, other targets, who is heard, what was tried
+    assert re.findall(r"<tr><td>([a-z ]+)</td>", body)[: len(ORDER)] == ORDER
     last = body[body.rindex("<section") :]
     words = "python -m experiments.compare --instances 5 --tuning-instances 2 --n-workers 2"
     for said in (words, "asyncjax 0", "2310.20452"):
         assert said in last
     assert last.count("2310.20452") == 1  # a paper once, though two methods are in it
     assert "2202.08550" not in last  # of methods that were not run
-    narrow = bare.count("<source media=")
-    assert narrow == 3  # accuracy, loss and staleness have a form for phones
+    assert bare.count("<source media=") == 3  # accuracy, loss, staleness have a form for phones
 
 
 def test_the_bars_stand_in_the_order_of_the_answer(settings, monkeypatch):
-    seen = {}
-    monkeypatch.setattr(report.plots, "bars", lambda names, *_, **__: seen.setdefault("n", names))
-    report._bars(settings, tables.ranked(settings, OUTCOMES), None)
-    assert seen["n"] == ORDER
+    seen = []
+    monkeypatch.setattr(job.plots, "bars", lambda names, *_, **__: seen.extend(names) or b"\x89PNG")
+    monkeypatch.setattr(job, "Illustration", lambda figure, caption: figure)
+    job.bars(job.as_rows(settings, OUTCOMES))
+    assert seen == ORDER
 
 
 def test_the_command_has_what_is_not_the_default(tmp_path):
@@ -157,19 +150,17 @@ def test_every_method_has_its_paper():
     assert all(re.search(r"\(arXiv \d{4}\.\d{5}\)", paper) for paper in report.PAPERS.values())
 
 
-def numbers_of(times, **changed):
-    """Numbers of a set: the times of each method, an instance each."""
-    settings = {"horizon": 20.0, "target": 0.9, "seed": 0, "instances": 4, "tuning_instances": 2}
-    return {
-        "settings": {**settings, **changed},
-        "methods": {
-            name: {"time": own, "gradients": own, "final_loss": [0.1, 0.2, 0.3, 0.4]}
-            for name, own in times.items()
-        },
-    }
-
-
 EARLY, LATE = [4.0, 5.0, 4.5, 6.0], [12.0, 14.0, np.inf, 13.0]
+
+
+def rows_of(letter, times):
+    """A set: the times of each method, an instance each."""
+    head = {"scene": "digits", "set": letter, "horizon": 20.0, "instance": range(4)}
+    parts = [
+        pd.DataFrame(head | {"method": m, "time": own, "gradients": own, "final_loss": own})
+        for m, own in times.items()
+    ]
+    return Result(pd.concat(parts), "time", {"instances": 4, "target": 0.9, "horizon": 20.0})
 
 
 def test_verdicts_flip_with_the_numbers():
@@ -179,28 +170,32 @@ def test_verdicts_flip_with_the_numbers():
         (LATE, EARLY, "does not hold"),
         (EARLY, [4.5, 4.0, 5.0, 6.0], "no significant difference"),
     ):
-        found = numbers_of({"pure async": pure, "synchronous": waiting})
-        assert claims.verdicts(found)[claim] == said
+        found = rows_of("A", {"pure async": pure, "synchronous": waiting})
+        assert found.verdicts(job.CLAIMS)[claim] == {"A": said}
 
 
 def test_sets_that_differ_are_said_to():
-    one = numbers_of({"pure async": EARLY, "synchronous": LATE})
-    other = numbers_of({"pure async": LATE, "synchronous": EARLY})
-    told = claims.agreement({"A": one, "B": one})
+    one = rows_of("A", {"pure async": EARLY, "synchronous": LATE})
+
+    def both(pure, waiting):
+        other = rows_of("B", {"pure async": pure, "synchronous": waiting})
+        return job.agreement(replace(one, rows=pd.concat([one.rows, other.rows])))
+
+    told = both(EARLY, LATE)
     assert told.startswith("Two disjoint sets of 4 instances agree in all")
-    assert told.endswith("1 are told apart the same way in both, 0 in neither, 0 in one only, 0 in"
-                         " opposite ways.")  # fmt: skip
-    told = claims.agreement({"A": one, "B": other})
+    assert told.endswith(
+        "1 differ significantly the same way in both, 0 in neither, 0 in one only, 0 in opposite"
+        " ways."
+    )
+    told = both(LATE, EARLY)
     assert "pure async is at the target before synchronous rounds (holds | does not hold)" in told
     assert told.endswith("1 in opposite ways.")
-    assert claims.agreement({"A": one}) == "Set B has not been run: nothing to compare with."
+    assert job.agreement(one) == "Set B has not been run: nothing to compare with."
 
 
-def test_the_page_says_what_the_committed_numbers_say():
-    """The table of docs/main_job.md is made from experiments/numbers/compare.json."""
-    sets = claims.committed()
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.written(text, page.text_of(sets)) == text
-    for own in sets.values():
-        assert not any(method["at_edge"] for method in own["methods"].values())
-        assert len({method["trials"] for method in own["methods"].values()}) == 1
+def test_the_other_set_stands_behind_where_settings_are_alike(monkeypatch):
+    one = rows_of("B", {"pure async": EARLY, "synchronous": LATE})
+    known = rows_of("A", {"pure async": LATE, "synchronous": EARLY})
+    monkeypatch.setattr(job.part, "committed", lambda name: known)
+    assert job.beside(one).sets == ("B", "A")
+    assert job.beside(replace(one, facts={"instances": 3})).sets == ("B",)

@@ -7,7 +7,7 @@ from asyncjax import problems
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from experiments.common import skewed_digits
 from experiments.common.methods import METHODS
-from experiments.compare import claims, runs, tables
+from experiments.compare import job, runs
 from experiments.compare.runs import Settings
 from tests.experiments.test_compare_report import outcome
 
@@ -91,17 +91,18 @@ def test_a_time_is_that_after_which_a_run_stays_until_the_horizon(tmp_path):
     one = outcome("pure async", [np.inf])
     time, accuracy = np.arange(6.0)[None], np.array([CROSSES_AND_LEAVES])
     one = runs.replace(one, time=time, accuracy=accuracy, computed=10 * time.astype(int))
-    assert tables.times(settings, one).tolist() == [3.0]
-    assert tables.gradients(settings, one).tolist() == [30.0]
-    assert claims.measured(settings, [one])["methods"]["pure async"]["time"].tolist() == [3.0]
+    rows = job.as_rows(settings, [one]).rows
+    assert rows[["time", "time_0.9", "gradients"]].to_numpy().tolist() == [[3.0, 3.0, 30.0]]
     assert runs.score(settings, time, accuracy) == pytest.approx(np.log(3.0) + 0.01 * 0.05)
     longer = runs.replace(settings, horizon=5.0)
-    assert tables.times(longer, one).tolist() == [np.inf]
+    assert job.as_rows(longer, [one]).rows["time"].tolist() == [np.inf]
 
 
 def test_a_ratio_of_cut_times_is_a_bound(tmp_path):
     settings = Settings(output=tmp_path, n_workers=2, horizon=20.0, instances=3, levels=(0.9,))
     early, late = outcome("pure async", [4.0] * 3), outcome("synchronous", [16.0, 17.0, np.inf])
-    assert "Synchronous rounds need more than 4.4 times" in tables.verdict(settings, [early, late])
+    told = job.answer(job.as_rows(settings, [early, late]))
+    assert "Synchronous rounds need more than 4.4 times" in told
     there = outcome("synchronous", [16.0, 17.0, 20.0])
-    assert "Synchronous rounds need 4.4 times" in tables.verdict(settings, [early, there])
+    told = job.answer(job.as_rows(settings, [early, there]))
+    assert "Synchronous rounds need 4.4 times" in told

@@ -26,7 +26,7 @@ def test_a_part_is_what_a_part_is(name):
     assert name == module.NAME
     assert module.__doc__
     assert {"seed", "output", "commit"} <= set(module.Settings.__dataclass_fields__)
-    assert (pages.HOME / f"{name}.md.j2").exists()
+    assert getattr(module, "PAGE", pages.SITE / f"{name}.md") in TEMPLATES.values()
     assert module.COMMAND if hasattr(module, "COMMAND") else callable(module.main)
     tables = part.tables(module, result)
     assert all(isinstance(table, results.Table) for table in tables.values())

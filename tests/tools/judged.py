@@ -173,18 +173,28 @@ def recorded_times() -> Found:
 
 
 def compare() -> Found:
-    """Claims, ranks, which pairs are told apart, and the ratios of the page."""
-    from experiments.compare import claims as report
-    from experiments.compare import page
+    """Claims, ranks, significant pairs, and the ratios of the page."""
+    from experiments import part
+    from experiments.compare import job
 
-    words = {-1: "earlier", 1: "later", 0: OPEN}
-    for letter, found in report.committed().items():
-        yield from of_conditions(letter, report.conditions(found))
-        yield from of_ranks(letter, report.standing(found))
-        for pair, said in report.relations(found).items():
+    result, words = part.committed(job.NAME), {-1: "earlier", 1: "later", 0: OPEN}
+    pairs = (
+        ("synchronous", "pure async"),
+        ("synchronous", "fastest half"),
+        ("pure async", "staleness scaled"),
+        ("shuffled async", "pure async"),
+        ("Adaptive 1", "pure async"),
+        ("Adaptive 2", "pure async"),
+    )
+    level = 1 - 0.05 / 36  # of all pairs
+    for letter in SETS:
+        yield from of_conditions(letter, result.judged(job.CLAIMS, letter))
+        logs = {name: np.log(result.values(name, letter).to_numpy()[0]) for name in result.methods}
+        yield from of_ranks(letter, statistics.ranks(logs, 0, level, statistics.draws_at(level)))
+        for pair, said in job.relations(result, letter).items():
             yield f"{letter} / all pairs, {' and '.join(pair)}", words[said], {}
-        for pair in page.RATIOS:
-            own = report.apart(found, "time", *pair)
+        for pair in pairs:
+            own = result.difference(*pair, letter)
             yield f"{letter} / time, {' over '.join(pair)}", told(own), of_difference(own)
 
 
