@@ -314,7 +314,7 @@ def bars(result: Result) -> Illustration:
     styles = plots.assign_styles(result.methods)
     return Illustration(
         plots.bars(order, spreads, x_label=label, styles=styles),
-        f"Simulated time to stay at {goal}, median and quartiles; a hollow bar: never.",
+        f"Simulated time to stay at {goal}, median and quartiles; shorter is better.",
     )
 
 
