@@ -29,7 +29,7 @@ from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import Condition, Difference
 from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.stragglers.training_report import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
+from experiments.stragglers.methods import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
 
 NAME = "straggler_bounds"
 TITLE = "On the bound: what is a second knob, the load, worth?"

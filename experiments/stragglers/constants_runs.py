@@ -12,9 +12,9 @@ import numpy as np
 import optax
 
 from asyncjax import problems, simulation, stragglers
-from experiments.stragglers import training_runs
-from experiments.stragglers.tasks import Task, bound_of, target_of, task
-from experiments.stragglers.training_runs import COSTS, at_target
+from experiments.stragglers.methods import COSTS, mean_gap
+from experiments.stragglers.tasks import Task, bound_of, floor_of, task
+from experiments.stragglers.training import laws
 from experiments.stragglers.walks import CONSTANTS, NOWHERE, RIGHT, Settings
 
 ROOM = 128  # stages of a policy, so that all of one kind share a compiled loop
@@ -109,22 +109,29 @@ class Bench:
 
 def bench_of(settings: Settings) -> Bench:
     """Makes the linear task of `straggler_training`, its times and its target."""
-    own = training_runs.Settings(
-        seed=settings.seed,
-        n_workers=settings.n_workers,
-        shard=settings.shard,
-        dim=settings.dim,
-        noise=settings.noise,
-        signal=settings.signal,
+    sizes = settings.n_workers, settings.shard
+    made = task(
+        "linear", settings.seed, None, *sizes, settings.dim, settings.noise, settings.signal
     )
-    made = task(own, "linear")
     return Bench(
         settings,
         made,
-        training_runs.laws(own)["scale"],
-        target_of(own, made),
+        laws(*sizes)["scale"],
+        floor_of(made, max(1, round(0.6 * settings.n_workers)) * settings.shard),
         jax.random.split(jax.random.key(settings.seed + 1), settings.seeds),
     )
+
+
+def at_target(found: Mapping[str, np.ndarray], minimum: float, target: float) -> dict[str, Any]:
+    """Costs, float[S], when the mean gap is first at the target; inf where never; and the gap."""
+    gap = mean_gap(found["loss"], minimum)
+    there = gap <= target
+    first = there.argmax(axis=1)[:, None]
+    costs: dict[str, Any] = {
+        name: np.where(there.any(axis=1), np.take_along_axis(found[name], first, 1)[:, 0], np.inf)
+        for name in COSTS
+    }
+    return costs | {"gap": gap}
 
 
 def roomy(plan: stragglers.Plan) -> stragglers.Plan:
