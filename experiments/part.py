@@ -58,6 +58,7 @@ PARTS = {  # by their NAME, one a line
     "cluster_floors": "experiments.cluster.floors",
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
+    "straggler_constants": "experiments.stragglers.constants",
     "straggler_times": "experiments.stragglers.times",
     "straggler_training": "experiments.stragglers.training",
     "delay_bench": "experiments.delay_bench.job",

@@ -593,16 +593,16 @@ def straggler_bounds() -> Found:
 
 def straggler_constants() -> Found:
     """Times over those with the right constants, as written; no rule is stated."""
-    found = numbers.load("straggler_constants")
-    for constant, by_switch in found["bound"].items():
-        for switch, ratio in by_switch.items():
-            word = MEASURED if math.isfinite(ratio) else "never"
-            yield f"on the bound, {constant}, {switch}", word, {"ratio": ratio}
-    for plan, ratio in found["training"].items():
-        word = MEASURED if math.isfinite(ratio) else "never"
-        yield f"in SGD, {plan}", word, {"ratio": ratio}
+    constants, result = _rows_of("straggler_constants")
+    for row in result.select(scene=[constants.BOUND, constants.SGD]).to_dict("records"):
+        word = MEASURED if math.isfinite(row["ratio"]) else "never"
+        plan, begin = constants.plan_name(row), "in SGD"
+        if row["scene"] == constants.BOUND:
+            plan, begin = f"{row['constant']}, {row['factor']:g}", "on the bound"
+        yield f"{begin}, {plan}, {row['method']}", word, {"ratio": row["ratio"]}
+    floors = result.select(scene=constants.PAIRS)
     for name in ("over bound", "over quadratic"):
-        for at, ratio in enumerate(found[name]):
+        for at, ratio in enumerate(floors[name.replace(" ", "_")]):
             yield f"error {name}, {at}", MEASURED, {"ratio": ratio}
 
 
