@@ -31,6 +31,7 @@ import pandas as pd
 from asyncjax import clocks, results, stragglers
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.study.pages import value
 from asyncjax.study.protocol import FIRST_CROSSING, time_to
 from asyncjax.study.result import Result
 from experiments import part
@@ -501,11 +502,10 @@ FACTS: Mapping[str, Any] = {
 
 def answer(result: Result) -> str:
     """The costs of wrong constants in words."""
-    rows = result.select(scene=BOUND, method=UPDATES, constant=CONVEXITY)
-    said = ", ".join(f"{row.ratio:.2f} at {row.factor:g}" for row in rows.itertuples())
+    worst = value(result, "ratio", "most", scene=BOUND, method=UPDATES, constant=CONVEXITY)
     return (
-        f"On the bound a wrong strong convexity costs, believed over true, {said} times the time;"
-        f" any other constant at most {100 * others(result):.1f} %."
+        f"On the bound a wrong strong convexity takes up to {worst:.1f} times the time of the best"
+        f" plan, any other constant at most {100 * others(result):.1f} % more."
     )
 
 

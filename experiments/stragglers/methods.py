@@ -31,7 +31,10 @@ from experiments.stragglers.tasks import Task, bound_of
 BOTH, ALONE, PAIR, ALL = "k and load", "k alone", "fixed pair", "all, whole shards"
 BACKUPS = "backup workers"
 MUCH_LESS, SLIGHTLY_MORE = 2 / 3, 1.1  # what the words of Egger et al. are taken to mean
-COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts", "samples_done")
+COSTS = {  # of a run, and their heads in tables
+    **{"time": "time", "samples_assigned": "assigned", "samples_used": "used"},
+    **{"samples_done": "computed", "uplinks": "uplinks", "broadcasts": "broadcasts"},
+}
 MOST_STAGES = 128
 STAGES = 8  # of the tests of stationarity
 WINDOW = 10  # iterates whose mean loss counts
@@ -174,14 +177,9 @@ def _rising(instance: Instance, chosen: Settings) -> list[int]:
     return np.minimum(np.ceil(values), instance.n_workers).astype(int).tolist()
 
 
-def _signs(instance: Instance, chosen: Settings) -> stragglers.Policy:
-    limits = {name: chosen[name] for name in ("threshold", "burn_in")}
-    return stragglers.sign_test(_rising(instance, chosen), instance.shard, **limits)
-
-
-def _distance(instance: Instance, chosen: Settings) -> stragglers.Policy:
-    limits = {name: chosen[name] for name in ("slope", "burn_in")}
-    return stragglers.distance_test(_rising(instance, chosen), instance.shard, **limits)
+def _tested(test: Any, limit: str, instance: Instance, chosen: Settings) -> stragglers.Policy:
+    limits = {name: chosen[name] for name in (limit, "burn_in")}
+    return test(_rising(instance, chosen), instance.shard, **limits)
 
 
 def _by_loss(instance: Instance, chosen: Settings) -> stragglers.Policy:
@@ -262,12 +260,14 @@ def family(n_workers: int, shard: int) -> dict[str, study.Method]:
     }
     deadlines, thresholds = Knob((0.25, 0.5, 1.0, 2.0, 4.0)), Knob((0.5, 1.0, 2.0, 4.0))
     extra = up_to(n_workers - 1, 0.04, 0.1, 0.2, 0.4, 0.7)
+    signs = partial(_tested, stragglers.sign_test, "threshold")
+    distances = partial(_tested, stragglers.distance_test, "slope")
     return {
         f"{BOTH}, by the loss": method(
             _by_error, **PLANS, patience=log_range(1.0, 8.0, 4, least=1.0)
         ),
-        "sign test": method(_signs, **grows, threshold=counts(1, 4, 16, least=1)),
-        "distance test": method(_distance, **grows, slope=Knob((0.3, 0.6, 1.2), most=2.0)),
+        "sign test": method(signs, **grows, threshold=counts(1, 4, 16, least=1)),
+        "distance test": method(distances, **grows, slope=Knob((0.3, 0.6, 1.2), most=2.0)),
         "AdaSync": method(_by_loss, **{"step": STEP, "first k": first, "load": pair["load"]}),
         "deadline (anytime)": method(_deadline, step=STEP, k=pair["k"], deadline=deadlines),
         "drop-compute": method(_dropped, step=STEP, threshold=thresholds),
@@ -342,7 +342,7 @@ def reading(records: Mapping[str, Any], scene: study.Scene) -> dict[str, float]:
         "time": times[-1],
         **{f"time_{at}": time for at, time in enumerate(times[:-1], start=1)},
         "updates": last + 1,
-        **{cost: float(records[cost][last]) for cost in COSTS[1:]},
+        **{cost: float(records[cost][last]) for cost in COSTS if cost != "time"},
         "left": max(0.0, float(np.log(gap[last] / instance.targets[-1]))),
         "whole": float(math.isfinite(times[-1]) or moments[-1] >= horizon),
     }

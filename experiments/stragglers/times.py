@@ -31,26 +31,14 @@ from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.parts import Part, run_alone
 from experiments.common.recordings import of_workers, read_recordings
+from experiments.stragglers import training
 from experiments.stragglers.methods import ALONE, BOTH, Instance, Known, crew, main_methods
 from experiments.stragglers.tasks import L2, Task, begun, logistic_constants, targets_of
-from experiments.stragglers.training import (
-    as_result,
-    compared,
-    fastest_fixed,
-    over_fixed,
-    ratio_figure,
-    reached_text,
-    shown,
-    table_of,
-)
+from experiments.stragglers.training import fastest_fixed, reached_text, shown
 
 NAME = "straggler_times"
 TITLE = "On the recorded times of real workers: what is a plan worth?"
-PAPERS = (
-    "Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589)",
-    "Xiao et al., AntMan, OSDI 2020",
-    "Lin et al., OSDI 2025",
-)
+PAPERS = (*training.PAPERS, "Xiao et al., AntMan, OSDI 2020", "Lin et al., OSDI 2025")
 NOTE = FIRST_CROSSING
 N_WORKERS = 10
 FASTER = "adapting k and load is faster than the best fixed pair on recorded times"
@@ -185,15 +173,15 @@ def study_of(settings: Settings) -> Result:
     sizes = N_WORKERS, max(settings.loads)
     methods = main_methods(*sizes) | {"learned crew": crew(*sizes)}
     several = scenes(settings).items()
-    rows = [compared(settings, name, scene, methods) for name, scene in several]
-    return as_result(settings, pd.concat(rows))
+    rows = [training.compared(settings, name, scene, methods) for name, scene in several]
+    return training.as_result(settings, pd.concat(rows))
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """From times alone; a condition a scene."""
     alone = [less(BOTH, ALONE, each=True)]
     return (
-        Claim(FASTER, over_fixed(result), level=0.95),
+        Claim(FASTER, training.over_fixed(result), level=0.95),
         Claim(FASTER_THAN_ALONE, alone, level=0.95),
     )
 
@@ -205,12 +193,11 @@ def time_table(result: Result) -> results.Table:
         times = [reached_text(runs[runs["method"] == name], "time") for name in result.methods]
         fixed = fastest_fixed(result, scene=scene)
         rows.append([scene, *times, *(shown(result, one, scene=scene) for one in (fixed, ALONE))])
-    return table_of(
+    return training.table_of(
         ("recording", *result.methods, "k and load over the fastest fixed", "over k alone"),
         rows,
         "Time to the last target, everything tuned: median (quartiles) over set A, with the share"
-        " that arrived where it is not all; ratios are geometric means over instances with their"
-        " 95 % interval, then set B's mean.",
+        " that arrived where it is not all; ratios with their 95 % interval, then set B's mean.",
     )
 
 
@@ -221,9 +208,8 @@ def ratios(result: Result) -> Illustration:
     """Times over the fastest fixed pair and over k alone."""
     panels = {"over the fastest fixed pair": ("", {}), "over k alone": (ALONE, {})}
     return Illustration(
-        ratio_figure(result, panels),
-        "Time of the plan of k and load over that of the best fixed pair, and over that of k"
-        " alone, all tuned: geometric means over instances and their 95 % intervals.",
+        training.ratio_figure(result, panels),
+        "Time of k and load over another's: geometric means and their 95 % intervals.",
     )
 
 

@@ -38,44 +38,22 @@ from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import Difference, paired
+from asyncjax.study.statistics import paired
 from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.stragglers.methods import (
-    ALL,
-    ALONE,
-    BACKUPS,
-    BOTH,
-    MEASURE,
-    MUCH_LESS,
-    PAIR,
-    PRESCRIBED,
-    SLIGHTLY_MORE,
-    Instance,
-    Known,
-    family,
-    main_methods,
-    prescribed,
-)
+from experiments.stragglers import methods
+from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance, Known
 from experiments.stragglers.tasks import PROBLEMS, bound_of, targets_of, task
 
 NAME = "straggler_training"
 TITLE = "On real losses: faster, less computation, slightly more communication?"
 PAPERS = ("Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589)",)
 NOTE = FIRST_CROSSING
-HEADS = {
-    "time": "time",
-    "samples_assigned": "assigned",
-    "samples_used": "used",
-    "samples_done": "computed",
-    "uplinks": "uplinks",
-    "broadcasts": "broadcasts",
-}
 TRACKS = {"prescribed": "at the plans' step", "tuned": "every knob tuned"}  # `tuned_for`
 BOUNDS = {  # of ratios to k alone, in words
     "time": (1.0, "faster"),
-    "samples_assigned": (MUCH_LESS, "much less computation"),
-    "uplinks": (SLIGHTLY_MORE, "at most slightly more communication"),
+    "samples_assigned": (methods.MUCH_LESS, "much less computation"),
+    "uplinks": (methods.SLIGHTLY_MORE, "at most slightly more communication"),
 }
 KNOBS = (
     *("step", "floor", "convexity", "patience", "first k", "growth", "burn_in", "k", "load"),
@@ -116,19 +94,13 @@ class Settings:
 
 def laws(n_workers: int, shard: int) -> dict[str, stragglers.Response]:
     """Response times by name: communicating takes 1 on average, and so does a whole shard."""
-    mean, shift = 1.0 / shard, clocks.shifted_exponential
-    ways = {
-        "scale": (clocks.exponential(mean), "scale"),
-        "additive": (clocks.exponential(mean), "additive"),
-        "shift": (shift(mean / 2, 0.5), "shift"),
-        "lognormal": (clocks.lognormal(mean, 1.0), "scale"),
-    }
-    apart = clocks.exponential(1.0)
+    mean, apart = 1.0 / shard, clocks.exponential(1.0)
+    make = partial(stragglers.response, communicate=apart, n_workers=n_workers)
     return {
-        name: stragglers.response(
-            compute=compute, communicate=apart, scaling=scaling, n_workers=n_workers
-        )
-        for name, (compute, scaling) in ways.items()
+        "scale": make(compute=clocks.exponential(mean), scaling="scale"),
+        "additive": make(compute=clocks.exponential(mean), scaling="additive"),
+        "shift": make(compute=clocks.shifted_exponential(mean / 2, 0.5), scaling="shift"),
+        "lognormal": make(compute=clocks.lognormal(mean, 1.0), scaling="scale"),
     }
 
 
@@ -174,24 +146,25 @@ def study_of(settings: Settings) -> Result:
     rows = []
     for case in settings.cases:
         scene = Case(case, replace(settings, output=Path(), commit=False, cases=()))
-        wider = family(*sizes) if case in settings.family_cases else {}
-        plain = compared(settings, case, scene, prescribed(*sizes)).assign(tuned_for="prescribed")
+        wider = methods.family(*sizes) if case in settings.family_cases else {}
+        plain = compared(settings, case, scene, methods.prescribed(*sizes))
         plain = plain.drop(columns=["trials", "tuning_gradients"])
-        tuned = compared(settings, case, scene, main_methods(*sizes) | wider)
-        rows += [plain.merge(accounts_of(scene, plain), "left"), tuned.assign(tuned_for="tuned")]
+        plain = plain.merge(accounts_of(scene, plain), "left")
+        tuned = compared(settings, case, scene, methods.main_methods(*sizes) | wider)
+        rows += [plain.assign(tuned_for="prescribed"), tuned.assign(tuned_for="tuned")]
     return as_result(settings, pd.concat(rows))
 
 
-def compared(settings: Any, name: str, scene: Any, methods: Mapping[str, study.Method]) -> Any:
+def compared(settings: Any, name: str, scene: Any, ways: Mapping[str, study.Method]) -> Any:
     """The rows of methods in a scene, with what was tried and spent to tune them."""
     result = study.compare(
         {name: scene},
-        methods,
+        ways,
         trials=settings.trials * settings.rounds[0],
         rounds=settings.rounds,
         instances=settings.instances,
         tuning_instances=settings.tuning_instances,
-        measure=MEASURE,
+        measure=methods.MEASURE,
         path=settings.output,
         seed=settings.seed,
     )
@@ -210,7 +183,6 @@ def as_result(settings: Any, rows: Any) -> Result:
     """Rows with what tables quote."""
     names = ("instances", "tuning_instances", "levels")
     facts = {name: getattr(settings, name) for name in names}
-    facts["most_updates"] = settings.lengths[:2][-1]
     return Result(rows, "time", facts, settings.seed)
 
 
@@ -258,19 +230,21 @@ def account(instance: Instance, updates: int, alone: int) -> dict[str, float]:
     """
     decay = bound_of(instance.task, instance.task.step_size).decay
     target = float(instance.targets[-1])
-    both, single = (instance.plan(PRESCRIBED, adapts_load=adapts) for adapts in (True, False))
-    error, stage = error_after(both, decay, updates)
-    other, stage_alone = error_after(single, decay, alone)
-    sent, foretold = uplinks_until(both, decay, error), uplinks_until(single, decay, error)
-    at_target = [uplinks_until(plan, decay, target) for plan in (both, single)]
+    plans = [instance.plan(methods.PRESCRIBED, adapts_load=adapts) for adapts in (True, False)]
+    ends = (error_after(*each) for each in zip(plans, [decay] * 2, (updates, alone), strict=True))
+    (error, stage), (other, stage_alone) = ends
+
+    def ratio(first: float, second: float) -> float:
+        return uplinks_until(plans[0], decay, first) / uplinks_until(plans[1], decay, second)
+
     return {
         "error": error / target,
         "error_alone": other / target,
-        "k_then": int(both.k[stage]),
-        "k_then_alone": int(single.k[stage_alone]),
-        "uplinks_ratio": sent / uplinks_until(single, decay, other),
-        "uplinks_same": sent / foretold,
-        "uplinks_target": at_target[0] / at_target[1],
+        "k_then": int(plans[0].k[stage]),
+        "k_then_alone": int(plans[1].k[stage_alone]),
+        "uplinks_ratio": ratio(error, other),
+        "uplinks_same": ratio(error, error),
+        "uplinks_target": ratio(target, target),
     }
 
 
@@ -295,8 +269,12 @@ def fastest_fixed(result: Result, **where: Any) -> str:
     It is chosen on what is shown, in its favour: waiting for all and backup workers are pairs too,
     and are tuned by themselves.
     """
-    methods = result.select(**where)["method"].unique()
-    fixed = [name for name in methods if name in (PAIR, ALL, BACKUPS) or name.startswith("fixed k")]
+    names = result.select(**where)["method"].unique()
+    fixed = [
+        name
+        for name in names
+        if name in (PAIR, methods.ALL, methods.BACKUPS) or name.startswith("fixed k")
+    ]
     times = {
         name: np.mean([np.log(result.values(name, letter, **where)) for letter in result.sets])
         for name in fixed
@@ -389,14 +367,13 @@ def ratio_table(track: str, result: Result) -> results.Table:
     for scene in result.rows["scene"].unique():
         at = {"scene": scene, "tuned_for": track}
         fixed = fastest_fixed(result, **at)
-        cells = [shown(result, ALONE, cost, **at) for cost in HEADS]
+        cells = [shown(result, ALONE, cost, **at) for cost in COSTS]
         rows.append([scene, *cells, f"{shown(result, fixed, **at)}, {fixed}"])
     return table_of(
-        ("loss, law", *HEADS.values(), "time over the fastest fixed pair's"),
+        ("loss, law", *COSTS.values(), "time over the fastest fixed pair's"),
         rows,
-        f"{TRACKS[track].capitalize()}: costs of the plan of k and load over those of the plan of"
-        f" k alone until the last target, geometric mean over {result.facts['instances']}"
-        " instances of set A and its 95 % interval; then set B's mean.",
+        f"{TRACKS[track].capitalize()}: costs of k and load over those of k alone until the last"
+        " target, geometric mean over set A and its 95 % interval; then set B's mean.",
     )
 
 
@@ -404,7 +381,7 @@ def method_table(result: Result) -> results.Table:
     """Where most methods run, every knob tuned, set A: times to three targets, all costs."""
     count = result.rows.groupby("scene", sort=False)["method"].nunique()
     at = {"scene": count.idxmax(), "tuned_for": "tuned"}
-    last, rows = [name for name in HEADS if name != "time"], []
+    last, rows = [name for name in COSTS if name != "time"], []
     levels = result.facts["levels"]
     columns = [*(f"time_{level}" for level in range(1, len(levels))), "time"]
     for name, runs in result.select(set="A", **at).groupby("method", sort=False):
@@ -421,16 +398,13 @@ def method_table(result: Result) -> results.Table:
             ]
         )
     targets = [f"time to {100 * level:g} %" for level in levels]
-    costs = [HEADS[name] for name in last]
+    costs = [COSTS[name] for name in last]
     heads = ("method", "chosen", *targets, "over k and load's", *costs)
     return table_of(
         (*heads, "trials", "gradients in trials"),
         rows,
-        f"{at['scene'].capitalize()}, every knob tuned: median (quartiles) over set A, with the"
-        " share that arrived where it is not all; the last time over that of k and load, mean and"
-        " interval, then set B's mean; costs until the last target, medians. Trials are of"
-        f" {result.facts['tuning_instances']} other instances, at most"
-        f" {result.facts['most_updates']:,} updates each.",
+        f"{at['scene'].capitalize()}, every knob tuned, set A: times, median (quartiles); the last"
+        " over that of k and load, then set B's mean; costs until the last target, medians.",
         left=2,
     )
 
@@ -440,24 +414,22 @@ def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = result.select(method=BOTH, tuned_for="prescribed")
     for (scene, letter), runs in rows.groupby(["scene", "set"], sort=False):
-        zero, apart = np.zeros(len(runs)), np.log(runs["error_alone"] / runs["error"])
-        ratios = np.log(runs[["uplinks_ratio", "uplinks_same", "uplinks_target"]])
-        ends = {name.removeprefix("uplinks_"): paired(ratios[name], zero) for name in ratios}
+        apart, names = np.log(runs["error_alone"] / runs["error"]), ("ratio", "same", "target")
+        logs = {name: np.log(runs[f"uplinks_{name}"]) for name in names}
+        ends = {name: paired(own, np.zeros(len(runs))) for name, own in logs.items()}
         found.setdefault(scene, {})[letter] = {
-            **{name: ends_of(difference) for name, difference in ends.items()},
+            **{
+                name: {end: float(np.exp(getattr(own, end))) for end in ("mean", "low", "high")}
+                for name, own in ends.items()
+            },
             "least": runs["uplinks_ratio"].min(),
             "most": runs["uplinks_ratio"].max(),
             "error": runs["error"].median(),
             "further": int((runs["error_alone"] < runs["error"]).sum()),
             "k": [int(runs["k_then_alone"].min()), int(runs["k_then_alone"].max())],
-            "correlation": float(np.corrcoef(apart, ratios["uplinks_ratio"])[0, 1]),
+            "correlation": float(np.corrcoef(apart, logs["ratio"])[0, 1]),
         }
     return found
-
-
-def ends_of(apart: Difference) -> dict[str, float]:
-    """A ratio, geometric mean over instances, and its interval."""
-    return {name: float(np.exp(getattr(apart, name))) for name in ("mean", "low", "high")}
 
 
 def account_table(result: Result) -> results.Table:
@@ -475,8 +447,8 @@ def account_table(result: Result) -> results.Table:
     return table_of(
         (*heads, "foretold at the target", *last),
         rows,
-        "At the plans' step, uplinks of k and load over k alone: as measured; as foretold if both"
-        " stopped where the bound is when k and load arrives; as foretold for the target.",
+        "Uplinks of k and load over k alone: as measured; as foretold if both stopped where the"
+        " bound is when k and load arrives; as foretold for the target.",
         left=2,
     )
 
@@ -535,8 +507,7 @@ def ratios(result: Result) -> Illustration:
     panels["tuned, over the fastest fixed pair"] = "", {"tuned_for": "tuned"}
     return Illustration(
         ratio_figure(result, panels),
-        "Time of the plan of k and load over that of k alone, and over that of the fastest fixed"
-        " pair: geometric means over instances and their 95 % intervals.",
+        "Time of k and load over another's: geometric means and their 95 % intervals.",
     )
 
 
@@ -559,8 +530,8 @@ def uplinks(result: Result) -> Illustration:
         axes.legend(frameon=False)
     return Illustration(
         figure,
-        f"{scene}, at the plans' step: uplinks of the plan of k and load over those of k alone,"
-        " an instance a point, by how far down the bound the two had gone when they arrived.",
+        f"{scene}, at the plans' step: uplinks of k and load over k alone, an instance a point, by"
+        " how far down the bound the two had gone when they arrived.",
     )
 
 

@@ -160,7 +160,7 @@ def test_constants_are_those_of_the_data(name):
 def test_reached_is_the_mean_of_ten_iterates():
     task = tasks.Task(None, 0.1, 0.0, 1.0, 1.0, 1.0)
     records = {"moment": np.arange(15.0), "loss": np.array([9.0, 8.0, 7.0, *([1.0] * 12)])}
-    records |= dict.fromkeys(COSTS[1:], np.arange(15.0))
+    records |= dict.fromkeys([*COSTS][1:], np.arange(15.0))
     for target, horizon, time, uplinks in (
         (1.0, 50, 12, 12),
         (0.5, 50, np.inf, 14),
