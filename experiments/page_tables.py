@@ -21,7 +21,6 @@ from experiments.ordering import (
     order_claims,
     ordered_networks_report,
 )
-from experiments.stragglers import times, training_report
 
 Made = Iterable[results.Table | str]
 
@@ -62,11 +61,6 @@ def _ordering() -> Made:
     yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
 
 
-def _stragglers() -> Made:
-    yield from training_report.page_tables(numbers.load("straggler_training"))
-    yield times.page_table(numbers.load("straggler_times"))
-
-
 def _matrix() -> Made:
     full = matrix_report.full_table(numbers.load("matrix_full"))
     alone = straggler.table(numbers.load(straggler.NAME))
@@ -86,7 +80,6 @@ def _joint() -> Made:
 
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
-    _stragglers,
     _matrix,
     _diloco,
     _joint,

@@ -29,7 +29,8 @@ from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import Condition, Difference
 from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.stragglers.training_report import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
+from experiments.stragglers.methods import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
+from experiments.stragglers.training import table_of
 
 NAME = "straggler_bounds"
 TITLE = "On the bound: what is a second knob, the load, worth?"
@@ -216,16 +217,11 @@ def _below(text: str, apart: float, *_: Any) -> Condition:
     return Condition(text, Difference(apart, apart, apart, float(apart < 0), 1))
 
 
-def _columns(*heads: str, left: int = 1) -> tuple[results.Column, ...]:
-    """Heads of a table, of which the first are of words."""
-    return tuple(results.Column(head, right=at >= left) for at, head in enumerate(heads))
-
-
 def verdict_table(result: Result) -> results.Table:
     """The verdicts and their rule."""
     found = result.verdicts(claims(result))
-    return results.Table(
-        _columns("claim", "ratio below", "verdict"),
+    return table_of(
+        ("claim", "ratio below", "verdict"),
         [(text, bound, found[text]["A"]) for text, (_, bound) in CLAIMS_OF.items()],
         "A condition for every law and target, k and load over k alone; nothing is drawn, so there"
         " is no interval: a claim holds if all conditions do, in part if some.",
@@ -244,12 +240,11 @@ def ratio_table(result: Result) -> results.Table:
         ]
         used, sent = f"{own['samples_used'][middle]:.3f}", f"{own['broadcasts'][middle]:.2f}"
         rows.append((law, *cells[:2], used, cells[2], sent))
-    return results.Table(
-        _columns("law of computing", *HEADS),
+    return table_of(
+        ("law of computing", *HEADS),
         rows,
         "Costs of the plan of (k, load) over those of the plan of k alone at full load, to the same"
-        " target: middle (loose / tight). Samples assigned are those that all n workers are told to"
-        " compute; used are those of awaited answers.",
+        " target: middle (loose / tight).",
     )
 
 
@@ -261,63 +256,13 @@ def _over_best(result: Result, names: Sequence[str]) -> Any:
     return wide[list(names)].div(wide[BOTH], axis=0).loc[times["law"].unique()]
 
 
-def rival_table(result: Result) -> results.Table:
-    """Time of all plans at the middle target."""
-    names = [name for name in rivals_of(result) if name != BOTH]
-    over = _over_best(result, names)
-    chosen = result.select(samples=result.facts["targets"][1]).set_index(["law", "method"])
-    rows = []
-    for law, row in over.iterrows():
-        cells = []
-        for name, value in row.items():
-            own = chosen.loc[(law, name)]
-            stage = "" if np.isnan(own["k"]) else f" (k {own['k']:g}, load {own['load']:g})"
-            cells.append(f"{value:.3g}{stage}" if np.isfinite(value) else "never")
-        rows.append((law, chosen.loc[(law, BOTH), "time_units"], *cells))
-    return results.Table(
-        _columns("law", "time of k and load", *(f"{name}, over it" for name in names)),
-        rows,
-        "Time to the middle target. Gradient coding answers the full gradient from n - s workers"
-        " with s + 1 shards each, at the best s.",
-    )
-
-
 def rivals_of(result: Result) -> list[str]:
     """The plans that are made for all laws."""
     others = result.rows["method"].value_counts()
     return [name for name in result.methods if others[name] == others[BOTH]]
 
 
-def price_table(result: Result) -> results.Table:
-    """What computing less costs in time."""
-    names = [name for name in result.methods if name.startswith("price ")]
-    rows = [(name.removeprefix("price "), *costs(result, name).iloc[0]) for name in names]
-    return results.Table(
-        _columns("price of a sample [time]", *HEADS, left=0),
-        rows,
-        "A price on every sample assigned: costs over those of k alone, first law, middle target.",
-    )
-
-
-def menu_table(result: Result) -> results.Table:
-    """What few options lose."""
-    names = [name for name in result.methods if name in menus(Settings())]
-    lost = _over_best(result, names).dropna() - 1
-    return results.Table(
-        _columns("options", *(f"more time, {law}" for law in lost.index)),
-        [(name, *lost[name]) for name in names],
-        "Time lost by fewer options, middle target; 0.05 is 5 % more time than with all k and all"
-        " loads of the menu.",
-    )
-
-
-TABLES = {
-    "claims": verdict_table,
-    "ratios": ratio_table,
-    "rivals": rival_table,
-    "prices": price_table,
-    "menus": menu_table,
-}
+TABLES = {"claims": verdict_table, "ratios": ratio_table}
 
 
 def path_figure(result: Result) -> Illustration:

@@ -1,36 +1,51 @@
-"""Ways of choosing (k, load), each with a small space of all of its knobs.
+"""Ways of choosing (k, load), how they are run, and what a run is said to cost.
 
     plans           step, which floor the bound has, how convex the loss is taken for
     fixed pair      step, k, load
     wider family    step, and what each method has: thresholds, burn-in, patience, how k grows,
                     deadlines, redundancy
 
-The knob `step` is a factor of the step size for which the plans' constants were made.
+The knob `step` is a factor of the step size for which the plans' constants were made. A run goes on
+until it has reached all targets or its horizon; a target is reached when the mean gap of `WINDOW`
+iterates is first there.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import jax
 import numpy as np
+import optax
 
-from asyncjax import stragglers
+from asyncjax import problems, simulation, stragglers, study
 from asyncjax.stragglers.plans.planning import Goal, Menu, cheapest
-from asyncjax.study.search import Knob, Settings, log_range
+from asyncjax.study import protocol
+from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.search import Knob, Settings, counts, log_range
 from experiments.stragglers.tasks import Task, bound_of
 
+BOTH, ALONE, PAIR, ALL = "k and load", "k alone", "fixed pair", "all, whole shards"
+BACKUPS = "backup workers"
+MUCH_LESS, SLIGHTLY_MORE = 2 / 3, 1.1  # what the words of Egger et al. are taken to mean
+COSTS = {  # of a run, and their heads in tables
+    **{"time": "time", "samples_assigned": "assigned", "samples_used": "used"},
+    **{"samples_done": "computed", "uplinks": "uplinks", "broadcasts": "broadcasts"},
+}
 MOST_STAGES = 128
 STAGES = 8  # of the tests of stationarity
-COLUMNS = (
-    *("k", "load", "start_error", "end_error", "start_time", "end_time"),
-    *("completion", "floor"),
-)
+WINDOW = 10  # iterates whose mean loss counts
+COLUMNS = ("k", "load", "start_error", "end_error", "start_time", "end_time", "completion", "floor")
 STEP = log_range(1.0, 32.0, 6)
-CONVEXITY = Knob((0.5, 1.0, 2.0, 4.0))
-FLOOR = Knob(("bound", "quadratic"), choice=True)
-CONFIDENCE = Knob((0.003, 0.01, 0.03), growth=3.0)
+PLANS = {
+    "step": STEP,
+    "floor": Knob(("bound", "quadratic"), choice=True),
+    "convexity": Knob((0.5, 1.0, 2.0, 4.0)),
+}
+PRESCRIBED = {"step": 1.0, "floor": "bound", "convexity": 1.0}  # a plan as it is prescribed
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,40 +67,41 @@ class Known:
         """Time of an update by load and k, float64[B, n]."""
         return stragglers.completion_table(self.times, np.asarray(self.loads, np.float64))
 
-    def plan(self, bound: stragglers.ErrorBound, *, adapts_load: bool) -> stragglers.Plan:
+    def plan(self, bound: stragglers.ErrorBound, *, adapts_load: bool = True) -> stragglers.Plan:
         """The stages of `stragglers.plan` with no target: they go on to the least floor."""
         n = self.times.n_workers
         rows = np.arange(len(self.loads))[slice(None) if adapts_load else slice(-1, None)]
         k, row = (grid.ravel() for grid in np.meshgrid(np.arange(1, n + 1), rows, indexing="ij"))
         load = np.asarray(self.loads, np.float64)[row]
-        kept = (k * load >= self.least_samples) & np.isfinite(self.completion[row, k - 1])
-        k, load, row = k[kept], load[kept], row[kept]
+        fits = (k * load >= self.least_samples) & np.isfinite(self.completion[row, k - 1])
+        k, load, row = k[fits], load[fits], row[fits]
         floor = np.asarray(stragglers.error_floor(bound, k, load), np.float64)
         menu = Menu(k, load, self.completion[row, k - 1], floor)
         # A step so long that every floor is above the first error: the last stages are left.
         least = float(floor.min())
         error = bound.initial_error if bound.initial_error > least else 2.0 * least
-        goal = Goal(replace(bound, initial_error=error), 0.0, n)
-        return cheapest(menu, menu.completion, goal)
+        return cheapest(menu, menu.completion, Goal(replace(bound, initial_error=error), 0.0, n))
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Instance:
     """An instance as methods meet it.
 
     Attributes:
-        made: What is trained, with its constants.
+        task: What is trained, with its constants.
         known: What plans are made from.
         met: Response times as they are.
         key: Of a run: the rows that are drawn, and the times from update to update.
         targets: Gaps to reach, float64[levels].
+        lengths: Updates of a run: the next where one is too short; tuning does without the last.
     """
 
-    made: Task
+    task: Task
     known: Known
     met: stragglers.Response
     key: jax.Array
     targets: np.ndarray
+    lengths: tuple[int, ...]
 
     @property
     def n_workers(self) -> int:
@@ -97,30 +113,17 @@ class Scene:
         """Rows of a worker."""
         return self.known.loads[-1]
 
-    def plan(self, chosen: Settings, *, adapts_load: bool) -> stragglers.Plan:
+    def plan(self, chosen: Settings, *, adapts_load: bool = True) -> stragglers.Plan:
         """The plan with a step, a floor and a convexity."""
-        step = self.made.step_size * chosen["step"]
-        step = min(step, 0.95 / self.made.strong_convexity)  # beyond it there is no bound
+        step = self.task.step_size * chosen["step"]
+        step = min(step, 0.95 / self.task.strong_convexity)  # beyond it there is no bound
         close = stragglers.quadratic_floor(self.n_workers, self.shard)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # steps beyond 1 / L are tried too
-            bound = bound_of(self.made, step, {"bound": None, "quadratic": close}[chosen["floor"]])
+            bound = bound_of(self.task, step, {"bound": None, "quadratic": close}[chosen["floor"]])
             convexity = min(chosen["convexity"] * bound.strong_convexity, 0.95 / step)
             bound = replace(bound, strong_convexity=convexity)
             return self.known.plan(bound, adapts_load=adapts_load)
-
-
-@dataclass(frozen=True, eq=False)
-class Method:
-    """A way of choosing (k, load).
-
-    Attributes:
-        space: All of its knobs.
-        policy: `(scene, a value a knob) -> policy`.
-    """
-
-    space: Mapping[str, Knob]
-    policy: Callable[[Scene, Settings], stragglers.Policy]
 
 
 def lasting(
@@ -132,139 +135,224 @@ def lasting(
     room = MOST_STAGES - stages.k.size
     rows = {name: np.pad(getattr(stages, name), (0, room), mode="edge") for name in COLUMNS}
     updates = np.append(stages.updates[:-1], np.full(room + 1, np.inf))
-    made = policy(replace(stages, updates=updates, **rows))
-    return replace(made, max_load=int(max_load), varies_load=True)
+    return _up_to(max_load, policy(replace(stages, updates=updates, **rows)))
+
+
+def _up_to(max_load: int, policy: stragglers.Policy) -> stragglers.Policy:
+    return replace(policy, max_load=int(max_load), varies_load=True)
 
 
 def always(k: int, load: int, max_load: int) -> stragglers.Policy:
     """One pair, in the form of a plan's policy."""
     rows = np.full(MOST_STAGES, k), np.full(MOST_STAGES, float(load)), np.full(MOST_STAGES, np.inf)
-    return replace(stragglers.staged(*rows), max_load=max_load, varies_load=True)
+    return _up_to(max_load, stragglers.staged(*rows))
 
 
-def _planned(adapts_load: bool, scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return lasting(scene.plan(chosen, adapts_load=adapts_load), scene.shard)
+# Policies of an instance and settings.
 
 
-def _pair(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return always(chosen["k"], chosen["load"], scene.shard)
+def _planned(adapts_load: bool, given: Settings, instance: Instance, chosen: Settings) -> Any:
+    plan = instance.plan({**given, **chosen}, adapts_load=adapts_load)
+    return lasting(plan, instance.shard)
 
 
-def _all(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return always(scene.n_workers, scene.shard, scene.shard)
+def _pair(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    return always(chosen["k"], chosen["load"], instance.shard)
 
 
-def counts(most: int, *shares: float) -> Knob:
-    """A knob of whole numbers up to `most`, first those shares of it."""
-    values = sorted({max(1, round(share * most)) for share in shares})
-    return Knob(tuple(values), least=1, most=most, whole=True)
+def _all(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    return always(instance.n_workers - chosen.get("extra", 0), instance.shard, instance.shard)
 
 
-def main_methods(n_workers: int, shard: int) -> dict[str, Method]:
-    """The two plans, the fixed pair and waiting for all."""
-    plans = {"step": STEP, "floor": FLOOR, "convexity": CONVEXITY}
-    pair = {
-        "step": STEP,
-        "k": counts(n_workers, 0.1, 0.2, 0.4, 0.7, 1.0),
-        "load": counts(shard, 0.05, 0.15, 0.4, 1.0),
-    }
-    return {
-        "k and load": Method(plans, partial(_planned, True)),
-        "k alone": Method(plans, partial(_planned, False)),
-        "fixed pair": Method(pair, _pair),
-        "all, whole shards": Method({"step": STEP}, _all),
-    }
-
-
-def _by_error(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    triggered = partial(
-        stragglers.error_triggered, patience=chosen["patience"], minimum=scene.made.minimum
+def _by_error(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    limits = {"patience": chosen["patience"], "minimum": instance.task.minimum}
+    return lasting(
+        instance.plan(chosen), instance.shard, partial(stragglers.error_triggered, **limits)
     )
-    return lasting(scene.plan(chosen, adapts_load=True), scene.shard, triggered)
 
 
-def _rising(scene: Scene, chosen: Settings) -> list[int]:
+def _rising(instance: Instance, chosen: Settings) -> list[int]:
     """Stages of k: from the first, each so many times the one before."""
     values = chosen["first k"] * chosen["growth"] ** np.arange(STAGES)
-    return np.minimum(np.ceil(values), scene.n_workers).astype(int).tolist()
+    return np.minimum(np.ceil(values), instance.n_workers).astype(int).tolist()
 
 
-def _signs(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    limits = {name: chosen[name] for name in ("threshold", "burn_in")}
-    return stragglers.sign_test(_rising(scene, chosen), scene.shard, **limits)
+def _tested(test: Any, limit: str, instance: Instance, chosen: Settings) -> stragglers.Policy:
+    limits = {name: chosen[name] for name in (limit, "burn_in")}
+    return test(_rising(instance, chosen), instance.shard, **limits)
 
 
-def _distance(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    limits = {name: chosen[name] for name in ("slope", "burn_in")}
-    return stragglers.distance_test(_rising(scene, chosen), scene.shard, **limits)
+def _by_loss(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    n, first = instance.n_workers, min(chosen["first k"], instance.n_workers)
+    limits = {"minimum": instance.task.minimum, "max_load": instance.shard}
+    return _up_to(instance.shard, stragglers.ada_sync(first, chosen["load"], n_workers=n, **limits))
 
 
-def _by_loss(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    made = stragglers.ada_sync(
-        min(chosen["first k"], scene.n_workers),
-        chosen["load"],
-        n_workers=scene.n_workers,
-        minimum=scene.made.minimum,
-        max_load=scene.shard,
-    )
-    return replace(made, varies_load=True)
+def _deadline(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    limits = {"max_load": instance.shard, "k": chosen["k"], "n_workers": instance.n_workers}
+    return stragglers.deadline(chosen["deadline"], **limits)
 
 
-def _deadline(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return stragglers.deadline(
-        chosen["time"], max_load=scene.shard, k=chosen["k"], n_workers=scene.n_workers
+def _dropped(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    return stragglers.drop_compute(
+        chosen["threshold"], instance.shard, n_workers=instance.n_workers
     )
 
 
-def _dropped(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return stragglers.drop_compute(chosen["threshold"], scene.shard, n_workers=scene.n_workers)
+def _crew(instance: Instance, chosen: Settings) -> stragglers.Policy:
+    limits = {"confidence": chosen["confidence"], "max_load": instance.shard}
+    pair = chosen["k"], chosen["load"]
+    return _up_to(instance.shard, stragglers.learned_crew(instance.n_workers, *pair, **limits))
 
 
-def _backups(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    return always(scene.n_workers - chosen["extra"], scene.shard, scene.shard)
+# Methods.
 
 
-def _crew(scene: Scene, chosen: Settings) -> stragglers.Policy:
-    made = stragglers.learned_crew(
-        scene.n_workers,
-        chosen["k"],
-        chosen["load"],
-        confidence=chosen["confidence"],
-        max_load=scene.shard,
-    )
-    return replace(made, varies_load=True)
+def method(policy: Any, **space: Knob) -> study.Method:
+    """A way of choosing (k, load), `(instance, settings) -> policy`, with all of its knobs."""
+    return study.Method(run=partial(train, policy), space=space)
 
 
-def family(n_workers: int, shard: int) -> dict[str, Method]:
+def up_to(most: int, *shares: float) -> Knob:
+    """A knob of whole numbers up to `most`, first those shares of it."""
+    values = sorted({max(1, round(share * most)) for share in shares})
+    return counts(*values, least=1, most=most)
+
+
+def _pairs(n_workers: int, shard: int) -> dict[str, Knob]:
+    k = up_to(n_workers, 0.1, 0.2, 0.4, 0.7, 1.0)
+    return {"step": STEP, "k": k, "load": up_to(shard, 0.05, 0.15, 0.4, 1.0)}
+
+
+def main_methods(n_workers: int, shard: int) -> dict[str, study.Method]:
+    """The two plans, the fixed pair and waiting for all."""
+    return {
+        BOTH: method(partial(_planned, True, {}), **PLANS),
+        ALONE: method(partial(_planned, False, {}), **PLANS),
+        PAIR: method(_pair, **_pairs(n_workers, shard)),
+        ALL: method(_all, step=STEP),
+    }
+
+
+def prescribed(n_workers: int, shard: int) -> dict[str, study.Method]:
+    """Plans as they are prescribed, nothing tuned; fixed pairs at the same step, one tuned."""
+    few, pair = max(1, n_workers // 5), _pairs(n_workers, shard)
+    floors = {"": "bound", ", close floor": "quadratic"}
+    return {
+        **{
+            f"{name}{end}": method(partial(_planned, name == BOTH, PRESCRIBED | {"floor": floor}))
+            for name in (BOTH, ALONE)
+            for end, floor in floors.items()
+        },
+        f"fixed k {few}, whole shards": method(lambda x, _: always(few, x.shard, x.shard)),
+        PAIR: method(_pair, k=pair["k"], load=pair["load"]),
+    }
+
+
+def family(n_workers: int, shard: int) -> dict[str, study.Method]:
     """The wider family, but for gradient coding, whose decoding would take most of the time."""
+    pair, first = _pairs(n_workers, shard), up_to(n_workers, 0.02, 0.06, 0.2, 0.6)
     grows = {
         "step": STEP,
-        "first k": counts(n_workers, 0.02, 0.06, 0.2, 0.6),
+        "first k": first,
         "growth": log_range(1.5, 6.0, 3, least=1.05),
-        "burn_in": Knob((1, 4, 16, 64), whole=True, least=1),
+        "burn_in": counts(1, 4, 16, 64, least=1),
     }
-    plans = main_methods(n_workers, shard)["k and load"].space
-    pair = main_methods(n_workers, shard)["fixed pair"].space
+    deadlines, thresholds = Knob((0.25, 0.5, 1.0, 2.0, 4.0)), Knob((0.5, 1.0, 2.0, 4.0))
+    extra = up_to(n_workers - 1, 0.04, 0.1, 0.2, 0.4, 0.7)
+    signs = partial(_tested, stragglers.sign_test, "threshold")
+    distances = partial(_tested, stragglers.distance_test, "slope")
     return {
-        "k and load, by the loss": Method(
-            {**plans, "patience": log_range(1.0, 8.0, 4, least=1.0)}, _by_error
+        f"{BOTH}, by the loss": method(
+            _by_error, **PLANS, patience=log_range(1.0, 8.0, 4, least=1.0)
         ),
-        "sign test": Method({**grows, "threshold": Knob((1, 4, 16), whole=True, least=1)}, _signs),
-        "distance test": Method({**grows, "slope": Knob((0.3, 0.6, 1.2), most=2.0)}, _distance),
-        "AdaSync": Method(
-            {"step": STEP, "first k": grows["first k"], "load": pair["load"]}, _by_loss
-        ),
-        "deadline (anytime)": Method(
-            {"step": STEP, "k": pair["k"], "time": Knob((0.25, 0.5, 1.0, 2.0, 4.0))}, _deadline
-        ),
-        "drop-compute": Method({"step": STEP, "threshold": Knob((0.5, 1.0, 2.0, 4.0))}, _dropped),
-        "backup workers": Method(
-            {"step": STEP, "extra": counts(n_workers - 1, 0.04, 0.1, 0.2, 0.4, 0.7)}, _backups
-        ),
+        "sign test": method(signs, **grows, threshold=counts(1, 4, 16, least=1)),
+        "distance test": method(distances, **grows, slope=Knob((0.3, 0.6, 1.2), most=2.0)),
+        "AdaSync": method(_by_loss, **{"step": STEP, "first k": first, "load": pair["load"]}),
+        "deadline (anytime)": method(_deadline, step=STEP, k=pair["k"], deadline=deadlines),
+        "drop-compute": method(_dropped, step=STEP, threshold=thresholds),
+        BACKUPS: method(_all, step=STEP, extra=extra),
     }
 
 
-def crew(n_workers: int, shard: int) -> Method:
+def crew(n_workers: int, shard: int) -> study.Method:
     """Crews of workers learned by lower confidence bounds."""
-    pair = main_methods(n_workers, shard)["fixed pair"].space
-    return Method({**pair, "confidence": CONFIDENCE}, _crew)
+    confidence = Knob((0.003, 0.01, 0.03), growth=3.0)
+    return method(_crew, **_pairs(n_workers, shard), confidence=confidence)
+
+
+# Runs and their costs.
+
+
+@partial(jax.jit, static_argnames="n_updates")
+def curve(
+    problem: problems.Problem,
+    times: stragglers.Response,
+    policy: stragglers.Policy,
+    step_size: jax.Array | float,
+    key: jax.Array,
+    n_updates: int,
+) -> dict[str, jax.Array]:
+    """Loss and costs after every update, float[n_updates] each: "loss" and those of `COSTS`."""
+    records = simulation.run_policy(
+        problem, times, policy, optax.sgd(step_size), n_updates=n_updates, key=key
+    ).records
+    return {name: getattr(records, name) for name in ("loss", *COSTS)}
+
+
+def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
+    """Mean of the last `WINDOW` losses above the minimum, float64[..., n_updates]; inf if none."""
+    with np.errstate(all="ignore"):  # runs that diverge
+        sums = np.cumsum(np.asarray(loss, np.float64) - minimum, axis=-1)
+        wide = [(0, 0)] * (sums.ndim - 1) + [(WINDOW, 0)]
+        earlier = np.pad(sums, wide)[..., : sums.shape[-1]]
+        gap = (sums - earlier) / np.minimum(np.arange(sums.shape[-1]) + 1, WINDOW)
+    return np.where(np.isfinite(gap), gap, np.inf)
+
+
+def train(policy: Any, scene: study.Scene, chosen: Settings, seeds: Seeds) -> dict[str, Any]:
+    """Runs until all targets or the horizon are reached, or as long as it may."""
+    instance: Instance = scene.data
+    step, follows = instance.task.step_size * chosen.get("step", 1.0), policy(instance, chosen)
+    records: dict[str, Any] = {}
+    for n_updates in instance.lengths[:2] if seeds.role == TUNING else instance.lengths:
+        raw = curve(instance.task.problem, instance.met, follows, step, instance.key, n_updates)
+        records = {name: np.asarray(values) for name, values in raw.items()}
+        records["moment"] = records.pop(
+            "time"
+        )  # "time" is cut before an update that passes the end
+        read = reading(records, scene)
+        if read["whole"] or not math.isfinite(read["left"]):
+            break
+    return records
+
+
+def reading(records: Mapping[str, Any], scene: study.Scene) -> dict[str, float]:
+    """Times to all targets, `time` to the last, inf where never; costs until it or the horizon.
+
+    `left` is the logarithm of the gap then over the last target, at least 0; `whole` says whether
+    the run arrived or was watched until the horizon.
+    """
+    instance, horizon = scene.data, float(scene.horizon or math.inf)
+    moments, gap = records["moment"], mean_gap(records["loss"], instance.task.minimum)
+    times = [protocol.time_to(moments, gap, target) for target in instance.targets]
+    times = [time if time <= horizon else math.inf for time in times]
+    last = min(int(np.searchsorted(moments, min(times[-1], horizon))), len(moments) - 1)
+    return {
+        "time": times[-1],
+        **{f"time_{at}": time for at, time in enumerate(times[:-1], start=1)},
+        "updates": last + 1,
+        **{cost: float(records[cost][last]) for cost in COSTS if cost != "time"},
+        "left": max(0.0, float(np.log(gap[last] / instance.targets[-1]))),
+        "whole": float(math.isfinite(times[-1]) or moments[-1] >= horizon),
+    }
+
+
+def score(numbers: Sequence[Mapping[str, float]], scenes: Sequence[study.Scene]) -> float:
+    """Mean logarithm of the time to the last target; the horizon, and what is left, beyond it."""
+    ends = [scene.horizon or math.inf for scene in scenes]
+    times = np.minimum([run["time"] for run in numbers], ends)
+    return float(np.mean(np.log(times) + [run["left"] for run in numbers]))
+
+
+MEASURE = study.Measure(reading, "time", score)

@@ -8,6 +8,7 @@ A word is a verdict; or what a report says by rule of two methods ("lower", "hig
 with its interval); or, where a report has figures and no rule, `MEASURED`.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -602,50 +603,49 @@ def straggler_bounds() -> Found:
 
 def straggler_constants() -> Found:
     """Times over those with the right constants, as written; no rule is stated."""
-    found = numbers.load("straggler_constants")
-    for constant, by_switch in found["bound"].items():
-        for switch, ratio in by_switch.items():
-            word = MEASURED if math.isfinite(ratio) else "never"
-            yield f"on the bound, {constant}, {switch}", word, {"ratio": ratio}
-    for plan, ratio in found["training"].items():
-        word = MEASURED if math.isfinite(ratio) else "never"
-        yield f"in SGD, {plan}", word, {"ratio": ratio}
+    constants, result = _rows_of("straggler_constants")
+    for row in result.select(scene=[constants.BOUND, constants.SGD]).to_dict("records"):
+        word = MEASURED if math.isfinite(row["ratio"]) else "never"
+        plan, begin = constants.plan_name(row), "in SGD"
+        if row["scene"] == constants.BOUND:
+            plan, begin = f"{row['constant']}, {row['factor']:g}", "on the bound"
+        yield f"{begin}, {plan}, {row['method']}", word, {"ratio": row["ratio"]}
+    floors = result.select(scene=constants.PAIRS)
     for name in ("over bound", "over quadratic"):
-        for at, ratio in enumerate(found[name]):
+        for at, ratio in enumerate(floors[name.replace(" ", "_")]):
             yield f"error {name}, {at}", MEASURED, {"ratio": ratio}
 
 
-def _fastest_k(name: str, judge: Callable[[Any], Any], groups: Sequence[str]) -> Found:
-    from experiments.stragglers import training_report as report
+def _fastest_k(name: str, where: Mapping[str, Mapping[str, str]]) -> Found:
+    """Claims, k and load over every method in all costs; `where` by what was tuned."""
+    from experiments.stragglers import training
+    from experiments.stragglers.methods import BOTH, COSTS
 
-    found = numbers.load(name)
-    cases = {case: found["cases"][case] for case in found["order"]}
-    for letter, words in judge(cases).items():
-        for claim, word in words.items():
-            yield f"{letter} / {claim}", word, {}
-        for case, cell in cases.items():
-            for group in groups:
-                fixed = report.fastest_fixed(cell[group])
-                yield f"{letter} / {case}, {group}, fastest fixed", fixed, {}
-                for other in (one for one in cell[group] if one != report.BOTH):
-                    for cost in report.COSTS:
-                        pair = (report.BOTH, other)
-                        own = report.difference(cell, group, letter, cost, pair)
-                        ahead = f"{report.BOTH} over {other}, {cost}"
-                        where = f"{letter} / {case}, {group}, {ahead}"
-                        yield where, told(own), of_difference(own)
-                        if cost in report.BOUNDS:
-                            one = report.condition(cases, case, group, letter, cost, pair)
-                            yield f"{where}, as claimed", one.verdict, {"bound": one.bound}
+    module, result = _rows_of(name)
+    for letter in SETS:
+        for claim in module.claims(result):
+            yield f"{letter} / {claim.text}", result.verdict(claim)[letter], {}
+        for case, group in itertools.product(result.rows["scene"].unique(), where):
+            at = {"scene": case, **where[group]}
+            fixed = training.fastest_fixed(result, **at)
+            yield f"{letter} / {case}, {group}, fastest fixed", fixed, {}
+            for other in result.select(**at)["method"].unique():
+                for cost in COSTS if other != BOTH else ():
+                    own = result.difference(BOTH, other, letter, cost, at)
+                    name = f"{letter} / {case}, {group}, {BOTH} over {other}, {cost}"
+                    yield name, told(own), of_difference(own)
+                    if cost in training.BOUNDS:
+                        bound = math.log(training.BOUNDS[cost][0])
+                        word = statistics.Condition("", own, bound).verdict
+                        yield f"{name}, as claimed", word, {"bound": bound}
 
 
 def straggler_training() -> Found:
     """Claims at the plans' step and tuned, k and load over every method in all costs."""
-    from experiments.stragglers import training_report as report
-
-    yield from _fastest_k("straggler_training", report.verdicts, tuple(report.GROUPS))
-    accounts = numbers.load("straggler_training")["accounts"]
-    for case, sets in accounts.items():
+    training, result = _rows_of("straggler_training")
+    tracks = {track: {"tuned_for": track} for track in training.TRACKS}
+    yield from _fastest_k("straggler_training", tracks)
+    for case, sets in training.accounts(result).items():
         for letter, own in sets.items():
             for name in ("ratio", "same", "target"):
                 ends = own[name]
@@ -657,9 +657,7 @@ def straggler_training() -> Found:
 
 def straggler_times() -> Found:
     """Claims, k and load over every method on recorded times."""
-    from experiments.stragglers import times
-
-    return _fastest_k("straggler_times", times.verdicts, ("tuned",))
+    return _fastest_k("straggler_times", {"tuned": {}})
 
 
 def _rows_of(name: str) -> tuple[Any, Any]:

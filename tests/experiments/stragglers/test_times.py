@@ -1,24 +1,19 @@
 """Plans on recorded times: verdicts see their flip; what is planned on is not what is met."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
-import experiments
-from asyncjax import results
+from asyncjax import study
 from asyncjax.study.protocol import SET_A, Seeds
+from asyncjax.study.result import Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
-from experiments.common import numbers
-from experiments.stragglers import times, training_runs
-from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings, verdicts
-from experiments.stragglers.training_report import ALONE, BOTH, PAIR
-from experiments.stragglers.training_runs import SETS
+from experiments.stragglers import times
+from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
+from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings
+from experiments.stragglers.training import as_result, compared
 from tests.experiments.asynchronous.test_recorded_times import write_recording
-
-PAGE = Path(experiments.__file__).parent / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -31,75 +26,75 @@ def settings(tmp_path_factory):
         uneven=("job_4",),
         instances=3,
         tuning_instances=2,
-        trials=6,
-        rounds=(2, 2),
+        trials=5,
+        rounds=(1, 1),
         lengths=(250,),
         loads=(1, 56),
     )
 
 
-def cell(pair: float, alone: float) -> dict:
-    """A column in which the pair and k alone take so many times the time of k and load."""
-    spread = np.array([0.9, 1.0, 1.1, 1.2])
-    factors = {BOTH: 1.0, PAIR: pair, ALONE: alone}
-    tuned = {
-        name: {letter: {"time": (factor * spread).tolist()} for letter in SETS}
-        for name, factor in factors.items()
-    }
-    return {"tuned": tuned}
-
-
-def test_verdicts_flip_with_times():
-    both = {"one": cell(1.3, 2.0), "two": cell(1.2, 0.5)}
-    assert verdicts(both)["A"] == {FASTER: HOLDS, FASTER_THAN_ALONE: IN_PART}
-    assert verdicts({"one": cell(0.9, 2.0)})["B"] == {FASTER: FAILS, FASTER_THAN_ALONE: HOLDS}
-    assert verdicts(both | {"three": cell(0.9, 2.0)})["A"][FASTER] == IN_PART
+@pytest.mark.parametrize(
+    ("pairs", "alone", "said"),
+    [
+        ((1.3, 1.2), (2.0, 0.5), (HOLDS, IN_PART)),
+        ((0.9,), (2.0,), (FAILS, HOLDS)),
+        ((1.3, 1.2, 0.9), (2.0, 0.5, 2.0), (IN_PART, IN_PART)),
+    ],
+)
+def test_verdicts_flip_with_times(pairs, alone, said):
+    """The pair and k alone take so many times the time of k and load."""
+    rows = [
+        (f"recording {scene}", letter, instance, name, factor * spread, 600.0)
+        for scene, (pair, single) in enumerate(zip(pairs, alone, strict=True))
+        for name, factor in {BOTH: 1.0, PAIR: pair, ALONE: single}.items()
+        for letter in "AB"
+        for instance, spread in enumerate((0.9, 1.0, 1.1, 1.2))
+    ]
+    head = ["scene", "set", "instance", "method", "time", "horizon"]
+    result = Result(pd.DataFrame(rows, columns=head), "time")
+    found = result.verdicts(times.claims(result))
+    assert (found[FASTER]["A"], found[FASTER_THAN_ALONE]["B"]) == said
 
 
 @pytest.mark.slow
-def test_columns_are_planned_on_one_half_and_run_on_the_other(settings):
-    columns = times.columns(settings)
+def test_scenes_are_planned_on_one_half_and_run_on_the_other(settings):
+    scenes = times.scenes(settings)
     even = ["one", "one with links", "one, half x4, links"]
-    assert list(columns) == [*even, "job_4", "job_4 with links"]
-    pairs = {name: times.responses(settings, columns[name], Seeds(0, SET_A, 0)) for name in even}
+    assert list(scenes) == [*even, "job_4", "job_4 with links"]
+    pairs = {name: scenes[name].responses(Seeds(0, SET_A, 0)) for name in even}
     for known, met in pairs.values():
-        assert known.n_workers == met.n_workers == N_WORKERS
-        assert float(known.compute.mean.mean()) < float(met.compute.mean.mean())  # ever slower
+        assert known.times.n_workers == met.n_workers == N_WORKERS
+        assert float(known.times.compute.mean.mean()) < float(met.compute.mean.mean())
     slowed = np.sort(np.asarray(pairs[even[2]][1].compute.mean).ravel())
     assert slowed[N_WORKERS // 2] > 3.5 * slowed[N_WORKERS // 2 - 1]
 
 
 @pytest.mark.slow
 def test_instances_begin_elsewhere_with_other_shards(settings):
-    column = times.Column("job_4")
-    met = [times.responses(settings, column, Seeds(0, SET_A, at))[1] for at in (0, 1)]
+    scene = times.scenes(settings)["job_4"]
+    met = [scene.responses(Seeds(0, SET_A, at))[1] for at in (0, 1)]
     first = [np.asarray(own.compute.durations(jax.random.key(0), 1))[:, 0] for own in met]
     assert not np.allclose(np.sort(first[0]), np.sort(first[1]))
-    made = [times.task(settings, Seeds(0, SET_A, at)).problem.data for at in (0, 1)]
-    rows = [np.asarray(own.features)[:5] for own in made]
+    rows = [times.task(0.05, Seeds(0, SET_A, at)).problem.data.features[:5] for at in (0, 1)]
     assert not np.allclose(*rows)
 
 
 @pytest.mark.slow
 def test_the_load_is_what_matters_on_even_workers(settings):
     """One sample a worker is far ahead of whole shards, and the verdict says so."""
-    own, trained = replace(settings, uneven=()), times.as_trained(settings)
-    scenes = times.scenes_of(own, times.columns(own)["one"])
     chosen = {
         BOTH: {"step": 8.0, "floor": "quadratic", "convexity": 16.0},
         ALONE: {"step": 32.0, "floor": "bound", "convexity": 2.0},
         PAIR: {"step": 32.0, "k": 10, "load": 1},
     }
-    made = times.methods(own)
-    found = {
-        name: training_runs.on_sets(trained, scenes, made[name], one)
-        for name, one in chosen.items()
+    several = main_methods(N_WORKERS, 56)
+    methods = {
+        name: study.Method(
+            run=lambda scene, _, seeds, n=name: several[n].run(scene, chosen[n], seeds)
+        )
+        for name in chosen
     }
-    assert verdicts({"one": {"tuned": found}})["A"][FASTER_THAN_ALONE] == HOLDS
-
-
-def test_the_page_shows_the_committed_numbers():
-    found = numbers.load(times.NUMBERS)
-    assert found["verdicts"] == verdicts({name: found["cases"][name] for name in found["order"]})
-    lines = results.as_markdown(times.page_table(found)).splitlines()
-    assert "\n".join(line for line in lines if line.startswith("|")) in PAGE.read_text()
+    rows = compared(settings, "one", times.scenes(settings)["one"], methods)
+    result = as_result(settings, rows)
+    assert result.verdicts(times.claims(result))[FASTER_THAN_ALONE]["A"] == HOLDS
+    assert times.time_table(result).rows

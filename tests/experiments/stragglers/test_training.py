@@ -1,24 +1,31 @@
 """Plans in SGD: verdicts see their flip, runs cost what they say, all are tuned alike."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
-import experiments
-from asyncjax import results, stragglers
-from asyncjax.study.protocol import SET_A
+from asyncjax import clocks, stragglers, study
+from asyncjax.study.protocol import SET_A, Seeds
+from asyncjax.study.result import Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common import numbers
-from experiments.stragglers import tasks, training, training_report, training_runs, uplinks
-from experiments.stragglers.methods import family, main_methods
-from experiments.stragglers.tasks import Settings, task
-from experiments.stragglers.training_report import ALONE, BOTH, PAIR, verdicts
-from experiments.stragglers.training_runs import COSTS, SETS, at_target, scenes_of
+from experiments.stragglers import tasks, training
+from experiments.stragglers.methods import (
+    ALONE,
+    BOTH,
+    COSTS,
+    PAIR,
+    Instance,
+    family,
+    main_methods,
+    prescribed,
+    reading,
+)
+from experiments.stragglers.training import Case, Settings
 
-PAGE = Path(experiments.__file__).parent / "README.md"
 SMALL = Settings(
     n_workers=10,
     shard=8,
@@ -34,20 +41,24 @@ SMALL = Settings(
     cases=("linear, scale",),
     family_cases=(),
 )
+SPREAD = np.array([0.9, 1.0, 1.1, 1.2])
 
 
-def cell(**ratios: float | np.ndarray) -> dict:
-    """A case in which costs of k and load are so many times those of all others."""
-    spread = np.array([0.9, 1.0, 1.1, 1.2])
-
-    def costs(ours: bool) -> dict:
-        return {
-            cost: (100.0 * spread * (ratios.get(cost, 1.0) if ours else 1.0)).tolist()
+def result_of(**ratios) -> Result:
+    """A case, or several, in which costs of k and load are so many times those of all others."""
+    rows = [
+        {"scene": "a case", "set": letter, "instance": at, "method": name, "tuned_for": track}
+        | {
+            cost: 100 * SPREAD[at] * (ratios.get(cost, 1.0) if name == BOTH else 1)
             for cost in COSTS
         }
-
-    methods = {name: dict.fromkeys(SETS, costs(name == BOTH)) for name in (BOTH, ALONE, PAIR)}
-    return {"prescribed": methods, "tuned": methods}
+        | {"horizon": 1e6}
+        for letter in "AB"
+        for track in training.TRACKS
+        for name in (BOTH, ALONE, PAIR)
+        for at in range(len(SPREAD))
+    ]
+    return Result(pd.DataFrame(rows), "time")
 
 
 @pytest.mark.parametrize(
@@ -57,154 +68,122 @@ def cell(**ratios: float | np.ndarray) -> dict:
         (1.2, 0.5, 1.05, (IN_PART, FAILS, HOLDS, HOLDS)),
         (0.8, 0.8, 1.3, (IN_PART, HOLDS, FAILS, FAILS)),
         (1.2, 0.8, 1.3, (FAILS, FAILS, FAILS, FAILS)),
-        (np.array([0.5, 2.0, 0.5, 2.0]), 0.8, 1.3, (FAILS, OPEN, FAILS, FAILS)),
+        ("either way", 0.8, 1.3, (FAILS, OPEN, FAILS, FAILS)),
     ],
 )
 def test_verdicts_flip_with_costs(time, assigned, uplinks, said):
-    own = cell(time=time, samples_assigned=assigned, uplinks=uplinks)
-    found = verdicts({"linear, scale": own})
-    assert found["A"] == found["B"]
-    for words in ("at the plans' step", "every knob tuned"):
-        parts = ("the same on real SGD", *training_report.PARTS.values())
-        assert tuple(found["A"][f"{part}, {words}"] for part in parts) == said
-        assert found["A"][f"faster than the best fixed pair, {words}"] == said[1]
+    result = result_of(
+        time=1.0 if isinstance(time, str) else time, samples_assigned=assigned, uplinks=uplinks
+    )
+    if time == "either way":
+        shown = result.rows["method"] == BOTH
+        result.rows.loc[shown, "time"] *= np.where(result.rows["instance"][shown] % 2, 2.0, 0.5)
+    found = result.verdicts(training.claims(result))
+    for words in training.TRACKS.values():
+        texts = ("the same on real SGD", *(text for _, text in training.BOUNDS.values()))
+        for text, word in zip(texts, said, strict=True):
+            assert found[f"{text}, {words}"] == {"A": word, "B": word}
+        assert found[f"faster than the best fixed pair, {words}"]["A"] == said[1]
 
 
 def test_a_claim_of_two_cases_holds_in_part_where_one_does():
-    found = verdicts({"one": cell(time=0.8), "two": cell(time=1.2)})
-    assert found["A"]["faster, every knob tuned"] == IN_PART
-
-
-@pytest.fixture(scope="module")
-def part(tmp_path_factory):
-    return training.run(replace(SMALL, output=tmp_path_factory.mktemp("straggler_training")))
+    cases = [result_of(time=time).rows.assign(scene=name) for name, time in (("x", 0.8), ("y", 2))]
+    result = Result(pd.concat(cases, ignore_index=True), "time")
+    assert result.verdicts(training.claims(result))["faster, every knob tuned"]["A"] == IN_PART
 
 
 @pytest.mark.slow
-def test_a_small_run_says_less_computation(part):
-    (case,) = SMALL.cases
-    own = part.numbers["cases"][case]["prescribed"]
-    for letter in SETS:
-        assigned = [np.mean(own[name][letter]["samples_assigned"]) for name in (BOTH, ALONE)]
-        assert assigned[0] < assigned[1]
-    assert part.numbers["verdicts"] == verdicts(part.numbers["cases"])
-    assert [path.stat().st_size > 10_000 for path, _ in part.figures] == [True, True]
+def test_a_small_run_costs_what_it_says(tmp_path):
+    result = training.study_of(replace(SMALL, output=tmp_path))
+    rows, plain = result.rows, result.select(tuned_for="prescribed")
+    assert (rows["samples_used"] <= rows["samples_done"] * 1.001).all()
+    assert (rows["samples_done"] <= rows["samples_assigned"] * 1.001).all()
+    came = rows[np.isfinite(rows["time"])]
+    assert (came["time_1"] <= came["time_2"]).all()
+    assert (came["time_2"] <= came["time"]).all()
+    assert set(rows["trials"].dropna()) == {SMALL.trials}
+    both, alone = (plain[plain["method"] == name].reset_index() for name in (BOTH, ALONE))
+    assert both["samples_assigned"].mean() < alone["samples_assigned"].mean()
+    sent = both["uplinks"] / alone["uplinks"]  # stages end at whole updates
+    np.testing.assert_allclose(both["uplinks_ratio"], sent, rtol=0.1)
+    assert training.claims(result)
+    assert training.account_table(result).rows
 
 
-@pytest.mark.slow
-def test_costs_are_in_order_and_trials_alike(part):
-    (case,) = SMALL.cases
-    tuned = part.numbers["cases"][case]["tuned"]
-    assert {own["trials"] for own in tuned.values()} == {SMALL.trials}
-    for own in (*tuned.values(), *part.numbers["cases"][case]["prescribed"].values()):
-        for letter in SETS:
-            used, done, assigned = (
-                np.array(own[letter][f"samples_{name}"]) for name in ("used", "done", "assigned")
-            )
-            assert used.shape == (SMALL.instances,)
-            assert (used <= done * 1.001).all()
-            assert (done <= assigned * 1.001).all()
-            times = np.array(own[letter]["times"])
-            assert (np.diff(times[:, np.isfinite(times[-1])], axis=0) >= 0).all()
-
-
-@pytest.mark.slow
-def test_uplinks_are_those_of_the_plan(part):
-    (case,) = SMALL.cases
-    own = part.numbers["cases"][case]
-    for letter in SETS:
-        made = np.divide(*(own["prescribed"][name][letter]["uplinks"] for name in uplinks.PLANS))
-        told = [row["ratio"] for row in own["uplinks"][letter]]
-        np.testing.assert_allclose(made, told, rtol=0.1)  # stages end at whole updates
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_after_a_kill(part, monkeypatch):
-    settings = replace(SMALL, output=part.figures[0][0].parent)
-    monkeypatch.setattr(training, "run_case", None)  # what is known is read from file
-    assert str(training.run(settings).numbers["verdicts"]) == str(part.numbers["verdicts"])
-    with pytest.raises(TypeError, match="not callable"):
-        training.run(replace(settings, instances=2))
+def scene_of(name: str, number: int = 0) -> Instance:
+    return Case(name, SMALL)(Seeds(0, SET_A, number)).data
 
 
 @pytest.mark.slow
 def test_instances_differ_in_rows_and_first_model():
-    scenes = scenes_of(replace(SMALL, instances=2), "logistic", "scale")
-    one, other = scenes[SET_A]
-    assert not np.allclose(one.made.problem.params, other.made.problem.params)
-    features = [np.asarray(scene.made.problem.data.features) for scene in (one, other)]
+    one, other = (scene_of("logistic, scale", number) for number in (0, 1))
+    assert not np.allclose(one.task.problem.params, other.task.problem.params)
+    features = [np.asarray(own.task.problem.data.features) for own in (one, other)]
     assert not np.allclose(*features)
     assert (np.diff(one.targets) < 0).all()
-    last = tasks.floor_of(one.made, SMALL.n_workers * SMALL.shard)
+    last = tasks.floor_of(one.task, SMALL.n_workers * SMALL.shard)
     assert last < one.targets[-1] < 3 * last
 
 
 @pytest.mark.slow
 def test_every_method_makes_a_policy_that_fits():
-    (scene,) = scenes_of(replace(SMALL, instances=1), "linear", "scale")[SET_A]
-    several = main_methods(10, 8) | family(10, 8)
-    assert len(several) == 11
-    for method in several.values():
-        policy = method.policy(scene, {name: own.values[0] for name, own in method.space.items()})
+    instance = scene_of("linear, scale")
+    several = [*(main_methods(10, 8) | family(10, 8)).values(), *prescribed(10, 8).values()]
+    assert len(several) == 17
+    for method in several:
+        (make,) = method.run.args
+        policy = make(instance, {name: knob.values[0] for name, knob in method.space.items()})
         _, choice = policy.decide(policy.init(), stragglers.nothing_seen(10))
         assert 1 <= int(choice.k) <= 10
         assert policy.max_load == 8
 
 
 @pytest.mark.slow
-def test_constants_are_those_of_the_data():
-    import jax.numpy as jnp
-
+@pytest.mark.parametrize("name", tasks.PROBLEMS)
+def test_constants_are_those_of_the_data(name):
     with jax.enable_x64(True):
-        for name in tasks.PROBLEMS:
-            made = task(SMALL, name)
-            problem = jax.tree.map(
-                lambda leaf: jnp.asarray(leaf, float) if leaf.dtype.kind == "f" else leaf,
-                made.problem,
-            )
-            curvature = jax.jit(jax.hessian(problem.objective))
-            slope = jax.jit(jax.grad(problem.objective))
-            best = np.zeros(SMALL.dim)
-            for _ in range(40):
-                best = best - np.linalg.solve(curvature(best), slope(best))
-            assert float(problem.objective(best)) == pytest.approx(made.minimum, rel=1e-5)
-            eigenvalues = np.linalg.eigvalsh(curvature(best))
-            assert eigenvalues[0] == pytest.approx(made.strong_convexity, rel=1e-4)
-            assert eigenvalues[-1] <= made.smoothness * (1 + 1e-4)
+        task = tasks.task(name, 0, None, 10, 8, 4)
+        problem = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, float) if leaf.dtype.kind == "f" else leaf, task.problem
+        )
+        curvature = jax.jit(jax.hessian(problem.objective))
+        slope = jax.jit(jax.grad(problem.objective))
+        best = np.zeros(4)
+        for _ in range(40):
+            best = best - np.linalg.solve(curvature(best), slope(best))
+        assert float(problem.objective(best)) == pytest.approx(task.minimum, rel=1e-5)
+        eigenvalues = np.linalg.eigvalsh(curvature(best))
+        assert eigenvalues[0] == pytest.approx(task.strong_convexity, rel=1e-4)
+        assert eigenvalues[-1] <= task.smoothness * (1 + 1e-4)
 
 
 def test_reached_is_the_mean_of_ten_iterates():
-    loss = np.array([[9.0, 8.0, 7.0, *([1.0] * 12)]])
-    found = {"loss": loss, **{cost: np.arange(15.0)[None] for cost in COSTS}}
-    reached = at_target(found, 0.0, 1.0)
-    assert reached["time"].tolist() == [12.0]
-    assert reached["gap"][0, :3].tolist() == [9.0, 8.5, 8.0]
-    assert np.isinf(at_target(found, 0.0, 0.5)["time"]).all()
+    task = tasks.Task(None, 0.1, 0.0, 1.0, 1.0, 1.0)
+    records = {"moment": np.arange(15.0), "loss": np.array([9.0, 8.0, 7.0, *([1.0] * 12)])}
+    records |= dict.fromkeys([*COSTS][1:], np.arange(15.0))
+    for target, horizon, time, uplinks in (
+        (1.0, 50, 12, 12),
+        (0.5, 50, np.inf, 14),
+        (1, 9, np.inf, 9),
+    ):
+        instance = Instance(task, None, None, None, np.array([8.5, target]), (15,))
+        read = reading(records, study.Scene(horizon=horizon, data=instance))
+        assert (read["time_1"], read["time"], read["uplinks"]) == (1.0, time, uplinks)
+        assert read["whole"] == (target == 1)
 
 
 @pytest.mark.slow
 def test_a_plan_on_the_bound_has_the_uplinks_that_are_told():
     bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
-    times = stragglers.response(compute=training_runs.clocks.exponential(0.5), n_workers=4)
+    times = stragglers.response(compute=clocks.exponential(0.5), n_workers=4)
     plan = stragglers.plan(times, bound, load=[1.0, 2.0, 4.0], target=0.3)
-    assert uplinks.uplinks_until(plan, bound.decay, 0.3) == pytest.approx(plan.uplinks)
+    assert training.uplinks_until(plan, bound.decay, 0.3) == pytest.approx(plan.uplinks)
     total = round(float(plan.updates.sum()))
-    error, stage = uplinks.error_after(plan, bound.decay, total)
+    error, stage = training.error_after(plan, bound.decay, total)
     assert error == pytest.approx(0.3, rel=0.05)
     assert stage >= plan.k.size - 2
 
 
 def test_unknown_cases_are_refused():
     with pytest.raises(ValueError, match="cases must be a problem"):
-        training.run(replace(SMALL, cases=("linear, normal",)))
-
-
-def test_the_page_shows_the_committed_numbers():
-    found = numbers.load(training.NUMBERS)
-    assert found["verdicts"] == verdicts({name: found["cases"][name] for name in found["order"]})
-    page = PAGE.read_text()
-    for table in training_report.page_tables(found):
-        lines = [line for line in results.as_markdown(table).splitlines() if line.startswith("|")]
-        assert "\n".join(lines) in page
-    for case in found["cases"].values():
-        assert len({own["trials"] for own in case["tuned"].values()}) == 1
+        training.study_of(replace(SMALL, cases=("linear, normal",)))
