@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.common import numbers
-from experiments.diloco import pages as diloco_pages
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
@@ -73,11 +72,6 @@ def _matrix() -> Made:
     return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
-def _diloco() -> Made:
-    made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
-    return [line for lines in made.values() for line in lines]
-
-
 def _joint() -> Made:
     made = joint_pages.pages(numbers.load("joint"))
     made |= placed_pages.tables(numbers.load("joint_placed")["places"])
@@ -88,6 +82,5 @@ MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _stragglers,
     _matrix,
-    _diloco,
     _joint,
 )

@@ -59,6 +59,8 @@ PARTS = {  # by their NAME, one a line
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
     "delay_bench": "experiments.delay_bench.job",
+    "diloco": "experiments.diloco.language",
+    "diloco_gaussians": "experiments.diloco.gaussians",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",
     "reality": "experiments.reality.job",

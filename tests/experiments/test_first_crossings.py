@@ -17,7 +17,6 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "diloco/language_report",
     "joint/phases_report",
     "joint/placed/report",
     "joint/scenes_report",
@@ -28,9 +27,9 @@ PARTS = (
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("story", "story_workloads")  # parts that have rows and a page of their own
+ROWS = ("diloco", "story", "story_workloads")  # parts that have rows and a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 15: 4, 18: 1, 20: 5}
+BESIDE = {11: 1, 12: 5, 15: 4, 20: 5}
 
 
 def in_one_line(path: str) -> str:

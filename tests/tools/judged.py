@@ -752,26 +752,33 @@ def delay_bench() -> Found:
 
 def diloco() -> Found:
     """On how many seeds arms end lower than others and than the synchronous server."""
-    found = numbers.load("diloco")
-    for scene, pairs in found["pairs"].items():
-        for pair, own in pairs.items():
-            word = f"ahead on {own['ahead']} of {len(own['seeds'])} seeds"
-            yield f"{scene}, {pair}", word, {"middle": own["middle"]}
-    for kind, own in found["ahead"].items():
+    from experiments.diloco import language as report
+
+    delayed, grace = "pure, delayed Nesterov", "grace, Nesterov"
+    result = part.committed(report.NAME)
+    middles = report.middles(result).drop(columns="less_than_sgd")
+    rows = result.rows.groupby(["scene", "method"])
+    than_sgd = {place: own["less_than_sgd"].to_numpy() for place, own in rows}
+    pairs = [(arm, report.SGD) for arm in ("pure, Nesterov", delayed, report.DYLU, grace)]
+    for scene in result.rows["scene"].unique():
+        for one, other in (*pairs, (report.DYLU, delayed)):
+            if (scene, one) in than_sgd:
+                apart = than_sgd[scene, one] - than_sgd[scene, other]
+                word = f"ahead on {(apart < 0).sum()} of {len(apart)} seeds"
+                yield f"{scene}, {one} less {other}", word, {"middle": np.median(apart)}
+    for (scene, arm), own in rows:
+        word = f"below synchronous on {(own['less'] < 0).sum()} of {len(own)} seeds"
+        yield f"{scene}, {arm}", word, middles.loc[(scene, arm)].to_dict()
+    for kind in ("uneven", "even"):
+        own = report.ahead(result)[kind]
         yield f"all arms, {kind}", f"ahead on {own['ahead']} of {own['of']}", {}
-    for scene, arms in found["scenes"].items():
-        for arm, own in arms.items():
-            ahead = sum(less < 0 for less in own["less"])
-            word = f"below synchronous on {ahead} of {len(own['less'])} seeds"
-            yield f"{scene}, {arm}", word, own["middle"]
-    for way, own in found["gaussians"].items():
-        figures = {key: np.median(own[key]) for key in ("first_loss", "loss", "accuracy")}
-        yield f"notebook, {way}", MEASURED, figures | {"seconds": own["seconds"]}
-    for workers, arms in found["tuned"].items():
-        for arm, own in arms.items():
-            word = "at an edge" if own["at_edge"] else "inside"
-            chosen = {key: own[key] for key in ("inner", "outer", "momentum", "trials")}
-            yield f"{workers} workers, {arm}, chosen", word, chosen
+    for (workers, arm), own in result.rows.groupby(["workers", "method"]):
+        word = "at an edge" if own["at_edge"].any() else "inside"
+        chosen = own[["inner", "outer", "momentum", "trials"]].iloc[0].to_dict()
+        yield f"{workers} workers, {arm}, chosen", word, chosen
+    for way, own in part.committed("diloco_gaussians").rows.groupby("method"):
+        figures = own[["first_loss", "loss", "accuracy"]].median().to_dict()
+        yield f"notebook, {way}", MEASURED, figures | {"seconds": own["time"].iloc[0]}
 
 
 def rollouts_admission() -> Found:
