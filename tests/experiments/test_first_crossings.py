@@ -17,9 +17,6 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "joint/phases_report",
-    "joint/placed/report",
-    "joint/scenes_report",
     "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
@@ -27,9 +24,16 @@ PARTS = (
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("diloco", "story", "story_workloads")  # parts that have rows and a page of their own
+ROWS = (
+    "diloco",
+    "joint_scenes",
+    "joint_map",
+    "joint_placed",
+    "story",
+    "story_workloads",
+)  # parts that have rows and a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 15: 4, 20: 5}
+BESIDE = {11: 1, 12: 5, 15: 4}
 
 
 def in_one_line(path: str) -> str:
