@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.common import numbers
-from experiments.diloco import pages as diloco_pages
-from experiments.joint import pages as joint_pages
-from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
 from experiments.matrix import report as matrix_report
 from experiments.matrix import straggler
@@ -67,20 +64,7 @@ def _matrix() -> Made:
     return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
-def _diloco() -> Made:
-    made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
-    return [line for lines in made.values() for line in lines]
-
-
-def _joint() -> Made:
-    made = joint_pages.pages(numbers.load("joint"))
-    made |= placed_pages.tables(numbers.load("joint_placed")["places"])
-    return [line for lines in made.values() for line in lines]
-
-
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _matrix,
-    _diloco,
-    _joint,
 )

@@ -1,52 +1,324 @@
-"""The public notebook for asynchronous local SGD, reproduced with its own rates.
+r"""Does the public notebook for asynchronous local SGD come out the same?
 
 Four workers of which the slowest takes six times as long as the fastest learn to tell mixtures of
 Gaussians apart. What the notebook shows is that Nesterov momentum at the server, which helps the
 synchronous server, hurts the asynchronous one at equal numbers of local steps, while without
 momentum the asynchronous one is ahead. Nothing is tuned here: rates are the notebook's, and for
 delayed Nesterov, which is not in it, the synchronous server's.
+
+Liu et al. 2024 (arXiv 2401.09135) published with their paper the notebook AsyncLocalSGDToyExample
+(github.com/google-deepmind/asyncdiloco); what follows was read there. `steps.delayed_nesterov`
+makes the same steps as the public code of HALoS (utnslab/halos, src/halos/opt.py), which names this
+paper as its source:
+
+    data       K classes of some Gaussians each in 512 dimensions, centres of length 1, deviation
+               0.5 a coordinate; a network with one hidden layer, uniform(+- 1/sqrt(fan in))
+    jobs       20 local steps on batches of 32; AdamW begun anew, weight decay 0.001, its rate
+               falling by a cosine of the steps made on the shard from 2e-4 to 1e-6 (the first step
+               of a job still at 2e-4)
+    speeds     0.58, 0.75, 1.51 and 3.33 seconds a local step
+    server     torch's SGD with Nesterov momentum 0.9 or none, on the mean of four pseudo-gradients
+               (rate 0.7), or on every one times 4^(-1/2) (rate 0.07; 0.7 without momentum), or on
+               the mean of every four that arrived (`delayed_sgd`)
+
+Different here: rows are drawn with replacement, each worker drawing from all of them; the wait of
+half a second for company is left out (jobs last 12 to 67 seconds); the network is smaller.
 """
 
+import sys
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+import pandas as pd
 
-from asyncjax import results, storage
-from asyncjax.results import plots
-from experiments.common.parts import Part, run_alone, written
-from experiments.diloco.gaussians_runs import WAYS, Curve, Settings, Way, moments, resolved, train
+from asyncjax import clocks, problems, results, simulation, steps, traces
+from asyncjax.problems.held_out import HeldOutLoss
+from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccuracy
+from asyncjax.study.result import Claim, Result
+from experiments import part
+from experiments.common.kept_rows import arrays_once
+from experiments.common.parts import Part, run_alone
+from experiments.common.signs import apart
+from experiments.diloco.language import columns, spread
+
+NAME = "diloco_gaussians"
+TITLE = "Does the public notebook for asynchronous local SGD come out the same?"
+PAPERS = ("Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",)
+SCENE = "the notebook's Gaussians"
+SECONDS = (0.58, 0.75, 1.51, 3.33)
+H, BATCH, DIMENSIONS, CLASSES, DEVIATION = 20, 32, 512, 4, 0.5
+PEAK, LAST, DECAY = 2e-4, 1e-6, 1e-3
 
 
-def run(settings: Settings) -> Part:
-    """Runs all ways, writes the figure and the numbers.
+@dataclass(frozen=True)
+class Settings:
+    """What is run."""
+
+    output: Path = Path("output/diloco/gaussians")
+    seed: int = 0
+    full: bool = False  # 128,000 rows and 400 phases, as in the notebook, 1,024 hidden units
+    rows: int = 32_000
+    hidden: int = 128  # units; the notebook has 65,000
+    clusters: int = 8  # Gaussians of a class
+    phases: int = 100  # local steps of all workers, over 4 H
+    seeds: int = 3
+    records: int = 10
+    judged: int = 2048  # training rows whose loss is recorded
+    commit: bool = False  # also write the rows where committed ones are
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train.
+
+    Attributes:
+        name: In tables and on curves.
+        collect: What the server does with an arrival.
+        jobs: In a step.
+        rate: Outer.
+        momentum: Outer.
+        every: Arrivals that renew the momentum.
+        published: Whether its numbers are the notebook's.
+    """
+
+    name: str
+    collect: traces.Collection
+    jobs: int
+    rate: float
+    momentum: float
+    every: int = 1
+    published: bool = True
+
+
+WAYS = (
+    Way("synchronous, Nesterov", traces.wait_for(4), 4, 0.7, 0.9),
+    Way("asynchronous, Nesterov", traces.immediately(), 1, 0.07 / 2, 0.9),
+    Way("synchronous, SGD", traces.wait_for(4), 4, 0.7, 0.0),
+    Way("asynchronous, SGD", traces.immediately(), 1, 0.7 / 2, 0.0),
+    Way("buffered 4, Nesterov", traces.buffered(4), 4, 0.7, 0.9),
+    Way("asynchronous, delayed Nesterov", traces.immediately(), 1, 0.7, 0.9, 4, published=False),
+)
+
+
+def resolved(settings: Settings) -> Settings:
+    """The settings, with the sizes of `full`, checked.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    for field in ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged"):
+        if getattr(settings, field) < 1:
+            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
+    if not settings.full:
+        return settings
+    if settings.commit:
+        raise ValueError("commit must be False of the notebook's full size")
+    return replace(settings, rows=128_000, hidden=1024, phases=400, seeds=3, records=20)
+
+
+def mixture(seed: int, rows: int, clusters: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the mixture and their classes, in random order, float32[rows, 512] and int32[rows].
+
+    Example:
+        >>> features, labels = mixture(0, 64, 2)
+        >>> features.shape, np.bincount(labels).tolist()
+        ((64, 512), [16, 16, 16, 16])
+    """
+    draw = np.random.default_rng(seed)
+    centres = draw.standard_normal((CLASSES * clusters, DIMENSIONS))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    whose = np.repeat(np.arange(len(centres)), rows // len(centres))
+    draw.shuffle(whose)
+    features = DEVIATION * draw.standard_normal((len(whose), DIMENSIONS), np.float32)
+    return features + centres[whose].astype(np.float32), (whose // clusters).astype(np.int32)
+
+
+def problem_of(settings: Settings, seed: int) -> problems.Problem:
+    """The network on a mixture; every worker draws from all rows, the first rows are judged."""
+    features, labels = mixture(seed, settings.rows, settings.clusters)
+    n, every = len(SECONDS), np.arange(len(features), dtype=np.int32)
+    made = problems.classification(
+        problems.MLP(hidden=(settings.hidden,), classes=CLASSES),
+        features,
+        labels,
+        n_workers=n,
+        shards=problems.Shards(np.tile(every, (n, 1)), np.full(n, len(every), np.int32)),
+        batch=problems.uniform(BATCH),
+        test=(features[: settings.judged], labels[: settings.judged]),
+        key=jax.random.key(seed),
+    )
+    loss = CrossEntropy(problems.MLP(hidden=(settings.hidden,), classes=CLASSES))
+    return replace(
+        made,
+        params=first_params(made.params, jax.random.key(seed)),
+        objective_of=HeldOutLoss(loss),
+        metrics_of=(("accuracy", HeldOutAccuracy(loss)),),
+    )
+
+
+def first_params(params: Any, key: jax.Array) -> Any:
+    """The same tree, uniform within 1 / sqrt(inputs of the layer), biases too, as torch has it."""
+    made = {}
+    for place, (name, layer) in enumerate(sorted(params.items())):
+        bound, own = layer["kernel"].shape[0] ** -0.5, jax.random.fold_in(key, place)
+        made[name] = {
+            part: jax.random.uniform(jax.random.fold_in(own, number), leaf.shape, leaf.dtype, -1, 1)
+            * bound
+            for number, (part, leaf) in enumerate(sorted(layer.items()))
+        }
+    return made
+
+
+def trace_of(way: Way, phases: int) -> traces.EventTrace:
+    """4 jobs a phase arrive; jobs last 20 steps of the worker's speed, always the same."""
+    clock = clocks.constant(np.array(SECONDS) * H)
+    n_updates = phases * len(SECONDS) // way.jobs
+    return traces.asynchronous(clock, n_updates=n_updates, collect=way.collect)
+
+
+def turns(trace: traces.EventTrace) -> np.ndarray:
+    """How often each worker's jobs find their shard visited before, int32[n, jobs].
+
+    Jobs take, in the order in which they are handed out, the shard that was visited least, so that
+    the first four find shards that nobody has visited, and so on.
+    """
+    n = len(SECONDS)
+    worker, job = np.asarray(trace.worker), np.asarray(trace.job)
+    # A worker gets its next job when his last one is served, or with the step that takes it.
+    step_of = np.searchsorted(np.flatnonzero(np.asarray(trace.steps)), np.arange(len(worker)))
+    handed = {(one, 0): number for number, one in enumerate(range(n))}
+    by_step = np.lexsort((worker, step_of))
+    for number, place in enumerate(by_step, start=n):
+        handed[int(worker[place]), int(job[place]) + 1] = number
+    table = np.zeros((n, int(job.max()) + 2), np.int32)
+    for (one, place), number in handed.items():
+        table[one, place] = number // n
+    return table
+
+
+@cache
+def adamw(visits: tuple[tuple[int, ...], ...], phases: int) -> optax.GradientTransformation:
+    """AdamW as the notebook has it, its rate by the visits to a job's shard before."""
+    table = jnp.asarray(visits, jnp.int32)
+
+    def init(params: Any) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: Any,
+        state: optax.EmptyState,
+        params: Any = None,
+        *,
+        worker: Any,
+        job: Any,
+        **others: Any,
+    ) -> tuple[Any, optax.EmptyState]:
+        del params, others
+        visited, h = table[worker, job // H], job % H
+        share = jnp.where(h == 0, 0.0, (visited * H + h) / (phases * H))
+        rate = LAST + (PEAK - LAST) * 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(share, 1.0)))
+        return optax.tree.scale(-rate, updates), state
+
+    by_visits: Any = update
+    scaled = optax.GradientTransformationExtraArgs(init, by_visits)
+    return optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(DECAY), scaled)
+
+
+@cache
+def outer_of(way: Way) -> Any:
+    """The outer optimizer of a rate; SGD is Nesterov without momentum."""
+    return partial(steps.delayed_nesterov, momentum=way.momentum, every=way.every)
+
+
+def train(settings: Settings, way: Way, seed: int) -> dict[str, np.ndarray]:
+    """Losses and accuracies at the beginning and at the records."""
+    trace = trace_of(way, settings.phases)
+    visits = tuple(map(tuple, turns(trace).tolist()))
+    inner = problem_of(settings, seed)
+    rule = adamw(visits, settings.phases)
+    problem = problems.local_steps(inner, n_steps=H, optimizer=rule)
+    records = simulation.sweep(
+        problem,
+        trace,
+        outer_of(way),
+        [way.rate],
+        keys=jax.random.split(jax.random.key(seed), 1),
+        record_every=trace.n_updates // settings.records,
+        width=1,
+    ).records
+    first = problem.metrics(problem.params)["accuracy"]
+    objective: Any = problem.objective
+    losses = np.asarray(records.loss, float)[0, 0]
+    accuracies = np.asarray(records.metrics["accuracy"], float)[0, 0]
+    return {
+        "loss": np.array([float(objective(problem.params)), *losses]),
+        "accuracy": np.array([float(first), *accuracies]),
+    }
+
+
+def study_of(settings: Settings) -> Result:
+    """Runs all ways; a run that was made before is read.
 
     Raises:
         ValueError: A number is out of range.
     """
     settings = resolved(settings)
-    for field in ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
-    folder = settings.output / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {way: measured(settings, way, folder) for way in WAYS}
-    picture = ("", figure(found), "Loss against local steps and against simulated time.")
-    return written(
-        settings.output,
-        "diloco_gaussians",
-        "Does the public notebook for asynchronous local SGD come out the same?",
-        (picture,),
-        (table(settings, found),),
-        numbers(settings, found),
-        in_words(found),
-        ("Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",),
-    )
+    size = replace(settings, output=Path(), seed=0, seeds=1, commit=False, full=False)
+    rows = []
+    for way in WAYS:
+        trace = trace_of(way, settings.phases)
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            made = partial(train, size, way, seed)
+            found = arrays_once(settings.output / "runs", made)
+            rows.append(row_of(way, seed - settings.seed, found, trace))
+            print(f"{way.name}: seed {seed}, loss {found['loss'][-1]:.4f}", flush=True)
+    names = ("rows", "hidden", "judged", "seeds")
+    facts = {name: getattr(settings, name) for name in names}
+    return Result(pd.DataFrame(rows), "loss", facts, settings.seed)
 
 
-def in_words(found: dict[Way, Curve]) -> str:
+def row_of(way: Way, seed: int, found: Any, trace: traces.EventTrace) -> dict[str, Any]:
+    """How a way ends."""
+    return {
+        "scene": SCENE,
+        "set": "A",
+        "instance": seed,
+        "method": way.name,
+        "rate": way.rate,
+        "loss": float(found["loss"][-1]),
+        "accuracy": float(found["accuracy"][-1]),
+        "first_loss": float(found["loss"][0]),
+        "time": float(trace.update_time[-1]),
+        "local_steps": trace.n_updates * way.jobs * H,
+    }
+
+
+def lower(one: str, other: str) -> Claim:
+    """That a way ends lower than another on every seed."""
+
+    def condition(result: Result, letter: str, level: float) -> Any:
+        pair = (result.select(method=name)["loss"] for name in (one, other))
+        return apart(f"{one} below {other}", *pair)
+
+    return Claim(f"{one} ends below {other}", [condition])
+
+
+CLAIMS = (
+    lower("synchronous, Nesterov", "asynchronous, Nesterov"),
+    lower("asynchronous, SGD", "synchronous, SGD"),
+)
+
+
+def answer(result: Result) -> str:
     """The last losses of both servers, with momentum and without."""
-    last = {way.name: float(np.median(curve.loss[:, -1])) for way, curve in found.items()}
+    last = result.rows.groupby("method")["loss"].median()
     said = []
     for kind in ("Nesterov", "SGD"):
         late, waits = last[f"asynchronous, {kind}"], last[f"synchronous, {kind}"]
@@ -54,78 +326,38 @@ def in_words(found: dict[Way, Curve]) -> str:
     return f"Median loss after equal local steps: {', '.join(said)}."
 
 
-def measured(settings: Settings, way: Way, folder: Any) -> Curve:
-    """All seeds of a way; a run that was made before is read."""
-    made = []
-    for seed in range(settings.seed, settings.seed + settings.seeds):
-        size = f"{settings.rows}-{settings.clusters}-{settings.hidden}-{settings.phases}"
-        name = f"{way.name}, {size}-{settings.records}-{settings.judged}, {seed}"
-        path = folder / f"{name}, jax {jax.__version__}.json"
-        try:
-            losses = storage.load_json(path)
-        except (FileNotFoundError, ValueError):
-            losses = train(settings, way, seed)
-            storage.save_json(path, [list(own) for own in losses])
-        made.append(losses)
-        print(f"{way.name}: seed {seed}, loss {losses[0][-1]:.4f}", flush=True)
-    time, local_steps = moments(settings, way)
-    loss, accuracy = (np.array([own[place] for own in made], float) for place in range(2))
-    return Curve(time, local_steps, loss, accuracy)
-
-
-def table(settings: Settings, found: dict[Way, Curve]) -> results.Table:
+def table(result: Result) -> results.Table:
     """How all ways end."""
     rows = []
-    for way, curve in found.items():
-        rows.append(
-            (
-                way.name if way.published else f"{way.name} (not in the notebook)",
-                way.rate,
-                float(curve.time[-1]),
-                results.median_and_spread(curve.loss[:, -1]),
-                results.median_and_spread(curve.accuracy[:, -1], smaller_is_better=False),
-            )
-        )
-    names = ("server", "rate on a gradient sent", "seconds", "loss", "accuracy")
+    for way, own in result.rows.groupby("method", sort=False):
+        one = own.iloc[0]
+        ends = spread(own["loss"].to_numpy()), spread(own["accuracy"].to_numpy(), 3)
+        rows.append((way, f"{one['rate']:.3g}", f"{one['time']:,.0f}", *ends))
+    facts = result.facts
     return results.Table(
-        tuple(results.Column(name, right=bool(place)) for place, name in enumerate(names)),
+        columns("server", "rate on what is sent", "seconds", "loss", "accuracy"),
         tuple(rows),
-        f"After {int(next(iter(found.values())).local_steps[-1]):,} local steps of all workers,"
-        f" {settings.hidden} hidden units, {settings.rows:,} rows: simulated time, loss and"
-        f" accuracy on {settings.judged:,} training rows, median (quartiles) of {settings.seeds}"
-        " seeds.",
+        f"After {int(result.rows['local_steps'].iloc[0]):,} local steps of all workers,"
+        f" {facts['hidden']} hidden units, {facts['rows']:,} rows: simulated time, loss and"
+        f" accuracy on {facts['judged']:,} training rows, median (quartiles) of"
+        f" {facts['seeds']} seeds.",
     )
 
 
-def figure(found: dict[Way, Curve]) -> Any:
-    """Loss against local steps, and against time."""
-    steps, time = [], []
-    for way, curve in found.items():
-        spread = results.median_and_spread(curve.loss.T)
-        values = spread.median, spread.low, spread.high
-        steps.append(results.Series(way.name, curve.local_steps, *values))
-        time.append(results.Series(way.name, curve.time, *values))
-    parts = [plots.Panel("local steps of all workers", steps), plots.Panel("seconds", time)]
-    return plots.panels(parts, y_label="loss")
+def sooner(result: Result) -> float:
+    """The time of the asynchronous ways over that of the synchronous ones."""
+    time = result.rows.groupby("method")["time"].first()
+    return float(time["asynchronous, SGD"] / time["synchronous, SGD"])
 
 
-def numbers(settings: Settings, found: dict[Way, Curve]) -> dict[str, Any]:
-    """Everything that is shown, as plain values."""
-    kept = ("seed", "rows", "hidden", "clusters", "phases", "seeds", "judged")
-    return {
-        "settings": {name: getattr(settings, name) for name in kept},
-        "versions": {"jax": jax.__version__, "numpy": np.__version__},
-        "ways": [
-            {
-                "name": way.name,
-                "rate": way.rate,
-                "momentum": way.momentum,
-                "published": way.published,
-                **{name: part.tolist() for name, part in curve._asdict().items()},
-            }
-            for way, curve in found.items()
-        ],
-    }
+TABLES = {"ends": table}
+FIGURES: dict[str, Any] = {}
+FACTS = {"sooner": sooner}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, the table, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -8,33 +8,75 @@ company (grace). Workers are even, uneven or have outages, their shards are deal
 one kind of text each.
 
 Rates of both optimizers and the momentum are chosen for every arm alone, with as many trials for
-all, on uneven workers with shards dealt at random and seeds that are not reported. A finished run
-is a file: a run that was killed goes on where it was.
+all, on uneven workers with shards dealt at random and seeds that are not reported. A claim holds in
+a scene where it does on every reported seed. A finished run is a file: a run that was killed goes
+on where it was.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from asyncjax import results
+from asyncjax.results import plots
+from asyncjax.results.plots.style import MUTED, add_grid, add_legend_below, drawing, new_figure
+from asyncjax.results.report import Illustration
+from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study.result import Claim, Result
+from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.diloco import language_report
-from experiments.diloco.language_report import Found
-from experiments.diloco.language_runs import Bench, Settings, arms_of, resolved, scenes
-from experiments.diloco.language_tuning import tune
+from experiments.common.signs import apart
+from experiments.diloco.arms import ARMS, MOMENTA, SYNCHRONOUS, Scene
+from experiments.diloco.language_runs import (
+    Bench,
+    Settings,
+    arms_of,
+    horizon_of,
+    n_params,
+    resolved,
+    scenes,
+)
+from experiments.diloco.language_tuning import Tuned, tune
+
+NAME = "diloco"
+TITLE = "Does asynchronous DiLoCo train faster than synchronous DiLoCo?"
+NOTE = FIRST_CROSSING
+PAPERS = (
+    "Douillard et al. 2023, DiLoCo, 2311.08105",
+    "Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling, 2401.09135",
+)
+SGD, DYLU = "pure, SGD", "DyLU, delayed Nesterov"
+MEASURED = ("final", "less", "less_than_sgd", "sooner", "at_equal_tokens", "at_equal_bytes")
+AXES = ("tokens", "bytes")
+Run = Mapping[str, Any]  # as `language_runs.train` returns it
 
 
-def run(settings: Settings) -> Part:
-    """Tunes and runs all arms, writes figures and numbers.
+@dataclass(frozen=True)
+class Found:
+    """What was measured."""
+
+    tuned: dict[tuple[int, str], Tuned] = field(default_factory=dict)  # by workers and arm
+    runs: dict[tuple[Scene, str], list[Run]] = field(default_factory=dict)  # one a seed
+
+
+def study_of(settings: Settings) -> Result:
+    """Tunes and runs all arms.
 
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
     settings = resolved(settings)
-    return language_report.part(settings, measured(settings, partial(print, flush=True)))
+    return as_rows(settings, measured(settings, partial(print, flush=True)))
 
 
 def measured(settings: Settings, report: Callable[[str], None]) -> Found:
     """All runs; `settings` are `resolved`."""
-    bench, found = Bench(settings, report), Found({}, {})
+    bench, found = Bench(settings, report), Found()
     for n_workers in settings.workers:
         first = scenes(settings, n_workers)[0]
         for name, tuned in tune(bench, first, arms_of(settings, first)).items():
@@ -47,6 +89,349 @@ def measured(settings: Settings, report: Callable[[str], None]) -> Found:
                 found.runs.setdefault((scene, arm.name), []).append(made)
             bench.tell(f"{scene.name}: seed {seed}")
     return found
+
+
+def as_rows(settings: Settings, found: Found) -> Result:
+    """A row a scene, arm and seed; what was done and sent, in medians over seeds, is a fact."""
+    rows: list[dict[str, Any]] = []
+    costs: dict[str, Any] = {}
+    for (scene, arm), runs in found.runs.items():
+        tuned, horizon = found.tuned[scene.n_workers, arm], horizon_of(settings, scene)
+        waits = found.runs[scene, SYNCHRONOUS]
+        sgd = found.runs.get((scene, SGD), [{"final": np.nan}] * len(runs))
+        costs.setdefault(scene.name, {})[arm] = costs_of(runs, waits, horizon)
+        for seed, (own, other, plain) in enumerate(zip(runs, waits, sgd, strict=True)):
+            head = {"scene": scene.name, "set": "A", "instance": seed, "method": arm}
+            kept = {
+                "workers": scene.n_workers,
+                "uneven": scene.speeds != "even",
+                "final": float(own["final"]),
+                "less": float(own["final"] - other["final"]),
+                "less_than_sgd": float(own["final"] - plain["final"]),
+                "sooner": speed_up(horizon, own, other),
+                "at_equal_tokens": at_equal("tokens", horizon, own, other),
+                "at_equal_bytes": at_equal("bytes", horizon, own, other),
+            }
+            chosen = tuned.trial._asdict()
+            rows.append(
+                head | kept | chosen | {"trials": len(tuned.scores), "at_edge": tuned.at_edge}
+            )
+    facts: dict[str, Any] = {"parameters": n_params(settings), "costs": costs}
+    by_momentum = facts["least_loss_by_momentum"] = {}
+    for (n_workers, arm), own in found.tuned.items():
+        by_momentum.setdefault(str(n_workers), {})[arm] = least_losses(own)
+    return Result(pd.DataFrame(rows), "final", facts, settings.seed)
+
+
+def costs_of(runs: Sequence[Run], waits: Sequence[Run], horizon: float) -> dict[str, float]:
+    """What runs did and sent up to the horizon, medians over seeds; also over those who wait."""
+
+    def moved(axis: str, own: Sequence[Run]) -> float:
+        return float(np.median([at(run["time"], run[axis], horizon) for run in own]))
+
+    tokens, sent = (moved(axis, runs) for axis in AXES)
+    return {
+        "updates": float(np.median([own["updates"] for own in runs])),
+        "delay": float(np.median([own["delay"] for own in runs])),
+        "thousand_tokens": tokens / 1e3,
+        "megabytes": sent / 1e6,
+        "times_thousand_tokens": tokens / moved(AXES[0], waits),
+        "times_megabytes": sent / moved(AXES[1], waits),
+    }
+
+
+def least_losses(tuned: Tuned) -> dict[str, float]:
+    """The least loss on the first tuning seed with each momentum that was tried."""
+    tried = [(trial.momentum, losses[0]) for trial, losses in tuned.scores.items()]
+    return {
+        f"{one:g}": min(loss for momentum, loss in tried if momentum == one)
+        for one in MOMENTA
+        if any(momentum == one for momentum, _ in tried)
+    }
+
+
+def at(axis: Sequence[float], values: Sequence[float], point: float) -> float:
+    """A curve at a point, between its records on a straight line; NaN beyond its end.
+
+    Example:
+        >>> at([0, 2], [4.0, 2.0], 1), at([0, 2], [4.0, 2.0], 3)
+        (3.0, nan)
+    """
+    return float(np.interp(point, axis, values, right=np.nan))
+
+
+def speed_up(horizon: float, own: Run, other: Run) -> float:
+    """The horizon over the time in which a run reaches the other's loss there; 0 if it does not."""
+    time = results.time_to_target(own["time"], own["loss"], other["final"], interpolate=True)
+    return horizon / float(time) if time <= horizon * (1 + 1e-9) else 0.0
+
+
+def at_equal(axis: str, horizon: float, own: Run, other: Run) -> float:
+    """A run's loss when it has done or sent as much as the other at the horizon; NaN beyond."""
+    return at(own[axis], own["loss"], at(other["time"], other[axis], horizon))
+
+
+def claims(result: Result) -> tuple[Claim, ...]:
+    """Who ends lower on every seed: a condition a scene and arm."""
+    uneven = result.rows.groupby("scene", sort=False)["uneven"].first()
+
+    def ends_below(text: str, arms: Iterable[str], other: str, where: bool) -> Claim:
+        def condition(scene: str, arm: str) -> Any:
+            def asked(own: Result, letter: str, level: float) -> Any:
+                pair = (own.select(scene=scene, method=name)["final"] for name in (arm, other))
+                return apart(f"{arm}, {scene}", *pair)
+
+            return asked
+
+        known = result.rows[["scene", "method"]].drop_duplicates().itertuples(index=False)
+        pairs = [(scene, arm) for scene, arm in known if uneven[scene] == where and arm in arms]
+        return Claim(text, [condition(*pair) for pair in pairs])
+
+    others = [arm for arm in result.methods if arm != SYNCHRONOUS]
+    made = (
+        ends_below(
+            "who does not wait ends below DiLoCo: uneven workers", others, SYNCHRONOUS, True
+        ),
+        ends_below("who does not wait ends below DiLoCo: even workers", others, SYNCHRONOUS, False),
+        ends_below("DyLU ends below SGD without it: uneven workers", [DYLU], SGD, True),
+    )
+    return tuple(claim for claim in made if claim.conditions)
+
+
+def answer(result: Result) -> str:
+    """How many asynchronous arms end lower than the synchronous one, and the soonest of them."""
+    others = result.rows[result.rows["method"] != SYNCHRONOUS]
+    if others.empty:
+        return ""
+    below = others.assign(below=others["less"] < 0).groupby(["scene", "method"])["below"]
+    said = (
+        f"Of {below.ngroups} arms and scenes {below.all().sum()} end lower than the synchronous"
+        f" server on every seed, {(~below.any()).sum()} on none."
+    )
+    sooner = others.groupby(["method", "scene"], sort=False)["sooner"].median()
+    if sooner.max() > 0:
+        soonest = ", ".join(sooner.idxmax())
+        said += f" The soonest reaches its last loss {sooner.max():.2f} times as fast ({soonest})."
+    return said
+
+
+def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
+    """Median (quartiles); "-" where one was not measured.
+
+    Example:
+        >>> spread([2.0, 1.0, 3.0]), spread([0.0, -0.5, 0.5], 1, "+"), spread([1.0, np.nan])
+        ('2.00 (1.50 to 2.50)', '+0.0 (-0.2 to 0.2)', '-')
+    """
+    if np.isnan(values).any():
+        return "-"
+    found = results.median_and_spread(values)
+    low, middle, high = (float(one) for one in (found.low, found.median, found.high))
+    return f"{middle:{sign}z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
+
+
+def short(names: Sequence[str]) -> list[str]:
+    """Names of scenes in the head of a table, the word "workers" only where it is needed.
+
+    Example:
+        >>> short(["4 workers, uneven", "4 workers, even", "16 workers, uneven"])
+        ['4 workers, uneven', '4, even', '16 workers, uneven']
+    """
+    counts = [name.split(" ", maxsplit=1)[0] for name in names]
+    return [
+        name.replace(" workers", "") if count in counts[:place] else name
+        for place, (name, count) in enumerate(zip(names, counts, strict=True))
+    ]
+
+
+def columns(*names: str, left: int = 0) -> tuple[results.Column, ...]:
+    """Columns, one of which begins at the left."""
+    return tuple(results.Column(name, right=at != left) for at, name in enumerate(names))
+
+
+def by_scene(column: str, caption: str, sign: str, result: Result) -> results.Table:
+    """A number of each run: rows are arms, columns scenes."""
+    places, rows = list(result.rows["scene"].unique()), []
+    known = {key: own[column].to_numpy() for key, own in result.rows.groupby(["scene", "method"])}
+    for arm in result.methods[1:] if column == "less" else result.methods:
+        absent = "as without DyLU" if arm in ARMS and ARMS[arm].balanced else "not run"
+        pairs = ((place, arm) for place in places)
+        rows.append(
+            (arm, *(spread(known[pair], sign=sign) if pair in known else absent for pair in pairs))
+        )
+    return results.Table(columns("arm", *short(places)), tuple(rows), caption)
+
+
+def cost_table(result: Result) -> results.Table:
+    """What runs did and sent, and their loss when all have done and sent as much."""
+    rows = []
+    first = result.rows.groupby("workers", sort=False)["scene"].first()
+    for workers, scene in first.items():
+        known = result.facts["costs"][scene]
+        for arm, costs in ((arm, known[arm]) for arm in result.methods if arm in known):
+            own, size = result.select(scene=scene, method=arm), costs["megabytes"]
+            rows.append(
+                (
+                    str(workers) if arm == SYNCHRONOUS else "",
+                    arm,
+                    f"{costs['updates']:.0f}",
+                    f"{costs['delay']:.1f}" if costs["delay"] else "0",
+                    f"{costs['thousand_tokens']:.0f}",
+                    f"{size:.1f}" if size < 10 else f"{size:.0f}",
+                    *(spread(own[f"at_equal_{axis}"].to_numpy()) for axis in AXES),
+                )
+            )
+    heads = ("workers", "arm", "updates", "mean delay", "thousand tokens", "MB")
+    heads += ("loss at equal tokens", "loss at equal bytes")
+    return results.Table(
+        columns(*heads, left=1),
+        tuple(rows),
+        "What was done and sent (up and down) until the end on uneven workers, medians, and the"
+        " loss when as many tokens were read, or as many bytes sent, as by the synchronous server"
+        " in that time, median (quartiles); a dash: a run was too short for that.",
+    )
+
+
+def tuning_table(result: Result) -> results.Table:
+    """What the tuning took."""
+    rows, rates = [], ["inner", "outer", "momentum"]
+    for (workers, arm), own in result.rows.groupby(["workers", "method"], sort=False):
+        one = own.iloc[0]
+        chosen = [f"{one[name]:.3g}" for name in rates]
+        edge = "yes" if one["at_edge"] else ""
+        where = str(workers) if arm == SYNCHRONOUS else ""
+        rows.append((where, arm, *chosen, int(one["trials"]), edge))
+    heads = ("workers", "arm", "AdamW", "outer rate", "momentum", "trials", "at an end")
+    return results.Table(
+        columns(*heads, left=1),
+        tuple(rows),
+        "Rates that were chosen, on uneven workers with shards dealt at random.",
+    )
+
+
+TABLES = {
+    "losses": partial(
+        by_scene,
+        "final",
+        "Loss on test rows at the end of the time, nats a character, median (quartiles) of seeds.",
+        "",
+    ),
+    "less": partial(
+        by_scene, "less", "The same less that of the synchronous server on the same seed.", "+"
+    ),
+    "sooner": partial(
+        by_scene,
+        "sooner",
+        "How many times sooner the synchronous server's last loss is reached; 0: not in time.",
+        "",
+    ),
+    "costs": cost_table,
+    "tuning": tuning_table,
+}
+
+
+def middles(result: Result) -> pd.DataFrame:
+    """Medians over seeds by scene and arm; what was read and sent over who waits for all."""
+    found = result.rows.groupby(["scene", "method"], sort=False)[list(MEASURED)].median()
+    costs = result.facts["costs"]
+    for name in ("times_thousand_tokens", "times_megabytes"):
+        found[name] = [costs[scene][arm][name] for scene, arm in found.index]
+    return found
+
+
+def spans(result: Result) -> dict[str, Any]:
+    """Least and most of the medians of all arms that do not wait for everybody, by scene."""
+    others = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
+    ends = {"least": others.min(), "most": others.max()}
+    return {
+        scene: {
+            name: {end: float(own.loc[scene, name]) for end, own in ends.items()}
+            for name in ends["least"]
+        }
+        for scene in ends["least"].index
+    }
+
+
+def ahead(result: Result) -> dict[str, Any]:
+    """On how many seeds arms end below the synchronous server, and each below SGD by scene."""
+    rows = result.rows[result.rows["method"] != SYNCHRONOUS]
+    lower = {"uneven": rows[rows["uneven"]]["less"] < 0, "even": rows[~rows["uneven"]]["less"] < 0}
+    below = rows.assign(below=rows["less_than_sgd"] < 0).groupby(["method", "scene"])["below"].sum()
+    found: dict[str, Any] = {
+        name: {"ahead": int(own.sum()), "of": len(own)} for name, own in lower.items()
+    }
+    return found | {
+        "of_sgd": {arm: own.droplevel(0).to_dict() for arm, own in below.groupby("method")}
+    }
+
+
+def more(result: Result) -> dict[str, Any]:
+    """What momentum 0.9 adds to the best trial's loss, and skewed shards to the last one."""
+    tried = result.facts["least_loss_by_momentum"]
+    final = middles(result)["final"].unstack("scene")
+    return {
+        "momentum": {
+            workers: {
+                arm: own["0.9"] - own["0"] for arm, own in arms.items() if {"0", "0.9"} <= {*own}
+            }
+            for workers, arms in tried.items()
+        },
+        "skewed": {
+            scene: (final[scene] - final[scene.removesuffix(", skewed")]).to_dict()
+            for scene in final
+            if scene.endswith(", skewed")
+        },
+        "bytes": {
+            scene: arms[DYLU]["megabytes"] / arms[SGD]["megabytes"]
+            for scene, arms in result.facts["costs"].items()
+            if {DYLU, SGD} <= {*arms}
+        },
+    }
+
+
+FACTS = {"spans": spans, "ahead": ahead, "more": more}
+
+
+def figure(result: Result) -> Illustration:
+    """Last losses less the synchronous server's, a panel a number of workers."""
+    arms = [arm for arm in result.methods if arm != SYNCHRONOUS]
+    styles, counts = plots.assign_styles(arms), list(result.rows["workers"].unique())
+    with drawing():
+        page = new_figure(8.4, 4.4)
+        for axes, workers in zip(
+            page.subplots(1, len(counts), squeeze=False)[0], counts, strict=True
+        ):
+            own = result.select(workers=workers)
+            places = list(own["scene"].unique())
+            for shift, arm in enumerate(arms):
+                seen = (
+                    own[own["method"] == arm].groupby("scene")["less"].quantile([0.25, 0.5, 0.75])
+                )
+                for at, scene in enumerate(places):
+                    if scene in seen.index:
+                        low, middle, high = seen[scene]
+                        y, colour = at + 0.1 * (shift - len(arms) / 2), styles[arm].colour
+                        axes.plot([low, high], [y, y], color=colour, lw=2.0)
+                        axes.plot(middle, y, "o", color=colour, ms=4, label=arm)
+            axes.axvline(0.0, color=MUTED, lw=0.9, zorder=0)
+            names = [scene.split(", ", 1)[1] for scene in places]
+            axes.set_yticks(range(len(places)), names)
+            axes.invert_yaxis()
+            axes.set_title(f"{workers} workers")
+            axes.set_xlabel("loss less that of DiLoCo")
+            add_grid(axes, "x")
+        known = dict(zip(*reversed(page.axes[0].get_legend_handles_labels()), strict=True))
+        add_legend_below(page, list(known.values()), list(known))
+    return Illustration(
+        page, "Last losses less the synchronous server's on the same seed, median and quartiles."
+    )
+
+
+FIGURES = {"losses": figure}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, tables, the figure, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -1,10 +1,8 @@
 """What is run on text: settings, the model, one run; finished runs are files."""
 
-import hashlib
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,11 @@ import jax
 import numpy as np
 import optax
 
-import asyncjax
-from asyncjax import problems, simulation, storage, traces
+from asyncjax import problems, simulation, traces
 from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.language_model import TokenCrossEntropy
 from asyncjax.simulation.plans.waves import ceil_to_grid
+from experiments.common.kept_rows import arrays_once
 from experiments.diloco import arms, texts
 from experiments.diloco.arms import ARMS, Arm, Outer, Scene, Trial
 
@@ -52,6 +50,7 @@ class Settings:
     seeds: int = 5  # reported
     tuning_seeds: int = 2  # only to choose rates; all trials on the first, three on the others
     records: int = 12  # points of a curve
+    commit: bool = False  # also write the rows where committed ones are
 
 
 def resolved(settings: Settings) -> Settings:
@@ -87,6 +86,8 @@ def resolved(settings: Settings) -> Settings:
         raise ValueError(f"trials must be at least {FIRST_TRIALS}, got {settings.trials}")
     if len(settings.inner) < 3:
         raise ValueError(f"inner must hold at least 3 rates, got {settings.inner}")
+    if settings.commit and settings.large:
+        raise ValueError("commit must be False of the large model, whose rows are not committed")
     return settings
 
 
@@ -185,12 +186,14 @@ def setup(
     return trace, local
 
 
-def train(settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int) -> dict[str, Any]:
+def train(
+    settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int
+) -> dict[str, np.ndarray]:
     """One run.
 
     Returns:
         `time`, `loss`, `tokens`, `bytes` at the records, from the beginning on; `final`, the loss
-        at the horizon; and the updates, jobs and mean delay (in updates) up to it.
+        at the horizon; and the updates and their mean delay (in updates) up to it.
     """
     trace, local = setup(settings, scene, arm, seed)
     problem = _problem(settings, scene, seed, trial.inner, tuple(local.tolist()))
@@ -214,16 +217,16 @@ def train(settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int) -
     moved = (done.jobs + done.models)[at] * bytes_of_model
     within = np.asarray(trace.time) <= horizon
     final = float(np.interp(horizon, moments, losses))
-    return {
+    found = {
         "time": moments,
         "loss": losses,
         "tokens": [0, *(done.local_steps[at] * settings.batch * settings.length).tolist()],
         "bytes": [scene.n_workers * bytes_of_model, *moved.tolist()],
-        "final": final if np.isfinite(final) else float("inf"),
-        "updates": int(np.sum(trace.update_time <= horizon)),
-        "jobs": int(within.sum()),
-        "delay": float(np.asarray(trace.delay)[within].mean()),
+        "final": final if np.isfinite(final) else np.inf,
+        "updates": np.sum(trace.update_time <= horizon),
+        "delay": np.asarray(trace.delay)[within].mean(),
     }
+    return {name: np.asarray(values, float) for name, values in found.items()}
 
 
 def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
@@ -241,56 +244,31 @@ def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
 
 
 class Bench:
-    """Runs that are kept as files: a run that was made before is read."""
+    """Runs that are kept as files: one that was made before is read."""
 
     def __init__(self, settings: Settings, report: Callable[[str], None]) -> None:
         self.settings, self.report = settings, report
-        self.folder = settings.output / "runs"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.began, self.made, self.read = time.perf_counter(), 0, 0
+        self.folder = settings.output / "runs" / texts.VERSION
+        # What decides a run: nothing of how many there are.
+        self.size = replace(
+            settings,
+            output=Path(),
+            seed=0,
+            arms=(),
+            inner=(),
+            trials=0,
+            seeds=0,
+            tuning_seeds=0,
+            commit=False,
+        )
+        self.began, self.count = time.perf_counter(), 0
 
-    def run(self, scene: Scene, arm: Arm, trial: Trial, seed: int) -> dict[str, Any]:
+    def run(self, scene: Scene, arm: Arm, trial: Trial, seed: int) -> Mapping[str, Any]:
         """One run, made or read."""
-        mark = fingerprint(self.settings, scene, arm, trial, seed)
-        path = self.folder / f"{mark}.json"
-        try:
-            found = storage.load_json(path)
-        except (FileNotFoundError, ValueError):
-            found = None
-        if isinstance(found, dict) and found.get("mark") == mark:
-            self.read += 1
-            return found
-        found = train(self.settings, scene, arm, trial, seed) | {"mark": mark}
-        storage.save_json(path, found)
-        self.made += 1
-        return found
+        self.count += 1
+        return arrays_once(self.folder, partial(train, self.size, scene, arm, trial, seed))
 
     def tell(self, text: str) -> None:
         """Progress, in words."""
         spent = time.perf_counter() - self.began
-        self.report(f"[{self.made} runs made, {self.read} read, {spent:.0f} s] {text}")
-
-
-def fingerprint(settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int) -> str:
-    """A digest of all that decides a run."""
-    which = ("length", "width", "depth", "heads", "batch", "characters", "test_rows", "local_steps")
-    which += ("fastest", "slowest", "up", "down", "records")
-    facts: dict[str, Any] = {name: getattr(settings, name) for name in which}
-    facts |= {"scene": asdict(scene), "arm": asdict(arm), "trial": list(trial), "seed": seed}
-    facts |= {"horizon": horizon_of(settings, scene), "sources": sources(), "text": texts.VERSION}
-    facts |= {"versions": [jax.__version__, asyncjax.__version__], "device": _device()}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def _device() -> str:
-    return jax.devices()[0].device_kind
-
-
-@cache
-def sources() -> str:
-    """A digest of the code of a run, so that runs of other code are not used."""
-    files = ("texts.py", "arms.py", "language_runs.py")
-    digest = hashlib.sha256()
-    for name in files:
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    return digest.hexdigest()
+        self.report(f"[{self.count} runs, {spent:.0f} s] {text}")

@@ -6,12 +6,11 @@
 
 All: `python -m experiments.joint`; one: `python -m experiments.joint.scenes`, `...joint.phases`,
 `...joint.placed`.
-What was found is told in `experiments/README.md`.
+What was found is told in `docs/experiments/joint_scenes.md` and its neighbours.
 """
 
 from experiments.common.parts import Collection
-from experiments.joint import phases, scenes
-from experiments.joint.placed import part as placed
+from experiments.joint import phases, placed, scenes
 
 COLLECTION = Collection(
     "joint",

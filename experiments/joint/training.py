@@ -1,22 +1,36 @@
-"""Arms on worlds: curves of all step sizes at once, times to targets, scores for tuning."""
+"""Arms on worlds: curves of several steps at once, tuned for each target, run on two sets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from asyncjax import simulation
-from asyncjax.study.protocol import time_to
-from experiments.joint.arms import DRAWN, Arm, optimizer_of, order_of
+from asyncjax import clocks, problems, simulation, traces
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
+from asyncjax.study.search import Settings as Setting
+from asyncjax.study.search import Tuned, tune
+from experiments.common.replays import losses_of, recorded
+from experiments.joint.arms import DRAWN, SHUFFLED, STEP, SYNCHRONOUS, Arm, optimizer_of, order_of
 from experiments.joint.worlds import World
 
 TOGETHER = 5  # records whose mean must be at a target: one that dips is not there
 LATE = 0.1  # share of the horizon, at its end, whose mean is the last gap
 WORST = 1e6  # times the first gap: a run that diverged
+END = "end"  # tuned for the last gap, and not for the time to a level
+SETS = {"A": SET_A, "B": SET_B}
+
+
+Plans = Callable[[str], tuple[simulation.ReplayPlan, ...]]  # by whom the server asks
+Settings = Any  # of a part: `base` of seeds, counts `tuning`, `instances`, `trials`, `rounds`
+
+
+def drawn(settings: Settings) -> list[Seeds]:
+    """All instances: those that are tuned on, then both sets."""
+    counts = {TUNING: settings.tuning, SET_A: settings.instances, SET_B: settings.instances}
+    return [one for role, count in counts.items() for one in seeds_of(settings.base, role, count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,96 +56,199 @@ class Curves:
         mean = (sums[:, TOGETHER:] - sums[:, :-TOGETHER]) / TOGETHER
         return np.pad(mean, ((0, 0), (TOGETHER - 1, 0)), constant_values=np.inf)
 
-    def scores(self, level: float | None, horizon: float) -> np.ndarray:
+    def scores(self, goal: str, horizon: float) -> np.ndarray:
         """What tuning makes small, float64[G].
 
         Formula: `log(min(T, H) / H) + max(0, log(lowest gap / target))`, T the time to a level; or,
-        with no level, the log of the last gap.
+        for the end, the log of the last gap.
         """
-        if level is None:
+        if goal == END:
             return np.log(np.maximum(self.last, 1e-12))
         least = np.maximum(self.steady.min(axis=1), 1e-12)
-        missed = np.maximum(np.log(least / (1 - level)), 0.0)
-        return np.log(np.minimum(self.reached(level), horizon) / horizon) + missed
+        missed = np.maximum(np.log(least / (1 - float(goal))), 0.0)
+        return np.log(np.minimum(self.reached(float(goal)), horizon) / horizon) + missed
 
 
+@dataclass(frozen=True, eq=False)
 class Training:
-    """All runs of some worlds of one scene, whose traces are made once and share programs.
+    """All runs of some worlds, each made once; runs of an arm share a program.
 
-    Args:
+    Attributes:
         worlds: All that will ever be run.
-        horizon: Time that is watched.
-        records: Points of a curve, about.
-        lanes: Step sizes that are run side by side; whatever is asked for, so that all runs of an
-            arm share a program.
-        like: Of worlds with the same clocks and noise, whose plans are taken; None: made here.
+        plan: `(arm, setting, number) -> plan` of world `number`; all of an arm's are alike.
+        until: `(arm, number) -> time` that is watched.
+        lanes: Step sizes that are run side by side, whatever is asked for.
     """
 
-    def __init__(
-        self,
-        worlds: Sequence[World],
-        horizon: float,
-        records: int,
-        lanes: int,
-        like: "Training | None" = None,
-    ) -> None:
-        self.worlds, self.horizon = tuple(worlds), horizon
-        self.records, self.lanes = records, lanes
-        self.plans = lru_cache(maxsize=None)(self._plans) if like is None else like.plans
-        self._kept: dict[tuple[Arm, int, float], np.ndarray] = {}
+    worlds: Sequence[World]
+    plan: Callable[[Arm, tuple[int, int], int], simulation.ReplayPlan]
+    until: Callable[[Arm, int], float]
+    lanes: int
 
-    def _plans(self, asked: str) -> tuple[simulation.ReplayPlan, ...]:
-        """A plan for each world, with equally many updates, all beyond the horizon."""
-        arm = Arm(asked, DRAWN)
-        keys = [jax.random.key(world.noise) for world in self.worlds]
-        pairs = list(zip(self.worlds, keys, strict=True))
-        most = max(
-            arm.trace(world.clock, key, until=self.horizon, n_updates=None).n_updates
-            for world, key in pairs
-        )
-        every = max(1, most // self.records)
-        made = [arm.trace(world.clock, key, until=None, n_updates=most + 1) for world, key in pairs]
-        return tuple(simulation.plan(trace, record_every=every, width=1) for trace in made)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_kept", {})
+        object.__setattr__(self, "_problem", cache(self._made))
 
-    def gradients(self, arm: Arm) -> int:
-        """The most that a run of an arm computes within the horizon."""
-        plans = self.plans(arm.asked)
-        return max(int((np.asarray(own.trace.time) <= self.horizon).sum()) for own in plans)
-
-    def curves(self, arm: Arm, number: int, step_sizes: Sequence[float]) -> Curves:
+    def curves(
+        self, arm: Arm, setting: tuple[int, int], number: int, step_sizes: Sequence[float]
+    ) -> Curves:
         """What an arm does in world `number` with some step sizes; each is run once."""
-        steps = [float(step) for step in step_sizes]
-        new = [step for step in dict.fromkeys(steps) if (arm, number, step) not in self._kept]
+        steps, kept = [float(step) for step in step_sizes], self._kept
+        known = (arm, setting, number)
+        plan = self.plan(*known)
+        time = recorded(plan)
+        time = time[time <= self.until(arm, number)]
+        new = [step for step in dict.fromkeys(steps) if (*known, step) not in kept]
         for first in range(0, len(new), self.lanes):
             part = new[first : first + self.lanes]
-            gaps = self._run(arm, number, [*part, *part[-1:] * (self.lanes - len(part))])
-            for step, gap in zip(part, gaps, strict=False):
-                self._kept[arm, number, step] = gap
-        gap = np.stack([self._kept[arm, number, step] for step in steps])
-        return Curves(self._times(arm, number), gap)
+            filled = [*part, *part[-1:] * (self.lanes - len(part))]
+            gaps = self._run(arm, setting[1], number, plan, filled)[:, : len(time)]
+            kept |= {(*known, step): gap for step, gap in zip(part, gaps, strict=False)}
+        return Curves(time, np.stack([kept[*known, step] for step in steps]))
 
-    def _times(self, arm: Arm, number: int) -> np.ndarray:
-        plan = self.plans(arm.asked)[number]
-        made = np.asarray(plan.trace.time)[np.flatnonzero(plan.trace.steps)[plan.records - 1]]
-        return made[made <= self.horizon]
+    def _made(self, number: int, drawn: bool, load: int) -> problems.Problem:
+        world = self.worlds[number]
+        return world.made((problems.uniform if drawn else problems.cyclic)(world.batch * load))
 
-    def _run(self, arm: Arm, number: int, step_sizes: Sequence[float]) -> np.ndarray:
+    def _run(
+        self, arm: Arm, load: int, number: int, plan: simulation.ReplayPlan, steps: Sequence[float]
+    ) -> np.ndarray:
         """Shares of the way that are left, float64[G, R]."""
-        world, plan = self.worlds[number], self.plans(arm.asked)[number]
-        problem = world.drawn if arm.rows == DRAWN else world.in_units
-        order = order_of(arm.rows, world.n_workers, world.units, world.dim)
-        optimizer = optimizer_of(arm, world.n_workers)
-        first: Any = optimizer.init(problem.params)
-        key = jax.random.key(world.noise)
-
-        def losses(step_size: jax.Array) -> jax.Array:
-            state = first._replace(hyperparams={"step_size": step_size})
-            run = simulation.replay(
-                problem, plan, optimizer, order=order, key=key, opt_state=state, waves=False
-            )
-            return run.records.loss
-
-        loss = np.asarray(jax.vmap(losses)(jnp.asarray(step_sizes, jnp.float32)), float)
-        loss = loss[:, : len(self._times(arm, number))]
+        world, problem = self.worlds[number], self._problem(number, arm.rows == DRAWN, load)
+        dim = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
+        loss = losses_of(
+            problem,
+            plan,
+            optimizer_of(arm.steps, world.n_workers),
+            steps,
+            order=order_of(arm.rows, world.n_workers, world.units // load, dim),
+            key=jax.random.key(world.noise),
+            waves=False,
+        )
         gap = (loss - world.least) / (world.start - world.least)
         return np.where(np.isfinite(gap), np.minimum(gap, WORST), WORST)
+
+
+def watched(crews: Sequence[tuple[clocks.Clock, int]], horizon: float, records: int) -> Plans:
+    """Makes plans by whom the server asks: one a crew, with equally many updates, all beyond.
+
+    Args:
+        crews: A clock, and the seed of all times.
+        horizon: Beyond which all plans go.
+        records: Points of a curve, about.
+    """
+
+    def trace(asked: str, clock: clocks.Clock, noise: int, **length: Any) -> traces.EventTrace:
+        key = jax.random.key(noise)
+        if asked == SYNCHRONOUS:
+            return traces.synchronous(clock, k=clock.n_workers, key=key, **length)
+        dispatch = traces.shuffled() if asked == SHUFFLED else traces.to_deliverer()
+        return traces.asynchronous(clock, dispatch=dispatch, key=key, **length)
+
+    @cache
+    def plans(asked: str) -> tuple[simulation.ReplayPlan, ...]:
+        most = max(trace(asked, *crew, until=horizon).n_updates for crew in crews)
+        every = max(1, most // records)
+        made = [trace(asked, *crew, n_updates=most + 1) for crew in crews]
+        return tuple(simulation.plan(own, record_every=every, width=1) for own in made)
+
+    return plans
+
+
+def within(plans: Sequence[simulation.ReplayPlan], horizon: float) -> int:
+    """The most gradients that a run computes within the horizon."""
+    return max(int((np.asarray(plan.trace.time) <= horizon).sum()) for plan in plans)
+
+
+def measured(
+    training: Training,
+    arms: Sequence[Arm],
+    goals: Sequence[str],
+    settings: Settings,
+    horizon: float,
+    gradients: Callable[[Arm], int],
+) -> Iterator[tuple[Arm, int, dict[str, Any]]]:
+    """Tunes all arms for each goal and runs them on both sets.
+
+    Args:
+        training: The first `settings.tuning` of its worlds are tuned on.
+        arms: What is compared.
+        goals: Levels, and `END`, each with settings of its own.
+        settings: Of the part.
+        horizon: Time that is watched, at which times are cut.
+        gradients: Of a trial on an instance.
+
+    Yields:
+        The arm, the number of the world, and a row: the time to a level or the last gap.
+    """
+    found = tuned(training, arms, goals, settings, horizon, max(map(gradients, arms)))
+    for arm in arms:
+        best = {goal: found[f"{arm.name} | {goal}"].best.settings for goal in goals}
+        for place in range(2 * settings.instances):
+            number = settings.tuning + place
+            for goal in goals:
+                own = found[f"{arm.name} | {goal}"]
+                yield (
+                    arm,
+                    number,
+                    {
+                        "set": list(SETS)[place // settings.instances],
+                        "instance": place % settings.instances,
+                        "method": arm.name,
+                        "tuned_for": goal,
+                        **best[goal],
+                        "value": reached(training, arm, best, goal, number),
+                        "horizon": np.inf if goal == END else horizon,
+                        "trials": len(own.trials),
+                        "tuning_gradients": gradients(arm) * settings.tuning * len(own.trials),
+                        "at_edge": bool(own.edges),
+                    },
+                )
+
+
+def reached(
+    training: Training, arm: Arm, best: Mapping[str, Setting], goal: str, number: int
+) -> float:
+    """The time to a level, or the last gap, at the settings tuned for it."""
+    setting = arm.setting(best[goal])
+    same = [own[STEP] for own in best.values() if arm.setting(own) == setting]
+    curves = training.curves(arm, setting, number, same)
+    place = same.index(best[goal][STEP])
+    return float(curves.last[place] if goal == END else curves.reached(float(goal))[place])
+
+
+def tuned(
+    training: Training,
+    arms: Sequence[Arm],
+    goals: Sequence[str],
+    settings: Settings,
+    horizon: float,
+    gradients: int,
+) -> dict[str, Tuned]:
+    """Searches all knobs of each arm for each goal."""
+    by_name = {arm.name: arm for arm in arms}
+    spaces = {f"{arm.name} | {goal}": arm.space for goal in goals for arm in arms}
+
+    def evaluate(name: str, tried: Sequence[Setting], gradients: int) -> list[float]:
+        del gradients  # as many as there is time for
+        arm, goal = by_name[name.split(" | ")[0]], name.split(" | ")[1]
+        scores, asked = np.empty(len(tried)), [arm.setting(one) for one in tried]
+        for setting in dict.fromkeys(asked):
+            picked = [at for at, own in enumerate(asked) if own == setting]
+            steps = [tried[at][STEP] for at in picked]
+            found = [
+                training.curves(arm, setting, number, steps).scores(goal, horizon)
+                for number in range(settings.tuning)
+            ]
+            scores[picked] = np.mean(found, axis=0)
+        print(".", end="", flush=True)
+        return scores.tolist()
+
+    return tune(
+        spaces,
+        evaluate,
+        trials=settings.trials,
+        gradients=gradients * settings.tuning,
+        seed=settings.base,
+        rounds=settings.rounds,
+    )

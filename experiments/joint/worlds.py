@@ -7,7 +7,7 @@ gradients in the mean, whatever the unevenness.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -48,25 +48,10 @@ class World:
     hearing: float
     noise: int
 
-    @cached_property
-    def drawn(self) -> problems.Problem:
-        """Its jobs draw rows with replacement."""
-        return self.made(problems.uniform(self.batch))
-
-    @cached_property
-    def in_units(self) -> problems.Problem:
-        """Its job u is unit u."""
-        return self.made(problems.cyclic(self.batch))
-
     @property
     def n_workers(self) -> int:
         """Number of workers n."""
         return self.clock.n_workers
-
-    @property
-    def dim(self) -> int:
-        """Numbers of the model."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.in_units.params))
 
 
 @dataclass(frozen=True)
@@ -75,7 +60,6 @@ class Scene:
 
     Attributes:
         name: In tables and files.
-        text: What it is, for the report.
         network: Whether a network is trained on digits, and not a logistic regression.
         n_workers: Even; the second half is of the old generation.
         unevenness: Time of the old over that of the new, at least 1.
@@ -90,7 +74,6 @@ class Scene:
     """
 
     name: str
-    text: str
     network: bool = False
     n_workers: int = 8
     unevenness: float = 4.0

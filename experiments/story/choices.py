@@ -23,6 +23,7 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, cluster, orders, steps, stragglers, traces
+from experiments.common.replays import shuffled_over
 
 PAPERS = (
     "Wu, Magnússon, Feyzmahdavian, Johansson, Delay-adaptive step-sizes, 2022 (arXiv 2202.08550).",
@@ -128,31 +129,17 @@ def shuffled(site: Site, seed: int) -> traces.Dispatch:
 def crew_shuffled(site: Site, seed: int) -> traces.Dispatch:
     """Shuffled dispatch over the workers that the schedule gives in the present slot.
 
-    The sequence is made slot by slot: a job handed out in a slot goes to a worker of that slot's
-    crew.
-
     Args:
         site: The job on its schedule.
         seed: Of the permutations, and of the durations that decide how many jobs a slot sees.
     """
-    rng, length = np.random.default_rng(seed), site.limit + site.n_workers
-    sequence = np.zeros(0, np.int64)
-    starts = [
-        slot
-        for slot, crew in enumerate(site.crews)
-        if crew and (slot == 0 or crew != site.crews[slot - 1])
-    ]
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        crew = int(site.crews[start])
-        rounds = [rng.permutation(crew) for _ in range(-(-(length - len(sequence)) // crew))]
-        rule = traces.given(np.concatenate([sequence, *rounds])[:length].tolist())
-        if end is None:
-            return rule
+
+    def arrivals(rule: traces.Dispatch, end: int) -> traces.EventTrace:
         expected = int(1.2 * float(site.crews[:end] @ site.pace[:end])) + 2 * site.n_workers
-        made = _arrivals(site, rule, min(expected, site.limit), jax.random.key(seed))
-        answered = int((np.asarray(made.time) < end).sum())
-        sequence = np.concatenate([sequence, *rounds])[:answered]
-    raise RuntimeError("a schedule that completes a job has a slot with workers")
+        return _arrivals(site, rule, min(expected, site.limit), jax.random.key(seed))
+
+    crews = [np.arange(crew) for crew in site.crews]
+    return shuffled_over(crews, seed, site.limit + site.n_workers, arrivals)
 
 
 def _arrivals(

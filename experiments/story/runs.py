@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from asyncjax import cluster, problems, results, simulation, traces
+from experiments.common.replays import losses_of, recorded, with_step
 from experiments.story.choices import (
     Choice,
     Site,
@@ -269,30 +269,15 @@ def replayed(
         counts = [-(-int(size) // settings.batch) for size in np.asarray(problem.data.size)]
         dim = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
         order = choice.order(counts, dim)
-    optimizer = optax.inject_hyperparams(choice.step(site.n_workers))(step_size=1.0)
-    first: Any = optimizer.init(problem.params)
+    optimizer = with_step(choice.step(site.n_workers))
     floor, objective = task.floor(problem), problem.objective
     assert objective is not None
 
-    def loss(step_size: jax.Array, plan: simulation.ReplayPlan, seed: int) -> jax.Array:
-        state = first._replace(hyperparams={"step_size": step_size})
-        run = simulation.replay(
-            problem, plan, optimizer, order=order, key=jax.random.key(seed), opt_state=state
-        )
-        return run.records.loss
-
     def losses(plan: simulation.ReplayPlan, seed: int, steps: Sequence[float]) -> np.ndarray:
-        every = jax.vmap(lambda step: loss(step, plan, seed))(jnp.asarray(steps))
-        return np.asarray(every, np.float64) - floor
+        key = jax.random.key(seed)
+        return losses_of(problem, plan, optimizer, steps, order=order, key=key) - floor
 
     return losses, float(objective(problem.params)) - floor
-
-
-def recorded(plan: simulation.ReplayPlan) -> np.ndarray:
-    """Times of the records of a plan, float64[R]."""
-    return np.asarray(plan.trace.time, np.float64)[
-        np.flatnonzero(plan.trace.steps)[plan.records - 1]
-    ]
 
 
 def settled(time: np.ndarray, loss: np.ndarray, budget: float) -> np.ndarray:

@@ -17,21 +17,18 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "diloco/language_report",
-    "joint/phases_report",
-    "joint/placed/report",
-    "joint/scenes_report",
     "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
 )
 # Parts that have rows and a page of their own.
 ROWS = (
+    *("diloco", "joint_scenes", "joint_map", "joint_placed"),
     *("story", "story_workloads"),
     *("straggler_constants", "straggler_times", "straggler_training"),
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 15: 4, 18: 1, 20: 5}
+BESIDE = {11: 1, 15: 4}
 
 
 def in_one_line(path: str) -> str:

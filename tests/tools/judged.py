@@ -437,79 +437,54 @@ def matrix_decision() -> Found:
 
 
 def joint() -> Found:
-    """Scenes: claims, effects, the best other arm, ranks. The map: gains, rule, crossings."""
-    from experiments.joint import judging, pages, phases_report
-    from experiments.joint.arms import RESHUFFLED
-    from experiments.joint.scenes_report import arms_of, goals_of
+    """Scenes: claims, effects, the best other arm. The map: gains and the rule."""
+    from experiments.joint import phases, scenes
 
-    kept = numbers.load("joint")
-    for scene, own in kept["scenes"].items():
-        for letter, role in NAMED.items():
-            words = judging.verdicts(own, role, RESHUFFLED)
-            for goal in goals_of(own):
-                begin = f"{scene}, {goal}: "
-                faster = f"{letter} / {begin}{judging.FASTER}"
-                yield faster, words[begin + judging.FASTER], {}
-                for arm, apart in judging.beside(own, role, goal).items():
-                    word = statistics.Condition(arm, apart).verdict
-                    yield f"{faster} / than {arm}", word, of_difference(apart)
-                yield f"{letter} / {begin}{judging.MORE}", words[begin + judging.MORE], {}
-                for name, apart in judging.effects(own, role, goal, RESHUFFLED).items():
-                    yield f"{letter} / {begin}{name}", told(apart), of_difference(apart)
-                best = judging.best_single(own, role, goal)
-                yield f"{letter} / {begin}best of the others", best, {}
-            level, arms = goals_of(own)[-2], arms_of(own)
-            logs = {arm: judging.logs_of(own, arm, role, level) for arm in arms}
-            pairs = len(arms) * (len(arms) - 1) / 2
-            places = statistics.ranks(logs, level=1 - 0.05 / pairs, draws=40_000)
-            yield from of_ranks(f"{letter} / {scene}, {level}", places)
-    gains = pages.gains_of(kept["map"]["cells"])
-    for letter, role in NAMED.items():
-        for cell, gain in gains[role].items():
+    result = part.committed(scenes.NAME)
+    for letter in SETS:
+        for claim in scenes.claims(result):
+            found = result.conditions(claim, letter)
+            yield f"{letter} / {claim.text}", statistics.verdict(found), {}
+            if claim.text.endswith(scenes.FASTER):
+                for one in found:
+                    text = f"{letter} / {claim.text} / than {one.text.split(' below ')[1]}"
+                    yield text, one.verdict, of_difference(one.difference)
+        for scene, goal in scenes.goals_of(result):
+            where, begin = {"scene": scene, "tuned_for": goal}, f"{letter} / {scene}, {goal}"
+            for name, apart in scenes.effects(result, letter, **where).items():
+                yield f"{begin}: {name}", told(apart), of_difference(apart)
+            yield f"{begin}: best of the others", scenes.best_single(result, letter, **where), {}
+    result = part.committed(phases.NAME)
+    gains = {letter: phases.gains_of(result, letter) for letter in SETS}
+    for letter, own in gains.items():
+        for cell, gain in own.items():
             name = f"unevenness {cell.unevenness:g}, skew {cell.skew:g}, rows {cell.rows}"
             figures = of_difference(gain.difference)
             yield f"{letter} / map, {name}", f"{gain.word}, beside {gain.best}", figures
-    rule = phases_report.rule_of(gains["set A"])
-    if rule is not None:
-        said = phases_report.sentence(rule, gains["set A"], gains["set B"])
-        yield (
-            "map, rule",
-            said,
-            {
-                "unevenness": rule.unevenness,
-                "skew": rule.skew,
-                "rows": rule.rows,
-                "right on A": phases_report.right(rule, gains["set A"]),
-                "right on B": phases_report.right(rule, gains["set B"]),
-            },
-        )
-    yield "map, both sets", phases_report.agreement(gains["set A"], gains["set B"]), {}
-    for (skew, rows), when in phases_report.crossings(gains["set A"]).items():
-        word = "never" if when is None else "crosses"
-        yield f"map, crossing, skew {skew:g}, rows {rows}", word, {"unevenness": when}
+    rule = phases.rule_of(gains["A"])
+    assert rule
+    right = {f"right on {letter}": rule.right(own) for letter, own in gains.items()}
+    yield "map, rule", phases.sentence(rule, gains["A"], gains["B"]), vars(rule) | right
+    yield "map, both sets", phases.agreement(gains["A"], gains["B"]), {}
 
 
 def joint_placed() -> Found:
     """Claims on the whole and on parts, the full set beside each arm, what schedulers earn."""
-    from experiments.joint.placed import judging
-    from experiments.joint.placed.sites import PD_ORS
+    from experiments.joint import placed as report
 
-    for place, own in numbers.load("joint_placed")["places"].items():
-        for letter, role in NAMED.items():
-            begin = f"{letter} / {place}"
-            for claim, word in judging.verdicts(own, role).items():
-                yield f"{begin}, {claim}", word, {}
-            for goal in judging.goals_of(own):
-                for arm, apart in judging.beside(own, role, goal).items():
-                    name = f"{begin}, {goal}, full set over {arm}"
-                    yield name, told(apart), of_difference(apart)
-            earned = {
-                name: np.log(sets[role]["utility"]) for name, sets in own["schedulers"].items()
-            }
-            for rival, word in judging.earned(own, role).items():
-                apart = statistics.paired(-earned[PD_ORS], -earned[rival])
-                name = f"{begin}, PD-ORS earns more than {rival}"
-                yield name, word, of_difference(apart)
+    result = part.committed(report.NAME)
+    for letter in SETS:
+        for claim in report.claims(result):
+            found = result.conditions(claim, letter)
+            earned = report.PD_ORS in claim.text.split(", ")[1]
+            figures = of_difference(found[0].difference) if earned else {}
+            yield f"{letter} / {claim.text}", statistics.verdict(found), figures
+        for place, goal in report.goals_of(result):
+            where = {"scene": place, "tuned_for": goal}
+            for arm in report.arms_at(result, place)[1:]:
+                apart = result.difference(report.FULL.name, arm, letter, where=where)
+                name = f"{letter} / {place}, {goal}, full set over {arm}"
+                yield name, told(apart), of_difference(apart)
 
 
 def herding() -> Found:
@@ -760,26 +735,33 @@ def delay_bench() -> Found:
 
 def diloco() -> Found:
     """On how many seeds arms end lower than others and than the synchronous server."""
-    found = numbers.load("diloco")
-    for scene, pairs in found["pairs"].items():
-        for pair, own in pairs.items():
-            word = f"ahead on {own['ahead']} of {len(own['seeds'])} seeds"
-            yield f"{scene}, {pair}", word, {"middle": own["middle"]}
-    for kind, own in found["ahead"].items():
+    from experiments.diloco import language as report
+
+    delayed, grace = "pure, delayed Nesterov", "grace, Nesterov"
+    result = part.committed(report.NAME)
+    middles = report.middles(result).drop(columns="less_than_sgd")
+    rows = result.rows.groupby(["scene", "method"])
+    than_sgd = {place: own["less_than_sgd"].to_numpy() for place, own in rows}
+    pairs = [(arm, report.SGD) for arm in ("pure, Nesterov", delayed, report.DYLU, grace)]
+    for scene in result.rows["scene"].unique():
+        for one, other in (*pairs, (report.DYLU, delayed)):
+            if (scene, one) in than_sgd:
+                apart = than_sgd[scene, one] - than_sgd[scene, other]
+                word = f"ahead on {(apart < 0).sum()} of {len(apart)} seeds"
+                yield f"{scene}, {one} less {other}", word, {"middle": np.median(apart)}
+    for (scene, arm), own in rows:
+        word = f"below synchronous on {(own['less'] < 0).sum()} of {len(own)} seeds"
+        yield f"{scene}, {arm}", word, middles.loc[(scene, arm)].to_dict()
+    for kind in ("uneven", "even"):
+        own = report.ahead(result)[kind]
         yield f"all arms, {kind}", f"ahead on {own['ahead']} of {own['of']}", {}
-    for scene, arms in found["scenes"].items():
-        for arm, own in arms.items():
-            ahead = sum(less < 0 for less in own["less"])
-            word = f"below synchronous on {ahead} of {len(own['less'])} seeds"
-            yield f"{scene}, {arm}", word, own["middle"]
-    for way, own in found["gaussians"].items():
-        figures = {key: np.median(own[key]) for key in ("first_loss", "loss", "accuracy")}
-        yield f"notebook, {way}", MEASURED, figures | {"seconds": own["seconds"]}
-    for workers, arms in found["tuned"].items():
-        for arm, own in arms.items():
-            word = "at an edge" if own["at_edge"] else "inside"
-            chosen = {key: own[key] for key in ("inner", "outer", "momentum", "trials")}
-            yield f"{workers} workers, {arm}, chosen", word, chosen
+    for (workers, arm), own in result.rows.groupby(["workers", "method"]):
+        word = "at an edge" if own["at_edge"].any() else "inside"
+        chosen = own[["inner", "outer", "momentum", "trials"]].iloc[0].to_dict()
+        yield f"{workers} workers, {arm}, chosen", word, chosen
+    for way, own in part.committed("diloco_gaussians").rows.groupby("method"):
+        figures = own[["first_loss", "loss", "accuracy"]].median().to_dict()
+        yield f"notebook, {way}", MEASURED, figures | {"seconds": own["time"].iloc[0]}
 
 
 def rollouts_admission() -> Found:

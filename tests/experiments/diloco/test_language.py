@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asyncjax import storage
-from experiments.diloco import arms, language, language_report, language_runs, pages, texts
+from experiments.diloco import arms, language, language_runs, texts
 from experiments.diloco.arms import ARMS, SYNCHRONOUS, Scene, Trial
 from experiments.diloco.language_runs import Bench, Settings
 
@@ -58,6 +57,7 @@ def test_too_much_text_is_told():
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"inner": (0.1,)}, "at least 3 rates"),
         ({"trials": 15}, "trials must be at least 16"),
+        ({"large": True, "commit": True}, "commit must be False of the large model"),
     ],
 )
 def test_wrong_settings_are_told(changed, words):
@@ -88,33 +88,29 @@ def test_skewed_shards_are_of_one_kind_each_and_dealt_by_the_seed(tmp_path):
 
 
 def test_a_curve_between_records_and_beyond_its_end():
-    assert language_report.at([0, 2, 4], [4.0, 2.0, 1.0], 3) == 1.5
-    assert np.isnan(language_report.at([0, 2], [4.0, 2.0], 5))
+    assert language.at([0, 2, 4], [4.0, 2.0, 1.0], 3) == 1.5
+    assert np.isnan(language.at([0, 2], [4.0, 2.0], 5))
 
 
 def test_speed_up_is_a_ratio_of_times():
     waits = {"time": [0, 10], "loss": [4.0, 2.0], "final": 2.0}
     twice = {"time": [0, 5, 10], "loss": [4.0, 2.0, 1.0], "final": 1.0}
-    assert language_report.speed_up(10.0, twice, waits) == 2.0
-    assert language_report.speed_up(10.0, waits, waits) == 1.0
-    assert language_report.speed_up(10.0, waits, twice) == 0.0
+    assert language.speed_up(10.0, twice, waits) == 2.0
+    assert language.speed_up(10.0, waits, waits) == 1.0
+    assert language.speed_up(10.0, waits, twice) == 0.0
 
 
 @pytest.mark.slow
 def test_runs_are_kept_and_read_again(tmp_path):
-    settings, told = small(tmp_path), []
+    settings = small(tmp_path)
     first, trial = Scene(2), Trial(0.01, 0.5, 0.9)
-    bench = Bench(settings, told.append)
-    made = bench.run(first, ARMS[SYNCHRONOUS], trial, 0)
-    (path,) = (tmp_path / "runs").glob("*.json")
-    again = Bench(settings, told.append)
-    assert again.run(first, ARMS[SYNCHRONOUS], trial, 0) == made
-    assert (again.made, again.read) == (0, 1)
-    path.write_text("{damaged")
-    assert again.run(first, ARMS[SYNCHRONOUS], trial, 0) == made  # the same bits
-    assert again.made == 1
+    made = Bench(settings, print).run(first, ARMS[SYNCHRONOUS], trial, 0)
+    (path,) = (tmp_path / "runs" / texts.VERSION).glob("*.npz")
+    again = Bench(replace(settings, seeds=5, trials=20), print)  # which decide no run
+    assert again.run(first, ARMS[SYNCHRONOUS], trial, 0)["loss"].tolist() == made["loss"].tolist()
+    assert list(path.parent.iterdir()) == [path]
     other = again.run(first, ARMS[SYNCHRONOUS], trial, 1)
-    assert other["loss"] != made["loss"]
+    assert other["loss"].tolist() != made["loss"].tolist()
 
 
 @pytest.mark.slow
@@ -126,40 +122,26 @@ def test_what_a_run_tells_is_what_its_trace_holds(tmp_path):
     at = trace.n_updates // 3 * np.arange(1, 4)
     arrived = [int(np.sum(np.asarray(trace.version) < update)) for update in at]
     steps = [int(local[np.asarray(trace.worker)[:count]].sum()) for count in arrived]
-    assert found["tokens"] == [0, *(8 * count for count in steps)]
+    assert found["tokens"].tolist() == [0, *(8 * count for count in steps)]
     size = arms.BYTES * language_runs.n_params(settings)
-    assert found["bytes"] == [2 * size, *(size * (2 * count + 2) for count in arrived)]
-    assert found["time"][1:] == trace.update_time[at - 1].tolist()
+    assert found["bytes"].tolist() == [2 * size, *(size * (2 * count + 2) for count in arrived)]
+    assert found["time"][1:].tolist() == trace.update_time[at - 1].tolist()
     assert found["time"][-1] >= 30.0
     assert found["loss"][-1] < found["loss"][0]
 
 
 @pytest.mark.slow
-def test_the_part_writes_tables_figures_and_numbers(tmp_path):
+def test_a_small_run_makes_rows_and_goes_on_where_it_was(tmp_path):
     settings = replace(small(tmp_path), trials=16)
-    made = language.run(settings)
-    tables = made.tables
-    assert [len(table.rows) for table in tables[:3]] == [3, 3, 3]
-    assert tables[1].rows[0][1] == "0 (0 to 0)"  # the reference, less itself
-    own = [language_report.speed_up(30.0, run, run) for run in made.numbers["runs"][0]["runs"]]
-    assert min(own) > 1.0 - 1e-9  # it may have been as good before
-    assert tables[2].rows[0][1] == language_report.spread(own)
-    assert all(path.stat().st_size > 10_000 for path, _ in made.figures)
-    kept = storage.load_json(tmp_path / "diloco.json")
-    assert [own["arm"] for own in kept["tuned"]] == list(NAMES)
-    for own in kept["tuned"]:
-        assert len(own["trials"]) == 16
-        means = {tuple(trial): np.mean(losses) for *trial, losses in own["trials"] if losses[1:]}
-        assert len(means) == 3  # the leading ones, on the second seed too
-        assert means[tuple(own["trial"])] == min(means.values())
-    finals = [run["final"] for run in kept["runs"][0]["runs"]]
-    assert language_report.spread(finals) == tables[0].rows[0][1]
-    found = pages.summary(made.numbers, {"ways": []})
-    assert found["scenes"]["2 workers, uneven"]["pure, SGD"]["final"] == [
-        run["final"] for run in made.numbers["runs"][1]["runs"]
-    ]
-    assert [len(rows) - 2 for rows in pages.tables(found).values()] == [3, 2, 3, 3, 0]
-    before = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    again = language.run(settings)
-    assert [table.rows for table in again.tables] == [table.rows for table in tables]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == before
+    result = language.study_of(settings)
+    assert result.methods == NAMES
+    assert len(result.rows) == 2 * (3 + 3 + 3 + 2)
+    waits = result.select(method=SYNCHRONOUS)
+    assert (waits["less"] == 0).all()
+    assert waits["sooner"].min() > 1.0 - 1e-9  # it may have been as good before
+    assert (result.rows["trials"] == 16).all()
+    assert {*result.facts["least_loss_by_momentum"]["2"]} == {*NAMES}
+    before = sorted((tmp_path / "runs").rglob("*.npz"))
+    again = language.study_of(settings)
+    assert again.rows.equals(result.rows)
+    assert sorted((tmp_path / "runs").rglob("*.npz")) == before

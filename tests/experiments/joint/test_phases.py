@@ -1,25 +1,23 @@
-"""The map of the joint gain: cells, crossings, the rule of thumb."""
+"""The map of the joint gain: gains, the rule of thumb, a small map."""
 
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax.study.protocol import SET_A, SET_B
 from asyncjax.study.statistics import OPEN, Difference
-from experiments.common import numbers
-from experiments.joint import phases, phases_report, phases_runs
-from experiments.joint.arms import JOINT, RESCALED
-from experiments.joint.pages import gains_of
-from experiments.joint.phases_report import (
+from experiments.joint import phases
+from experiments.joint.arms import JOINT, MAPPED, UNBIASED
+from experiments.joint.phases import (
     Gain,
+    Settings,
     agreement,
-    crossings,
-    gain_of,
+    cells_of,
+    gains_of,
     rule_of,
     sentence,
 )
-from experiments.joint.phases_runs import ARMS, Settings, cells_of
 
 
 def whole_map(log):
@@ -36,7 +34,7 @@ def test_the_rule_finds_the_bounds_that_a_map_was_made_with():
     made = whole_map(lambda cell: -0.5 if cell.unevenness >= 4 and cell.skew >= 0.5 else 0.2)
     rule = rule_of(made)
     assert (rule.unevenness, rule.skew, rule.rows) == (4.0, 0.5, 16)
-    assert rule.right == rule.cells == 36
+    assert rule.right(made) == len(made) == 36
     other = whole_map(lambda cell: -0.1 if cell.unevenness >= 4 else 0.3)
     told = sentence(rule, made, other)
     assert "at least 4 times slower" in told
@@ -51,34 +49,26 @@ def test_the_rule_finds_the_bounds_that_a_map_was_made_with():
     assert sentence(None, none, made).startswith("In no cell")
 
 
-def test_crossings_lie_on_the_line_between_two_places():
-    made = whole_map(lambda cell: 0.3 - 0.2 * np.log2(cell.unevenness) * (cell.skew > 0))
-    found = crossings(made)
-    assert found[0.0, 1] is None
-    assert found[0.5, 4] == pytest.approx(2**1.5)
-    below = whole_map(lambda cell: -0.1)
-    assert crossings(below)[1.0, 16] == 1.0
-    back = whole_map(lambda cell: -0.1 if cell.unevenness == 2 else 0.1)
-    assert crossings(back)[1.0, 16] is None  # it does not stay below
-
-
-def test_a_gain_is_judged_against_the_best_of_the_others():
-    times = {arm.name: [100.0, 110.0, 90.0] for arm in ARMS}
-    times[JOINT.name] = [50.0, 55.0, 45.0]
-    times[RESCALED[1].name] = [80.0, 88.0, 72.0]
-    arms = {name: {"times": {SET_A: t, SET_B: [90.0] * 3}} for name, t in times.items()}
-    own = {"asked": {"horizon": 95.0}, "arms": arms}
-    found = gain_of(own, SET_A)
-    assert found.best == RESCALED[1].name
-    assert found.ratio == pytest.approx(50 / 80)
-    assert (found.word, gain_of(own, SET_B).word) == ("gain", OPEN)
-    times[JOINT.name][:] = [np.inf] * 3
-    assert gain_of(own, SET_A).word == "loss"
+@pytest.mark.parametrize(("joint", "word"), [(50.0, "gain"), (np.inf, "loss"), (80.0, OPEN)])
+def test_a_gain_is_beside_the_best_of_the_others(joint, word):
+    times = {arm.name: [100.0, 110.0, 90.0] for arm in MAPPED}
+    times[UNBIASED[1].name] = [80.0, 88.0, 72.0]
+    times[JOINT.name] = [joint, 1.1 * joint, 0.89 * joint]
+    rows = pd.DataFrame(
+        {"scene": "s", "set": letter, "instance": at, "method": name, "value": value}
+        for name, own in times.items()
+        for letter in "AB"
+        for at, value in enumerate(own)
+    ).assign(horizon=95.0, unevenness=1.0, skew=0.0, rows=1)
+    (found,) = gains_of(phases.as_result(Settings(), rows), "A").values()
+    assert (found.best, found.word) == (UNBIASED[1].name, word)
+    if word == "gain":
+        assert found.ratio == pytest.approx(50 / 80, rel=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.optimised
-def test_a_small_map_is_measured_drawn_and_read_again(tmp_path, monkeypatch):
+def test_a_small_map_is_measured_drawn_and_read_again(tmp_path):
     settings = Settings(
         output=tmp_path,
         unevenness=(4.0,),
@@ -92,37 +82,23 @@ def test_a_small_map_is_measured_drawn_and_read_again(tmp_path, monkeypatch):
         rounds=(1, 2),
         records=100,
     )
-    part = phases.run(settings)
-    for role in (SET_A, SET_B):
-        by_skew = {cell["skew"]: gain_of(cell, role) for cell in part.numbers["cells"]}
-        assert by_skew[1.0].ratio < by_skew[0.0].ratio  # it pays where the slow hold labels
-    assert all(path.stat().st_size > 10_000 for path, _ in part.figures)
-    monkeypatch.setattr(phases_runs, "_measured", lambda *_: pytest.fail("measured again"))
-    again = phases.run(settings)
-    assert again.numbers == part.numbers
+    result = phases.study_of(settings)
+    for letter in result.sets:
+        by_skew = {cell.skew: gain.ratio for cell, gain in gains_of(result, letter).items()}
+        assert by_skew[1.0] < by_skew[0.0]  # it pays where the slow hold labels
+    assert len(phases.map_figure(result).figure.axes) == 2
+    cells = sorted((tmp_path / "cells").iterdir())
+    more = replace(settings, skew=(1.0,))
+    assert len(phases.study_of(more).rows) == len(result.rows) / 2
+    assert sorted((tmp_path / "cells").iterdir()) == cells
 
 
 def test_wrong_settings_are_named(tmp_path):
     settings = Settings(output=tmp_path)
     with pytest.raises(ValueError, match="skew must be numbers from 0 to 1, got"):
-        phases.run(replace(settings, skew=(2.0,)))
+        phases.study_of(replace(settings, skew=(2.0,)))
     with pytest.raises(ValueError, match="tuning must be at least 1, got 0"):
-        phases.run(replace(settings, tuning=0))
-
-
-def test_the_committed_rule_follows_from_the_committed_cells():
-    found = numbers.load("joint")["map"]
-    made = gains_of(found["cells"])
-    assert list(made[SET_A]) == list(cells_of(Settings()))
-    assert phases_report.told_of(made) == found["sentence"]
-    arms = [own for cell in found["cells"] for own in cell["arms"].values()]
-    assert all(len(own["times"][role]) >= 10 for own in arms for role in (SET_A, SET_B))
-    assert (
-        len(
-            {arm["tuned"]["trials"] for cell in found["cells"][:1] for arm in cell["arms"].values()}
-        )
-        == 1
-    )
+        phases.study_of(replace(settings, tuning=0))
 
 
 def test_sets_agree_cell_by_cell():

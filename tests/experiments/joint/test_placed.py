@@ -5,34 +5,29 @@ from functools import partial
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
-from experiments.common import numbers
-from experiments.joint.placed import judging as placed_judging
-from experiments.joint.placed import part as placed
-from experiments.joint.placed import report as placed_report
-from experiments.joint.placed import runs as placed_runs
-from experiments.joint.placed.arms import COMPUTING, FULL, PLACES, PLAIN, ROUNDS, SHARDS
-from experiments.joint.placed.judging import BEATS_ALL, BEATS_PLAIN, claim, verdicts
-from experiments.joint.placed.pages import tables
-from experiments.joint.placed.rounds import alike, rounds_of
-from experiments.joint.placed.runs import Settings, world_at
-from experiments.joint.placed.sites import (
-    DRF,
+from asyncjax.study.protocol import SET_A, TUNING, Seeds
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, paired
+from experiments.joint import placed
+from experiments.joint.arms import COMPUTING, DRF, FULL, PD_ORS, PLAIN, ROUNDS, SHARDS
+from experiments.joint.placed import BEATS_ALL, BEATS_PLAIN, Settings, claim, earns, world_at
+from experiments.joint.sites import (
     Place,
+    Plans,
+    alike,
     crew_shuffled,
+    rounds_of,
     served,
     sites_of,
     workload_of,
 )
-from experiments.joint.placed.training import Training
-from experiments.joint.scenes_runs import END
+from experiments.joint.training import END, Training
 
 ONE = Seeds(0, TUNING, 0)
-SMALL = Place("small", "", exchange=0.2, gradients=1500)
+SMALL = Place("small", exchange=0.2, gradients=1500)
 
 
 @pytest.fixture(scope="module")
@@ -92,55 +87,71 @@ def test_shuffled_dispatch_asks_whom_the_slot_serves(site):
     assert asked.mean() > 0.9
 
 
-def made_up(shift):
+def made_up(shift, utility=1.0):
     """A place in which the full set is `shift` (a log) from every other arm."""
     rng = np.random.default_rng(0)
-    luck, arms = rng.normal(0, 0.1, 10), {}
+    luck, rows = rng.normal(0, 0.1, 10), []
     for place, arm in enumerate(COMPUTING):
         wave = 0.01 * place * (-1.0) ** np.arange(10)
-        log = 1.0 + luck + wave + shift.get(arm.name, 0.0)
-        own = {"times": {"0.9": np.exp(log).tolist()}, END: np.exp(log).tolist()}
-        arms[arm.name] = {"sets": {SET_A: own, SET_B: own}}
-    scene = {"name": "made up", "horizon": 12.0, "levels": [0.9]}
-    return {"asked": {"scene": scene, "arms": list(arms)}, "arms": arms}
+        earned = utility if arm.scheduler == PD_ORS else np.array([1.1, 0.9] * 5)
+        made = {
+            "value": np.exp(1.0 + luck + wave + shift.get(arm.name, 0.0)),
+            "utility": earned * np.ones(10),
+        }
+        head = {"scene": "made up", "method": arm.name, "scheduler": arm.scheduler}
+        rows += [
+            pd.DataFrame(made).assign(instance=range(10), set=letter, **head, **goal)
+            for letter in "AB"
+            for goal in (
+                {"tuned_for": "0.9", "horizon": 12.0},
+                {"tuned_for": END, "horizon": np.inf},
+            )
+        ]
+    return placed.as_result(Settings(), pd.concat(rows, ignore_index=True))
+
+
+def verdicts(result, goal="0.9"):
+    """The words of set A at a goal."""
+    found = result.verdicts(placed.claims(result))
+    begin = f"made up, {goal}: "
+    return {text[len(begin) :]: own["A"] for text, own in found.items() if text.startswith(begin)}
 
 
 def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
-    better = verdicts(made_up({FULL.name: -0.5}), SET_A)
-    assert set(better.values()) == {HOLDS}
-    worse = verdicts(made_up({FULL.name: 0.5}), SET_A)
-    assert set(worse.values()) == {FAILS}
-    one = verdicts(made_up({FULL.name: -0.5, "rows: reshuffled": -1.0}), SET_A)
-    assert one[f"0.9: {BEATS_PLAIN}"] == HOLDS
-    assert one[f"0.9: {BEATS_ALL}"] == one[f"0.9: {claim('rows')}"] == IN_PART
-    same = verdicts(made_up({PLAIN.name: 0.5}), SET_A)
-    assert same[f"0.9: {BEATS_PLAIN}"] == HOLDS
-    assert same[f"0.9: {claim('dispatch')}"] == OPEN
+    for goal in ("0.9", END):
+        assert {*verdicts(made_up({FULL.name: -0.5}), goal).values()} == {HOLDS}
+        assert {*verdicts(made_up({FULL.name: 0.5}), goal).values()} == {FAILS}
+    one = verdicts(made_up({FULL.name: -0.5, "rows: reshuffled": -1.0}))
+    assert one[BEATS_PLAIN] == HOLDS
+    assert one[BEATS_ALL] == one[claim("rows")] == IN_PART
+    same = verdicts(made_up({PLAIN.name: 0.5}))
+    assert same[BEATS_PLAIN] == HOLDS
+    assert same[claim("dispatch")] == OPEN
 
 
 @pytest.mark.parametrize(("factor", "word"), [(2.0, HOLDS), (0.5, FAILS), (1.0, OPEN)])
 def test_who_earns_more_flips_with_utilities(factor, word):
-    other = np.array([1.1, 0.9] * 5)
-    made = {"PD-ORS": factor * np.ones(10), DRF: other}
-    kept = {"schedulers": {name: {SET_A: {"utility": own}} for name, own in made.items()}}
-    assert placed_judging.earned(kept, SET_A) == {DRF: word}
+    result = made_up({}, factor)
+    assert result.verdicts(placed.claims(result))[f"made up, {earns(DRF)}"]["A"] == word
 
 
 def test_times_that_never_came_count_as_the_horizon():
-    kept = made_up({})
-    kept["arms"][PLAIN.name]["sets"][SET_A]["times"]["0.9"] = [np.inf] * 10
-    assert placed_report.mean_time(kept, PLAIN.name, SET_A, "0.9") == "never"
-    assert verdicts(kept, SET_A)[f"0.9: {BEATS_PLAIN}"] == HOLDS
+    result = made_up({})
+    late = (result.rows["method"] == PLAIN.name) & (result.rows["tuned_for"] == "0.9")
+    result.rows.loc[late, "value"] = np.inf
+    assert placed.arm_table("made up", result).rows[-1][1] == "never, never"
+    assert verdicts(result)[BEATS_PLAIN] == HOLDS
 
 
 @pytest.mark.slow
 @pytest.mark.optimised
-def test_bias_removal_beats_a_constant_step_on_a_small_placed_job(site):
+def test_bias_removal_beats_a_constant_step_on_a_small_placed_job():
     drawn = [Seeds(0, SET_A, number) for number in range(6)]
     worlds = [world_at(SMALL, instance) for instance in drawn]
     sites = [sites_of(SMALL, instance, {DRF: cluster.drf}) for instance in drawn]
     arms = {arm.name: replace(arm, scheduler=DRF) for arm in COMPUTING}
-    training = Training(list(arms.values()), worlds, sites, 200, 5)
+    plans = Plans(list(arms.values()), [world.noise for world in worlds], sites, 200)
+    training = Training(worlds, plans.plan, lambda _, at: sites[at][DRF].budget, 5)
     steps = [2.0**-power for power in range(3, 8)]
 
     def lowest(name):
@@ -149,43 +160,26 @@ def test_bias_removal_beats_a_constant_step_on_a_small_placed_job(site):
         return np.array([run(number=at).last.min() for at in range(len(worlds))])
 
     full = lowest(FULL.name)
-    found = placed_judging.paired(np.log(full), np.log(lowest("steps: constant")))
-    assert found.high < 0
+    assert paired(np.log(full), np.log(lowest("steps: constant"))).high < 0
     assert np.exp(np.log(full).mean()) < 0.1
 
 
 def test_wrong_settings_are_named(tmp_path):
     settings = Settings(output=tmp_path)
     with pytest.raises(ValueError, match="trials must be at least 3, got 2"):
-        placed.run(replace(settings, trials=2))
+        placed.study_of(replace(settings, trials=2))
 
 
-def test_a_place_that_was_measured_is_read(tmp_path, monkeypatch):
-    place, kept = next(iter(PLACES)), {"arms": {}}
-    monkeypatch.setattr(placed_runs, "_measured", lambda *_: kept)
-    settings = Settings(output=tmp_path)
-    placed_runs.measured(settings, place, ())
-    monkeypatch.setattr(placed_runs, "_measured", lambda *_: pytest.fail("measured again"))
-    placed_runs.measured(settings, place, ())
-    with pytest.raises(pytest.fail.Exception):
-        placed_runs.measured(replace(settings, seed=1), place, ())
-
-
-def test_the_committed_verdicts_follow_from_the_committed_numbers():
-    found = numbers.load("joint_placed")["places"]
-    assert list(found) == [place.name for place in PLACES]
-    for (place, arms), own in zip(PLACES.items(), found.values(), strict=True):
-        assert own["asked"]["scene"]["exchange"] == place.exchange
-        assert own["asked"]["arms"] == [arm.name for arm in arms]
-        for role in (SET_A, SET_B):
-            assert verdicts(own, role) == own["verdicts"][role]
-            assert placed_judging.earned(own, role) == own["earned"][role]
-            assert all(len(arm["sets"][role][END]) >= 10 for arm in own["arms"].values())
-        assert len({one["trials"] for one in own["tuned"].values()}) == 1
-
-
-def test_the_tables_of_the_page_are_made_from_the_committed_numbers():
-    page = (numbers.FOLDER.parent / "README.md").read_text()
-    for name, lines in tables(numbers.load("joint_placed")["places"]).items():
-        text = "\n".join(lines)
-        assert " ".join(text.split()) in " ".join(page.split()), name
+@pytest.mark.slow
+@pytest.mark.optimised
+def test_a_small_place_makes_rows():
+    settings = Settings(
+        tuning=1, instances=2, floors=1, trials=2, rounds=(1, 1), records=40, levels=(0.7,)
+    )
+    arms = tuple(replace(arm, scheduler=DRF) for arm in (FULL, COMPUTING[5], PLAIN))
+    place = replace(SMALL, gradients=400)
+    result = placed.as_result(settings, placed.rows_of(settings, place, arms))
+    assert len(result.rows) == len(arms) * 2 * 2 * 2
+    assert result.rows["held"].isna().tolist() == (result.rows["tuned_for"] == END).tolist()
+    assert (result.rows["gpu_slots"] >= result.rows["held"].fillna(0)).all()
+    assert result.rows["served"].between(0, place.n_slots).all()

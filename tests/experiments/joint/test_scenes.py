@@ -1,27 +1,25 @@
-"""Bias removal and learned orders together: scenes, curves, tuning, verdicts."""
+"""Bias removal and learned orders together: scenes, curves, verdicts."""
 
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import problems
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.statistics import FAILS, HOLDS, OPEN
-from experiments.common import numbers
-from experiments.joint import judging, scenes, scenes_runs
-from experiments.joint.arms import ARMS, JOINT, PURE, RESCALED, SINGLE, SYNCHRONOUS
-from experiments.joint.pages import pages
-from experiments.joint.scenes_report import arms_of, goals_of
-from experiments.joint.scenes_runs import END, SCENES, Settings, scenes_of
-from experiments.joint.training import Curves
+from experiments.joint import scenes
+from experiments.joint.arms import ARMS, BIASED, IN_ROUNDS, JOINT, UNBIASED
+from experiments.joint.scenes import FASTER, MORE, SCENES, Settings, best_single, logs, scenes_of
+from experiments.joint.training import END, Curves
 from experiments.joint.worlds import Scene, clock_of, dealt, speeds_of, world_of
 
 ONE = Seeds(0, TUNING, 0)
-SMALL = Scene("small", "", horizon=600.0, levels=(0.99,))
-FEW = (SYNCHRONOUS[-1], *PURE[1:], *RESCALED[1:])
+SMALL = Scene("small", horizon=600.0, levels=(0.99,))
+FEW = (IN_ROUNDS[-1], *BIASED[1:], *UNBIASED[1:])
 
 
 def test_rows_are_dealt_by_label_as_far_as_they_are_skewed():
@@ -81,113 +79,71 @@ def test_curves_reach_where_some_records_do_and_score_what_they_miss():
     curves = Curves(np.arange(1.0, 21.0), gap)
     assert curves.reached(0.95).tolist() == [17.0, np.inf]
     np.testing.assert_allclose(curves.last, [0.02, 1.0])
-    found = curves.scores(0.95, 40.0)
+    found = curves.scores("0.95", 40.0)
     np.testing.assert_allclose(found, [np.log(17 / 40), np.log(1.0 / 0.05)])
-    np.testing.assert_allclose(curves.scores(None, 40.0), np.log([0.02, 1.0]))
+    np.testing.assert_allclose(curves.scores(END, 40.0), np.log([0.02, 1.0]))
 
 
 def made_up(order_gain):
     """A scene in which order takes `order_gain` off log T, only where the bias is gone."""
     rng = np.random.default_rng(0)
-    luck = rng.normal(0, 0.02, 10)
-
-    def times(arm):
-        log = 6.0 if arm in PURE else 4.0
-        log -= order_gain * (arm == JOINT)
-        return np.exp(log + luck + rng.normal(0, 0.02, 10)).tolist()
-
-    arms = {}
+    luck, rows = rng.normal(0, 0.02, 10), []
     for arm in ARMS:
-        drawn = {role: times(arm) for role in (SET_A, SET_B)}
-        own = {role: {"times": {"0.9": t}, END: t} for role, t in drawn.items()}
-        arms[arm.name] = {"sets": own}
-    scene = {"name": "made up", "horizon": 1e4, "levels": [0.9]}
-    return {"asked": {"scene": scene, "arms": list(arms)}, "arms": arms}
+        log = (6.0 if arm in BIASED else 4.0) - order_gain * (arm == JOINT)
+        for letter in "AB":
+            times = np.exp(log + luck + rng.normal(0, 0.02, 10))
+            head = {"scene": "made up", "set": letter, "method": arm.name, "step": 0.1}
+            rows += [
+                head | {"instance": at, "tuned_for": goal, "value": value, "horizon": horizon}
+                for goal, horizon in (("0.9", 1e4), (END, np.inf))
+                for at, value in enumerate(times)
+            ]
+    return scenes.as_result(Settings(), pd.DataFrame(rows))
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.5, HOLDS), (-0.5, FAILS), (0.0, OPEN)])
 def test_verdicts_flip_with_the_numbers(gain, word):
-    found = judging.verdicts(made_up(gain), SET_A, "reshuffled")
-    assert found[f"made up, 0.9: {judging.MORE}"] == word
-    faster = found[f"made up, 0.9: {judging.FASTER}"]
-    assert (faster == HOLDS) == (gain > 0)
-    effects = judging.effects(made_up(gain), SET_A, "0.9", "reshuffled")
+    result = made_up(gain)
+    found = result.verdicts(scenes.claims(result))
+    for goal in ("0.9", END):
+        assert found[f"made up, {goal}: {MORE}"]["A"] == word
+        assert (found[f"made up, {goal}: {FASTER}"]["A"] == HOLDS) == (gain > 0)
+    effects = scenes.effects(result, "A", scene="made up", tuned_for="0.9")
     assert effects["interaction"].mean == pytest.approx(-gain, abs=0.04)
     assert effects["bias removed alone"].mean == pytest.approx(-2, abs=0.04)
 
 
 def test_times_that_never_came_count_as_the_horizon():
-    kept = made_up(0.5)
-    for arm in PURE:
-        kept["arms"][arm.name]["sets"][SET_A]["times"]["0.9"] = [np.inf] * 10
-    logs = judging.logs_of(kept, PURE[0].name, SET_A, "0.9")
-    assert logs.tolist() == [np.log(1e4)] * 10
-    assert judging.best_single(kept, SET_A, "0.9") not in {arm.name for arm in PURE}
+    result, where = made_up(0.5), {"scene": "made up", "tuned_for": "0.9"}
+    biased = result.rows["method"].isin([arm.name for arm in BIASED])
+    result.rows.loc[biased & (result.rows["tuned_for"] == "0.9"), "value"] = np.inf
+    np.testing.assert_allclose(logs(result, BIASED[0], "A", **where), np.log(1e4))
+    assert best_single(result, "A", **where) not in {arm.name for arm in BIASED}
+    assert scenes.seen(result, BIASED[0].name, "A", **where) == "never"
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    settings = Settings(
-        output=tmp_path_factory.mktemp("joint"),
-        tuning=2,
-        instances=10,
-        trials=5,
-        rounds=(2, 3),
-        records=200,
+@pytest.mark.slow
+@pytest.mark.optimised
+def test_both_together_gain_more_on_a_small_scene_in_both_sets():
+    settings = Settings(tuning=2, instances=10, trials=5, rounds=(2, 3), records=200)
+    result = scenes.as_result(settings, scenes.rows_of(settings, SMALL, FEW))
+    found = result.verdicts(scenes.claims(result))
+    assert (
+        found[f"small, 0.99: {FASTER}"]
+        == found[f"small, 0.99: {MORE}"]
+        == dict.fromkeys("AB", HOLDS)
     )
-    return settings, scenes_runs.measured(settings, SMALL, FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.optimised
-def test_both_together_gain_more_on_a_small_scene_in_both_sets(measured):
-    _, kept = measured
-    for role in (SET_A, SET_B):
-        found = judging.verdicts(kept, role, "reshuffled")
-        assert found[f"small, 0.99: {judging.FASTER}"] == HOLDS
-        assert found[f"small, 0.99: {judging.MORE}"] == HOLDS
-        biased = kept["arms"][PURE[1].name]["sets"][role]["times"]["0.99"]
-        assert np.mean(np.isinf(biased)) > 0.8  # who steps on every arrival does not get there
-    assert {own["trials"] for own in kept["tuned"].values()} in ({10}, {15})
-
-
-@pytest.mark.slow
-@pytest.mark.optimised
-def test_a_scene_that_was_measured_is_read(measured, monkeypatch):
-    settings, kept = measured
-    monkeypatch.setattr(scenes_runs, "_measured", lambda *_: pytest.fail("measured again"))
-    assert scenes_runs.measured(settings, SMALL, FEW)["arms"] == kept["arms"]
-    with pytest.raises(pytest.fail.Exception):
-        scenes_runs.measured(replace(settings, seed=1), SMALL, FEW)
+    times = result.select(method=BIASED[1].name, tuned_for="0.99")["value"]
+    assert np.mean(np.isinf(times)) > 0.8  # who steps on every arrival does not get there
+    assert {*result.rows["trials"]} in ({10}, {15})
 
 
 def test_wrong_settings_are_named(tmp_path):
     settings = Settings(output=tmp_path)
     with pytest.raises(ValueError, match="scenes must be among two generations, preemption"):
-        scenes.run(replace(settings, scenes=("none",)))
+        scenes.study_of(replace(settings, scenes=("none",)))
     with pytest.raises(ValueError, match="instances must be at least 2, got 1"):
-        scenes.run(replace(settings, instances=1))
+        scenes.study_of(replace(settings, instances=1))
     assert [own.horizon for own in scenes_of(replace(settings, quick=True))] == [
         own.horizon / 2 for own in SCENES
     ]
-
-
-def test_the_committed_numbers_are_of_all_arms_and_their_verdicts_follow():
-    found = numbers.load("joint")["scenes"]
-    assert set(found) == {scene.name for scene in SCENES}
-    for own in found.values():
-        assert arms_of(own) == tuple(arm.name for arm in ARMS)
-        assert {arm.name for arm in SINGLE} < set(own["arms"])
-        for role in (SET_A, SET_B):
-            assert judging.verdicts(own, role, "reshuffled") == own["verdicts"][role]
-            for arm in own["arms"].values():
-                assert all(len(times) >= 10 for times in arm["sets"][role]["times"].values())
-        assert len({one["trials"] for one in own["tuned"].values()}) == 1
-        assert len(own["tuned"]) == len(ARMS) * len(goals_of(own))
-
-
-def test_the_tables_of_the_page_are_made_from_the_committed_numbers():
-    page = (numbers.FOLDER.parent / "README.md").read_text()
-    for name, lines in pages(numbers.load("joint")).items():
-        text = "\n".join(lines)
-        assert " ".join(text.split()) in " ".join(page.split()), name

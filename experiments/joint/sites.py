@@ -11,24 +11,30 @@ c_t / 4 times as fast. A gradient of m samples costs
 
 as in `cluster.clock_of`, but that only computing is slower at old machines, that a load multiplies
 only computing, and that the exchange is the mean over slots. The mean of 1/f is 1.
+
+In a *round* every shard that is served begins a gradient of `load` rows at the same version, and
+the server steps with the k fastest, or with all if fewer are served. A round that has begun ends,
+also where its slot does before. `traces.synchronous` asks all n workers, also the absent ones, and
+would wait until a slot serves k of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from asyncjax import clocks, cluster, traces
+from asyncjax import clocks, cluster, simulation, traces
 from asyncjax.cluster import Jobs, Machines, Schedule
 from asyncjax.study.protocol import Seeds
+from asyncjax.traces.rounds import Rounds, trace_of_rounds
+from experiments.common.replays import shuffled_over
+from experiments.joint.arms import CREW, DRF, GOODPUT, PD_ORS, PURE, ROUNDS, SHARDS, TABLE, Arm
 
-SHARDS = 8  # four of either generation
 SHAPE, LINK_SHAPE = 16.0, 2.0  # of the gamma laws of computing and of exchange
 SERVERS = (1, 2, 4)  # among which PD-ORS chooses, as factors
-PD_ORS, DRF, GOODPUT = "PD-ORS", "DRF", "marginal goodput"
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,6 @@ class Place:
 
     Attributes:
         name: In tables and files.
-        text: What it is, for the report.
         exchange: Share of exchange in the time of a sample across machines, of every job.
         unevenness: How many times slower old machines compute.
         n_slots, n_jobs, n_machines: Sizes.
@@ -46,7 +51,6 @@ class Place:
     """
 
     name: str
-    text: str
     exchange: float
     unevenness: float = 4.0
     n_slots: int = 12
@@ -226,29 +230,158 @@ def served(counts: np.ndarray) -> np.ndarray:
 def crew_shuffled(site: Site, seed: int, limit: int) -> traces.Dispatch:
     """Shuffled dispatch over the shards that are served in the present slot.
 
-    The sequence is made slot by slot: a job handed out in a slot goes to a shard served then.
-
     Args:
         site: The job on its schedule.
         seed: Of the permutations, and of the durations that decide how many jobs a slot sees.
         limit: More jobs than are ever handed out.
     """
-    rng, sequence = np.random.default_rng(seed), np.zeros(0, np.int64)
-    crews = [np.flatnonzero(site.present[:, slot]) for slot in range(site.present.shape[1])]
-    starts = [
-        slot
-        for slot, crew in enumerate(crews)
-        if len(crew) and (slot == 0 or not np.array_equal(crew, crews[slot - 1]))
-    ]
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        own = crews[start]
-        more = -(-(limit - len(sequence)) // len(own))
-        drawn = np.concatenate([sequence, *(rng.permutation(own) for _ in range(more))])
-        rule = traces.given(drawn[:limit].tolist())
-        if end is None:
-            return rule
-        made = traces.asynchronous(
-            site.clock, dispatch=rule, n_updates=limit // 2, key=jax.random.key(seed)
+
+    def arrivals(rule: traces.Dispatch, end: int) -> traces.EventTrace:
+        del end
+        key = jax.random.key(seed)
+        return traces.asynchronous(site.clock, dispatch=rule, n_updates=limit // 2, key=key)
+
+    return shuffled_over([np.flatnonzero(own) for own in site.present.T], seed, limit, arrivals)
+
+
+class Awaited(NamedTuple):
+    """Rounds within a budget."""
+
+    worker: np.ndarray  # int[R, SHARDS], by response time
+    response: np.ndarray  # float64[R, SHARDS], inf for those who are not served
+    k: np.ndarray  # int[R]
+
+
+def rounds_of(site: Site, k: int, load: int, seed: int) -> Awaited:
+    """The rounds that begin within the budget of a site.
+
+    Args:
+        site: The job on its schedule.
+        k: Gradients that a step waits for, where so many are served.
+        load: Factor on computing.
+        seed: Of all times.
+    """
+    rng, now, waited = np.random.default_rng(seed), 0.0, 0.0
+    found = []
+    while now < site.budget:
+        power = site.power[:, int(now)]
+        if not power.any():
+            waited += np.floor(now) + 1 - now
+            now = np.floor(now) + 1
+            continue
+        compute = load * site.compute * rng.gamma(SHAPE, 1 / SHAPE, SHARDS)
+        link = site.exchange * rng.gamma(LINK_SHAPE, 1 / LINK_SHAPE, SHARDS)
+        with np.errstate(divide="ignore"):
+            response = waited + compute / power + link
+        order, count = np.argsort(response, kind="stable"), min(k, int((power > 0).sum()))
+        found.append((order, response[order], count))
+        now, waited = now + response[order[count - 1]] - waited, 0.0
+    worker, response, counts = (np.array(own) for own in zip(*found, strict=True))
+    return Awaited(worker, response, counts)
+
+
+def alike(made: Sequence[Awaited]) -> list[traces.EventTrace]:
+    """Traces of equally many updates and arrivals, so that all share one program.
+
+    What is added comes after the budget: rounds of one unit of time, of as many workers as are
+    needed to make the numbers equal.
+    """
+    rounds = np.array([len(own.k) for own in made])
+    arrivals = np.array([own.k.sum() for own in made])
+    updates = int(rounds.max()) + 1
+    while True:
+        total = int((arrivals + updates - rounds).max())
+        if (total <= arrivals + SHARDS * (updates - rounds)).all():
+            break
+        updates += 1 + updates // 20
+    return [_filled(own, updates, total) for own in made]
+
+
+def _filled(made: Awaited, updates: int, total: int) -> traces.EventTrace:
+    more, left = updates - len(made.k), total - int(made.k.sum())
+    extra = np.full(more, left // more) + (np.arange(more) < left % more)
+    k = np.concatenate([made.k, extra])
+    worker = np.concatenate([made.worker, np.tile(np.arange(SHARDS), (more, 1))])
+    response = np.concatenate([made.response, np.ones((more, SHARDS))])
+    weight = np.where(np.arange(SHARDS) < k[:, None], 1 / k[:, None], 0.0)
+    return trace_of_rounds(Rounds(worker, response, k, weight))
+
+
+class Plans:
+    """Plans of placed jobs, made once; all of an arm and a setting share programs.
+
+    Args:
+        arms: All that will ever be run.
+        noises: Seeds of all times, one a job.
+        sites: Where each job is, by scheduler.
+        records: Points of a curve, about.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        noises: Sequence[int],
+        sites: Sequence[Mapping[str, Site]],
+        records: int,
+    ) -> None:
+        self.schedulers: dict[str, list[str]] = {}
+        for arm in arms:
+            names = self.schedulers.setdefault(arm.asked, [])
+            names += [arm.scheduler] * (arm.scheduler not in names)
+        self.noises, self.sites, self.records = noises, sites, records
+        self.length, self.plans = cache(self._length), cache(self._plans)
+        self.rounds, self.shuffled = cache(self._rounds), cache(self._shuffled)
+
+    def plan(self, arm: Arm, setting: tuple[int, int], number: int) -> simulation.ReplayPlan:
+        """That of an arm with some k and load for job `number`."""
+        return self.plans(arm.asked, *setting, arm.scheduler)[number]
+
+    def trace(
+        self, asked: str, load: int, number: int, scheduler: str, n_updates: int
+    ) -> traces.EventTrace:
+        """The trace of job `number` without rounds, with so many updates."""
+        clock, key = self.sites[number][scheduler].clock, jax.random.key(self.noises[number])
+        rule = partial(traces.asynchronous, clock, load=float(load), key=key)
+        if asked == TABLE:
+            rule = partial(rule, collect=traces.table())
+        elif asked == CREW:
+            rule = partial(rule, dispatch=self.shuffled(number, scheduler))
+        return rule(n_updates=n_updates)
+
+    def _shuffled(self, number: int, scheduler: str) -> traces.Dispatch:
+        limit = 2 * self.length(PURE, 1) + SHARDS
+        return crew_shuffled(self.sites[number][scheduler], self.noises[number], limit)
+
+    def _length(self, asked: str, load: int) -> int:
+        """The most updates within the budget, of all jobs and schedulers."""
+        names = self.schedulers.get(asked, list(self.sites[0]))
+        every = [(at, name) for at in range(len(self.sites)) for name in names]
+        expected = max(self.sites[at][name].expected(load) for at, name in every)
+        most = 0
+        for at, name in every:
+            made = self.trace(asked, load, at, name, n_updates=int(1.3 * expected))
+            within = np.asarray(made.time) <= self.sites[at][name].budget
+            most = max(most, int((np.asarray(made.steps) & within).sum()))
+        return most
+
+    def _plans(
+        self, asked: str, k: int, load: int, scheduler: str
+    ) -> tuple[simulation.ReplayPlan, ...]:
+        """A plan for each job, with equally many updates, all beyond its budget."""
+        if asked == ROUNDS:
+            made = self.rounds(k, load)[scheduler]
+            most = made[0].n_updates
+        else:
+            most = self.length(asked, load)
+            places = range(len(self.sites))
+            made = [self.trace(asked, load, at, scheduler, n_updates=most + 1) for at in places]
+        every = max(1, most // self.records)
+        return tuple(simulation.plan(own, record_every=every, width=1) for own in made)
+
+    def _rounds(self, k: int, load: int) -> dict[str, list[traces.EventTrace]]:
+        """Traces of rounds by scheduler, all of one length."""
+        names, jobs = self.schedulers[ROUNDS], list(zip(self.noises, self.sites, strict=True))
+        made = alike(
+            [rounds_of(sites[name], k, load, noise) for name in names for noise, sites in jobs]
         )
-        sequence = drawn[: int((np.asarray(made.time) < end).sum())]
-    raise RuntimeError("a schedule that completes a job has a slot with workers")
+        return {name: made[at * len(jobs) : (at + 1) * len(jobs)] for at, name in enumerate(names)}
