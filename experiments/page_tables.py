@@ -13,7 +13,6 @@ from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
 from experiments.matrix import report as matrix_report
-from experiments.matrix import straggler
 from experiments.ordering import (
     epoch_costs,
     herding_report,
@@ -69,8 +68,7 @@ def _stragglers() -> Made:
 
 def _matrix() -> Made:
     full = matrix_report.full_table(numbers.load("matrix_full"))
-    alone = straggler.table(numbers.load(straggler.NAME))
-    return *matrix_report.all_tables(matrix_claims.kept()), full, alone
+    return *matrix_report.all_tables(matrix_claims.kept()), full
 
 
 def _diloco() -> Made:

@@ -16,9 +16,8 @@ from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.scenes import FACTORS as SCENES
 from asyncjax.study.scenes import N_WORKERS, ROWS, UNEVEN, drawn, losses, workers
-from experiments.common import numbers as committed
 from experiments.common.judging import raveled
-from experiments.matrix import claims, job, lanes, report, runs, straggler
+from experiments.matrix import claims, job, lanes, report, runs
 from experiments.matrix.decided import row_times
 from experiments.matrix.lanes import Found, Run, judged
 from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
@@ -341,35 +340,3 @@ def test_a_table_marks_which_side_of_a_speed_up_is_cut():
     assert " >2" in cell([8.0, never], [4.0, 5.0])
     assert cell([8.0, 8.0], [4.0, never]).startswith("<")
     assert cell([8.0, never], [4.0, never])[0] not in "<>"
-
-
-def test_one_slow_worker_costs_synchronous_rounds_most_of_its_slowness():
-    """What the committed numbers of `matrix.straggler` carry: the law of the readme."""
-    found = committed.load(straggler.NAME)
-    assert found["cut"] <= 0.01 * found["runs"]
-    for by_noise in found["cells"].values():
-        for own in by_noise.values():
-            assert len({one["trials"] for one in own.values()}) == 1
-            assert not any(one["at_edge"] for one in own.values())
-    for letter in straggler.SETS:
-        for factor, own in found["speed_up"][letter].items():
-            assert 0.6 < own["mean"] / float(factor) < 0.85
-            assert own["low"] > 0.5 * float(factor)
-    assert straggler.numbers_of(straggler.Settings(), found["cells"])["cut"] == found["cut"]
-
-
-def test_a_round_lasts_as_long_as_its_slow_worker():
-    times = np.asarray(straggler.clock_of(10).durations(jax.random.key(0), 200))
-    assert np.mean(1 / times.mean(axis=1)) == pytest.approx(1.0, rel=0.02)
-    assert times.max(axis=0).mean() == pytest.approx(straggler.round_over_unit(10), rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_small_run_beside_a_straggler(tmp_path, capsys):
-    settings = straggler.Settings(
-        tmp_path, factors=(4,), rounds=40, instances=2, tuning_instances=1, tuning_rounds=(1, 1)
-    )
-    part = straggler.run(settings)
-    assert part.numbers["speed_up"]["A"]["4"]["mean"] > 1
-    assert [row[0] for row in part.tables[0].rows] == ["4"]
-    assert "4 times slower: done" in capsys.readouterr().out

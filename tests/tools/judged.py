@@ -363,17 +363,18 @@ def matrix_full() -> Found:
 
 
 def matrix_straggler() -> Found:
-    """Speed-ups by how slow one worker is, worked out anew."""
+    """Speed-ups by how slow one worker is."""
     from experiments.matrix import straggler
 
-    kept = numbers.load(straggler.NAME)
-    found = straggler.numbers_of(straggler.Settings(), kept["cells"])
-    for letter in SETS:
-        for factor, own in found["speed_up"][letter].items():
-            word = told_of_ratio(own["low"], own["high"])
-            name = f"{letter} / one worker {factor} times slower, synchronous over pure"
-            yield name, word, own
-    yield "runs that never arrive", MEASURED, {"runs": found["runs"], "cut": found["cut"]}
+    result = part.committed(straggler.NAME)
+    for row in straggler.speed_ups(result).to_dict("records"):
+        word = told_of_ratio(row["low"], row["high"])
+        name = f"one worker {row['factor']} times slower, synchronous over pure"
+        figures = {"mean": row["ratio"], "low": row["low"], "high": row["high"]}
+        figures |= {"of the factor": row["share"], "round over unit": row["round"]}
+        figures |= {"rounds over units": row["ratio"] / row["round"]}
+        yield f"{row['set']} / {name}", word, figures
+    yield "runs that never arrive", MEASURED, straggler.never(result)
 
 
 def matrix_decision() -> Found:
