@@ -11,8 +11,6 @@ from experiments.common import numbers
 from experiments.diloco import pages as diloco_pages
 from experiments.joint import pages as joint_pages
 from experiments.joint.placed import pages as placed_pages
-from experiments.matrix import claims as matrix_claims
-from experiments.matrix import report as matrix_report
 from experiments.ordering import (
     epoch_costs,
     herding_report,
@@ -66,11 +64,6 @@ def _stragglers() -> Made:
     yield times.page_table(numbers.load("straggler_times"))
 
 
-def _matrix() -> Made:
-    full = matrix_report.full_table(numbers.load("matrix_full"))
-    return *matrix_report.all_tables(matrix_claims.kept()), full
-
-
 def _diloco() -> Made:
     made = diloco_pages.tables(numbers.load(diloco_pages.NAME))
     return [line for lines in made.values() for line in lines]
@@ -85,7 +78,6 @@ def _joint() -> Made:
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
     _stragglers,
-    _matrix,
     _diloco,
     _joint,
 )

@@ -58,6 +58,8 @@ PARTS = {  # by their NAME, one a line
     "cluster_floors": "experiments.cluster.floors",
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
+    "matrix": "experiments.matrix.job",
+    "matrix_full": "experiments.matrix.full",
     "matrix_straggler": "experiments.matrix.straggler",
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",

@@ -27,6 +27,7 @@ import pandas as pd
 
 from asyncjax import clocks, results, simulation
 from asyncjax.study import search as tuning
+from asyncjax.study.methods import REFERENCE, SPACE
 from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
@@ -34,8 +35,7 @@ from experiments import part
 from experiments.common.judging import raveled
 from experiments.common.parts import Part, run_alone
 from experiments.common.side_by_side import moved, side_by_side
-from experiments.matrix.lanes import read_off
-from experiments.matrix.methods import METHODS, REFERENCE, STEP
+from experiments.matrix.lanes import METHODS, read_off
 
 NAME = "matrix_straggler"
 TITLE = "What does one slow worker cost those who wait for it?"
@@ -88,12 +88,11 @@ def times(
     step_sizes: Sequence[float],
 ) -> np.ndarray:
     """When runs are first at the level, float64[steps, instances]; infinity where never."""
-    make, clock, n = METHODS[method].trace, clock_of(factor), settings.rounds
-    assert make is not None
+    clock, n = clock_of(factor), settings.rounds
     n_updates = n if method == REFERENCE else n * N_WORKERS
     made = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
     keys = [jax.random.key(one.noise(0)) for one in drawings]
-    traced = [make({})(clock, n_updates, key) for key in keys]
+    traced = [METHODS[method].trace({}, clock, n_updates, key) for key in keys]
     problem = side_by_side([one.problem for one in made])
     records = simulation.sweep(
         replace(problem, metrics_of=(("model", raveled),)),
@@ -138,7 +137,7 @@ def _rows(settings: Settings, factor: int, noise: str) -> list[dict[str, Any]]:
         return np.log(np.minimum(found, horizons[REFERENCE])).mean(axis=1).tolist()
 
     found = tuning.tune(
-        {method: {"step": STEP} for method in (REFERENCE, PURE)},
+        {method: SPACE for method in (REFERENCE, PURE)},
         evaluate,
         trials=settings.trials,
         gradients=settings.tuning_instances * settings.rounds * N_WORKERS,

@@ -21,16 +21,16 @@ PARTS = (
     "joint/phases_report",
     "joint/placed/report",
     "joint/scenes_report",
-    "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("story", "story_workloads")  # parts that have rows and a page of their own
+# Parts that have rows and a page of their own.
+ROWS = ("matrix", "matrix_full", "matrix_straggler", "story", "story_workloads")
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 15: 4, 18: 1, 20: 5}
+BESIDE = {11: 1, 12: 5, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:
