@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.common import numbers
-from experiments.matrix import claims as matrix_claims
-from experiments.matrix import report as matrix_report
-from experiments.matrix import straggler
 from experiments.ordering import (
     epoch_costs,
     herding_report,
@@ -58,13 +55,8 @@ def _ordering() -> Made:
     yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
 
 
-def _matrix() -> Made:
-    full = matrix_report.full_table(numbers.load("matrix_full"))
-    alone = straggler.table(numbers.load(straggler.NAME))
-    return *matrix_report.all_tables(matrix_claims.kept()), full, alone
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
     _ordering,
-    _matrix,
 )

@@ -12,10 +12,9 @@ import numpy as np
 
 from asyncjax import clocks, simulation
 from asyncjax.study.protocol import Seeds
-from asyncjax.study.scenes import BATCH, FACTORS, LINK, N_WORKERS, drawn, losses, workers
+from asyncjax.study.scenes import BATCH, FACTORS, LINK, N_WORKERS, drawn, losses, reached, workers
 from asyncjax.traces.random_draws import on_host
-from experiments.matrix.lanes import LANES, Found, Run, judged
-from experiments.matrix.methods import Method
+from experiments.matrix.lanes import LANES, Found, Method, Run
 
 UPDATES = 500  # of a run at first; twice as many where one is not at the horizon by then
 MOST = 4  # times that it is doubled
@@ -72,7 +71,7 @@ def _run(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[F
         n_updates, doubled = 2 * n_updates, doubled + 1
     models = np.asarray(models)
     return [
-        judged(one, horizon, when, losses(one.features, one.signs, way), levels)
+        Found(*reached(one, horizon, when, losses(one.features, one.signs, way), levels))
         for one, horizon, when, way in zip(parts, horizons, time, models, strict=True)
     ]
 
@@ -106,7 +105,6 @@ def _decided(
     def one(
         data: Any, start: Any, own: Any, link: Any, settings: Any, key: Any
     ) -> tuple[jax.Array, jax.Array]:
-        policy: Any = method.policy
         problem = replace(
             template, data=data, params=start, metrics_of=(("model", lambda data, params: params),)
         )
@@ -116,8 +114,8 @@ def _decided(
         records = simulation.run_policy(
             problem,
             clock,
-            policy(settings, batch),
-            method.rule(settings),
+            method.policy(settings, batch),
+            method.optimizer(settings),
             n_updates=own.shape[1],
             key=key,
         ).records

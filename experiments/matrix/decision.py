@@ -1,132 +1,608 @@
-"""Which method where: a tree made from the committed matrix, for a page and for `whatif`.
+"""Which method where: a small tree of questions that ends at methods, for a page and for `whatif`.
 
-`python -m experiments.matrix.decision` prints it; with `--write` it puts it between the two marks
-of `docs/which_rule.md` and into the file that `asyncjax.whatif` reads. A test compares both.
+Set A chooses it, and set B says what it is worth. A scene has answers: how busy synchronous rounds
+keep its workers, whether the slow are slow for good, whether they hold labels of their own, whether
+noise is high, whether the link is dear. A group of scenes is what a path of answers leads to. With
+t the time to a target, cut at the horizon, the score of method m for a group on instance i is
+
+    s_m(i) = mean over its scenes of log t_m(scene, i),
+
+and instances are compared in pairs. To leave synchronous rounds costs effort, so all other methods
+carry `EFFORT` on their scores where a choice is made. Recommended is the simplest method
+(`SIMPLICITY`) of those whose score does not differ significantly from the lowest, or is within
+`NEAR` of it. Of all trees over these questions the one is chosen that has the least
+
+    mean over scenes of the score of what it recommends + PRICE * leaves,
+
+where a question stays only if below it some leaf recommends another method than the group of the
+question would get, and in that leaf this method is significantly faster, by an interval of `SURE`.
+That weeds out little things and is no proof: hundreds of groups are tried, and where noise is large
+and nothing else matters, a question stays in about one tree of five.
+
+`python -m experiments.matrix.decision` prints the tree; with `--write` it writes the file that
+`asyncjax.whatif` reads. `docs/which_rule.md` has its tables and facts from the part `matrix`.
 """
 
+import math
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
-from asyncjax import storage
+from asyncjax import results, storage
 from asyncjax.study import scenes
-from asyncjax.study.protocol import SET_A, seeds_of
+from asyncjax.study.methods import METHODS, REFERENCE, SPACE
+from asyncjax.study.protocol import LEVELS, SET_A, seeds_of
+from asyncjax.study.result import Result
+from asyncjax.study.scenes import COLUMNS, COMPARED
+from asyncjax.study.statistics import Difference, paired
 from asyncjax.whatif.advising.advise import FILE
 from asyncjax.whatif.advising.questions import is_lasting
-from experiments.common import numbers
-from experiments.matrix.decision_facts import facts_of, worth_of
-from experiments.matrix.decision_report import advice_of, page_of
-from experiments.matrix.decision_tree import LEVEL, Workers, scenes_of, tree_of
+from asyncjax.whatif.comparing.rules import PURE as PURE_THERE
+from experiments import part
+from experiments.common.numbers import rounded
 
-NAME = "matrix"
 COMMAND = "python -m experiments.matrix.decision --write"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "which_rule.md"
-BEGIN, END = "<!-- made by experiments.matrix.decision -->", "<!-- end of what is made -->"
-INSTANCES, JOBS = 20, 400
+PRICE = math.log(1.01)  # a leaf more must save 1 % of the time, averaged over all scenes
+EFFORT = math.log(1.05)  # to leave synchronous rounds must save 5 % of the time
+NEAR = math.log(1.02)  # a simpler method may take so much longer
+SURE = 0.99
+PURE = "pure"
+_SAME = 0.02  # scenes so close in how busy their workers are have no question between them
+_FREE = "traces.asynchronous(clock, ...), "  # the trace of a rule that changes steps alone
+# How a method is had. The simplest first; methods that are not named come after these.
+CALLS = {
+    REFERENCE: "traces.synchronous(clock, k=n, ...)",
+    PURE: "traces.asynchronous(clock, ...)",
+    "fastest k": "traces.synchronous(clock, k=k, ...)",
+    "local SGD": "problems.local_steps(problem, ...), traces.synchronous(clock, k=n, load=H, ...)",
+    "shuffled": "traces.asynchronous(clock, dispatch=traces.shuffled(), ...)",
+    "buffered": "traces.asynchronous(clock, collect=traces.buffered(b), ...)",
+    "SSP": "traces.asynchronous(clock, gate=traces.lead_at_most(S), read='start', ...)",
+    "Rennala": "traces.asynchronous(clock, collect=traces.rennala(b), ...)",
+    "Ringmaster": "traces.asynchronous(clock, collect=traces.ringmaster(R), ...)",
+    "FedBuff, local steps": "problems.local_steps(problem, ...), traces.asynchronous(clock,"
+    " collect=traces.buffered(b), load=H, ...)",
+    "(1+delay)^-a": f"{_FREE}optax.chain(steps.scale_by_staleness('polynomial', exponent=a),"
+    " optax.sgd(step))",
+    "Rescaled": f"{_FREE}optax.chain(steps.scale_by_measured_time(n), optax.sgd(step))",
+    "table": f"{_FREE}optax.chain(steps.average_workers(n), optax.sgd(step))",
+    "DC-ASGD": f"{_FREE}optax.chain(steps.compensate_delay(strength), optax.sgd(step))",
+    "drop-compute": "simulation.run_policy(problem, clock, stragglers.drop_compute(...), ...)",
+    "Adaptive 1": f"{_FREE}optax.chain(steps.scale_by_adaptive_1(step), optax.scale(-1.0))",
+    "AdaSync": "simulation.run_policy(problem, clock, stragglers.ada_sync(...), ...)",
+}
+SIMPLICITY = {name: place for place, name in enumerate(CALLS)}
+ASKED = {
+    "lasting": "Are the slow slow for good, rather than by chance from job to job?",
+    "skew": "Do some workers, the slow ones, hold labels that the others lack?",
+    "noise": "Is noise the limit: would twice the rows a gradient halve the updates?",
+    "link": "Is the link dear: does sending take as long as a job?",
+}
+SHORT = {"lasting": "slow for good", "skew": "own labels"}
+BY_CHANCE = "exponential times: a job that is stopped loses no time"
 
 
-def law_of(uneven: str) -> Workers:
+# The scenes and the tree.
+
+
+def law_of(uneven: str, instances: int = 20, jobs: int = 400) -> dict[str, Any]:
     """How uneven the workers of a law are: the mean over instances of set A, links left out.
+
+    Returns:
+        `busy`, the share of their time that synchronous rounds keep them busy, and `lasting`,
+        whether they are uneven for good rather than by chance.
 
     Example:
         >>> law_of("recorded")
-        Workers(busy=0.523, lasting=True)
+        {'busy': 0.523, 'lasting': True}
     """
     busy, means = [], []
-    for one in seeds_of(0, SET_A, INSTANCES):
+    for one in seeds_of(0, SET_A, instances):
         clock = scenes.workers(uneven, "free", one)
-        times = np.asarray(clock.durations(jax.random.key(one.noise()), JOBS))
+        times = np.asarray(clock.durations(jax.random.key(one.noise()), jobs))
         busy.append(times.mean() / times.max(axis=0).mean())
         means.append(np.sort(times.mean(axis=1)))
     mean = float(np.mean(busy))
-    return Workers(round(mean, 3), is_lasting(mean, np.mean(means, axis=0)))
+    return {"busy": round(mean, 3), "lasting": is_lasting(mean, np.mean(means, axis=0))}
 
 
-def made(measured: Mapping[str, Any], laws: Mapping[str, Workers]) -> tuple[str, dict[str, Any]]:
-    """What stands on the page, and what `whatif` reads.
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """The scenes of one set.
+
+    Attributes:
+        answers: A row a scene, its name the index: `busy`, `lasting`, `skew`, `noise`, `link`.
+        logs: By method, logarithms of the times to the target, float64[scenes, instances].
+    """
+
+    answers: Any
+    logs: Mapping[str, np.ndarray]
+
+    def scores(self, group: Sequence[int], effort: float = 0.0) -> dict[str, np.ndarray]:
+        """The score of every method, float64[instances] each, with the effort it takes."""
+        at = list(group)
+        return {m: own[at].mean(axis=0) + effort * (m != REFERENCE) for m, own in self.logs.items()}
+
+    def mean(self, pick: Mapping[int, str], group: Sequence[int] | None = None) -> np.ndarray:
+        """The score where each scene has a method of its own."""
+        places = range(len(self.answers)) if group is None else group
+        return np.mean([self.logs[pick[at]][at] for at in places], axis=0)
+
+
+def scenes_of(result: Result, letter: str) -> Scenes:
+    """The scenes of a set."""
+    first = result.select(set=letter).drop_duplicates("scene").set_index("scene")
+    laws = [result.facts["laws"][uneven] for uneven in first["uneven"]]
+    said = {"skew": first["skew"] != "alike", "noise": first["noise"] == "high"}
+    said["link"] = first["link"] == "dear"
+    answers = pd.DataFrame(laws, first.index).assign(**said)
+    logs = {name: np.log(result.values(name, letter).to_numpy()) for name in result.methods}
+    return Scenes(answers, logs)
+
+
+class Question(NamedTuple):
+    """Asked of a scene or of a log; `below` and what was measured around it for `busy` alone."""
+
+    what: str  # an answer of a scene
+    below: float | None = None
+    around: tuple[float, float] | None = None  # the nearest scenes below and above
+
+    def parted(self, own: Scenes, group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The scenes of a group that say yes, and those that say no."""
+        values = own.answers[self.what].to_numpy()
+        said = values if self.below is None else values < self.below
+        return tuple(at for at in group if said[at]), tuple(at for at in group if not said[at])
+
+    @property
+    def text(self) -> str:
+        """The question in words."""
+        if self.below is None:
+            return ASKED[self.what]
+        keep = f"less than {self.below:g} of the time (u < {self.below:g})"
+        return f"Do synchronous rounds keep workers busy {keep}?"
+
+    @property
+    def short(self) -> str:
+        """A word or two."""
+        return SHORT.get(self.what, self.what) if self.below is None else f"u < {self.below:g}"
+
+
+class Leaf(NamedTuple):
+    """Where a path ends."""
+
+    method: str
+    scenes: tuple[int, ...]  # their places
+
+
+class Fork(NamedTuple):
+    """A question, and where the answers lead."""
+
+    question: Question
+    yes: "Leaf | Fork"
+    no: "Leaf | Fork"
+
+
+Node = Leaf | Fork
+
+
+def leaves(node: Node) -> list[Leaf]:
+    """The leaves of a tree, the way of `yes` first."""
+    return [node] if isinstance(node, Leaf) else [*leaves(node.yes), *leaves(node.no)]
+
+
+def followed(node: Node) -> dict[int, str]:
+    """What a tree recommends, by scene."""
+    return {at: leaf.method for leaf in leaves(node) for at in leaf.scenes}
+
+
+def recommended(own: Mapping[str, np.ndarray]) -> str:
+    """The simplest method of those level with the lowest score, or near it.
+
+    Example:
+        >>> recommended({"pure": np.array([2.0, 1.0, 3.0]), "table": np.array([1.9, 1.2, 2.8])})
+        'pure'
+    """
+    best = min(own, key=lambda name: own[name].mean())
+    for name in sorted(own, key=lambda name: SIMPLICITY.get(name, len(SIMPLICITY))):
+        if name == best or own[name].mean() - own[best].mean() < NEAR:
+            return name
+        if not paired(own[name], own[best]).significant:
+            return name
+    return best
+
+
+def questions(answers: Any) -> Iterator[Question]:
+    """All that part some scenes: how uneven comes first, then what only a person knows."""
+    for low, high in pairwise(sorted(answers["busy"].unique().tolist())):
+        if high - low > _SAME:
+            yield Question("busy", float(f"{math.sqrt(low * high):.2g}"), (low, high))
+    for what in ("lasting", "skew", "link", "noise"):
+        if answers[what].nunique() == 2:
+            yield Question(what)
+
+
+def tree_of(own: Scenes, effort: float = EFFORT, price: float = PRICE) -> Node:
+    """The tree that is chosen: see the head of this file.
 
     Args:
-        measured: Sets A and B, as in `matrix.json`.
-        laws: How uneven workers are, by the name of their law.
+        own: The scenes of a set.
+        effort: What leaving synchronous rounds costs, a logarithm of time.
+        price: What a leaf more costs, a logarithm of time averaged over all scenes.
     """
-    sets = {letter: scenes_of(measured[letter], laws) for letter in ("A", "B")}
-    tree = tree_of(sets["A"])
-    facts = facts_of(tree, sets)
-    kinds = {own["problem"] for own in measured["B"]["scenes"].values()}
-    about = {
-        "level": float(LEVEL),
-        "problems": " and ".join(sorted(kinds)),
-        "workers": scenes.N_WORKERS,
-        "instances": facts[0].instances,
-        "scenes": len(sets["B"]),
-        "command": COMMAND,
-        "laws": {name: laws[name].busy for name in laws},
-        "what": LAWS,
-        "legend": legend(len(sets["B"])),
-    }
-    return page_of(tree, facts, worth_of(tree, sets), about), advice_of(tree, facts, about)
+    known: dict[tuple[int, ...], tuple[Node, float]] = {}
+
+    def best(group: tuple[int, ...]) -> tuple[Node, float]:
+        if group in known:
+            return known[group]
+        scores = own.scores(group, effort)
+        method = recommended(scores)
+        node: Node = Leaf(method, group)
+        value = len(group) * float(scores[method].mean()) + price * len(own.answers)
+        for question in questions(own.answers.iloc[list(group)]):
+            (yes, one), (no, other) = map(best, question.parted(own, group))
+            fork = Fork(question, yes, no)
+            if one + other < value - 1e-9 and _earns(own, method, fork, effort):
+                node, value = fork, one + other
+        known[group] = node, value
+        return node, value
+
+    return best(tuple(range(len(own.answers))))[0]
 
 
-LAWS = {
-    "even": "all alike",
-    "spread": "speeds of 1 to 4",
-    "straggler": "one ten times slower",
-    "by chance": "exponential times: a job that is stopped loses no time",
-    "recorded": "a recorded job",
-}
+def _earns(own: Scenes, method: str, fork: Fork, effort: float) -> bool:
+    """Whether a leaf below recommends another method that is significantly faster there."""
+    below = leaves(fork)
+    if len({leaf.method for leaf in below}) == 1:
+        return False
+
+    def is_faster(leaf: Leaf) -> bool:
+        scores = own.scores(leaf.scenes, effort)
+        return paired(scores[leaf.method], scores[method], level=SURE).high < 0
+
+    return any(leaf.method != method and is_faster(leaf) for leaf in below)
 
 
-def legend(count: int) -> str:
-    """What the answers meant where they were measured, in words."""
-    low, high = scenes.BATCH["low"], scenes.BATCH["high"]
-    return (
-        f"`{COMMAND.removesuffix(' --write')}` makes this tree from {count} scenes, all"
-        f" combinations of its answers: logistic regression of two Gaussian classes,"
-        f" {scenes.N_WORKERS} workers. Labels of their own: half of the workers, the slow ones (a"
-        f" straggler alone), hold one class. Noise is high: {high} row{'s' * (high > 1)} a gradient"
-        f" and {100 * scenes.FLIPPED:.0f} % of the labels wrong; low: {low} rows and none. The link"
-        f" is dear: an exchange takes as long as {scenes.LINK['dear']:g} mean jobs; free: nothing."
+def outline(tree: Node) -> str:
+    """The tree as text, leaves numbered.
+
+    Example:
+        >>> print(outline(Fork(Question("busy", 0.5), Leaf("pure", ()), Leaf("synchronous", ()))))
+        Do synchronous rounds keep workers busy less than 0.5 of the time (u < 0.5)?
+          yes: 1. pure
+          no:  2. synchronous
+    """
+    number = iter(range(1, 1000))
+
+    def lines(node: Node, begin: str, indent: str) -> Iterator[str]:
+        if not isinstance(node, Fork):
+            yield f"{begin}{next(number)}. {node.method}"
+            return
+        yield f"{begin}{node.question.text}"
+        yield from lines(node.yes, f"{indent}  yes: ", f"{indent}     ")
+        yield from lines(node.no, f"{indent}  no:  ", f"{indent}     ")
+
+    return "\n".join(lines(tree, "", ""))
+
+
+# What it is worth on set B.
+
+
+class Ratio(NamedTuple):
+    """A ratio of times and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.low > 1 or self.high < 1
+
+    @property
+    def text(self) -> str:
+        """As tables have it."""
+        if self.low == self.high:
+            return short(self.value)
+        return f"{short(self.value)} ({short(self.low)} to {short(self.high)})"
+
+
+def ratio_of(apart: Difference) -> Ratio:
+    """The ratio of a difference of logarithms."""
+    return Ratio(*(math.exp(value) for value in (apart.mean, apart.low, apart.high)))
+
+
+def short(value: float) -> str:
+    """Three digits, or two decimals below 1."""
+    return f"{value:.3g}" if value >= 1 else f"{value:.2f}"
+
+
+class Gain(NamedTuple):
+    """What a leaf is worth, on set B but where said; a method's is its time over the leaf's.
+
+    Times are cut at the horizon: where the other method is cut, the gain is at least so large, and
+    where the recommended one is, it may be smaller.
+    """
+
+    method: str
+    count: int  # of scenes
+    over: Mapping[str, Ratio]  # of every other method, the fastest first
+    over_synchronous: Ratio
+    over_pure: Ratio
+    chosen_on: Ratio  # that of synchronous SGD on set A, where the tree was chosen
+    by_scene: tuple[float, float]  # in the scene where it is least, and where it is most
+    sooner: Mapping[str, Ratio]  # at looser targets
+    arrived: float  # share of runs in which the recommended method was at the target
+    reference_arrived: float  # the same of synchronous SGD
+    knobs: str  # the tuned values over the scenes of the leaf
+
+    @property
+    def level_with(self) -> list[str]:
+        """Methods with no significant difference from it, the fastest first."""
+        return [name for name, own in self.over.items() if not own.significant]
+
+    @property
+    def faster(self) -> list[str]:
+        """Methods that are significantly faster."""
+        return [name for name, own in self.over.items() if own.high < 1]
+
+
+def gain_of(result: Result, leaf: Leaf, names: Sequence[str]) -> Gain:
+    """What a leaf is worth, of scenes by their places among names."""
+    where = {"scene": [names[at] for at in leaf.scenes]}
+
+    def over(method: str, letter: str = "B", column: str = COMPARED) -> Ratio:
+        return ratio_of(result.difference(method, leaf.method, letter, column, where))
+
+    def arrived(method: str) -> float:
+        rows = result.select(set="B", method=method, **where)
+        return float((rows[COMPARED] <= rows["horizon"]).mean())
+
+    others = {name: over(name) for name in result.methods if name != leaf.method}
+    single = result.ratio(REFERENCE, leaf.method, set="B", where=where, each=True)["ratio"]
+    return Gain(
+        leaf.method,
+        len(leaf.scenes),
+        dict(sorted(others.items(), key=lambda item: item[1].value)),
+        over(REFERENCE),
+        over(PURE),
+        over(REFERENCE, "A"),
+        (single.min(), single.max()),
+        {str(level): over(REFERENCE, column=COLUMNS[level]) for level in LEVELS[:-1]},
+        arrived(leaf.method),
+        arrived(REFERENCE),
+        knobs_of(result.select(set="A", instance=0, method=leaf.method, **where), leaf.method),
     )
 
 
-def committed() -> tuple[str, dict[str, Any]]:
-    """The same from the committed numbers."""
-    measured = numbers.load(NAME)
-    used = {own["uneven"] for own in measured["A"]["scenes"].values()}
-    return made(measured, {name: law_of(name) for name in scenes.UNEVEN if name in used})
+def knobs_of(rows: Any, method: str) -> str:
+    """The tuned knobs over some scenes."""
+    said = []
+    for knob in sorted({*SPACE, *METHODS[method].space} & {*rows}):
+        values = sorted(rows[knob].unique())
+        ends = [f"{value:.3g}" for value in values]
+        many = len(values) > 2
+        said.append(f"{knob} {f'{ends[0]} to {ends[-1]}' if many else ' or '.join(ends)}")
+    return ", ".join(said) or "none"
 
 
-def placed(page: str, text: str) -> str:
-    r"""The page with another text between its marks.
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A tree that set A chose, and what it is worth on set B.
 
-    Raises:
-        ValueError: The marks are not there, once each.
-
-    Example:
-        >>> placed(f"# Title\n\n{BEGIN}\n\nold\n\n{END}\n", "new").splitlines()[4]
-        'new'
+    Attributes:
+        tree: The tree.
+        gains: Of its leaves.
+        asked: Time without each question over that with it, in its scenes: without it the one
+            method that set A recommends for them all. The questions as the tree asks them.
+        over: Time of each alternative over that of following the tree, over all scenes.
+        by_answer: Time of synchronous SGD over that of following the tree, where a scene has an
+            answer that only a person knows: yes, no.
+        fewer: Leaves of the tree that set A gives at twice the price of a leaf.
+        single: The one method that does best everywhere by set A.
+        agreeing: Scenes in which the tree that set B would have chosen recommends the same.
     """
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        raise ValueError(f"page must have the marks {BEGIN} and {END} once each")
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+
+    tree: Node
+    gains: tuple[Gain, ...]
+    asked: tuple[tuple[Question, Ratio], ...]
+    over: Mapping[str, Ratio]
+    by_answer: Mapping[str, Mapping[str, Ratio]]
+    fewer: int
+    single: str
+    agreeing: int
+
+
+@cache
+def decided(result: Result) -> Decision:
+    """The tree of the rows, and what it is worth."""
+    chosen, shown = scenes_of(result, "A"), scenes_of(result, "B")
+    tree, other = tree_of(chosen), tree_of(shown)
+    effortless, small = tree_of(chosen, effort=0.0), tree_of(chosen, price=2 * PRICE)
+    every = range(len(shown.answers))
+    single, follow = recommended(chosen.scores(every, EFFORT)), followed(tree)
+    by_name = {at: recommended(chosen.scores([at], EFFORT)) for at in every}
+    picks = {
+        "synchronous everywhere": dict.fromkeys(every, REFERENCE),
+        "pure everywhere": dict.fromkeys(every, PURE),
+        "single everywhere": dict.fromkeys(every, single),
+        "a choice a scene": by_name,
+        "the tree of set B": followed(other),
+        "the tree without effort": followed(effortless),
+        "the tree at twice the price": followed(small),
+    }
+
+    def against(pick: Mapping[int, str], group: Sequence[int]) -> Ratio:
+        return ratio_of(paired(shown.mean(pick, group), shown.mean(follow, group)))
+
+    def saved(node: Node) -> Iterator[tuple[Question, Ratio]]:
+        if isinstance(node, Fork):
+            group = [at for leaf in leaves(node) for at in leaf.scenes]
+            method = recommended(chosen.scores(sorted(group), EFFORT))
+            yield node.question, against(dict.fromkeys(group, method), sorted(group))
+            yield from (*saved(node.yes), *saved(node.no))
+
+    by_answer = {}
+    for what in ("skew", "noise", "link"):
+        parts = Question(what).parted(shown, every)
+        own = [against(picks["synchronous everywhere"], group) for group in parts if group]
+        by_answer[what] = dict(zip(("yes", "no"), own, strict=False))
+    return Decision(
+        tree,
+        tuple(gain_of(result, leaf, list(shown.answers.index)) for leaf in leaves(tree)),
+        tuple(saved(tree)),
+        {name: against(pick, every) for name, pick in picks.items()},
+        by_answer,
+        len(leaves(small)),
+        single,
+        sum(follow[at] == method for at, method in followed(other).items()),
+    )
+
+
+# For pages, and for `whatif`.
+
+
+def facts_of(result: Result) -> dict[str, Any]:
+    """What the page says beside the tables; nothing where no tree can be made."""
+    if PURE not in result.methods:
+        return {}
+    own = decided(result)
+    return {
+        "outline": outline(own.tree),
+        "busy": {law: one["busy"] for law, one in result.facts["laws"].items()},
+        "scenes": len(followed(own.tree)),
+        "asked": [{"short": q.short, **_told(saved)} for q, saved in own.asked],
+        "over": {name: _told(ratio) for name, ratio in own.over.items()},
+        "by_answer": {
+            what: {said: ratio.text for said, ratio in both.items()}
+            for what, both in own.by_answer.items()
+        },
+        "fewer": own.fewer,
+        "single": own.single,
+        "agreeing": own.agreeing,
+    }
+
+
+def _told(ratio: Ratio) -> dict[str, Any]:
+    same = ratio == (1.0, 1.0, 1.0)
+    return {"text": ratio.text, "significant": ratio.significant, "same": same}
+
+
+def leaf_table(result: Result) -> results.Table:
+    """A row a leaf: what it gains, what is level with it, the knobs."""
+    heads = ("leaf", "use", "times synchronous", "in single scenes", "set A", "at 50 %")
+    heads += ("times pure", "arrives (synchronous)", "no significant difference from it")
+    heads += ("told to be faster", "knobs, as tuned")
+    left = ("use", *heads[-3:])
+    gains = decided(result).gains if PURE in result.methods else ()
+    rows = [
+        (
+            number,
+            own.method,
+            own.over_synchronous.text,
+            " to ".join(map(short, own.by_scene)) if own.by_scene[0] != 1 else "1",
+            short(own.chosen_on.value),
+            short(own.sooner[str(LEVELS[0])].value),
+            own.over_pure.text,
+            f"{100 * own.arrived:.0f} % ({100 * own.reference_arrived:.0f} %)",
+            _some(own.level_with),
+            _some(own.faster),
+            own.knobs,
+        )
+        for number, own in enumerate(gains, 1)
+    ]
+    return results.Table(
+        tuple(results.Column(head, right=head not in left) for head in heads),
+        tuple(rows),
+        "How many times as fast the leaf's method is, set B but where said, with 95 % intervals.",
+    )
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
+    return shown or "none"
+
+
+def wrong_table(result: Result) -> results.Table:
+    """A row a leaf, a column a method of some leaf: how many times as long it takes there."""
+    gains = decided(result).gains if PURE in result.methods else ()
+    methods = list(dict.fromkeys(own.method for own in gains))
+    rows = [
+        (number, own.method, *(_starred(own.over[m]) if m in own.over else "1" for m in methods))
+        for number, own in enumerate(gains, 1)
+    ]
+    return results.Table(
+        tuple(results.Column(head, right=head != "use") for head in ("leaf", "use", *methods)),
+        tuple(rows),
+        "Time of a column's method over that of the leaf's own, set B; a star where they do not"
+        " differ significantly.",
+    )
+
+
+def _starred(ratio: Ratio) -> str:
+    return short(ratio.value) + ("" if ratio.significant else " *")
+
+
+def advice_of(result: Result) -> dict[str, Any]:
+    """What `asyncjax.whatif` reads: what it rests on, and the tree with a gain at each leaf."""
+    own = decided(result)
+    gains = {leaf: gain for leaf, gain in zip(leaves(own.tree), own.gains, strict=True)}
+    busy = [law["busy"] for law in result.facts["laws"].values()]
+    about = {
+        "level": LEVELS[-1],
+        "problems": " and ".join(result.facts["problems"]),
+        "workers": result.facts["n_workers"],
+        "instances": result.facts["instances"],
+        "scenes": len(followed(own.tree)),
+        "command": COMMAND,
+        "busy": [min(busy), max(busy)],
+        "by_chance": BY_CHANCE,
+    }
+
+    def of(node: Node) -> dict[str, Any]:
+        if isinstance(node, Fork):
+            question = {k: v for k, v in node.question._asdict().items() if v is not None}
+            return {"question": question, "yes": of(node.yes), "no": of(node.no)}
+        gain = gains[node]
+        return {
+            "method": _named(node.method),
+            "call": CALLS[node.method],
+            "over_synchronous": list(gain.over_synchronous),
+            "over_pure": list(gain.over_pure),
+            "by_scene": list(gain.by_scene),
+            "arrived": gain.arrived,
+            "synchronous_arrived": gain.reference_arrived,
+            "level_with": [_named(method) for method in gain.level_with],
+            "faster": [_named(method) for method in gain.faster],
+            "knobs": gain.knobs,
+            "instances": result.facts["instances"],
+        }
+
+    return rounded({"about": about, "tree": of(own.tree)}, 3)
+
+
+def _named(method: str) -> str:
+    """The name that `whatif` gives to the same rule."""
+    return PURE_THERE if method == PURE else method
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the tree; with `--write` puts it where it is read."""
+    """Prints the tree; with `--write` writes what `whatif` reads."""
     if arguments not in ([], ["--write"]):
         print(f"usage: {COMMAND.replace('--write', '[--write]')}, got {' '.join(arguments)}")
         return 2
-    text, advice = committed()
-    print(text)
+    result = part.committed("matrix")
+    print(outline(decided(result).tree))
     if arguments:
-        storage.write_atomically(PAGE, placed(PAGE.read_text(encoding="utf-8"), text))
-        storage.save_json(FILE, advice)
-        print(f"\n{PAGE}\n{FILE}")
+        storage.save_json(FILE, advice_of(result))
+        print(f"\n{FILE}")
     return 0
 
 

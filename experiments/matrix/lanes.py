@@ -3,12 +3,13 @@
 A lane has an instance's rows and first model, a trace, and one or several settings, a run each.
 Settings are data: a gradient brings those of its lane along, and the optimizer is made of them
 where it is used. So all scenes of a method that draw as many rows, and all its settings, share a
-compilation.
+compilation. (`study.compare` shares less and draws other batches, since these depend on the place
+of a lane: the committed rows are those of this file.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems, simulation, traces
+from asyncjax import problems, simulation, stragglers, traces
+from asyncjax.clocks import Clock
+from asyncjax.study import methods as studied
 from asyncjax.study.protocol import Seeds
+from asyncjax.study.scene import Method as Studied
 from asyncjax.study.scenes import (
     FACTORS,
     N_WORKERS,
@@ -29,14 +33,86 @@ from asyncjax.study.scenes import (
     reached,
     workers,
 )
+from asyncjax.study.search import Knob
 from experiments.common.judging import raveled
 from experiments.common.side_by_side import moved, side_by_side
-from experiments.matrix.methods import Method, Rule
 
 LANES = 48  # traces of one call where every run has its own
 SHARED = 10  # where several runs share one
 UNEQUAL = 1.5  # runs of a call differ at most so much in their number of updates
 EXTRA = "smoothness"  # what a rule may know beside its knobs
+
+
+Settings = Mapping[str, Any]
+Optimizer = Callable[[Any], Any]  # settings -> optimizer; settings may be traced
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A method of `asyncjax.study.methods` as lanes run it.
+
+    Attributes:
+        name: What tables call it.
+        of: What it is.
+        is_policy: Whether it asks a policy, and so has no trace.
+    """
+
+    name: str
+    of: Studied
+    is_policy: bool
+
+    @property
+    def space(self) -> dict[str, Knob]:
+        """All knobs."""
+        return {**studied.SPACE, **self.of.space}
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Of settings."""
+        assert self.of.optimizer is not None
+        return self.of.optimizer
+
+    @property
+    def is_local(self) -> bool:
+        """Whether jobs are local steps, with the knobs "local steps" and "local step"."""
+        return self.of.adapt is not None
+
+    @cached_property
+    def traced(self) -> tuple[str, ...]:
+        """Knobs on which the trace depends: those that are missed where they are not given."""
+        return () if self.is_policy else tuple(filter(self._is_traced, self.of.space))
+
+    def _is_traced(self, name: str) -> bool:
+        others = {knob: own.values[0] for knob, own in self.of.space.items() if knob != name}
+        try:
+            self._rule(others)
+        except KeyError:
+            return True
+        return False
+
+    def _rule(self, settings: Settings) -> tuple[traces.Rule | traces.Synchronous, float]:
+        """Its rule on the server, and the load of a job."""
+        known = dict(settings)
+        return self.of.rule_of(known), 1.0 if self.of.load is None else self.of.load(known)
+
+    def trace(
+        self, settings: Settings, clock: Clock, n_updates: int, key: jax.Array
+    ) -> traces.EventTrace:
+        """Its trace."""
+        rule, load = self._rule(settings)
+        if isinstance(rule, traces.Synchronous):
+            return replace(rule, load=load).trace(clock, n_updates=n_updates, key=key)
+        return rule.trace(clock, n_updates=n_updates, load=load, key=key)
+
+    def policy(self, settings: Settings, rows: int) -> stragglers.Policy:
+        """Its policy; a gradient has so many rows."""
+        rule: Any = self.of.rule_of({**settings, "rows": rows})
+        return rule.k
+
+
+METHODS = {
+    name: Method(name, own, name in studied.POLICIES) for name, own in studied.METHODS.items()
+}
 
 
 class Run(NamedTuple):
@@ -95,11 +171,13 @@ class _Local:
 
 
 @lru_cache
-def carried(rule: Rule, names: tuple[str, ...]) -> Callable[[Any], optax.GradientTransformation]:
+def carried(
+    optimizer: Optimizer, names: tuple[str, ...]
+) -> Callable[[Any], optax.GradientTransformation]:
     """What makes the optimizer that is built of the settings that its gradients bring along.
 
     Args:
-        rule: `settings -> optimizer`.
+        optimizer: `settings -> optimizer`.
         names: Of the settings, in their order.
 
     Returns:
@@ -108,7 +186,7 @@ def carried(rule: Rule, names: tuple[str, ...]) -> Callable[[Any], optax.Gradien
 
     def made(settings: jax.Array) -> optax.GradientTransformationExtraArgs:
         own = {name: settings[at] for at, name in enumerate(names)}
-        return optax.with_extra_args_support(rule(own))
+        return optax.with_extra_args_support(optimizer(own))
 
     def of_run(place: Any) -> optax.GradientTransformationExtraArgs:
         def init(params: Any) -> Any:
@@ -148,7 +226,7 @@ class _Lane:
 
 def names_of(method: Method) -> tuple[str, ...]:
     """The settings that its gradients or its rule read, in their order, with what it may know."""
-    read = [name for name in method.space if method.local or name not in method.traced]
+    read = [name for name in method.space if method.is_local or name not in method.traced]
     return (*read, EXTRA)
 
 
@@ -166,11 +244,10 @@ class Traces:
         traced = tuple(settings[name] for name in self.method.traced)
         where = scene.clock, scene.horizon, run.instance, traced
         if where not in self._kept:
-            assert self.method.trace is not None
-            rule, clock = self.method.trace(settings), workers(*scene.clock, run.instance)
+            clock = workers(*scene.clock, run.instance)
             key = jax.random.key(run.instance.noise(0))
             (self._kept[where],) = traces.lasting(
-                lambda n: [rule(clock, n, key)],
+                lambda n: [self.method.trace(settings, clock, n, key)],
                 scene.horizon,
                 n_updates=RECORDS,
                 multiple_of=RECORDS,
@@ -203,7 +280,7 @@ def replayed(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> li
 
 def calls(method: Method, lanes: Sequence[_Lane], wide: int) -> list[list[_Lane]]:
     """Lanes by rows of a gradient, cut into calls of about equal length and equal local steps."""
-    at = names_of(method).index("local steps") if method.local else None
+    at = names_of(method).index("local steps") if method.is_local else None
 
     def work(lane: _Lane) -> float:
         return 1.0 if at is None else float(lane.settings[0, at])
@@ -236,7 +313,7 @@ def _swept(
     records = simulation.sweep(
         _with_settings(method, joined, settings),
         [moved(lane.trace, at, N_WORKERS) for at, lane in enumerate(lanes)],
-        carried(method.rule, names_of(method)),
+        carried(method.optimizer, names_of(method)),
         np.arange(settings.shape[1], dtype=np.float32),
         keys=jnp.stack([jax.random.key(lane.instance.noise(1)) for lane in lanes]),
         record_every=most // RECORDS,
@@ -259,7 +336,7 @@ def _model(data: Any, params: Any) -> jax.Array:
 def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarray) -> Any:
     names = names_of(method)
     gradient_of: Any = _Carrying(joined.gradient_of)
-    if method.local:
+    if method.is_local:
         places = names.index("local steps"), names.index("local step")
         gradient_of = _Local(joined.gradient_of, places)
     return replace(
@@ -292,11 +369,4 @@ def read_off(
         levels: Shares of the way from the first loss to the lowest.
     """
     values = losses(own.features, own.signs, own.start + ways)
-    return judged(own, horizon, times, values, levels)
-
-
-def judged(
-    own: Drawn, horizon: float, times: np.ndarray, values: np.ndarray, levels: Sequence[float]
-) -> Found:
-    """The same of losses, float[R]."""
     return Found(*reached(own, horizon, times, values, levels))

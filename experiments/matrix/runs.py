@@ -1,37 +1,36 @@
-"""What the matrix runs: its settings, the search for every method's knobs, and what is reported."""
+"""What the matrix runs: its settings, the search for every method's knobs, and rows of what came.
 
-import hashlib
-import json
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+All scenes of a method are asked at once, since lanes of several scenes share a program.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
+import pandas as pd
 
-import asyncjax
-from asyncjax import storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
+from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 from asyncjax.study.engine import engine_of, spread
+from asyncjax.study.methods import DEFAULTS, REFERENCE
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
-from asyncjax.study.scenes import FACTORS as SCENES
-from asyncjax.study.scenes import N_WORKERS
+from asyncjax.study.result import Result
+from asyncjax.study.scene import Scene
+from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, TO_TARGET
 from experiments.matrix.decided import decided
-from experiments.matrix.lanes import Found, Run, replayed
-from experiments.matrix.methods import METHODS, REFERENCE
+from experiments.matrix.lanes import METHODS, Run, replayed
 
 SETS = {"A": SET_A, "B": SET_B}
 CURVE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98)  # levels that are read
+AT = {name: CURVE.index(level) for level, name in COLUMNS.items()}  # of them, those in the rows
 FULL_SCENES = tuple(
-    name for name, scene in SCENES.items() if scene.noise == "high" and scene.link == "free"
+    name for name, scene in FACTORS.items() if scene.noise == "high" and scene.link == "free"
 )
-_FILES = ("methods", "lanes", "decided")
-_STUDY = ("protocol", "scenes", "methods")
-_ROOMS = ("clocks", "problems", "simulation", "steps", "stragglers", "traces")
+KEPT = ("instances", "tuning_instances")  # settings that rows are told with
 
 
 @dataclass(frozen=True)
@@ -50,86 +49,13 @@ class Settings:
     engine: Literal["here", "processes", "ray"] = "here"  # where pieces are computed
     workers: int = 2  # of the engine
     address: str = ""  # of a Ray cluster; none: a Ray of this machine
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write the rows where committed ones are
 
 
-@dataclass(frozen=True, eq=False)
-class Search:
-    """What is known of all methods in all scenes while they are tuned.
-
-    Attributes:
-        settings: What is run.
-        scores: By method, scene and settings; lower is better.
-        rounds: By scene, how many all of its methods have had.
-    """
-
-    settings: Settings
-    scores: dict[tuple[str, str, tuple[Any, ...]], float] = field(default_factory=dict)
-    rounds: dict[str, int] = field(default_factory=dict)
-    _found: dict[tuple[str, str, int], tuning.Tuned] = field(default_factory=dict)
-
-    def tuned(self, method: str, scene: str, rounds: int) -> tuning.Tuned | list[tuning.Settings]:
-        """What was found after so many rounds, or settings whose scores are missing."""
-        missing: list[tuning.Settings] = []
-
-        def evaluate(_: str, asked: Sequence[tuning.Settings], gradients: int) -> list[float]:
-            del gradients  # every trial has the same simulated time
-            unknown = [own for own in asked if self._key(method, scene, own) not in self.scores]
-            if unknown:
-                missing.extend(unknown)
-                raise LookupError
-            return [self.scores[self._key(method, scene, own)] for own in asked]
-
-        try:
-            return tuning.tune(
-                {method: METHODS[method].space},
-                evaluate,
-                trials=self.settings.trials,
-                gradients=gradients_of(self.settings, scene),
-                seed=self.settings.seed,
-                rounds=(rounds, rounds),
-            )[method]
-        except LookupError:
-            return missing
-
-    def _key(self, method: str, scene: str, own: tuning.Settings) -> Any:
-        return method, scene, tuple(own.values())
-
-    def found(self, method: str, scene: str) -> tuning.Tuned:
-        """What was found after the last round."""
-        where = method, scene, self.rounds[scene]
-        if where not in self._found:
-            tuned = self.tuned(*where)
-            assert isinstance(tuned, tuning.Tuned)
-            self._found[where] = tuned
-        return self._found[where]
-
-    def learn(self, method: str, runs: Sequence[Run], found: Sequence[Found]) -> None:
-        """Takes in runs on the tuning instances, those of one setting after one another."""
-        count = self.settings.tuning_instances
-        for at in range(0, len(runs), count):
-            run = runs[at]
-            key = method, run.scene, tuple(value for _, value in run.knobs)
-            self.scores[key] = score(SCENES[run.scene].horizon, found[at : at + count])
-
-
-def gradients_of(settings: Settings, scene: str) -> int:
-    """Gradients of a trial, as workers compute them who never wait and have no link."""
-    return round(settings.tuning_instances * N_WORKERS * SCENES[scene].horizon)
-
-
-def score(horizon: float, found: Sequence[Found]) -> float:
-    """What is tuned and shown: the mean logarithm of the time to the last target, cut.
-
-    Where it never came, the share of the way that is left at the horizon is added, at most 1.
-    Infinity where every run diverged.
-    """
-    times = np.array([one.times[CURVE.index(protocol.LEVELS[-1])] for one in found])
-    left = np.array([one.gap for one in found])
-    if not (left < 1.0).any() and not np.isfinite(times).any():
-        return math.inf
-    never = np.where(np.isfinite(times), 0.0, np.minimum(left, 1.0))
-    return float((np.log(protocol.restricted(times, horizon)) + never).mean())
+Piece = tuple[str, str, tuple[Run, ...]]  # title, method, runs
+Tuned = Mapping[tuple[str, str], tuning.Tuned]  # by method and scene
+# By method: a row a run, scene by scene, set A first: times float[runs, levels], gaps float[runs].
+Outcomes = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 def resolved(settings: Settings) -> Settings:
@@ -138,61 +64,105 @@ def resolved(settings: Settings) -> Settings:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    for name, known in (("methods", METHODS), ("scenes", SCENES)):
+    for name, known in (("methods", METHODS), ("scenes", FACTORS)):
         unknown = [one for one in getattr(settings, name) if one not in known]
         if unknown:
             raise ValueError(f"{name} must be among {'; '.join(known)}, got {unknown[0]!r}")
     for name, least in (("instances", 2), ("tuning_instances", 1), ("trials", 4), ("workers", 1)):
         if getattr(settings, name) < least:
             raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
-    chosen = settings.methods or [
-        name for name, method in METHODS.items() if settings.full or method.default
-    ]
-    scenes = settings.scenes or (FULL_SCENES if settings.full else tuple(SCENES))
-    return replace(
-        settings, methods=tuple(dict.fromkeys((REFERENCE, *chosen))), scenes=tuple(scenes)
+    chosen = settings.methods or tuple(
+        name for name in METHODS if settings.full or name in DEFAULTS
     )
+    scenes = settings.scenes or (FULL_SCENES if settings.full else tuple(FACTORS))
+    return replace(settings, methods=tuple(dict.fromkeys((REFERENCE, *chosen))), scenes=scenes)
 
 
-Piece = tuple[str, str, tuple[Run, ...]]  # title, method, runs
-
-
-def searched(settings: Settings, told: Callable[[str], None] = print) -> Search:
+def searched(settings: Settings) -> Tuned:
     """Tunes all methods in all scenes.
 
     A scene's methods all get another round as long as the best value of any of them is at an edge.
     """
-    search, least, most = Search(settings), *settings.rounds
     drawn = protocol.seeds_of(settings.seed, TUNING, settings.tuning_instances)
-    open_scenes = list(settings.scenes)
+    found: dict[tuple[str, str], tuning.Tuned] = {}
+    scores: dict[tuple[Any, ...], float] = {}
+    open_scenes, (least, most) = settings.scenes, settings.rounds
     for turn in range(1, most + 1):
         pieces: list[Piece] = []
         for method in settings.methods:
             runs: list[Run] = []
             for scene in open_scenes:
-                asked = search.tuned(method, scene, turn)
+                asked = _tuned(settings, scores, method, scene, turn)
                 assert isinstance(asked, list)
                 runs += [Run(scene, one, tuple(own.items())) for own in asked for one in drawn]
             pieces.append((f"{method}, round {turn}", method, tuple(runs)))
-        told(f"round {turn}: {len(open_scenes)} of {len(settings.scenes)} scenes")
-        for (_, method, done), found in computed(settings, pieces, told):
-            search.learn(method, done, found)
-        search.rounds.update(dict.fromkeys(open_scenes, turn))
+        print(f"round {turn}: {len(open_scenes)} of {len(settings.scenes)} scenes", flush=True)
+        for (_, method, runs), (times, gaps) in computed(settings, pieces):
+            for at in range(0, len(runs), len(drawn)):
+                own = slice(at, at + len(drawn))
+                key = method, runs[at].scene, runs[at].knobs
+                scores[key] = score(runs[at].scene, times[own], gaps[own])
+        for method in settings.methods:
+            for scene in open_scenes:
+                tuned = _tuned(settings, scores, method, scene, turn)
+                assert isinstance(tuned, tuning.Tuned)
+                found[method, scene] = tuned
         if turn >= least:
-            open_scenes = [
+            open_scenes = tuple(
                 scene
                 for scene in open_scenes
-                if any(search.found(method, scene).edges for method in settings.methods)
-            ]
+                if any(found[method, scene].edges for method in settings.methods)
+            )
         if not open_scenes:
             break
-    return search
+    return found
 
 
-def reported(
-    settings: Settings, search: Search, told: Callable[[str], None] = print
-) -> dict[tuple[str, str, str], list[Found]]:
-    """The tuned methods on both sets: by set, scene and method one an instance."""
+def _tuned(
+    settings: Settings,
+    scores: Mapping[tuple[Any, ...], float],
+    method: str,
+    scene: str,
+    rounds: int,
+) -> tuning.Tuned | list[tuning.Settings]:
+    """What was found after so many rounds, or settings whose scores are missing."""
+    missing: list[tuning.Settings] = []
+
+    def evaluate(_: str, asked: Sequence[tuning.Settings], gradients: int) -> list[float]:
+        del gradients  # every trial has the same simulated time
+        keys = [(method, scene, tuple(own.items())) for own in asked]
+        missing.extend(own for own, key in zip(asked, keys, strict=True) if key not in scores)
+        return [scores[key] for key in keys]
+
+    try:
+        return tuning.tune(
+            {method: METHODS[method].space},
+            evaluate,
+            trials=settings.trials,
+            # as workers compute them who never wait and have no link
+            gradients=round(settings.tuning_instances * N_WORKERS * FACTORS[scene].horizon),
+            seed=settings.seed,
+            rounds=(rounds, rounds),
+        )[method]
+    except KeyError:
+        return missing
+
+
+def score(scene: str, times: np.ndarray, gaps: np.ndarray) -> float:
+    """What is tuned and shown: the mean logarithm of the time to the last target, cut.
+
+    Args:
+        scene: Its name.
+        times: float[instances, levels].
+        gaps: float[instances], what is left of the way: added where the target never came.
+    """
+    last = times[:, AT[COMPARED]]
+    numbers = [{COMPARED: time, LEFT: gap} for time, gap in zip(last, gaps, strict=True)]
+    return TO_TARGET.scored(numbers, [Scene(horizon=FACTORS[scene].horizon)])
+
+
+def reported(settings: Settings, tuned: Tuned) -> Outcomes:
+    """The tuned methods on both sets."""
     drawn = {
         letter: protocol.seeds_of(settings.seed, role, settings.instances)
         for letter, role in SETS.items()
@@ -202,7 +172,7 @@ def reported(
             f"{method}, reported",
             method,
             tuple(
-                Run(scene, one, tuple(search.found(method, scene).best.settings.items()))
+                Run(scene, one, tuple(tuned[method, scene].best.settings.items()))
                 for scene in settings.scenes
                 for letter in SETS
                 for one in drawn[letter]
@@ -210,77 +180,68 @@ def reported(
         )
         for method in settings.methods
     ]
-    made = {}
-    for (_, method, _), found in computed(settings, pieces, told):
-        rest = iter(found)
-        for scene in settings.scenes:
-            for letter in SETS:
-                made[letter, scene, method] = [next(rest) for _ in range(settings.instances)]
-    return made
+    return {method: found for (_, method, _), found in computed(settings, pieces)}
+
+
+def rows_of(settings: Settings, tuned: Tuned, outcomes: Outcomes) -> Result:
+    """A row a run that is shown, with its times to three of the levels."""
+    rows = []
+    for at, name in enumerate(settings.scenes):
+        scene = FACTORS[name]
+        for method, (times, gaps) in outcomes.items():
+            own = tuned[method, name]
+            begin = at * len(SETS) * settings.instances
+            about = {"method": method, **scene._asdict(), **own.best.settings}
+            cost = {"trials": len(own.trials), "tuning_gradients": len(own.trials) * own.gradients}
+            rows += [
+                {
+                    "scene": name,
+                    "set": letter,
+                    "instance": instance,
+                    **about,
+                    **{column: times[place, level] for column, level in AT.items()},
+                    LEFT: gaps[place],
+                    "horizon": scene.horizon,
+                    **cost,
+                    "at_edge": bool(own.edges),
+                }
+                for place, (letter, instance) in enumerate(
+                    ((letter, i) for letter in SETS for i in range(settings.instances)), begin
+                )
+            ]
+    facts = {"n_workers": N_WORKERS, **{field: getattr(settings, field) for field in KEPT}}
+    facts["problems"] = sorted({FACTORS[name].problem for name in settings.scenes})
+    return Result(pd.DataFrame(rows), COMPARED, facts, settings.seed)
 
 
 def computed(
-    settings: Settings, pieces: Sequence[Piece], told: Callable[[str], None]
-) -> Iterator[tuple[Piece, list[Found]]]:
-    """Yields pieces with what their runs did; one that is on file is read."""
+    settings: Settings, pieces: Sequence[Piece]
+) -> list[tuple[Piece, tuple[np.ndarray, np.ndarray]]]:
+    """Pieces with what their runs did; one that is on file is read."""
     folder = settings.output / "cells"
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {
-        piece: folder / f"{piece[0].replace('/', ' over ')}, {_mark(piece)}.json"
-        for piece in pieces
-    }
-    missing = []
-    for piece in pieces:
-        kept = _kept(paths[piece], len(piece[2]))
-        if kept is None:
-            missing.append(piece)
-        else:
-            yield piece, kept
-    for place, (piece, found) in enumerate(_made(settings, missing), start=1):
-        storage.save_json(paths[piece], [[one.times, one.gap] for one in found])
-        told(f"[{place}/{len(missing)}] {piece[0]}: {len(found)} runs")
-        yield piece, found
+    cells, keys = Cells(folder), {piece: key_of(compute, piece) for piece in pieces}
+    missing = [piece for piece, key in keys.items() if cells.get(key) is None]
+    for place, (piece, arrays) in enumerate(_made(settings, missing), start=1):
+        cells.put(keys[piece], arrays)
+        print(f"[{place}/{len(missing)}] {piece[0]}: {len(piece[2])} runs", flush=True)
+    known = {piece: cells.get(key) or {} for piece, key in keys.items()}
+    return [(piece, (own["times"], own["gaps"])) for piece, own in known.items()]
 
 
-def _made(settings: Settings, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, list[Found]]]:
+def _made(settings: Settings, pieces: Sequence[Piece]) -> Any:
     if settings.engine == "here":
-        yield from ((piece, _compute(piece)) for piece in pieces)
+        yield from ((piece, compute(piece)) for piece in pieces)
         return
     with engine_of(settings.engine, settings.workers, settings.address) as workers:
-        yield from spread(workers, partial(_compute), pieces)
+        yield from spread(workers, compute, pieces)
 
 
-def _compute(piece: Piece) -> list[Found]:
+def compute(piece: Piece) -> dict[str, np.ndarray]:
+    """Times float[runs, levels] of a piece, and gaps float[runs]."""
     method = METHODS[piece[1]]
-    return (decided if method.policy else replayed)(method, piece[2], CURVE)
-
-
-def _kept(path: Path, count: int) -> list[Found] | None:
-    """What is on file; None if there is nothing, or it is damaged."""
-    try:
-        kept = storage.load_json(path)
-    except (FileNotFoundError, ValueError):
-        return None
-    if not isinstance(kept, list) or len(kept) != count:
-        return None
-    return [Found(list(times), gap) for times, gap in kept]
-
-
-def _mark(piece: Piece) -> str:
-    """A digest of all that decides the numbers of a piece."""
-    runs = [[run.scene, run.instance.__dict__, list(run.knobs)] for run in piece[2]]
-    facts = [piece[1], runs, CURVE, sources(), jax.__version__, jax.devices()[0].device_kind]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@cache
-def sources() -> str:
-    """A digest of the code that makes numbers, so that no piece of other code is ever used."""
-    digest, here = hashlib.sha256(), Path(__file__).parent
-    own = [here / f"{name}.py" for name in _FILES]
-    own += [here.parent / "common" / "side_by_side.py"]
-    own += [Path(protocol.__file__).with_name(f"{name}.py") for name in _STUDY]
-    rooms = [Path(asyncjax.__file__).parent / room for room in _ROOMS]
-    for path in own + [path for room in rooms for path in sorted(room.rglob("*.py"))]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    found = (decided if method.is_policy else replayed)(method, piece[2], CURVE)
+    return {
+        "times": np.array([one.times for one in found], np.float64),
+        "gaps": np.array([one.gap for one in found], np.float64),
+    }

@@ -13,7 +13,8 @@ The first factor is n - 1 + 1/s for n workers of which one is s times slower, ov
 second is what staleness costs.
 """
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,24 +23,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
 from asyncjax import clocks, results, simulation
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, restricted, seeds_of
+from asyncjax.study.methods import REFERENCE, SPACE
+from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
-from asyncjax.study.statistics import paired
-from experiments.common import numbers as committed
+from experiments import part
 from experiments.common.judging import raveled
-from experiments.common.parts import Part, run_alone, written
+from experiments.common.parts import Part, run_alone
 from experiments.common.side_by_side import moved, side_by_side
-from experiments.matrix.lanes import read_off
-from experiments.matrix.methods import METHODS, REFERENCE, STEP
+from experiments.matrix.lanes import METHODS, read_off
 
 NAME = "matrix_straggler"
+TITLE = "What does one slow worker cost those who wait for it?"
+PAPERS = ()
+NOTE = FIRST_CROSSING
 SETS = {"A": SET_A, "B": SET_B}
 PURE = "pure"
-LEVEL = 0.95
-Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by factor, noise and method
+LEVEL = 0.95  # of the way to the lowest loss
+CLAIMS = ()
+ENDS = ("ratio", "low", "high")  # of a ratio
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Settings:
     trials: int = 4  # settings that a method tries in a round of tuning
     tuning_rounds: tuple[int, int] = (3, 8)  # least and most
     seed: int = 0
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write the rows where committed ones are
 
 
 def clock_of(factor: float) -> clocks.Clock:
@@ -82,12 +88,11 @@ def times(
     step_sizes: Sequence[float],
 ) -> np.ndarray:
     """When runs are first at the level, float64[steps, instances]; infinity where never."""
-    make, clock, n = METHODS[method].trace, clock_of(factor), settings.rounds
-    assert make is not None
+    clock, n = clock_of(factor), settings.rounds
     n_updates = n if method == REFERENCE else n * N_WORKERS
     made = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
     keys = [jax.random.key(one.noise(0)) for one in drawings]
-    traced = [make({})(clock, n_updates, key) for key in keys]
+    traced = [METHODS[method].trace({}, clock, n_updates, key) for key in keys]
     problem = side_by_side([one.problem for one in made])
     records = simulation.sweep(
         replace(problem, metrics_of=(("model", raveled),)),
@@ -111,17 +116,17 @@ def times(
     )
 
 
-def measured(settings: Settings) -> dict[str, Any]:
-    """Tunes and runs both methods in every scene: cells by factor, noise and method."""
-    cells: dict[str, Any] = {}
+def study_of(settings: Settings) -> Result:
+    """Tunes and runs both methods in every scene."""
+    rows: list[dict[str, Any]] = []
     for factor in settings.factors:
-        for noise in NOISE:
-            cells.setdefault(str(factor), {})[noise] = _cell(settings, factor, noise)
+        rows += [row for noise in NOISE for row in _rows(settings, factor, noise)]
         print(f"one worker {factor} times slower: done", flush=True)
-    return cells
+    return Result(pd.DataFrame(rows), "time", {"instances": settings.instances}, settings.seed)
 
 
-def _cell(settings: Settings, factor: int, noise: str) -> dict[str, Any]:
+def _rows(settings: Settings, factor: int, noise: str) -> list[dict[str, Any]]:
+    """Those of a scene."""
     horizons = {REFERENCE: settings.rounds * round_over_unit(factor), PURE: float(settings.rounds)}
     drawings = seeds_of(settings.seed, TUNING, settings.tuning_instances)
 
@@ -132,122 +137,107 @@ def _cell(settings: Settings, factor: int, noise: str) -> dict[str, Any]:
         return np.log(np.minimum(found, horizons[REFERENCE])).mean(axis=1).tolist()
 
     found = tuning.tune(
-        {method: {"step": STEP} for method in (REFERENCE, PURE)},
+        {method: SPACE for method in (REFERENCE, PURE)},
         evaluate,
         trials=settings.trials,
         gradients=settings.tuning_instances * settings.rounds * N_WORKERS,
         seed=settings.seed,
         rounds=settings.tuning_rounds,
     )
-    return {
-        method: {
-            "step": own.best.settings["step"],
-            "trials": len(own.trials),
-            "tuning_gradients": len(own.trials) * own.gradients,
-            "at_edge": list(own.edges),
-            "horizon": horizons[method],
-            "times": {
-                letter: times(
-                    settings,
-                    method,
-                    factor,
-                    noise,
-                    seeds_of(settings.seed, role, settings.instances),
-                    [own.best.settings["step"]],
-                )[0].tolist()
-                for letter, role in SETS.items()
-            },
-        }
-        for method, own in found.items()
-    }
-
-
-def numbers_of(settings: Settings, cells: Cells) -> dict[str, Any]:
-    """What is committed: cells, and by set and factor the speed-up and what it is made of.
-
-    A speed-up is the geometric mean over instances and both noise levels, with its interval.
-    """
-    found: dict[str, Any] = {}
-    for letter in SETS:
-        for factor, by_noise in cells.items():
-            logs = [
-                np.mean([np.log(cut(own[method], letter)) for own in by_noise.values()], axis=0)
-                for method in (REFERENCE, PURE)
+    rows = []
+    for method, tuned in found.items():
+        step = tuned.best.settings["step"]
+        for letter, role in SETS.items():
+            shown = seeds_of(settings.seed, role, settings.instances)
+            reached = times(settings, method, factor, noise, shown, [step])[0]
+            rows += [
+                {
+                    "scene": f"one worker {factor} times slower, {noise} noise",
+                    "set": letter,
+                    "instance": instance,
+                    "method": method,
+                    "factor": factor,
+                    "noise": noise,
+                    "step": step,
+                    "time": time,
+                    "horizon": horizons[method],
+                    "trials": len(tuned.trials),
+                    "tuning_gradients": len(tuned.trials) * tuned.gradients,
+                    "at_edge": bool(tuned.edges),
+                }
+                for instance, time in enumerate(reached)
             ]
-            own = paired(logs[0], logs[1], settings.seed)
-            mean, low, high = np.exp([own.mean, own.low, own.high]).tolist()
-            found.setdefault(letter, {})[factor] = {
-                "mean": mean,
-                "low": low,
-                "high": high,
-                "of the factor": mean / float(factor),
-                "round over unit": round_over_unit(float(factor)),
-                "rounds over units": mean / round_over_unit(float(factor)),
-            }
-    runs = [
-        time
-        for by_noise in cells.values()
-        for own in by_noise.values()
-        for method in own.values()
-        for one in method["times"].values()
-        for time in one
-    ]
-    return {
-        "speed_up": found,
-        "cells": cells,
-        "runs": len(runs),
-        "cut": int(np.isinf(runs).sum()),
-    }
+    return rows
 
 
-def cut(method: Mapping[str, Any], letter: str) -> np.ndarray:
-    """The times of a set, float64[instances]; where a run never arrives, until when it lasted."""
-    return restricted(method["times"][letter], method["horizon"])
+def speed_ups(result: Result) -> Any:
+    """A row a factor and set: the ratio of times, over the factor too, and a round's length.
+
+    Times of synchronous SGD over those of pure, geometric mean over both noise levels.
+    """
+    found = []
+    for factor in result.rows["factor"].unique():
+        rows = result.ratio(REFERENCE, over=PURE, where={"factor": factor})
+        rows = rows.assign(factor=factor, share=rows["ratio"] / factor)
+        found.append(rows.assign(round=round_over_unit(factor)))
+    return pd.concat(found, ignore_index=True)
 
 
-def table(found: Mapping[str, Any]) -> results.Table:
+def never(result: Result) -> dict[str, int]:
+    """How many runs there are, and how many never arrive."""
+    return {"runs": len(result.rows), "cut": int(np.isinf(result.rows["time"]).sum())}
+
+
+def shares(result: Result) -> dict[str, float]:
+    """The least and the largest speed-up over the factor by which the worker is slower."""
+    found = speed_ups(result)["share"]
+    return {"least": found.min(), "most": found.max()}
+
+
+def answer(result: Result) -> str:
+    """The speed-ups of set A."""
+    rows = speed_ups(result).query("set == 'A'")
+    said = [f"{row.text} at {row.factor:g}" for row in rows.itertuples()]
+    return f"Pure is so many times as fast where one worker is slower: {', '.join(said)}."
+
+
+def table(result: Result) -> results.Table:
     """A row a factor: the speed-up of both sets, beside the factor and the length of a round."""
-    one, other = (found["speed_up"][letter] for letter in SETS)
+    wide = speed_ups(result).pivot(index="factor", columns="set")
+    heads = ("one worker so many times slower", "speed-up, set A", "set B", "over the factor, A")
     return results.Table(
-        tuple(
-            map(
-                results.Column,
-                (
-                    "one worker so many times slower",
-                    "speed-up, set A",
-                    "set B",
-                    "over the factor, A",
-                    "B",
-                    "a round, in units of time",
-                ),
-            )
-        ),
+        tuple(map(results.Column, (*heads, "B", "a round, in units of time"))),
         tuple(
             (
-                factor,
-                "{mean:.3g} ({low:.3g} to {high:.3g})".format(**one[factor]),
-                f"{other[factor]['mean']:.3g}",
-                f"{one[factor]['of the factor']:.2f}",
-                f"{other[factor]['of the factor']:.2f}",
-                f"{one[factor]['round over unit']:.3g}",
+                f"{factor:g}",
+                "{:.3g} ({:.3g} to {:.3g})".format(*(row[name, "A"] for name in ENDS)),
+                f"{row['ratio', 'B']:.3g}",
+                f"{row['share', 'A']:.2f}",
+                f"{row['share', 'B']:.2f}",
+                f"{row['round', 'A']:.3g}",
             )
-            for factor in sorted(one, key=float)
+            for factor, row in wide.iterrows()
         ),
         "Times of synchronous SGD over those of pure asynchronous SGD to the tightest target, first"
         " crossings, both tuned: geometric mean over noise levels and instances, in brackets its"
-        f" interval. {found['cut']} of {found['runs']} runs never arrive and count as there at"
-        " their end.",
+        " interval. {cut} of {runs} runs never arrive and count as there at their end.".format(
+            **never(result)
+        ),
     )
 
 
+TABLES = {"speed-ups": table}
+FIGURES = {}
+FACTS = {
+    "runs": never,
+    "over the factor": shares,
+    "factors": lambda result: result.rows["factor"].unique().tolist(),
+}
+
+
 def run(settings: Settings) -> Part:
-    """Measures; writes numbers where they are committed if asked."""
-    found = numbers_of(settings, measured(settings))
-    if settings.commit:
-        command = "python -m experiments.matrix.straggler --commit"
-        committed.save(NAME, found, command=command, digits=4)
-    title = "What does one slow worker cost those who wait for it?"
-    return written(settings.output, NAME, title, (), (table(found),), found)
+    """Runs the part: rows, the table, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

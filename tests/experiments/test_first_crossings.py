@@ -17,18 +17,18 @@ SAID = (
     " target again."
 )
 PARTS = (
-    "matrix/report",
     "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
 )
 # Parts that have rows and a page of their own.
 ROWS = (
     *("diloco", "joint_scenes", "joint_map", "joint_placed"),
+    *("matrix", "matrix_full", "matrix_straggler"),
     *("story", "story_workloads"),
     *("straggler_constants", "straggler_times", "straggler_training"),
 )
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 15: 4}
+BESIDE = {11: 1}
 
 
 def in_one_line(path: str) -> str:

@@ -1,6 +1,6 @@
 """The matrix, tiny.
 
-Runs in lanes are what each is alone, pieces resume, numbers mean what they say, verdicts flip.
+Runs in lanes are what each is alone, pieces resume, verdicts flip with the numbers.
 """
 
 from dataclasses import replace
@@ -9,19 +9,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import problems, simulation, storage, stragglers, traces
+from asyncjax import problems, simulation, stragglers, traces
 from asyncjax.stragglers.policies.policy import check_policy
-from asyncjax.study.protocol import SET_A, TUNING, Seeds
+from asyncjax.study.command import ROWS as STORED
+from asyncjax.study.methods import DEFAULTS, POLICIES, REFERENCE, SERVERS, STEP_RULES
+from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.result import Result
+from asyncjax.study.scenes import COLUMNS, COMPARED, N_WORKERS, ROWS, UNEVEN, drawn, workers
 from asyncjax.study.scenes import FACTORS as SCENES
-from asyncjax.study.scenes import N_WORKERS, ROWS, UNEVEN, drawn, losses, workers
-from experiments.common import numbers as committed
+from experiments import part
 from experiments.common.judging import raveled
-from experiments.matrix import claims, job, lanes, report, runs, straggler
+from experiments.matrix import full, job, lanes, runs
 from experiments.matrix.decided import row_times
-from experiments.matrix.lanes import Found, Run, judged
-from experiments.matrix.methods import METHODS, POLICIES, REFERENCE, SERVERS, STEP_RULES
+from experiments.matrix.lanes import METHODS, Run
 from experiments.matrix.runs import Settings
 
 ONE = Seeds(0, TUNING, 0)
@@ -29,13 +32,12 @@ SCENE = "straggler, alike, high noise, free links"
 LEVELS = (0.5, 0.8)
 
 
-def test_names_are_unique_and_the_default_spans_all_kinds():
+def test_the_default_spans_all_kinds_of_methods():
     assert len(METHODS) == len(SERVERS) + len(STEP_RULES) + len(POLICIES) >= 40
     for kind in (SERVERS, STEP_RULES, POLICIES):
-        assert any(method.default for method in kind)
+        assert set(DEFAULTS) & set(kind)
     for method in METHODS.values():
-        assert (method.trace is None) == (method.policy is not None), method.name
-        assert set(method.traced) <= set(method.knobs)
+        assert set(method.traced) <= set(method.of.space)
         assert len(method.space) <= Settings().trials
 
 
@@ -67,16 +69,15 @@ def test_slow_workers_alone_hold_a_class_or_all_hold_alike():
 def test_policies_face_the_workers_of_the_traces():
     scene = SCENES[SCENE]
     drawn_times = row_times(scene.uneven, ONE, 6)
-    make = METHODS[REFERENCE].trace
-    assert make is not None
-    rule = make({})
-    trace = rule(workers(*scene.clock, ONE), 6, jax.random.key(ONE.noise(0)))
+    key = jax.random.key(ONE.noise(0))
+    trace = METHODS[REFERENCE].trace({}, workers(*scene.clock, ONE), 6, key)
     expected = np.cumsum(drawn_times.max(axis=0))
     np.testing.assert_allclose(trace.time[trace.steps], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", POLICIES, ids=lambda method: method.name)
-def test_policies_ask_for_what_there_is(method):
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_ask_for_what_there_is(name):
+    method = METHODS[name]
     policy = method.policy({name: knob.values[0] for name, knob in method.space.items()}, 4)
     check_policy(policy)
     _, choice = policy.decide(policy.init(), stragglers.nothing_seen(N_WORKERS))
@@ -84,9 +85,10 @@ def test_policies_ask_for_what_there_is(method):
     assert 1 <= float(choice.load) <= policy.max_load <= 8
 
 
-@pytest.mark.parametrize("method", POLICIES, ids=lambda method: method.name)
-def test_policies_are_made_of_traced_settings(method):
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_are_made_of_traced_settings(name):
     """As in a program whose data are the settings."""
+    method = METHODS[name]
 
     def decided(settings):
         policy = method.policy(settings, 4)
@@ -96,13 +98,14 @@ def test_policies_are_made_of_traced_settings(method):
     assert jax.eval_shape(decided, settings).k.shape == ()
 
 
-@pytest.mark.parametrize("method", STEP_RULES, ids=lambda method: method.name)
-def test_settings_that_a_gradient_brings_make_the_rule(method):
+@pytest.mark.parametrize("name", STEP_RULES)
+def test_settings_that_a_gradient_brings_make_the_rule(name):
     """Two updates by the rule itself, and by the one that is built of traced settings."""
+    method = METHODS[name]
     names = lanes.names_of(method)
     first = {name: knob.values[1] for name, knob in method.space.items()} | {lanes.EXTRA: 1.0}
-    own = method.rule(first)
-    built: Any = lanes.carried(method.rule, names)(jnp.float32(1.0))
+    own = method.optimizer(first)
+    built: Any = lanes.carried(method.optimizer, names)(jnp.float32(1.0))
     settings = jnp.asarray([[9.0] * len(names), [float(first[name]) for name in names]])
     x, state = jnp.array([1.0, -2.0]), own.init(jnp.array([1.0, -2.0]))
     other = built.init({"model": x, "settings": settings})
@@ -126,7 +129,7 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     method, knobs = METHODS[name], {"step": 0.25, "group": 4}
     scene, own = SCENES[SCENE], drawn(SCENES[SCENE], ONE)
     plain = replace(own.problem, metrics_of=(("model", raveled),))
-    if method.local:
+    if method.is_local:
         knobs |= {"local steps": 3, "local step": 0.5}
         plain = problems.local_steps(plain, n_steps=3, step_size=0.5)
     other = "even, slow hold labels, high noise, dear links"
@@ -137,36 +140,15 @@ def test_a_run_in_its_lane_is_what_it_is_alone(name):
     alone = simulation.replay(
         plain,
         trace,
-        METHODS[REFERENCE].rule(knobs),
+        METHODS[REFERENCE].optimizer(knobs),
         record_every=trace.n_updates // lanes.RECORDS,
         key=jax.random.key(ONE.noise(1)),
         width=1,
     ).records
-    values = losses(own.features, own.signs, np.asarray(alone.metrics["model"]))
-    expected = judged(own, scene.horizon, np.asarray(alone.time), values, LEVELS)
+    ways = np.asarray(alone.metrics["model"]) - own.start
+    expected = lanes.read_off(own, scene.horizon, np.asarray(alone.time), ways, LEVELS)
     np.testing.assert_allclose(found.times, expected.times, rtol=1e-4)
     np.testing.assert_allclose(found.gap, expected.gap, rtol=1e-2)
-
-
-def test_times_and_gaps_are_those_of_the_definition():
-    own = drawn(SCENES[SCENE], ONE)
-    way = own.first - own.lowest
-    values = own.first - way * np.array([0.1, 0.6, 0.4, 0.9])
-    found = judged(own, 3.5, np.array([1.0, 2.0, 3.0, 4.0]), values, (0.5, 0.8))
-    assert found.times == [2.0, np.inf]  # 4.0 is after the horizon
-    assert found.gap == pytest.approx(0.6)
-    assert judged(own, 3.5, np.array([1.0]), np.array([np.nan]), (0.5,)).gap == np.inf
-
-
-def test_a_score_is_the_cut_time_and_then_what_is_left():
-    at = runs.CURVE.index(0.95)
-
-    def run(time, gap):
-        return Found([time if place == at else np.inf for place in range(len(runs.CURVE))], gap)
-
-    assert runs.score(10.0, [run(5.0, 0.01)]) == pytest.approx(np.log(5.0))
-    assert runs.score(10.0, [run(np.inf, 0.3)]) == pytest.approx(np.log(10.0) + 0.3)
-    assert runs.score(10.0, [run(np.inf, np.inf), run(np.inf, 3.0)]) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -190,20 +172,27 @@ def test_full_takes_all_methods():
     assert plain.scenes == tuple(SCENES)
 
 
-def facts_of(times, instances=6, seed=0):
-    """Numbers of a set in which a method's times are as `times(scene, method)` says, and noise."""
-    generator, made = np.random.default_rng(seed), {}
+def result_of(times, methods=("synchronous", "pure", "Rescaled"), instances=6):
+    """Rows in which a method's times are as `times(scene, method)` says, and noise."""
+    generator, rows = np.random.default_rng(0), []
     for name, scene in SCENES.items():
-        methods = {}
-        for method in ("synchronous", "pure", "Rescaled"):
-            own = times(scene, method) * np.exp(0.05 * generator.normal(size=instances))
-            methods[method] = {
-                "times": dict.fromkeys(("0.5", "0.8", "0.95"), own.tolist()),
-                "trials": 12, "tuning_gradients": 100, "at_edge": [],
-            }  # fmt: skip
-        about = {key: getattr(scene, key) for key in ("uneven", "skew", "noise", "link", "problem")}
-        made[name] = about | {"horizon": 100.0, "methods": methods}
-    return {"settings": {"instances": instances, "seed": 0}, "scenes": made}
+        for method in methods:
+            for letter in runs.SETS:
+                own = times(scene, method) * np.exp(0.05 * generator.normal(size=instances))
+                rows += [
+                    {
+                        "scene": name, "set": letter, "instance": at, "method": method,
+                        **scene._asdict(), **dict.fromkeys(COLUMNS.values(), time),
+                        "horizon": 100.0, "trials": 12, "tuning_gradients": 100, "at_edge": False,
+                    }
+                    for at, time in enumerate(own)
+                ]  # fmt: skip
+    return Result(pd.DataFrame(rows), COMPARED, {"instances": instances})
+
+
+def verdicts(times):
+    result = result_of(times)
+    return {text: own["A"] for text, own in result.verdicts(job.claims(result)).items()}
 
 
 def test_verdicts_flip_with_who_is_fast():
@@ -220,22 +209,51 @@ def test_verdicts_flip_with_who_is_fast():
     bias = "Rescaled is faster than pure where the slow hold labels"
     even = "synchronous SGD is faster than pure where workers are even"
     everywhere = "pure is faster than synchronous SGD, whatever the workers"
-    said = claims.verdicts(facts_of(as_expected))
+    said = verdicts(as_expected)
     assert [said[name] for name in (claim, bias, even)] == ["holds"] * 3
     assert said[everywhere] == "in part"
-    said = claims.verdicts(facts_of(turned))
+    said = verdicts(turned)
     assert [said[name] for name in (claim, bias, even)] == ["does not hold"] * 3
-    assert (
-        claims.verdicts(facts_of(lambda scene, method: 20.0))[claim] == "no significant difference"
-    )
+    assert verdicts(lambda scene, method: 20.0)[claim] == "no significant difference"
     assert not any("local" in name for name in said)  # no such method was run
 
 
-def test_a_speed_up_is_that_of_cut_times():
-    facts = facts_of(lambda scene, method: np.inf if method == "synchronous" else 25.0)
-    mean, low, high = claims.speed_up(facts, "pure", claims.having(uneven="even"))
-    assert low < mean < high
-    assert mean == pytest.approx(4.0, rel=0.1)  # at least: it was watched until 100
+@pytest.mark.parametrize(
+    ("reference", "pure", "sign"),
+    [(8.0, 4.0, ""), (np.inf, 25.0, ">"), (80.0, np.inf, "<"), (np.inf, np.inf, "")],
+)
+def test_a_speed_up_is_that_of_cut_times_and_its_sign_says_which_are(reference, pure, sign):
+    """> where only synchronous SGD is not there in time, < where only the method is not."""
+    result = result_of(lambda scene, method: {"pure": pure}.get(method, reference))
+    own = job.speed_up(result, "pure", {"uneven": "even"})
+    assert own["ratio"] == pytest.approx(min(reference, 100.0) / min(pure, 100.0), rel=0.1)
+    assert own["sign"] == sign
+    row = next(row for row in job.family_table(result, job.BY_WORKERS, "").rows if row[0] == "pure")
+    assert row[1].startswith(f"{sign}{own['ratio']:.2g} (")
+
+
+@pytest.mark.slow
+def test_all_methods_are_shown_by_what_they_gain():
+    result = result_of(lambda scene, method: {"pure": 10.0}.get(method, 20.0))
+    result.rows.loc[
+        (result.rows["scene"] == SCENE) & (result.rows["method"] == "pure"), "at_edge"
+    ] = True
+    made = full.of_rows(result)
+    assert (made.facts["best values"], made.facts["at an edge"]) == (3 * len(SCENES), 1)
+    assert {claim.text for claim in full.claims(made)} <= {one.text for one in job.claims(result)}
+    rows = full.table(made).rows
+    assert rows[0][0] == "pure"
+    assert rows[0][1].startswith("2 (")
+    assert dict((row[0], row[1:]) for row in rows)["synchronous"] == ("1", "1", "1")
+
+
+def test_rows_that_come_with_the_library_are_those_of_the_matrix():
+    stored, rows = Result.load(STORED).rows, part.committed("matrix").rows
+    key = ["scene", "set", "instance", "method"]
+    one, other = (
+        own.set_index(key).sort_index()[list(stored.columns[4:])] for own in (stored, rows)
+    )
+    pd.testing.assert_frame_equal(one, other, check_dtype=False)
 
 
 @pytest.fixture(scope="module")
@@ -251,57 +269,40 @@ def settings(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def numbers(settings):
-    return job.run(settings, lambda line: None).numbers
+def rows(settings):
+    return job.study_of(settings).rows
 
 
 @pytest.mark.slow
-def test_arrival_is_faster_beside_a_straggler_in_both_sets(numbers):
+def test_arrival_is_faster_beside_a_straggler_in_both_sets(rows):
     """The claim of the page, on three instances."""
-    for facts in numbers.values():
-        assert claims.speed_up(facts, "pure", claims.having(uneven="straggler"))[0] > 1.5
-        (scene,) = facts["scenes"].values()
-        assert scene["methods"]["pure"]["trials"] == scene["methods"]["synchronous"]["trials"] == 4
-    assert numbers["A"]["scenes"] != numbers["B"]["scenes"]
+    result = Result(rows, COMPARED)
+    for letter in runs.SETS:
+        assert job.speed_up(result, "pure", {"uneven": "straggler"}, letter)["ratio"] > 1.5
+    assert (rows["trials"] == 4).all()
+    assert len(rows) == 2 * 2 * 3
 
 
 @pytest.mark.slow
-def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(settings, numbers):
-    files, said = sorted((settings.output / "cells").iterdir()), []
+def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(settings, rows, capsys):
+    files = sorted((settings.output / "cells").iterdir())
     assert len(files) == 4
     before = [path.read_bytes() for path in files]
     files[0].unlink()
     files[1].write_text("{")  # as no run of this program leaves it
-    again = job.run(settings, said.append)
-    assert sum(line.startswith("[") for line in said) == 2
+    made = job.run(settings)
+    assert sum(line.startswith("[") for line in capsys.readouterr().out.splitlines()) == 2
     assert [path.read_bytes() for path in files] == before
-    assert again.numbers == numbers
-    saved = storage.load_json(settings.output / "matrix.json")
-    assert report.all_tables(saved)[0] == report.all_tables(numbers)[0]
-    for name in ("matrix_speed_up.png", "matrix_levels.png"):
-        assert (settings.output / name).read_bytes().startswith(b"\x89PNG")
+    again = Result.load(settings.output / "matrix.csv.gz").rows
+    np.testing.assert_allclose(again[COMPARED], rows[COMPARED], rtol=1e-5)
+    assert {path.name for path, _ in made.figures} == {"matrix_speed_up.png", "matrix_levels.png"}
 
 
-def test_other_instances_and_other_code_never_use_a_piece(monkeypatch):
-    def piece(instance):
-        return "pure, round 1", "pure", (Run(SCENE, instance, (("step", 0.5),)),)
-
-    mark = runs._mark(piece(ONE))
-    assert runs._mark(piece(Seeds(0, SET_A, 0))) != mark
-    monkeypatch.setattr(runs, "sources", lambda: "of another state of the code")
-    assert runs._mark(piece(ONE)) != mark
-
-
-def test_all_methods_are_shown_by_what_they_gain():
-    facts = facts_of(lambda scene, method: {"pure": 10.0}.get(method, 20.0))
-    facts["scenes"][SCENE]["methods"]["pure"]["at_edge"] = ["step"]
-    found = {"A": facts, "B": facts}
-    kept = report.tuning_of(found)
-    assert (kept["best values"], kept["at an edge"]) == (3 * len(SCENES), 1)
-    rows = report.full_table(report.summary_of(found, {})).rows
-    assert rows[0][0] == "pure"
-    assert dict((row[0], row[1:]) for row in rows)["synchronous"] == ("1", "1", "1")
-    assert rows[0][1].startswith("2 (")
+@pytest.mark.slow
+def test_all_methods_run_beside_the_matrix(settings):
+    made = job.run(replace(settings, full=True))
+    assert made.name == "matrix_full"
+    assert [row[0] for row in made.tables[-1].rows] == ["pure", "synchronous"]
 
 
 def test_traces_serve_all_settings_that_do_not_change_them():
@@ -315,61 +316,3 @@ def test_traces_serve_all_settings_that_do_not_change_them():
     assert made.of(scene, run(step=1.0, group=2)) is not one
     assert traces.validate(one).n_updates % lanes.RECORDS == 0
     assert one.time[-1] >= scene.horizon
-
-
-def test_a_table_marks_which_side_of_a_speed_up_is_cut():
-    """> where only synchronous SGD is not there in time, < where only the method is not."""
-
-    def facts(reference, method):
-        times = {REFERENCE: reference, "pure": method}
-        methods = {
-            name: {"times": {"0.95": own}, "trials": 4, "at_edge": [], "tuning_gradients": 1}
-            for name, own in times.items()
-        }
-        scene = {"uneven": "straggler", "skew": "alike", "noise": "low", "link": "free"}
-        own = {"scenes": {"one": {**scene, "horizon": 10.0, "methods": methods}}}
-        return own | {"settings": {"instances": 2, "seed": 0}}
-
-    def cell(reference, method):
-        found = dict.fromkeys("AB", facts(reference, method))
-        table = report.family_table(found, report.BY_WORKERS, "")
-        return next(row[1] for row in table.rows if row[0] == "pure")
-
-    never = float("inf")
-    assert cell([8.0, 8.0], [4.0, 4.0]) == "2 (2 to 2) 2"
-    assert cell([8.0, never], [4.0, 5.0]).startswith(">2")
-    assert " >2" in cell([8.0, never], [4.0, 5.0])
-    assert cell([8.0, 8.0], [4.0, never]).startswith("<")
-    assert cell([8.0, never], [4.0, never])[0] not in "<>"
-
-
-def test_one_slow_worker_costs_synchronous_rounds_most_of_its_slowness():
-    """What the committed numbers of `matrix.straggler` carry: the law of the readme."""
-    found = committed.load(straggler.NAME)
-    assert found["cut"] <= 0.01 * found["runs"]
-    for by_noise in found["cells"].values():
-        for own in by_noise.values():
-            assert len({one["trials"] for one in own.values()}) == 1
-            assert not any(one["at_edge"] for one in own.values())
-    for letter in straggler.SETS:
-        for factor, own in found["speed_up"][letter].items():
-            assert 0.6 < own["mean"] / float(factor) < 0.85
-            assert own["low"] > 0.5 * float(factor)
-    assert straggler.numbers_of(straggler.Settings(), found["cells"])["cut"] == found["cut"]
-
-
-def test_a_round_lasts_as_long_as_its_slow_worker():
-    times = np.asarray(straggler.clock_of(10).durations(jax.random.key(0), 200))
-    assert np.mean(1 / times.mean(axis=1)) == pytest.approx(1.0, rel=0.02)
-    assert times.max(axis=0).mean() == pytest.approx(straggler.round_over_unit(10), rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_small_run_beside_a_straggler(tmp_path, capsys):
-    settings = straggler.Settings(
-        tmp_path, factors=(4,), rounds=40, instances=2, tuning_instances=1, tuning_rounds=(1, 1)
-    )
-    part = straggler.run(settings)
-    assert part.numbers["speed_up"]["A"]["4"]["mean"] > 1
-    assert [row[0] for row in part.tables[0].rows] == ["4"]
-    assert "4 times slower: done" in capsys.readouterr().out

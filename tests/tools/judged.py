@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -325,115 +326,97 @@ def network_steps() -> Found:
 
 
 def matrix() -> Found:
-    """Claims, speed-ups in every family with what is cut, ranks in three families of set A."""
-    from experiments.matrix import claims as report
-    from experiments.matrix import report as tables
+    """Claims, speed-ups in every family with what is cut, at every level, ranks in three of A."""
+    from experiments.matrix import full, job
 
-    kept = report.kept()
-    families = {**tables.BY_WORKERS, **tables.BY_PLACE}
-    for letter, facts in kept.items():
-        yield from of_conditions(letter, report.conditions(facts))
-        for family, where in families.items():
-            for method in report.methods_of(facts):
-                mean, low, high = report.speed_up(facts, method, where)
-                word = report.bound(facts, method, where) + told_of_ratio(low, high)
+    result = part.committed(job.NAME)
+    for letter in SETS:
+        yield from of_claims(letter, result, job.claims(result))
+        for family, where in full.FAMILIES.items():
+            for method in result.methods:
+                own = job.speed_up(result, method, where, letter)
+                word = own["sign"] + told_of_ratio(own["low"], own["high"])
                 name = f"{letter} / {family}, synchronous over {method}"
-                yield name, word, of_ratio(mean, low, high)
-    for family, where in tables.PANELS.items():
-        yield from of_ranks(f"A / {family}", report.standing(kept["A"], where))
-
-
-def _summary(name: str) -> Found:
-    found = numbers.load(name)
-    for letter in SETS:
-        for claim, word in found["verdicts"][letter].items():
-            yield f"{letter} / {claim}", word, {}
-        for family, methods in found["speed_up"][letter].items():
-            for method, own in methods.items():
-                ends = own["mean"], own["low"], own["high"]
-                word = told_of_ratio(*ends[1:])
-                yield f"{letter} / {family}, synchronous over {method}", word, of_ratio(*ends)
-
-
-def matrix_summary() -> Found:
-    """What was written beside the matrix; its curves are of levels that are not committed."""
-    yield from _summary("matrix_summary")
-    found = numbers.load("matrix_summary")
-    for letter in SETS:
-        for panel, methods in found["curves"][letter].items():
-            for method, own in methods.items():
-                for level, (low, mean, high) in zip(found["levels"], own, strict=True):
+                yield name, word, {name: own[name] for name in ENDS}
+        for panel, methods in result.facts["curves"][letter].items():
+            for method, curve in methods.items():
+                for level, (low, mean, high) in zip(result.facts["levels"], curve, strict=True):
                     word = LOWER if high < 0 else HIGHER if low > 0 else OPEN
                     name = f"{letter} / {panel}, synchronous over {method} at {level:g}"
                     yield name, word, {"mean": mean, "low": low, "high": high}
+    for panel, where in job.PANELS.items():
+        places = result.rank(where, "A").to_dict("records")
+        for row in places:
+            mean = float(np.log(result.values(row["method"], "A", **where).to_numpy()).mean())
+            ranks = {"best_rank": row["best_rank"], "worst_rank": row["worst_rank"]}
+            place = SimpleNamespace(
+                name=row["method"], mean=mean, with_best=row["with_best"], **ranks
+            )
+            yield from of_ranks(f"A / {panel}", [place])
 
 
 def matrix_full() -> Found:
     """All methods: claims and speed-ups as they were written, since times are not committed."""
-    return _summary("matrix_full")
+    from experiments.matrix import full
+
+    result = part.committed(full.NAME)
+    for claim in full.claims(result):
+        for letter, word in result.verdict(claim).items():
+            yield f"{letter} / {claim.text}", word, {}
+    for row in result.rows.to_dict("records"):
+        word = told_of_ratio(row["low"], row["high"])
+        name = f"{row['set']} / {row['scene']}, synchronous over {row['method']}"
+        yield name, word, {name: row[name] for name in ENDS}
 
 
 def matrix_straggler() -> Found:
-    """Speed-ups by how slow one worker is, worked out anew."""
+    """Speed-ups by how slow one worker is."""
     from experiments.matrix import straggler
 
-    kept = numbers.load(straggler.NAME)
-    found = straggler.numbers_of(straggler.Settings(), kept["cells"])
-    for letter in SETS:
-        for factor, own in found["speed_up"][letter].items():
-            word = told_of_ratio(own["low"], own["high"])
-            name = f"{letter} / one worker {factor} times slower, synchronous over pure"
-            yield name, word, own
-    yield "runs that never arrive", MEASURED, {"runs": found["runs"], "cut": found["cut"]}
+    result = part.committed(straggler.NAME)
+    for row in straggler.speed_ups(result).to_dict("records"):
+        word = told_of_ratio(row["low"], row["high"])
+        name = f"one worker {row['factor']} times slower, synchronous over pure"
+        figures = {"mean": row["ratio"], "low": row["low"], "high": row["high"]}
+        figures |= {"of the factor": row["share"], "round over unit": row["round"]}
+        figures |= {"rounds over units": row["ratio"] / row["round"]}
+        yield f"{row['set']} / {name}", word, figures
+    yield "runs that never arrive", MEASURED, straggler.never(result)
 
 
 def matrix_decision() -> Found:
     """The tree that set A chooses, what its leaves are worth on set B, and what it is worth."""
-    from asyncjax.study.scenes import UNEVEN
-    from experiments.matrix import decision, decision_report
-    from experiments.matrix.decision_facts import facts_of, worth_of
+    from experiments.matrix import decision
 
-    measured = numbers.load(decision.NAME)
-    used = {own["uneven"] for own in measured["A"]["scenes"].values()}
-    laws = {name: decision.law_of(name) for name in UNEVEN if name in used}
-    sets = {letter: decision.scenes_of(measured[letter], laws) for letter in SETS}
-    tree = decision.tree_of(sets["A"])
-    yield "the tree", decision_report.outline(tree), {}
-    for law, own in laws.items():
-        yield f"workers, {law}", "lasting" if own.lasting else "not lasting", {"busy": own.busy}
-    for at, facts in enumerate(facts_of(tree, sets), start=1):
+    result = part.committed("matrix")
+    own = decision.decided(result)
+    yield "the tree", decision.outline(own.tree), {}
+    for law, one in result.facts["laws"].items():
+        word = "lasting" if one["lasting"] else "not lasting"
+        yield f"workers, {law}", word, {"busy": one["busy"]}
+    ratios = {}
+    for at, gain in enumerate(own.gains, start=1):
         begin = f"leaf {at}"
-        yield begin, facts.leaf.method, {"scenes": len(facts.leaf.scenes)}
-        yield f"{begin} / level with", ", ".join(facts.level_with), {}
-        yield f"{begin} / faster", ", ".join(facts.faster), {}
-        yield (
-            f"{begin} / arrived",
-            MEASURED,
-            {
-                "own": facts.arrived,
-                "reference": facts.reference_arrived,
-            },
-        )
-        ratios = {
-            "over synchronous": facts.over_synchronous,
-            "over pure": facts.over_pure,
-            "chosen on": facts.chosen_on,
-            **{f"sooner, {level}": own for level, own in facts.sooner.items()},
-            **{f"wrong, {method}": own for method, own in facts.wrong.items()},
+        yield begin, gain.method, {"scenes": gain.count}
+        yield f"{begin} / level with", ", ".join(gain.level_with), {}
+        yield f"{begin} / faster", ", ".join(gain.faster), {}
+        shares = {"own": gain.arrived, "reference": gain.reference_arrived}
+        yield f"{begin} / arrived", MEASURED, shares
+        others = {leaf.method for leaf in own.gains if leaf.method != gain.method}
+        ratios |= {
+            f"{begin} / over synchronous": gain.over_synchronous,
+            f"{begin} / over pure": gain.over_pure,
+            f"{begin} / chosen on": gain.chosen_on,
+            **{f"{begin} / sooner, {level}": ratio for level, ratio in gain.sooner.items()},
+            **{f"{begin} / wrong, {m}": ratio for m, ratio in gain.over.items() if m in others},
         }
-        for name, own in ratios.items():
-            yield f"{begin} / {name}", told_of_ratio(own.low, own.high), of_ratio(*own)
-    worth = worth_of(tree, sets)
-    yield "best everywhere", worth.single, {"agreeing": worth.agreeing, "fewer": worth.fewer}
-    ratios = {f"the tree against {name}": own for name, own in worth.over.items()}
-    ratios |= {
-        f"asked {at}, {decision_report.asked(question)}": own
-        for at, (question, own) in enumerate(worth.asked, start=1)
-    }
-    for what, pair in worth.by_answer.items():
-        ratios |= {f"{what}, {word}": own for word, own in zip(("yes", "no"), pair, strict=True)}
-    for name, own in ratios.items():
-        yield name, told_of_ratio(own.low, own.high), of_ratio(*own)
+    yield "best everywhere", own.single, {"agreeing": own.agreeing, "fewer": own.fewer}
+    over = {name.replace("single", own.single): ratio for name, ratio in own.over.items()}
+    ratios |= {f"the tree against {name}": ratio for name, ratio in over.items()}
+    ratios |= {f"asked {at}, {q.text}": ratio for at, (q, ratio) in enumerate(own.asked, start=1)}
+    ratios |= {f"{what}, {w}": r for what, both in own.by_answer.items() for w, r in both.items()}
+    for name, ratio in ratios.items():
+        yield name, told_of_ratio(ratio.low, ratio.high), of_ratio(*ratio)
 
 
 def joint() -> Found:
@@ -879,7 +862,6 @@ PARTS: Mapping[str, Callable[[], Found]] = {
         transfer,
         network_steps,
         matrix,
-        matrix_summary,
         matrix_full,
         matrix_straggler,
         matrix_decision,
