@@ -16,8 +16,6 @@ from experiments.matrix import report as matrix_report
 from experiments.matrix import straggler
 from experiments.ordering import (
     epoch_costs,
-    herding_report,
-    herding_runs,
     order_claims,
     ordered_networks_report,
 )
@@ -54,11 +52,6 @@ def _ordering() -> Made:
     yield report.verdict_table(report.main_claims(found["verdicts"]))
     convex = numbers.load("ordered_instances")
     yield from (order_claims.gap_table(convex), order_claims.convex_verdicts(convex))
-    herding = numbers.load("herding")
-    seeds, settings = herding_report.kept(herding["seeds"]), herding_runs.Settings()
-    yield herding_report.claim_table(herding["claimed"])
-    tables = (herding_report.single_table, herding_report.parallel_table)
-    yield from (made(settings, seeds) for made in (*tables, herding_report.block_table))
     yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
 
 

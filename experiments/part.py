@@ -58,6 +58,7 @@ PARTS = {  # by their NAME, one a line
     "cluster_floors": "experiments.cluster.floors",
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
+    "herding": "experiments.ordering.herding",
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",

@@ -1,6 +1,6 @@
 """What is claimed of orders, as conditions on numbers, for each of two disjoint sets of instances.
 
-Verdicts follow by rule from numbers that are committed: prefix sums of fixed vectors, gaps of
+Verdicts follow by rule from numbers that are committed: gaps of
 convex problems, losses of networks. Ratios are compared by their logarithms, paired by instance.
 """
 
@@ -29,13 +29,10 @@ SETS = ("A", "B")
 EPOCHS, CPU = "epochs", "time of this CPU"
 FLOPS, BYTES, SENT = "flops", "bytes", "numbers sent"
 UNITS = (EPOCHS, FLOPS, BYTES, SENT, CPU)
-SHORT = "coordinated orders keep prefix sums short"
 LOWER, THAN_ALONE = "CD-GraB ends lower than D-RR", "CD-GraB ends lower than independent"
 TESTED = "CD-GraB ends with a better test than D-RR"
 SOONER = "CD-GraB is sooner at the lowest loss of D-RR"
-SHARE = 0.6  # of random prefix sums, at most
 LATE = 2.0  # times the epochs that were watched: when those are there that were not by then
-SAME = 1.2  # with most workers over with fewest, at most
 CELLS = ("1 worker", "8 workers", "64 workers", "mortgages")
 ORDERS = (BASELINE, "GraB", ALONE, COORDINATED)
 NAME, DIGITS = "ordered_instances", 5
@@ -65,31 +62,6 @@ def ratio_text(difference: Difference) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def prefix_conditions(found: Found, which: str) -> list[Condition]:
-    """Coordinated prefix sums against random ones, and with most workers against fewest.
-
-    Args:
-        found: By kind of vectors, number of workers and order, lists of norms of each set.
-        which: The set.
-    """
-    made = []
-    for kind, by_workers in found.items():
-        for workers, norms in by_workers.items():
-            difference = logarithm(norms[COORDINATED][which], norms[BASELINE][which])
-            text = f"{kind}, {workers}: at most {SHARE} of random"
-            made.append(Condition(text, difference, float(np.log(SHARE))))
-        most, least = (pick(by_workers, key=count_of) for pick in (max, min))
-        ends = [by_workers[one][COORDINATED][which] for one in (most, least)]
-        text = f"{kind}: {most} as short as {least}"
-        made.append(Condition(text, logarithm(ends[0], ends[1]), float(np.log(SAME))))
-    return made
-
-
-def count_of(workers: str) -> int:
-    """The number in words such as "8 workers"."""
-    return int(workers.split()[0])
 
 
 def gap_conditions(found: Found, which: str) -> dict[str, list[Condition]]:
@@ -198,11 +170,6 @@ def sooner(unit: str, level: float) -> str:
         else f"CD-GraB is sooner at {level:.0%} of the way".replace("%", " %")
     )
     return f"{where}, by {unit}"
-
-
-def prefix_verdicts(found: Found) -> dict[str, dict[str, str]]:
-    """The verdict on prefix sums of each set."""
-    return {which: {SHORT: verdict(prefix_conditions(found, which))} for which in SETS}
 
 
 def gap_verdicts(found: Found) -> dict[str, dict[str, str]]:

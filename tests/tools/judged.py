@@ -503,20 +503,16 @@ def joint_placed() -> Found:
 
 def herding() -> Found:
     """The claim and its conditions, and orders over reshuffling on instances."""
-    from experiments.ordering import order_claims as report
-
-    found = numbers.load("herding")
+    own, result = _rows_of("herding")
+    rows = result.select(study=own.INSTANCES)
     for letter in SETS:
-        conditions = report.prefix_conditions(found["claimed"], letter)
-        yield from of_conditions(letter, {report.SHORT: conditions})
-        for kind, by_workers in found["claimed"].items():
-            for workers, norms in by_workers.items():
-                for order in norms:
-                    if order != report.BASELINE:
-                        first, second = (norms[one][letter] for one in (order, report.BASELINE))
-                        own = report.logarithm(first, second)
-                        name = f"{letter} / {kind}, {workers}, {order} over {report.BASELINE}"
-                        yield name, told(own), of_difference(own)
+        yield from of_conditions(letter, result.judged(own.CLAIMS, letter))
+        for order in set(rows["method"]) - {own.BASELINE}:
+            for scene in rows["scene"].unique():
+                where = {"scene": scene, "study": own.INSTANCES}
+                apart = result.difference(order, own.BASELINE, letter, where=where)
+                name = f"{letter} / {scene}, {order} over {own.BASELINE}"
+                yield name, told(apart), of_difference(apart)
 
 
 def ordered_instances() -> Found:

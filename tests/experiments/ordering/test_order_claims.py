@@ -11,8 +11,6 @@ from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.common import numbers
 from experiments.ordering import (
     epoch_costs,
-    herding_report,
-    herding_runs,
     order_claims,
     ordered_networks_report,
 )
@@ -24,7 +22,6 @@ from experiments.ordering.order_claims import (
     FLOPS,
     LOWER,
     SENT,
-    SHORT,
     TESTED,
     THAN_ALONE,
     sooner,
@@ -37,29 +34,6 @@ COUNT = 6
 def around(level: float, seed: int) -> list[float]:
     """Numbers within a few percent of a level."""
     return (level * np.random.default_rng(seed).uniform(0.97, 1.03, COUNT)).tolist()
-
-
-def prefixes(coordinated: float, most: float) -> dict:
-    """Norms of coordinated orders with 8 and with 64 workers, of random ones 100."""
-    return {
-        "Gaussian": {
-            f"{workers} workers": {
-                "D-RR": {"A": around(100, 1), "B": around(100, 2)},
-                "CD-GraB": {"A": around(own, 3), "B": around(own, 4)},
-            }
-            for workers, own in ((8, coordinated), (64, most))
-        }
-    }
-
-
-def test_the_verdict_on_prefix_sums_flips():
-    def said(*norms: float) -> set[str]:
-        found = order_claims.prefix_verdicts(prefixes(*norms))
-        return {found[which][SHORT] for which in "AB"}
-
-    assert said(40, 40) == {HOLDS}
-    assert said(40, 100) == {IN_PART}  # short with 8 workers, lost with 64
-    assert said(80, 120) == {FAILS}
 
 
 def gaps(own: float, alone: float, *, late: float = 1.0, price: float = 1.5) -> dict:
@@ -200,15 +174,7 @@ def test_the_page_shows_the_committed_numbers():
     ]
     convex = numbers.load("ordered_instances")
     tables += [order_claims.gap_table(convex), order_claims.convex_verdicts(convex)]
-    herding = numbers.load("herding")
-    seeds, settings = herding_report.kept(herding["seeds"]), herding_runs.Settings()
-    tables += [
-        herding_report.claim_table(herding["claimed"]),
-        herding_report.single_table(settings, seeds),
-        herding_report.parallel_table(settings, seeds),
-        herding_report.block_table(settings, seeds),
-        epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"]),
-    ]
+    tables.append(epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"]))
     for table in tables:
         assert lines(table) in page
 
@@ -216,10 +182,6 @@ def test_the_page_shows_the_committed_numbers():
 def test_committed_verdicts_follow_from_committed_numbers():
     found = numbers.load("ordered_networks")
     assert order_claims.network_verdicts(found["tasks"]) == found["verdicts"]
-    assert (
-        order_claims.prefix_verdicts(numbers.load("herding")["claimed"])
-        == (numbers.load("herding")["verdicts"])
-    )
     tuned = [own["tuning"] for own in found["tasks"].values()]
     for aims in tuned:
         for orders in aims.values():
