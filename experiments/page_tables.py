@@ -16,7 +16,6 @@ from experiments.matrix import report as matrix_report
 from experiments.matrix import straggler
 from experiments.ordering import (
     epoch_costs,
-    order_claims,
     ordered_networks_report,
 )
 from experiments.stragglers import times, training_report
@@ -50,8 +49,6 @@ def _ordering() -> Made:
     yield from (made(found["tasks"]) for made in (report.loss_table, report.price_table))
     yield from (made(found["tasks"]) for made in (report.time_table, report.size_table))
     yield report.verdict_table(report.main_claims(found["verdicts"]))
-    convex = numbers.load("ordered_instances")
-    yield from (order_claims.gap_table(convex), order_claims.convex_verdicts(convex))
     yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
 
 

@@ -59,6 +59,7 @@ PARTS = {  # by their NAME, one a line
     "cluster_recorded": "experiments.cluster.recorded",
     "straggler_bounds": "experiments.stragglers.bounds",
     "herding": "experiments.ordering.herding",
+    "ordered_instances": "experiments.ordering.ordered_instances",
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",

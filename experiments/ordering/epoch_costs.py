@@ -48,6 +48,8 @@ from experiments.ordering.ordered_tasks import Task, tasks
 STEP = 1e-3
 DEVICE, MACHINE = "one device", "one of m machines"
 PLAIN, BALANCED = "D-RR", "CD-GraB"
+EPOCHS, CPU = "epochs", "time of this CPU"
+FLOPS, BYTES, SENT = "flops", "bytes", "numbers sent"  # of one of m machines
 NAME, DIGITS = "tpu_costs", 5
 
 
@@ -220,6 +222,12 @@ def measured(
         "sent": travels,
         "sent ratio": travels[BALANCED] / travels[PLAIN],
     }
+
+
+def prices_of(costs: Mapping[str, Any]) -> dict[str, float]:
+    """An epoch of CD-GraB in those of D-RR, as one of m machines counts it."""
+    flops, moved = costs["ratio"][MACHINE]
+    return {FLOPS: flops, BYTES: moved, SENT: costs["sent ratio"]}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ Sources: Lu, Guo, De Sa 2022, GraB (arXiv 2205.10733); Cooper et al. 2023, CD-Gr
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import pandas as pd
 
 from asyncjax import results
 from asyncjax.results import plots
+from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_spread
 from asyncjax.study.result import Claim, Result, less
@@ -144,12 +146,16 @@ def ratio_text(ratio: Any) -> str:
         ratio: With `ratio`, `low`, `high`: a row of `Result.ratio`.
 
     Example:
-        >>> from types import SimpleNamespace
-        >>> ratio_text(SimpleNamespace(ratio=1.0, low=0.9, high=1.105))
+        >>> ratio_text(ratio_of(1.0, 0.9, 1.105))
         '1.00 (0.90 to 1.10)'
     """
     ends = (ratio.ratio, ratio.low, ratio.high)
     return "{} ({} to {})".format(*(f"{x:.2f}" if x >= 0.1 else f"{x:.2g}" for x in ends))
+
+
+def ratio_of(*ends: float) -> Any:
+    """A ratio, the lower and the upper end of its interval, as `Result.ratio` has them."""
+    return SimpleNamespace(**dict(zip(("ratio", "low", "high"), ends, strict=True)))
 
 
 def ranges(values: Any) -> str:
@@ -292,6 +298,49 @@ def _series(name: str, rows: Any, x: str, unit: float = 1.0) -> results.Series:
     return results.Series(name, found.index.to_numpy(), *found.to_numpy().T)
 
 
+def forest(panels: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Any:
+    """A figure of ratios with their intervals, a row a name; full points set A, hollow set B.
+
+    Args:
+        panels: By label of the axis series by name, each a list a set; None where there is none.
+        names: Of the rows.
+    """
+    with drawing():
+        figure = new_figure(10.0, 1.6 + 0.95 * len(names))
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (label, series) in zip(grid, panels.items(), strict=True):
+            styles = plots.assign_styles(tuple(series))
+            for place, (name, by_set) in enumerate(series.items()):
+                colour = styles[name].colour
+                for letter, lift in (("A", 0.25), ("B", 0.65)):
+                    face = colour if letter == "A" else "white"
+                    style = {"color": colour, "markersize": 4, "markerfacecolor": face}
+                    offset = 0.8 * ((place + lift) / len(series) - 0.5)
+                    for at, one in enumerate(by_set.get(letter, ())):
+                        if one is not None:
+                            axes.plot([one.low, one.high], [at + offset] * 2, color=colour, lw=1.2)
+                            axes.plot(one.ratio, at + offset, "o", **style)
+                axes.plot([], [], "o", color=colour, label=name)
+            axes.axvline(1.0, color="grey", linewidth=0.8, zorder=0)
+            axes.set_xscale("log")
+            ticks_within(axes.xaxis, axes.get_xlim())
+            axes.set_xlabel(label)
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, columnspacing=1.0)
+        grid[0].set_yticks(range(len(names)), names)
+        grid[0].set_ylim(len(names) - 0.5, -0.5)
+    return figure
+
+
+def ticks_within(axis: Any, limits: tuple[float, float]) -> None:
+    """Few ticks of a logarithmic axis, the finer the narrower it is."""
+    low, high = limits
+    near = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 2.5)
+    far = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 100, 300)
+    shown = [tick for tick in (near if high < 5 * low else far) if low < tick < high]
+    axis.set_ticks(shown, [f"{tick:g}" for tick in shown])
+    axis.set_ticks([], minor=True)
+
+
 def epochs_figure(result: Result) -> Illustration:
     """Largest prefix norms against reorderings."""
     lines: Mapping[str, Any] = {
@@ -335,9 +384,7 @@ def blocks_figure(result: Result) -> Illustration:
     for axes in page.axes:
         axes.set_xticks(sizes, [str(pairs) for pairs in sizes])
         axes.set_xticks([], minor=True)
-    low, high = page.axes[0].get_ylim()
-    shown = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if low < tick < high]
-    page.axes[0].set_yticks(shown, [f"{tick:g}" for tick in shown])
+    ticks_within(page.axes[0].yaxis, page.axes[0].get_ylim())
     return Illustration(
         page,
         "Pairs decided from one running sum, in units of the median of reshuffling; bands: range.",

@@ -1,8 +1,4 @@
-"""What is claimed of orders, as conditions on numbers, for each of two disjoint sets of instances.
-
-Verdicts follow by rule from numbers that are committed: gaps of
-convex problems, losses of networks. Ratios are compared by their logarithms, paired by instance.
-"""
+"""What the numbers of orders on networks say, by rule, for each of two sets of instances."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax import results
-from asyncjax.results import plots
 from asyncjax.study.statistics import (
     Condition,
     Difference,
@@ -19,23 +13,15 @@ from asyncjax.study.statistics import (
     paired,
     verdict,
 )
-from experiments.common import numbers
-from experiments.common.parts import Part, written
-from experiments.ordering import epoch_costs
-from experiments.ordering.epoch_costs import MACHINE
+from experiments.ordering.epoch_costs import BYTES, CPU, EPOCHS, FLOPS, MACHINE, SENT
 from experiments.ordering.ordered_networks_runs import ALONE, BASELINE, COORDINATED, LEVELS
 
 SETS = ("A", "B")
-EPOCHS, CPU = "epochs", "time of this CPU"
-FLOPS, BYTES, SENT = "flops", "bytes", "numbers sent"
 UNITS = (EPOCHS, FLOPS, BYTES, SENT, CPU)
 LOWER, THAN_ALONE = "CD-GraB ends lower than D-RR", "CD-GraB ends lower than independent"
 TESTED = "CD-GraB ends with a better test than D-RR"
 SOONER = "CD-GraB is sooner at the lowest loss of D-RR"
 LATE = 2.0  # times the epochs that were watched: when those are there that were not by then
-CELLS = ("1 worker", "8 workers", "64 workers", "mortgages")
-ORDERS = (BASELINE, "GraB", ALONE, COORDINATED)
-NAME, DIGITS = "ordered_instances", 5
 Found = Mapping[str, Any]
 
 
@@ -62,38 +48,6 @@ def ratio_text(difference: Difference) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def gap_conditions(found: Found, which: str) -> dict[str, list[Condition]]:
-    """Final gaps of convex problems.
-
-    Args:
-        found: By cell `orders`, each with `gap` by set, and with `curves` and `price` if timed.
-        which: The set.
-    """
-    made: dict[str, list[Condition]] = {LOWER: [], THAN_ALONE: []}
-    for cell, own in found.items():
-        gaps = {name: order["gap"][which] for name, order in own["orders"].items()}
-        for claim, other in ((LOWER, BASELINE), (THAN_ALONE, ALONE)):
-            if other in gaps:
-                made[claim].append(Condition(cell, logarithm(gaps[COORDINATED], gaps[other])))
-    for unit in UNITS[1:]:
-        own = [
-            Condition(cell, in_equal_time(cell_found, which, unit))
-            for cell, cell_found in found.items()
-            if "costs" in cell_found
-        ]
-        if own:
-            made[f"{LOWER}, for equal {unit}"] = own
-    return made
-
-
-def in_equal_time(found: Found, which: str, unit: str, order: str = COORDINATED) -> Difference:
-    """Gap of an order over that of D-RR, after the epochs that fit into the cost of all of D-RR."""
-    curve, base = (np.array(found["orders"][n]["curves"][which]) for n in (order, BASELINE))
-    count = base.shape[1]
-    last = max(1, min(count, int(count / price_of(found, unit, order))))
-    return logarithm(curve[:, last - 1], base[:, -1])
 
 
 def price_of(found: Found, unit: str, order: str = COORDINATED) -> float:
@@ -172,11 +126,6 @@ def sooner(unit: str, level: float) -> str:
     return f"{where}, by {unit}"
 
 
-def gap_verdicts(found: Found) -> dict[str, dict[str, str]]:
-    """The verdicts on convex problems of each set."""
-    return {which: _said(gap_conditions(found, which)) for which in SETS}
-
-
 def network_verdicts(found: Found) -> dict[str, dict[str, str]]:
     """The verdicts on networks of each set."""
     return {which: _said(network_conditions(found, which)) for which in SETS}
@@ -194,136 +143,3 @@ def verdict_rows(found: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str,
 def differing(found: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str, str]]:
     """Claims on which the sets disagree."""
     return disagreements(found["A"], found["B"])
-
-
-def convex_part(settings: Any, found: Found) -> Part:
-    """Tables, figure, verdicts and numbers of convex problems on two sets of instances.
-
-    Args:
-        settings: With `output` and `commit`.
-        found: By cell, as `ordered_instances.measured` has it; where it was timed compiled costs
-            are added.
-    """
-    timed = {
-        cell: {"costs": epoch_costs.of_logistic(own["dimension"], *own["sizes"][::2])}
-        for cell, own in found.items()
-        if own["orders"][BASELINE]["price"]
-    }
-    kept = {cell: own | timed.get(cell, {}) for cell, own in found.items()}
-    kept = numbers.rounded(kept, DIGITS)
-    said = gap_verdicts(kept)
-    small = {
-        cell: own
-        | {
-            "orders": {
-                name: {key: value for key, value in order.items() if key != "curves"}
-                for name, order in own["orders"].items()
-            }
-        }
-        for cell, own in kept.items()
-    }
-    ratios = {cell: {which: _ratios(own, which) for which in SETS} for cell, own in kept.items()}
-    made = {
-        "cells": small,
-        "verdicts": said,
-        "disagreements": {k: list(v) for k, v in differing(said).items()},
-        "ratios": ratios,
-    }
-    if settings.commit:
-        command = "python -m experiments.ordering.ordered_instances --commit"
-        numbers.save(NAME, made, command=command, digits=DIGITS)
-    both = " and ".join(dict.fromkeys(said[which][LOWER] for which in SETS))
-    text = "f - f* of mortgages against epochs, set A, at the steps chosen; bands: quartiles."
-    return written(
-        settings.output,
-        NAME,
-        "Do coordinated orders end lower on convex problems? Two sets of instances",
-        [("", _mortgages(kept["mortgages"]), text)] if "mortgages" in kept else [],
-        (gap_table(made), convex_verdicts(made)),
-        made,
-        f"That {LOWER}: {both}.",
-    )
-
-
-def _ratios(own: Found, which: str) -> dict[str, dict[str, float]]:
-    """Mean and ends of D-RR's gap over an order's; of CD-GraB for equal cost too, where timed."""
-    base = own["orders"][BASELINE]["gap"][which]
-    found = {
-        name: logarithm(base, order["gap"][which])
-        for name, order in own["orders"].items()
-        if name != BASELINE
-    }
-    if "costs" in own:
-        for unit in UNITS[1:]:
-            one = in_equal_time(own, which, unit)
-            found[unit] = Difference(-one.mean, -one.high, -one.low, 1 - one.lower, one.count)
-    return {
-        name: {"ratio": float(np.exp(d.mean)), "low": float(np.exp(d.low))}
-        | {"high": float(np.exp(d.high))}
-        for name, d in found.items()
-    }
-
-
-def _step(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def gap_table(made: Found) -> results.Table:
-    """Final gaps of all orders, and how many times lower than D-RR's they are."""
-    columns = (
-        results.Column("problem", right=False),
-        results.Column("order", right=False),
-        results.Column("step", format=_step),
-        results.Column("trials", format=str),
-        results.Column("f - f*, A"),
-        results.Column("D-RR / this, set A", right=False),
-        results.Column("set B", right=False),
-    )
-    rows = []
-    for cell in (cell for cell in CELLS if cell in made["cells"]):
-        own = made["cells"][cell]["orders"]
-        for name in (name for name in ORDERS if name in own):
-            ratios = [made["ratios"][cell][which].get(name) for which in SETS]
-            texts = ["1" if one is None else _times(one) for one in ratios]
-            gap = float(np.exp(np.mean(np.log(own[name]["gap"]["A"]))))
-            first = cell if name == BASELINE else ""
-            rows.append((first, name, own[name]["step"], own[name]["trials"], gap, *texts))
-        rows += [
-            (
-                *("", f"{COORDINATED}, equal {unit}", own[COORDINATED]["step"], "", None),
-                *(_times(made["ratios"][cell][which][unit]) for which in SETS),
-            )
-            for unit in UNITS[1:]
-            if unit in made["ratios"][cell]["A"]
-        ]
-    return results.Table(
-        columns,
-        tuple(rows),
-        "f - f* after the last epoch, geometric means over the instances of a set (intervals of"
-        " 95 %). Equal flops, bytes, numbers sent, time: after the epochs that fit into those of"
-        " all epochs of D-RR. With 1 worker CD-GraB is pair balance.",
-    )
-
-
-def _times(ratio: Mapping[str, float]) -> str:
-    return "{} ({} to {})".format(*(f"{ratio[key]:.3g}" for key in ("ratio", "low", "high")))
-
-
-def convex_verdicts(made: Found) -> results.Table:
-    """Claims and verdicts of both sets."""
-    columns = tuple(results.Column(name, right=False) for name in ("claim", "set A", "set B"))
-    rows = verdict_rows(made["verdicts"])
-    return results.Table(columns, tuple(rows), "Verdicts; each has a condition a problem.")
-
-
-def _mortgages(own: Found) -> Any:
-    """Gaps of all orders against epochs, and those of CD-GraB against what they cost."""
-    lines = []
-    for name in (name for name in ORDERS if name in own["orders"]):
-        curve = np.array(own["orders"][name]["curves"]["A"])
-        spread = results.median_and_spread(curve.T)
-        epochs = np.arange(1, curve.shape[1] + 1)
-        lines.append(results.Series(name, epochs, spread.median, spread.low, spread.high))
-    return plots.curves(
-        lines, x_label="epochs", y_label="gap f - f*", title="Mortgage applications", log_y=True
-    )

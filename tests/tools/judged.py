@@ -517,24 +517,18 @@ def herding() -> Found:
 
 def ordered_instances() -> Found:
     """Claims by epoch and their conditions; for equal cost as they were written, with ratios."""
-    from experiments.ordering import order_claims as report
-
-    found = numbers.load(report.NAME)
+    own, result = _rows_of("ordered_instances")
     for letter in SETS:
-        known = {
-            cell: {key: value for key, value in own.items() if key != "costs"}
-            for cell, own in found["cells"].items()
-        }
-        made = report.gap_conditions(known, letter)
-        made = {claim: own for claim, own in made.items() if own}
-        yield from of_conditions(letter, made)
-        for claim, word in found["verdicts"][letter].items():
-            if claim not in made:
-                yield f"{letter} / {claim}", word, {}
-        for cell, sets in found["ratios"].items():
-            for order, own in sets[letter].items():
-                word = told_of_ratio(own["low"], own["high"])
-                yield f"{letter} / {cell}, D-RR over {order}", word, own
+        for claim, found in result.judged(own.CLAIMS, letter).items():
+            said = [replace(one, text=one.text.split(", ")[-1]) for one in found]
+            yield from of_conditions(letter, {claim: said})
+        for claim, words in result.facts["verdicts"].items():
+            yield f"{letter} / {claim}", words[letter], {}
+        for cell in result.rows["scene"].unique():
+            for order, ratio in own.lower(result, cell, letter).items():
+                ends = numbers.rounded((ratio.ratio, ratio.low, ratio.high), 5)
+                name = f"{letter} / {cell}, D-RR over {order}"
+                yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
 
 
 def ordered_networks() -> Found:

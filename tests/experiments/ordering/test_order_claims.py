@@ -36,43 +36,6 @@ def around(level: float, seed: int) -> list[float]:
     return (level * np.random.default_rng(seed).uniform(0.97, 1.03, COUNT)).tolist()
 
 
-def gaps(own: float, alone: float, *, late: float = 1.0, price: float = 1.5) -> dict:
-    """Gaps of CD-GraB and of workers alone where D-RR has 1; curves fall to them by the epoch."""
-    levels = {"D-RR": 1.0, "CD-GraB": own, "independent": alone}
-    slope = np.linspace(10 * late, 1.0, 10)
-    return {
-        "mortgages": {
-            "orders": {
-                name: {
-                    "gap": {"A": around(level, 1 + k), "B": around(level, 5 + k)},
-                    "price": [price if name == "CD-GraB" else 1.0] * 3,
-                    "curves": {
-                        which: np.outer(around(level, s + k), slope).tolist()
-                        for s, which in ((1, "A"), (5, "B"))
-                    },
-                }
-                for k, (name, level) in enumerate(levels.items())
-            },
-            "costs": {"ratio": {MACHINE: [1.0, 1.2]}, "sent ratio": 1.25},
-        }
-    }
-
-
-def test_the_verdicts_on_convex_problems_flip():
-    def said(found: dict, claim: str) -> set[str]:
-        made = order_claims.gap_verdicts(found)
-        return {made[which][claim] for which in "AB"}
-
-    assert said(gaps(0.2, 0.9), LOWER) == said(gaps(0.2, 0.9), THAN_ALONE) == {HOLDS}
-    assert said(gaps(2.0, 0.9), LOWER) == said(gaps(0.8, 0.5), THAN_ALONE) == {FAILS}
-    assert said(gaps(1.0, 1.0), LOWER) == {OPEN}
-    # at a price of 1.5, 6 of 10 epochs fit, after which the gap is 5 times that at the end
-    equal = f"{LOWER}, for equal {CPU}"
-    assert said(gaps(0.1, 0.9), equal) == {HOLDS}
-    assert said(gaps(0.5, 0.9), equal) == {FAILS}
-    assert said(gaps(0.5, 0.9), f"{LOWER}, for equal {FLOPS}") == {HOLDS}
-
-
 def network(ratio: float, epochs: float, *, price: float = 2.0) -> dict:
     """A task on which CD-GraB ends at a ratio of D-RR's loss and arrives after some epochs."""
 
@@ -172,8 +135,6 @@ def test_the_page_shows_the_committed_numbers():
         report.size_table(kept),
         report.verdict_table(main),
     ]
-    convex = numbers.load("ordered_instances")
-    tables += [order_claims.gap_table(convex), order_claims.convex_verdicts(convex)]
     tables.append(epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"]))
     for table in tables:
         assert lines(table) in page
@@ -187,11 +148,3 @@ def test_committed_verdicts_follow_from_committed_numbers():
         for orders in aims.values():
             assert len({one["trials"] for one in orders.values()}) == 1
             assert not any(one["edges"] for one in orders.values())
-    convex = numbers.load("ordered_instances")
-    for which in "AB":
-        gaps = {k: {"orders": own["orders"]} for k, own in convex["cells"].items()}
-        for claim, own in order_claims.gap_conditions(gaps, which).items():
-            assert convex["verdicts"][which][claim] == order_claims.verdict(own)
-    for cell in convex["cells"].values():
-        assert len({one["trials"] for one in cell["orders"].values()}) == 1
-        assert not any(one["edges"] for one in cell["orders"].values())
