@@ -60,6 +60,7 @@ PARTS = {  # by their NAME, one a line
     "straggler_bounds": "experiments.stragglers.bounds",
     "herding": "experiments.ordering.herding",
     "ordered_instances": "experiments.ordering.ordered_instances",
+    "ordered_convex": "experiments.ordering.ordered_convex",
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",

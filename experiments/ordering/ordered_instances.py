@@ -40,7 +40,6 @@ from experiments.common.parts import Part, run_alone
 from experiments.ordering import epoch_costs
 from experiments.ordering import ordered_convex_runs as convex
 from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
-from experiments.ordering.epoch_prices import prices
 from experiments.ordering.herding import CD_GRAB, forest, ratio_of
 from experiments.ordering.herding_runs import ALONE, BASELINE, COORDINATED, EXACT, SETS
 
@@ -285,8 +284,7 @@ def _priced(
         step = found[name].best.settings["step"]
         train = partial(convex.models_of, method, optimizer_of(runs.cell), runs.cell.n_epochs)
         timed[name] = partial(jax.jit(train), step, own, key)
-    cost = prices(timed, BASELINE, settings.repeats)
-    return {name: (one.median, one.low, one.high) for name, one in cost.items()}
+    return convex.prices(timed, BASELINE, settings.repeats)
 
 
 def as_result(settings: Settings, rows: pd.DataFrame) -> Result:

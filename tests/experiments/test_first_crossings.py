@@ -22,13 +22,12 @@ PARTS = (
     "joint/placed/report",
     "joint/scenes_report",
     "matrix/report",
-    "ordering/ordered_convex_report",
     "ordering/ordered_networks_report",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("story", "story_workloads")  # parts that have rows and a page of their own
+ROWS = ("ordered_convex", "story", "story_workloads")  # have a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
 BESIDE = {11: 1, 12: 5, 15: 4, 18: 1, 20: 5}
 

@@ -551,20 +551,21 @@ def ordered_networks() -> Found:
 
 def ordered_convex() -> Found:
     """What limits random reshuffling at every step, gains, arrivals and prices, as written."""
-    found = numbers.load("ordered_convex")
-    for m, own in found["grid"].items():
-        for at, (gain, limit) in enumerate(zip(own["gain"], own["limited by"], strict=True)):
-            yield f"{m}, step {at}, limited by", limit, {"gain": gain}
-    for m, own in found["stale"].items():
-        for at, ratio in enumerate(own["ratio"]):
-            yield f"{m}, stale, step {at}", MEASURED, {"ratio": ratio}
-        best = {order: gap for order, gap in own.items() if order != "ratio"}
-        yield f"{m}, stale, best gaps", MEASURED, best
-    for m, orders in found["scaling"].items():
-        for order, own in orders.items():
-            yield f"{m}, {order}, to the target", MEASURED, own
-    for order, own in found["mortgage"].items():
-        yield f"mortgages, D-RR over {order}", MEASURED, own
+    own, result = _rows_of("ordered_convex")
+    rows = result.rows
+    for scene, found in rows[rows["limit"].notna()].groupby("scene"):
+        for at, (gain, limit) in enumerate(zip(found["gain"], found["limit"], strict=True)):
+            yield f"{scene}, step {at}, limited by", limit, {"gain": gain}
+    for at, row in enumerate(result.select(study=own.DOUBLE, method=own.STALE_TWO).itertuples()):
+        yield f"{row.scene}, stale, step {at}", MEASURED, {"ratio": row.over_exact}
+    for scene, found in result.select(study=own.BEST).groupby("scene"):
+        yield f"{scene}, stale, best gaps", MEASURED, dict(found[["method", "gap"]].to_numpy())
+    for row in result.select(study=own.SCALING).itertuples():
+        figures = {"epochs": row.epochs, "gap": row.gap, "steps": row.server_steps}
+        yield f"{row.scene}, {row.method}, to the target", MEASURED, figures
+    for row in result.select(study=own.HMDA).itertuples():
+        name = f"mortgages, D-RR over {row.method}"
+        yield name, MEASURED, {"price": row.price, "ratio": row.gain}
 
 
 def straggler_bounds() -> Found:
