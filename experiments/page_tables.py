@@ -14,10 +14,6 @@ from experiments.joint.placed import pages as placed_pages
 from experiments.matrix import claims as matrix_claims
 from experiments.matrix import report as matrix_report
 from experiments.matrix import straggler
-from experiments.ordering import (
-    epoch_costs,
-    ordered_networks_report,
-)
 from experiments.stragglers import times, training_report
 
 Made = Iterable[results.Table | str]
@@ -44,14 +40,6 @@ def _rows(made: Made) -> Iterator[str]:
         yield from (line for line in text.splitlines() if line.startswith("|"))
 
 
-def _ordering() -> Made:
-    found, report = numbers.load("ordered_networks"), ordered_networks_report
-    yield from (made(found["tasks"]) for made in (report.loss_table, report.price_table))
-    yield from (made(found["tasks"]) for made in (report.time_table, report.size_table))
-    yield report.verdict_table(report.main_claims(found["verdicts"]))
-    yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
-
-
 def _stragglers() -> Made:
     yield from training_report.page_tables(numbers.load("straggler_training"))
     yield times.page_table(numbers.load("straggler_times"))
@@ -75,7 +63,6 @@ def _joint() -> Made:
 
 
 MAKERS: tuple[Callable[[], Made], ...] = (
-    _ordering,
     _stragglers,
     _matrix,
     _diloco,

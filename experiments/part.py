@@ -61,6 +61,8 @@ PARTS = {  # by their NAME, one a line
     "herding": "experiments.ordering.herding",
     "ordered_instances": "experiments.ordering.ordered_instances",
     "ordered_convex": "experiments.ordering.ordered_convex",
+    "ordered_networks": "experiments.ordering.ordered_networks",
+    "tpu_costs": "experiments.ordering.epoch_costs",
     "delay_bench": "experiments.delay_bench.job",
     "rollouts_admission": "experiments.rollouts.admission",
     "rollouts_learning": "experiments.rollouts.learning",
@@ -100,13 +102,10 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
-    """All tables of a part by name, that of its verdicts first."""
-    said = claims(part, result)
-    alone = said and "verdicts" not in part.TABLES
-    head = {"verdicts": summary.verdict_table(result, said)} if alone else {}
     """All tables of a part by name, that of its verdicts first, where it has claims."""
     asked = claims(part, result)
-    head = {"verdicts": summary.verdict_table(result, asked)} if asked else {}
+    alone = asked and "verdicts" not in part.TABLES
+    head = {"verdicts": summary.verdict_table(result, asked)} if alone else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 

@@ -22,14 +22,18 @@ PARTS = (
     "joint/placed/report",
     "joint/scenes_report",
     "matrix/report",
-    "ordering/ordered_networks_report",
     "stragglers/constants_report",
     "stragglers/times",
     "stragglers/training",
 )
-ROWS = ("ordered_convex", "story", "story_workloads")  # have a page of their own
+ROWS = (
+    "ordered_convex",
+    "ordered_networks",
+    "story",
+    "story_workloads",
+)  # have a page of their own
 # By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1, 12: 5, 15: 4, 18: 1, 20: 5}
+BESIDE = {12: 5, 15: 4, 18: 1, 20: 5}
 
 
 def in_one_line(path: str) -> str:

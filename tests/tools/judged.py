@@ -533,18 +533,19 @@ def ordered_instances() -> Found:
 
 def ordered_networks() -> Found:
     """Claims and their conditions, losses and tests of all orders."""
-    from experiments.ordering import order_claims, ordered_networks_report
-
-    found = numbers.load(ordered_networks_report.NAME)
+    own, result = _rows_of("ordered_networks")
     for letter in SETS:
-        yield from of_conditions(letter, order_claims.network_conditions(found["tasks"], letter))
-        for task, own in found["tasks"].items():
-            for order in own["prices"]:
-                if order != order_claims.BASELINE:
-                    loss = ordered_networks_report.loss_of(own, letter, order)
+        for claim, found in result.judged(own.claims(result), letter).items():
+            tasks = own._tasks(result)
+            said = [replace(one, text=text) for one, text in zip(found, tasks, strict=True)]
+            yield from of_conditions(letter, {claim: said})
+        for task, facts in own._tasks(result).items():
+            for order in facts["prices"]:
+                if order != own.BASELINE:
+                    loss = own.ended(result, letter, task, order)
                     figures = of_difference(loss) | {"lower": loss.lower}
                     yield f"{letter} / {task}, loss of {order} over D-RR", told(loss), figures
-                    test = ordered_networks_report.tested(own, letter, order)
+                    test = own.on_test(result, letter, task, order)
                     name = f"{letter} / {task}, test of {order} beside D-RR"
                     yield name, told(test), of_difference(test)
 
