@@ -8,13 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from asyncjax import results
 from experiments.common import numbers
-from experiments.ordering import (
-    epoch_costs,
-    herding_report,
-    herding_runs,
-    order_claims,
-    ordered_networks_report,
-)
 
 Made = Iterable[results.Table | str]
 
@@ -40,23 +33,4 @@ def _rows(made: Made) -> Iterator[str]:
         yield from (line for line in text.splitlines() if line.startswith("|"))
 
 
-def _ordering() -> Made:
-    found, report = numbers.load("ordered_networks"), ordered_networks_report
-    yield from (made(found["tasks"]) for made in (report.loss_table, report.price_table))
-    yield from (made(found["tasks"]) for made in (report.time_table, report.size_table))
-    yield report.verdict_table(report.main_claims(found["verdicts"]))
-    convex = numbers.load("ordered_instances")
-    yield from (order_claims.gap_table(convex), order_claims.convex_verdicts(convex))
-    herding = numbers.load("herding")
-    seeds, settings = herding_report.kept(herding["seeds"]), herding_runs.Settings()
-    yield herding_report.claim_table(herding["claimed"])
-    tables = (herding_report.single_table, herding_report.parallel_table)
-    yield from (made(settings, seeds) for made in (*tables, herding_report.block_table))
-    yield epoch_costs.tpu_table(numbers.load("tpu_costs")["tasks"])
-
-
-
-
-MAKERS: tuple[Callable[[], Made], ...] = (
-    _ordering,
 )

@@ -65,6 +65,11 @@ PARTS = {  # by their NAME, one a line
     "matrix": "experiments.matrix.job",
     "matrix_full": "experiments.matrix.full",
     "matrix_straggler": "experiments.matrix.straggler",
+    "herding": "experiments.ordering.herding",
+    "ordered_instances": "experiments.ordering.ordered_instances",
+    "ordered_convex": "experiments.ordering.ordered_convex",
+    "ordered_networks": "experiments.ordering.ordered_networks",
+    "tpu_costs": "experiments.ordering.epoch_costs",
     "delay_bench": "experiments.delay_bench.job",
     "diloco": "experiments.diloco.language",
     "diloco_gaussians": "experiments.diloco.gaussians",
@@ -111,7 +116,8 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
 def tables(part: Any, result: Result) -> dict[str, results.Table]:
     """All tables of a part by name, that of its verdicts first, where it has claims."""
     asked = claims(part, result)
-    head = {"verdicts": summary.verdict_table(result, asked)} if asked else {}
+    alone = asked and "verdicts" not in part.TABLES
+    head = {"verdicts": summary.verdict_table(result, asked)} if alone else {}
     return head | {name: make(result) for name, make in part.TABLES.items()}
 
 

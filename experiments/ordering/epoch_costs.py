@@ -25,7 +25,7 @@ Run alone, it compiles for a TPU that is not there, by its own compiler and in i
 `pip install '.[tpu-compile]'` in a clone.
 """
 
-import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,20 +35,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, results
 from asyncjax.orders.kernels.balancing import add_signed
 from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.result import Result
+from experiments import part
 from experiments.common import numbers
-from experiments.common.parts import Part, run_alone, written
-from experiments.ordering.ordered_networks_runs import OPTIMIZERS
-from experiments.ordering.ordered_tasks import Task, tasks
+from experiments.common.parts import Part, run_alone
+from experiments.ordering.ordered_networks_runs import OPTIMIZERS, Task, tasks
 
 STEP = 1e-3
 DEVICE, MACHINE = "one device", "one of m machines"
 PLAIN, BALANCED = "D-RR", "CD-GraB"
+EPOCHS, CPU = "epochs", "time of this CPU"
+FLOPS, BYTES, SENT = "flops", "bytes", "numbers sent"  # of one of m machines
+UNITS = (EPOCHS, FLOPS, BYTES, SENT, CPU)
 NAME, DIGITS = "tpu_costs", 5
+TITLE = "What does balancing cost as compiled for a TPU?"
+PAPERS = ()
+CLAIMS = ()
 
 
 @dataclass(frozen=True)
@@ -137,14 +145,6 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Cost:
 Compile = Callable[[Callable[..., Any], tuple[Any, ...]], Cost]
 
 
-def fingerprint() -> str:
-    """A digest of the code and the compiler that decide costs."""
-    digest = hashlib.sha256(jax.__version__.encode())
-    for name in ("epoch_costs", "ordered_tasks"):
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def of_task(task: Task, compile_for: Compile = compiled) -> dict[str, Any]:
     """What two steps of a task on networks cost."""
 
@@ -222,14 +222,21 @@ def measured(
     }
 
 
+def prices_of(costs: Mapping[str, Any]) -> dict[str, float]:
+    """An epoch of CD-GraB in those of D-RR, as one of m machines counts it."""
+    flops, moved = costs["ratio"][MACHINE]
+    return {FLOPS: flops, BYTES: moved, SENT: costs["sent ratio"]}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What is compiled for a TPU that is not there."""
 
     output: Path = Path("output/tpu_costs")
+    seed: int = 0  # of nothing: nothing is drawn
     tasks: tuple[str, ...] = tuple(tasks())
     topology: str = "v5e:2x2"  # of which one device is taken
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write the rows where committed ones are
 
 
 def described(topology: str) -> Compile:
@@ -260,33 +267,8 @@ def described(topology: str) -> Compile:
     return compile_for
 
 
-def tpu_table(found: Mapping[str, Any]) -> results.Table:
-    """Prices of an epoch of CD-GraB in flops and bytes of a TPU."""
-    columns = (
-        results.Column("task", right=False),
-        results.Column("one TPU: flops"),
-        results.Column("bytes"),
-        results.Column("one of m TPUs: flops"),
-        results.Column("bytes"),
-        results.Column("flops added / derived"),
-        results.Column("bytes added / derived"),
-    )
-    rows = [
-        (
-            task.title,
-            *found[task.title]["ratio"][DEVICE],
-            *found[task.title]["ratio"][MACHINE],
-            *found[task.title]["extra over expected"],
-        )
-        for task in tasks().values()
-        if task.title in found
-    ]
-    text = "The price of an epoch of CD-GraB in those of D-RR, as compiled for a TPU v5e."
-    return results.Table(columns, tuple(rows), text)
-
-
-def run(settings: Settings) -> Part:
-    """Compiles all tasks and writes the numbers.
+def study_of(settings: Settings) -> Result:
+    """Compiles all tasks.
 
     Raises:
         RuntimeError: The compiler of a TPU is not installed.
@@ -297,15 +279,59 @@ def run(settings: Settings) -> Part:
         raise ValueError(f"tasks must be of {', '.join(known)}, got {min(unknown)!r}")
     compile_for, found = described(settings.topology), {}
     for name in settings.tasks:
-        task = known[name]
-        found[task.title] = of_task(task, compile_for)
-        print(f"  {task.title}: compiled", flush=True)
-    made = numbers.rounded({"topology": settings.topology, "tasks": found}, DIGITS)
-    if settings.commit:
-        command = "python -m experiments.ordering.epoch_costs --commit"
-        numbers.save(NAME, made, command=command, digits=DIGITS)
-    title = "What does balancing cost as compiled for a TPU?"
-    return written(settings.output, NAME, title, (), (tpu_table(made["tasks"]),), made)
+        found[known[name].title] = of_task(known[name], compile_for)
+        print(f"  {known[name].title}: compiled", flush=True)
+    return as_result(settings, found)
+
+
+def as_result(settings: Settings, found: Mapping[str, Any]) -> Result:
+    """Prices of an epoch of CD-GraB in those of D-RR, a row a task and place.
+
+    Args:
+        settings: What was compiled.
+        found: By task what `measured` gives.
+    """
+    rows = [
+        {"scene": task, "set": "A", "method": BALANCED, "place": place}
+        | dict(zip(("flops", "bytes"), own["ratio"][place], strict=True))
+        | dict(zip(("flops_over_derived", "bytes_over_derived"), extra, strict=True))
+        for task, own in found.items()
+        for place, extra in ((DEVICE, (np.nan, np.nan)), (MACHINE, own["extra over expected"]))
+    ]
+    facts = {"topology": settings.topology}
+    return Result(pd.DataFrame(numbers.rounded(rows, DIGITS)), "flops", facts)
+
+
+def answer(result: Result) -> str:
+    """The most that balancing adds on one of m machines."""
+    rows = result.select(place=MACHINE)
+    flops, moved = (100 * (rows[name].max() - 1) for name in ("flops", "bytes"))
+    where = "On one of m TPUs balancing adds at most"
+    return f"{where} {flops:.0f} % of flops and {moved:.0f} % of bytes."
+
+
+def tpu_table(result: Result) -> results.Table:
+    """Prices of an epoch of CD-GraB in flops and bytes of a TPU."""
+    wide, names = result.rows.set_index("scene"), ["flops", "bytes"]
+    device, machine = (wide[wide["place"] == place] for place in (DEVICE, MACHINE))
+    extra = ["flops_over_derived", "bytes_over_derived"]
+    shown = pd.concat([device[names], machine[names + extra]], axis="columns")
+    heads = ("one TPU: flops", "bytes", "one of m TPUs: flops", "bytes", "flops added / derived")
+    heads += ("bytes added / derived",)
+    return results.Table(
+        (results.Column("task", right=False), *map(results.Column, heads)),
+        tuple(shown.itertuples(name=None)),
+        "The price of an epoch of CD-GraB in those of D-RR, as compiled for a TPU v5e.",
+    )
+
+
+TABLES = {"costs": tpu_table}
+FIGURES: dict[str, Any] = {}
+
+
+def run(settings: Settings) -> Part:
+    """Runs the part: rows, the table, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Prefix norms of orders on fixed vectors."""
+"""Prefix norms of orders on fixed vectors, as rows; and the names that all parts give to orders."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,13 +9,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from asyncjax import orders
 from asyncjax.orders.projections.projected import ProjectedState
 from asyncjax.study import protocol
 from asyncjax.study.protocol import SET_A, SET_B
+from experiments.common import numbers
 
-GAUSSIAN, SHIFTED = "Gaussian", "Gaussian + 3"
+BASELINE, COORDINATED, ALONE = "D-RR", "CD-GraB", "independent"
+PROJECTED = "CD-GraB by projections"
+SETS = {"A": SET_A, "B": SET_B}
+GAUSSIAN, SHIFTED, LOW_RANK = "Gaussian", "Gaussian + 3", "rank 8 + 0.3 noise"
 RESHUFFLING, GREEDY, EXACT = "random reshuffling", "greedy herding", "pair balance"
 ORDERS: tuple[str, ...] = (
     RESHUFFLING,
@@ -27,8 +32,10 @@ ORDERS: tuple[str, ...] = (
     "kernel halving",
     "probabilistic",
 )
-CLAIMED = (GAUSSIAN, "rank 8 + 0.3 noise")  # kinds of vectors on which the claim is judged
-SETS = {"A": SET_A, "B": SET_B}
+JUDGED = (GAUSSIAN, LOW_RANK)  # kinds of vectors on which the claim is judged
+INSTANCES, ONE, SEVERAL, BLOCKS = "instances", "one worker", "several workers", "blocks"  # studies
+PLAIN, FOLLOWED = "plain", "rank one"  # how a block is decided
+DIGITS = 4
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -48,34 +55,7 @@ class Settings:
     orders: tuple[str, ...] = ORDERS  # of one worker; the others are compared with two of them
     instances: int = 10  # of each of the two sets on which the claim is judged
     claimed_epochs: int = 10  # reorderings there
-    commit: bool = False  # also write the numbers where committed ones are
-
-
-@dataclass(frozen=True)
-class Found:
-    """Largest prefix norms, float[K, S, E + 1] each.
-
-    Kinds of vectors, seeds, reorderings from 0 to E.
-    """
-
-    kinds: tuple[str, ...]
-    single: Mapping[str, np.ndarray]  # by method
-    parallel: Mapping[int, Mapping[str, np.ndarray]]  # by number of workers and method
-    blocks: Mapping[
-        int, Mapping[bool, np.ndarray]
-    ]  # by pairs of a block, and whether it is corrected
-
-    def of(self, kind: str, norms: np.ndarray) -> np.ndarray:
-        """The norms of one kind of vectors, float[S, E + 1]."""
-        return norms[self.kinds.index(kind)]
-
-    def last(self, kind: str, norms: np.ndarray) -> np.ndarray:
-        """The norms of one kind of vectors after all reorderings, float[S]."""
-        return self.of(kind, norms)[:, -1]
-
-    def reshuffled(self, kind: str) -> float:
-        """The median norm of random reshuffling over all its orders, which are independent."""
-        return float(np.median(self.of(kind, self.single[RESHUFFLING])))
+    commit: bool = False  # also write the rows where committed ones are
 
 
 def gaussian(key: jax.Array, n: int, dim: int) -> jax.Array:
@@ -104,7 +84,7 @@ def one_direction(key: jax.Array, n: int, dim: int) -> jax.Array:
 SPECTRA: dict[str, Callable[[jax.Array, int, int], jax.Array]] = {
     GAUSSIAN: gaussian,
     "power j^-3/4": power,
-    "rank 8 + 0.3 noise": low_rank,
+    LOW_RANK: low_rank,
     "one dominant direction": one_direction,
 }
 KINDS = {**SPECTRA, SHIFTED: lambda key, n, dim: gaussian(key, n, dim) + 3.0}
@@ -245,14 +225,12 @@ def parallel(
     """Prefix norms over m workers with n / m vectors each, float[K, S, E + 1] by method."""
     n, dim = settings.n // m, settings.dim
     dealt = vectors.reshape(*keys.shape, m, n, dim)
+    stale = orders.coordinated_by_projection(m, n, jnp.zeros(dim)).order
     made = {
-        "D-RR": (orders.reshuffled(n, n_workers=m), None),
-        "independent": (orders.independent(m, n, dim), None),
-        "CD-GraB": (orders.coordinated(m, n, dim), None),
-        "CD-GraB by projections": (
-            orders.coordinated_by_projection(m, n, jnp.zeros(dim)).order,
-            2,
-        ),
+        BASELINE: (orders.reshuffled(n, n_workers=m), None),
+        ALONE: (orders.independent(m, n, dim), None),
+        COORDINATED: (orders.coordinated(m, n, dim), None),
+        PROJECTED: (stale, 2),
     }
     return {
         name: prefixes(dealt, visited(order, dealt, keys, settings.epochs, batch))
@@ -260,43 +238,9 @@ def parallel(
     }
 
 
-def claimed(settings: Settings) -> dict[str, dict[str, dict[str, dict[str, list[float]]]]]:
-    """Prefix norms on instances, which draw vectors and first orders.
-
-    Returns:
-        By kind of vectors, number of workers, order and set, a norm an instance.
-    """
-    every = [
-        one
-        for role in SETS.values()
-        for one in protocol.seeds_of(settings.seed, role, settings.instances)
-    ]
-    kinds = {kind: SPECTRA[kind] for kind in CLAIMED}
-    vectors = jnp.stack(
-        [
-            jnp.stack([make(jax.random.key(one.data), settings.n, settings.dim) for one in every])
-            for make in kinds.values()
-        ]
-    )
-    keys = jnp.stack([jnp.stack([jax.random.key(one.noise()) for one in every])] * len(kinds))
-    own = replace(settings, epochs=settings.claimed_epochs)
-    found: dict[str, dict[str, dict[str, dict[str, list[float]]]]] = {kind: {} for kind in kinds}
-    for m in (m for m in settings.workers if m > 1):
-        norms = parallel(own, vectors, keys, m)
-        for place, kind in enumerate(kinds):
-            found[kind][f"{m} workers"] = {
-                name: {
-                    which: part.tolist()
-                    for which, part in zip(SETS, np.split(values[place, :, -1], 2), strict=True)
-                }
-                for name, values in norms.items()
-            }
-    return found
-
-
 def by_block(
     settings: Settings, vectors: jax.Array, keys: jax.Array, pairs: int
-) -> dict[bool, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Prefix norms of blocks of so many pairs, float[K, S, E + 1], by correction."""
     flags = jnp.array([0.0, 1.0])
     column = jnp.broadcast_to(flags[:, None, None, None, None], (2, *vectors.shape[:-1], 1))
@@ -308,13 +252,69 @@ def by_block(
         settings.epochs,
         2 * pairs,
     )
-    return {bool(flag): prefixes(vectors, visits[flag]) for flag in range(2)}
+    return {name: prefixes(vectors, visits[at]) for at, name in enumerate((PLAIN, FOLLOWED))}
 
 
-def one_worker(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What `parallel` is for one worker.
+def on_seeds(settings: Settings) -> pd.DataFrame:
+    """Orders of one worker, of several and of blocks on all kinds of vectors, as rows.
 
-    Balancing, alone or together or from one pair at a time, is pair balance.
+    Of several workers and of blocks the last norms alone. With one worker balancing, alone or
+    together or from one pair at a time, is pair balance.
     """
-    balanced = ("independent", "CD-GraB", "CD-GraB by projections")
-    return {"D-RR": found[RESHUFFLING], **dict.fromkeys(balanced, found[EXACT])}
+    vectors, keys = vectors_of(settings)
+    alone = single(settings, vectors, keys)
+    balanced = dict.fromkeys((ALONE, COORDINATED, PROJECTED), alone[EXACT])
+    several = {
+        m: parallel(settings, vectors, keys, m)
+        if m > 1
+        else {BASELINE: alone[RESHUFFLING], **balanced}
+        for m in settings.workers
+    }
+    found = [rows_of(norms, KINDS, ONE, name) for name, norms in alone.items()]
+    found += [
+        rows_of(norms[..., -1:], KINDS, SEVERAL, name, workers=m, epoch=settings.epochs)
+        for m, methods in several.items()
+        for name, norms in methods.items()
+    ]
+    found += [
+        rows_of(norms[..., -1:], KINDS, BLOCKS, name, pairs=pairs, epoch=settings.epochs)
+        for pairs in settings.blocks
+        for name, norms in by_block(settings, vectors, keys, pairs).items()
+    ]
+    return pd.concat(found)
+
+
+def on_instances(settings: Settings) -> pd.DataFrame:
+    """Orders of several workers on instances, which draw vectors and first orders, as rows."""
+    seeds = {
+        letter: protocol.seeds_of(settings.seed, role, settings.instances)
+        for letter, role in SETS.items()
+    }
+    every = [one for own in seeds.values() for one in own]
+    vectors = jnp.stack(
+        [
+            jnp.stack(
+                [SPECTRA[kind](jax.random.key(one.data), settings.n, settings.dim) for one in every]
+            )
+            for kind in JUDGED
+        ]
+    )
+    keys = jnp.stack([jnp.stack([jax.random.key(one.noise()) for one in every])] * len(JUDGED))
+    own, found = replace(settings, epochs=settings.claimed_epochs), []
+    for m in (m for m in settings.workers if m > 1):
+        for name, norms in parallel(own, vectors, keys, m).items():
+            for letter, part in zip(SETS, np.split(norms[..., -1:], 2, axis=1), strict=True):
+                facts: dict[str, Any] = {"workers": m, "epoch": own.epochs, "set": letter}
+                found.append(rows_of(part, JUDGED, INSTANCES, name, **facts))
+    return pd.concat(found) if found else pd.DataFrame()
+
+
+def rows_of(norms: np.ndarray, kinds: Any, study: str, method: str, **facts: Any) -> pd.DataFrame:
+    """Norms float[kinds, instances, reorderings] as rows; facts are other columns."""
+    values = [list(kinds), *map(range, norms.shape[1:])]
+    index = pd.MultiIndex.from_product(values, names=["vectors", "instance", "epoch"])
+    norm = numbers.rounded(norms.ravel(), DIGITS)
+    rows = pd.DataFrame({"norm": norm}, index).reset_index()
+    rows = rows.assign(study=study, method=method, **{"set": "A", "workers": 1, **facts})
+    many = rows["workers"].astype(str) + np.where(rows["workers"] > 1, " workers", " worker")
+    return rows.assign(scene=rows["vectors"] + ", " + many)

@@ -1,5 +1,6 @@
-"""Orders in logistic regression: rows, their minimum, runs."""
+"""Orders in logistic regression: rows, their minimum, runs; and what a run costs in another."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import optax
 
 from asyncjax import orders, problems, results, simulation
-from experiments.ordering.epoch_prices import Price, prices
+from experiments.ordering.herding_runs import ALONE, BASELINE, COORDINATED, EXACT, PROJECTED
 
 SMALLEST = 1e-15  # gap; what is below is rounding
 LIMIT = 1e-10  # slope at which Newton's method is done
@@ -47,7 +48,7 @@ class Settings:
     mortgage_seeds: int = 5
     mortgage_steps: tuple[float, ...] = (0.0015, 0.003, 0.005, 0.008, 0.015, 0.03, 0.05, 0.15)
     repeats: int = 15  # of an epoch's timing
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write the rows where committed ones are
 
 
 @dataclass(frozen=True)
@@ -95,58 +96,22 @@ class Outcome:
     gap: np.ndarray  # float64[G, S, E], after each epoch
     tuning_seeds: int
     steps_per_epoch: int
-    price: Price | None = None  # of an epoch
 
     @property
-    def reported(self) -> np.ndarray:
-        """The gap of the reported seeds, float64[G, S, E]."""
-        return self.gap[:, self.tuning_seeds :]
+    def last(self) -> np.ndarray:
+        """The last gap of the reported seeds, float64[G, S]."""
+        return self.gap[:, self.tuning_seeds :, -1]
 
-    def chosen(self, epoch: int = -1) -> int:
-        """The step with the lowest gap after an epoch on the tuning seeds, by place on the grid."""
-        return results.best_on_grid(np.log(self.gap[:, : self.tuning_seeds, epoch]))
+    def chosen(self) -> int:
+        """The step with the lowest last gap on the tuning seeds, by place on the grid."""
+        return results.best_on_grid(np.log(self.gap[:, : self.tuning_seeds, -1]))
 
-    def at_edge(self, place: int) -> bool:
-        """Whether a place is at an end of the grid."""
-        return results.at_grid_edge(place, len(self.step_sizes))
-
-    def at_best(self) -> np.ndarray:
-        """The gap after each number of epochs at the step chosen for that number, float64[S, E]."""
-        count = self.gap.shape[-1]
-        places = [self.chosen(epoch) for epoch in range(count)]
-        return self.reported[places, :, np.arange(count)].T
-
-    def reached(self, target: float) -> tuple[int, np.ndarray]:
-        """The step that is first at a gap on the tuning seeds; its epochs on others, float64[S]."""
+    def reached(self, target: float) -> np.ndarray:
+        """Epochs to a gap, float64[S], with the step that is first there on the tuning seeds."""
         epochs = np.arange(1.0, self.gap.shape[-1] + 1)
         first = np.asarray(results.time_to_target(epochs, self.gap, target))
         place = int(np.argmin(np.mean(first[:, : self.tuning_seeds], axis=1)))
-        return place, first[place, self.tuning_seeds :]
-
-
-@dataclass(frozen=True)
-class Size:
-    """All methods with m workers that hold n rows each."""
-
-    outcomes: Sequence[Outcome]
-    full: np.ndarray  # float64[G, S], the gap of as many steps along the full gradient
-
-
-@dataclass(frozen=True)
-class Gaussian:
-    """What was measured on Gaussian rows."""
-
-    sizes: Mapping[tuple[int, int], Size]  # by m and n
-    scaling: Mapping[int, Sequence[Outcome]]  # by m, with m n fixed
-
-
-@dataclass(frozen=True)
-class Mortgage:
-    """What was measured on HMDA."""
-
-    outcomes: Sequence[Outcome]
-    full: np.ndarray  # float64[G, 1]
-    rows: int
+        return first[place, self.tuning_seeds :]
 
 
 def objective(features: Any, labels: Any, l2: float, models: np.ndarray) -> np.ndarray:
@@ -226,14 +191,14 @@ def methods(m: int, n: int, dim: int) -> list[Method]:
     One worker that holds everything takes m.
     """
     found = [
-        Method("D-RR", orders.reshuffled(n, n_workers=m), m, 1),
+        Method(BASELINE, orders.reshuffled(n, n_workers=m), m, 1),
         Method("GraB", orders.grab(m * n, dim), 1, m),
-        Method("pair balance", orders.pair_balanced(m * n, dim), 1, m),
+        Method(EXACT, orders.pair_balanced(m * n, dim), 1, m),
     ]
     if m > 1:
         found += [
-            Method("independent", orders.independent(m, n, dim), m, 1),
-            Method("CD-GraB", orders.coordinated(m, n, dim), m, 1),
+            Method(ALONE, orders.independent(m, n, dim), m, 1),
+            Method(COORDINATED, orders.coordinated(m, n, dim), m, 1),
         ]
     return found
 
@@ -242,9 +207,9 @@ def double_methods(m: int, n: int, dim: int) -> list[Method]:
     """The methods that take two units of each worker in a step, as projections need."""
     like = jnp.zeros(dim)
     return [
-        Method("D-RR", orders.reshuffled(n, n_workers=m), m, 2, 2),
-        Method("CD-GraB", orders.coordinated(m, n, dim), m, 2, 2),
-        Method("CD-GraB by projections", orders.coordinated_by_projection(m, n, like), m, 2, 2),
+        Method(BASELINE, orders.reshuffled(n, n_workers=m), m, 2, 2),
+        Method(COORDINATED, orders.coordinated(m, n, dim), m, 2, 2),
+        Method(PROJECTED, orders.coordinated_by_projection(m, n, like), m, 2, 2),
     ]
 
 
@@ -334,32 +299,8 @@ def full_gradient(
     return rows.gap(np.asarray(models)[:, :, None])[..., 0]
 
 
-def gaussian(settings: Settings) -> Gaussian:
-    """All runs on Gaussian rows."""
-    sizes, scaling = {}, {}
-    for (m, n), step_sizes in zip(settings.sizes, settings.step_sizes, strict=True):
-        rows = gaussian_rows(settings, m * n)
-        found = methods(m, n, settings.dim)
-        if m in settings.double:
-            found += double_methods(m, n, settings.dim)
-        full = full_gradient(rows, step_sizes, n * settings.epochs)
-        sizes[m, n] = Size(
-            train(settings, rows, m, found, step_sizes), full[:, settings.tuning_seeds :]
-        )
-    rows = gaussian_rows(settings, settings.scaling_rows)
-    for (m, _), step_sizes in zip(settings.sizes, settings.step_sizes, strict=True):
-        n = settings.scaling_rows // m
-        found = [method for method in methods(m, n, settings.dim) if method.name != "GraB"]
-        if (m, n) in sizes:
-            wanted = [method.label for method in found]
-            scaling[m] = [own for own in sizes[m, n].outcomes if own.label in wanted]
-        else:
-            scaling[m] = train(settings, rows, m, found, step_sizes)
-    return Gaussian(sizes, scaling)
-
-
-def mortgage(settings: Settings) -> Mortgage:
-    """All runs on HMDA.
+def mortgage(settings: Settings) -> tuple[list[Outcome], dict[str, tuple[float, ...]]]:
+    """All runs on HMDA, and what an epoch of each method costs in those of D-RR.
 
     Raises:
         ImportError: The package that carries the data is not installed.
@@ -370,32 +311,16 @@ def mortgage(settings: Settings) -> Mortgage:
     keys = _keys(settings, settings.mortgage_seeds)
     optimizer = partial(optax.sgd, momentum=settings.mortgage_momentum)
     made = {count: problem_of(rows, 0, count, batch) for count in (1, m)}
-    found, runs = methods(m, n, dim) + double_methods(m, n, dim), {}
-    for method in found:
-        run = partial(models_of, method, optimizer, settings.mortgage_epochs)
-        runs[method.label] = partial(jax.jit(run), problem=made[method.n_workers])
-    outcomes = []
-    for method in found:
-        run = runs[method.label]
+    outcomes, timed = [], {}
+    for method in methods(m, n, dim) + double_methods(m, n, dim):
+        train = jax.jit(partial(models_of, method, optimizer, settings.mortgage_epochs))
+        run = partial(train, problem=made[method.n_workers])
         models = [[run(step_size=s, key=key) for key in keys] for s in settings.mortgage_steps]
-        outcomes.append(
-            Outcome(
-                method.label,
-                settings.mortgage_steps,
-                rows.gap(np.array(models)),
-                settings.tuning_seeds,
-                n // method.units,
-            )
-        )
-    timed = {
-        label: partial(run, step_size=settings.mortgage_steps[0], key=keys[0])
-        for label, run in runs.items()
-    }
-    cost = prices(timed, "D-RR", settings.repeats)
-    outcomes = [replace(outcome, price=cost[outcome.label]) for outcome in outcomes]
-    steps = n * settings.mortgage_epochs
-    still = full_gradient(rows, settings.mortgage_steps, steps, settings.mortgage_momentum)
-    return Mortgage(outcomes, still, rows.features.shape[1])
+        steps, gap = n // method.units, rows.gap(np.array(models))
+        found = Outcome(method.label, settings.mortgage_steps, gap, settings.tuning_seeds, steps)
+        outcomes.append(found)
+        timed[method.label] = partial(run, step_size=settings.mortgage_steps[0], key=keys[0])
+    return outcomes, prices(timed, BASELINE, settings.repeats)
 
 
 def finer(grid: tuple[float, ...]) -> tuple[float, ...]:
@@ -407,3 +332,43 @@ def finer(grid: tuple[float, ...]) -> tuple[float, ...]:
 def _keys(settings: Settings, seeds: int) -> jax.Array:
     """Keys of all seeds, those for tuning first."""
     return jax.random.split(jax.random.key(settings.seed), settings.tuning_seeds + seeds)
+
+
+def prices(
+    runs: Mapping[str, Callable[[], Any]], baseline: str, repeats: int = 7
+) -> dict[str, tuple[float, float, float]]:
+    """What each function costs in another: the median over rounds of ratios, and quartiles.
+
+    Seconds are those of the processor, not of the clock on the wall, so that what else the machine
+    does counts little; with one thread the two are the same on a machine of one's own. Every round
+    times each once, one right after the other; the first call, which compiles, is not counted.
+
+    Args:
+        runs: By name, functions of no argument that do the same number of epochs; what they return
+            is waited for.
+        baseline: The name whose price is 1.
+        repeats: Rounds, at least 1.
+
+    Raises:
+        ValueError: `baseline` is not in `runs`, or `repeats` is below 1.
+
+    Example:
+        >>> found = prices({"once": lambda: sum(range(9)), "again": lambda: 0}, "once", 3)
+        >>> found["once"], list(found)
+        ((1.0, 1.0, 1.0), ['once', 'again'])
+    """
+    if baseline not in runs:
+        raise ValueError(f"baseline must be among {', '.join(runs)}, got {baseline!r}")
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    for run in runs.values():
+        jax.block_until_ready(run())
+    taken = {name: np.zeros(repeats) for name in runs}
+    for turn in range(repeats):
+        for name, run in runs.items():
+            began = time.process_time()
+            jax.block_until_ready(run())
+            taken[name][turn] = time.process_time() - began
+    ratios = {name: seconds / taken[baseline] for name, seconds in taken.items()}
+    ends = {name: np.quantile(own, [0.5, 0.25, 0.75]).tolist() for name, own in ratios.items()}
+    return {name: (median, low, high) for name, (median, low, high) in ends.items()}

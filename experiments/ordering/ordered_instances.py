@@ -6,10 +6,13 @@ applications (HMDA) as in the public scripts of CD-GraB: four workers, units of 
 the first orders. The step of each order is searched with as many trials, on instances that are not
 reported. Shown is f - f* after the last epoch, f* by Newton's method in float64; for mortgages also
 after as many epochs as fit into the time of those of D-RR: time of this CPU, flops and bytes as
-compiled, and numbers that travel.
+compiled, and numbers that travel. What follows from these, ratios and verdicts, are facts beside
+the rows, which have last gaps alone.
+
+Source: Cooper et al. 2023, CD-GraB (arXiv 2302.00845).
 """
 
-import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,21 +23,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
-from asyncjax import problems, storage
+from asyncjax import problems, results
+from asyncjax.results.report import Illustration
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Knob, log_range
+from asyncjax.study.statistics import Condition, paired, verdict
+from experiments import part
+from experiments.common import numbers
+from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
-from experiments.ordering import order_claims
+from experiments.ordering import epoch_costs
 from experiments.ordering import ordered_convex_runs as convex
-from experiments.ordering.epoch_prices import prices
+from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
+from experiments.ordering.herding import CD_GRAB, forest, ratio_of
+from experiments.ordering.herding_runs import ALONE, BASELINE, COORDINATED, EXACT, SETS
 
-BASELINE, COORDINATED, ALONE = "D-RR", "CD-GraB", "independent"
+NAME = "ordered_instances"
+TITLE = "Do coordinated orders end lower on convex problems? Two sets of instances"
+PAPERS = (CD_GRAB,)
 MORTGAGES = "mortgages"
-SETS = {"A": SET_A, "B": SET_B}
+ORDERS = (BASELINE, "GraB", ALONE, COORDINATED)
+COSTS = (FLOPS, BYTES, SENT, CPU)
 LANES = 20  # runs of every call, so that all share one compilation
+DIGITS = 5  # of numbers in rows
+LOWER, THAN_ALONE = "CD-GraB ends lower than D-RR", "CD-GraB ends lower than independent"
+CLAIMS = (
+    Claim(LOWER, [less(COORDINATED, BASELINE, each=True)], CD_GRAB, level=0.95),
+    Claim(THAN_ALONE, [less(COORDINATED, ALONE, each=True, arriving=True)], CD_GRAB, level=0.95),
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +71,7 @@ class Settings:
     rounds: tuple[int, int] = (3, 6)
     epochs: int = 60  # on Gaussian rows
     repeats: int = 9  # of an epoch's timing
-    commit: bool = False  # also write the numbers where committed ones are
+    commit: bool = False  # also write the rows where committed ones are
 
 
 @dataclass(frozen=True)
@@ -148,8 +169,7 @@ def optimizer_of(cell: Cell) -> Callable[[Any], optax.GradientTransformation]:
 def runs_of(settings: Settings, name: str) -> Runs:
     """The instances of a cell."""
     cell = cells(settings)[name]
-    counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
-    counts[SET_B] = settings.instances
+    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS.values(), settings.instances)}
     every = tuple(
         one for role, n in counts.items() for one in protocol.seeds_of(settings.seed, role, n)
     )
@@ -160,9 +180,9 @@ def runs_of(settings: Settings, name: str) -> Runs:
     rows = convex.Rows(features, labels, l2, np.array(optimum))
     m, dim = cell.n_workers, features.shape[-1]
     known = {method.name: method for method in convex.methods(m, cell.n_units, dim)}
-    names = (BASELINE, "pair balance") if m == 1 else (BASELINE, ALONE, COORDINATED)
+    names = (BASELINE, EXACT) if m == 1 else (BASELINE, ALONE, COORDINATED)
     names = ("GraB", *names) if name == MORTGAGES else names
-    methods = {COORDINATED if n == "pair balance" else n: known[n] for n in names}
+    methods = {COORDINATED if n == EXACT else n: known[n] for n in names}
     stacked = {
         count: jax.tree.map(
             lambda *leaves: jnp.stack(leaves),
@@ -188,18 +208,34 @@ def _trainer(cell: Cell, method: convex.Method) -> Callable[..., jax.Array]:
     return jax.jit(jax.vmap(one, (None, 0, 0, 0)))
 
 
-def measured(settings: Settings, name: str) -> dict[str, Any]:
-    """Tunes and runs all orders of a cell; lists have one entry an instance."""
+def study_of(settings: Settings) -> Result:
+    """Runs all cells; what is done is read.
+
+    Raises:
+        ValueError: A cell is not known.
+    """
+    known = cells(settings)
+    if unknown := set(settings.cells) - set(known):
+        raise ValueError(f"cells must be among {', '.join(known)}, got {min(unknown)!r}")
+    found = []
+    own = replace(settings, output=Path(), cells=(), commit=False)  # what decides no numbers
+    for place, name in enumerate(settings.cells):
+        found.append(once(settings.output / "cells", partial(measured, own, name)))
+        print(f"[{place + 1}/{len(settings.cells)}] {name}: done", flush=True)
+    return as_result(settings, pd.concat(found, ignore_index=True))
+
+
+def measured(settings: Settings, name: str) -> pd.DataFrame:
+    """Tunes and runs all orders of a cell: a row an order and instance, with gaps by epoch."""
     runs = runs_of(settings, name)
-    count = settings.tuning_instances
+    count, cell = settings.tuning_instances, runs.cell
 
     def evaluate(method: str, tried: Sequence[tuning.Settings], _: int) -> list[float]:
         pairs = [(place, one["step"]) for one in tried for place in range(count)]
         last = np.log(runs.gaps(method, pairs)[:, -1]).reshape(-1, count)
         return last.mean(axis=1).tolist()
 
-    cell = runs.cell
-    found = tuning.tune(
+    tuned = tuning.tune(
         {method: {"step": cell.step} for method in runs.methods},
         evaluate,
         trials=settings.trials,
@@ -207,33 +243,40 @@ def measured(settings: Settings, name: str) -> dict[str, Any]:
         seed=settings.seed,
         rounds=settings.rounds,
     )
-    reported = range(count, len(runs.instances))
-    priced = _priced(settings, runs, found) if name == MORTGAGES else {}
-    out: dict[str, Any] = {"sizes": [cell.n_workers, cell.n_units, cell.batch, cell.n_epochs]}
-    out["dimension"] = runs.rows.features.shape[-1]
-    out["orders"] = {}
-    for method, own in found.items():
+    price, found = _priced(settings, runs, tuned) if name == MORTGAGES else {}, []
+    for method, own in tuned.items():
         step = own.best.settings["step"]
-        gaps = runs.gaps(method, [(place, step) for place in reported])
-        both = np.split(gaps, 2)
-        out["orders"][method] = {
-            "step": step,
-            "trials": len(own.trials),
-            "gradients": len(own.trials) * own.gradients,
-            "searched": [own.space["step"].values[0], own.space["step"].values[-1]],
-            "edges": list(own.edges),
-            "price": priced.get(method),
-            "gap": {which: part[:, -1].tolist() for which, part in zip(SETS, both, strict=True)},
-            "curves": {which: part.tolist() for which, part in zip(SETS, both, strict=True)}
-            if name == MORTGAGES
-            else {},
-        }
-    return out
+        gaps = runs.gaps(method, [(at, step) for at in range(count, len(runs.instances))])
+        rows = pd.DataFrame(gaps, columns=[after(e) for e in range(1, cell.n_epochs + 1)])
+        facts = {"step": step, "trials": len(own.trials), "at_edge": bool(own.edges)}
+        facts |= {"tuning_gradients": len(own.trials) * own.gradients}
+        facts |= dict(
+            zip(("price", "price_low", "price_high"), price.get(method, ()), strict=False)
+        )
+        sets, at = np.repeat([*SETS], settings.instances), [*range(settings.instances)] * len(SETS)
+        found.append(
+            rows.assign(
+                **{
+                    "scene": name,
+                    "set": sets,
+                    "instance": at,
+                    "method": method,
+                    "gap": gaps[:, -1],
+                },
+                **facts,
+            )
+        )
+    return pd.concat(found, ignore_index=True)
+
+
+def after(epoch: int) -> str:
+    """The column of gaps after so many epochs."""
+    return f"after {epoch}"
 
 
 def _priced(
     settings: Settings, runs: Runs, found: Mapping[str, tuning.Tuned]
-) -> dict[str, list[float]]:
+) -> dict[str, tuple[float, float, float]]:
     """What an epoch costs on this CPU, in those of D-RR: median and quartiles."""
     key, timed = jax.random.key(0), {}
     for name, method in runs.methods.items():
@@ -241,37 +284,126 @@ def _priced(
         step = found[name].best.settings["step"]
         train = partial(convex.models_of, method, optimizer_of(runs.cell), runs.cell.n_epochs)
         timed[name] = partial(jax.jit(train), step, own, key)
-    cost = prices(timed, BASELINE, settings.repeats)
-    return {name: [one.median, one.low, one.high] for name, one in cost.items()}
+    return convex.prices(timed, BASELINE, settings.repeats)
 
 
-def outcomes(settings: Settings) -> dict[str, dict[str, Any]]:
-    """All cells; one that was measured before with the same settings and code is read from file."""
-    if unknown := set(settings.cells) - set(cells(settings)):
-        known = ", ".join(cells(settings))
-        raise ValueError(f"cells must be among {known}, got {min(unknown)!r}")
-    found = {}
-    facts = {k: v for k, v in vars(settings).items() if k not in ("output", "cells", "commit")}
-    mark = hashlib.sha256(repr(facts).encode() + Path(__file__).read_bytes()).hexdigest()[:16]
-    for place, name in enumerate(settings.cells):
-        path = settings.output / "cells" / f"{name}.json"
-        kept = storage.load_json(path) if path.exists() else {}
-        if kept.get("mark") != mark:
-            kept = {"mark": mark, "found": measured(settings, name)}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            storage.save_json(path, kept)
-        found[name] = kept["found"]
-        print(f"[{place + 1}/{len(settings.cells)}] {name}: done", flush=True)
-    return found
+def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
+    """Last gaps as rows; and what follows of the gaps by epoch where these are there."""
+    curves = [name for name in rows if name.startswith("after ")]
+    names = ("instances", "tuning_instances", "epochs")
+    facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    if MORTGAGES in {*rows["scene"]} and curves:
+        facts |= at_equal_cost(settings, rows[rows["scene"] == MORTGAGES])
+    kept = rows.drop(columns=curves)
+    kept["gap"] = numbers.rounded(kept["gap"].tolist(), DIGITS)
+    return Result(kept, "gap", facts, settings.seed, cut=())
+
+
+def at_equal_cost(settings: Settings, rows: pd.DataFrame) -> dict[str, Any]:
+    """CD-GraB after the epochs that fit into the cost of all of D-RR: prices, ratios, verdicts.
+
+    Ratios are of D-RR's gap over that of CD-GraB.
+    """
+    cell, dimension = cells(settings)[MORTGAGES], 13
+    costs = epoch_costs.of_logistic(dimension, cell.n_workers, cell.batch)
+    cpu = float(rows.loc[rows["method"] == COORDINATED, "price"].iloc[0])
+    prices = {CPU: cpu, **epoch_costs.prices_of(costs)}
+    ratios: dict[str, Any] = {letter: {} for letter in SETS}
+    words: dict[str, Any] = {equal(unit): {} for unit in COSTS}
+    for unit in COSTS:
+        last = max(1, min(cell.n_epochs, int(cell.n_epochs / prices[unit])))
+        for letter, own in rows.groupby("set"):
+            ours, base = (
+                own.loc[own["method"] == name, after(at)].to_numpy(float)
+                for name, at in ((COORDINATED, last), (BASELINE, cell.n_epochs))
+            )
+            apart = paired(np.log(ours), np.log(base), settings.seed)
+            ratios[letter][unit] = [float(np.exp(-x)) for x in (apart.mean, apart.high, apart.low)]
+            words[equal(unit)][letter] = verdict([Condition("", apart)])
+    return {"costs": costs, "prices": prices, "equal": ratios, "verdicts": words}
+
+
+def equal(unit: str) -> str:
+    """The claim for equal cost."""
+    return f"{LOWER}, for equal {unit}"
+
+
+def claims(result: Result) -> tuple[Claim, ...]:
+    """The claims by epoch, and those for equal cost where that was measured."""
+    return (*CLAIMS, *(Claim(text, (), CD_GRAB) for text in result.facts.get("verdicts", {})))
+
+
+def times(ratio: Any) -> str:
+    """How many times lower, and its interval."""
+    return "{} ({} to {})".format(*(f"{x:.3g}" for x in (ratio.ratio, ratio.low, ratio.high)))
+
+
+def lower(result: Result, scene: str, letter: str) -> dict[str, Any]:
+    """How many times lower than D-RR's the gaps are: of orders, and of CD-GraB for equal cost."""
+    where = {"scene": scene}
+    met = {*result.select(**where)["method"]}
+    found = {
+        name: next(result.ratio(BASELINE, name, set=letter, where=where).itertuples())
+        for name in ORDERS[1:]
+        if name in met
+    }
+    known = result.facts.get("equal", {}).get(letter, {}) if scene == MORTGAGES else {}
+    return found | {unit: ratio_of(*own) for unit, own in known.items()}
+
+
+def gap_table(result: Result) -> results.Table:
+    """Final gaps of all orders, and how many times lower than D-RR's they are."""
+    rows = []
+    for (scene, name), own in result.select(set="A").groupby(["scene", "method"], sort=False):
+        ratios = [lower(result, scene, letter).get(name) for letter in result.sets]
+        texts = ["1" if one is None else times(one) for one in ratios]
+        step, gap = f"{own['step'].iloc[0]:.3g}", float(np.exp(np.log(own["gap"]).mean()))
+        rows.append([scene if name == BASELINE else "", name, step, own["trials"].iloc[0], gap])
+        rows[-1] += texts
+        if name == COORDINATED:
+            by_set = [lower(result, scene, letter) for letter in result.sets]
+            rows += [
+                ["", f"{name}, equal {unit}", step, None, None, *(times(x[unit]) for x in by_set)]
+                for unit in COSTS
+                if unit in by_set[0]
+            ]
+    heads = ("problem", "order", "step", "trials", "f - f*, A", "D-RR / this, set A", "set B")
+    return results.Table(
+        tuple(results.Column(head, right=head in heads[2:5]) for head in heads),
+        tuple(map(tuple, rows)),
+        "f - f* after the last epoch, geometric means over the instances of a set (intervals of"
+        " 95 %). Equal flops, bytes, numbers sent, time: after the epochs that fit into those of"
+        " all epochs of D-RR. With 1 worker CD-GraB is pair balance.",
+    )
+
+
+TABLES = {"gaps": gap_table}
+
+
+def figure(result: Result) -> Illustration:
+    """How many times lower than D-RR's the gaps are, a row a problem; set A over set B."""
+    scenes, series = list(result.rows["scene"].unique()), [*ORDERS[1:]]
+    series += [unit for unit in COSTS if unit in result.facts.get("prices", {})]
+    points = {
+        f"CD-GraB, equal {name}" if name in COSTS else name: {
+            letter: [lower(result, scene, letter).get(name) for scene in scenes]
+            for letter in result.sets
+        }
+        for name in series
+    }
+    text = (
+        "f - f* of D-RR over that of an order after the last epoch, and of CD-GraB for equal cost;"
+        " full points set A, hollow set B, intervals of 95 %."
+    )
+    return Illustration(forest({"gap of D-RR / this": points}, scenes), text)
+
+
+FIGURES = {"ratios": figure}
 
 
 def run(settings: Settings) -> Part:
-    """Runs all cells, writes the figure and numbers.
-
-    Raises:
-        ValueError: A cell is not known.
-    """
-    return order_claims.convex_part(settings, outcomes(settings))
+    """Runs the part: rows, tables, the figure, the answer."""
+    return part.run(sys.modules[__name__], settings)
 
 
 def main() -> None:

@@ -1,56 +1,278 @@
-"""Orders on networks: who orders what, the step of each, runs on instances, prices."""
+"""Orders on networks: tasks, who orders what, the step of each, runs on instances, prices.
 
-import hashlib
-import json
+An instance draws which rows are trained on and which are left for the test, which unit of which
+worker each row belongs to, whose labels are wrong, and the first model. Rows are dealt to units at
+random, so the units of all workers are alike.
+"""
+
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 from jax.flatten_util import ravel_pytree
 
-from asyncjax import orders, problems, results, simulation, storage
+from asyncjax import orders, problems, results, simulation
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.search import Knob, log_range
+from experiments.common import numbers
 from experiments.common.judging import raveled
-from experiments.ordering import ordered_tasks
-from experiments.ordering.epoch_prices import prices
-from experiments.ordering.ordered_tasks import Material, Task
+from experiments.ordering.herding_runs import ALONE, BASELINE, COORDINATED, PROJECTED, SETS
+from experiments.ordering.ordered_convex_runs import prices
 
-BASELINE, COORDINATED, ALONE = "D-RR", "CD-GraB", "independent"
-PROJECTED = "CD-GraB by projections"
 ORDERS = (BASELINE, "GraB", ALONE, COORDINATED, PROJECTED)
-FEW = (BASELINE, ALONE, COORDINATED)  # where runs are dear
 OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "SGD": optax.sgd,
     "momentum": partial(optax.sgd, momentum=0.9),
     "Adam": optax.adam,
 }
-SETS = {"A": SET_A, "B": SET_B}
 LEVELS = (*protocol.LEVELS, 1.0)  # of the way to the lowest loss of D-RR
 FINAL, ARRIVAL = "final loss", "arrival"  # what a step is chosen for
 JUDGED = 5  # instances of a set whose last orders are judged, at most
+DIGITS = 5  # of numbers in rows
+LATE = 2.0  # times the epochs that were watched: when those are there that were not by then
+GENRES = ("tragedies",)
+CLASSES = 10
+Pair = tuple[np.ndarray, np.ndarray]  # features and targets of some rows
+
+
+class Material(NamedTuple):
+    """Rows of an instance, a network, and the problem made of them."""
+
+    data: str  # what the rows are
+    model: nn.Module
+    problem: Callable[..., problems.Problem]  # such as `problems.classification`
+    train: Pair
+    test: Pair
+
+
+Load = Callable[[int, int, int], Material]  # training rows, test rows at most, seed of the data
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is run; tasks that are done are kept in `output`, and a second run goes on from them."""
+class Task:
+    """What is trained, by how many workers, for how long.
 
-    output: Path = Path("output/ordered_networks")
-    seed: int = 0
-    tasks: tuple[str, ...] = tuple(ordered_tasks.tasks())
-    rounds: tuple[int, int] = (3, 6)  # of tuning, least and most
-    repeats: int = 5  # timed runs of each order, taking turns
-    instances: int | None = None  # of each set; None: what a task has
-    n_epochs: int | None = None  # None: what a task has
-    commit: bool = False  # also write the numbers where committed ones are
+    Attributes:
+        name: In tables.
+        load: Makes the rows of an instance.
+        n_workers: m.
+        n_units: n, of each worker, even.
+        batch: Rows of a unit, even.
+        test_rows: At most.
+        optimizer: "SGD", "momentum" or "Adam".
+        step: First grid of the step.
+        n_epochs: Of every run.
+        metric: "test_loss" or "test_accuracy".
+        instances: Of each reported set.
+        tuning_instances: On which steps are chosen.
+        trials: Steps that an order tries in a round of tuning.
+        orders: That are run; D-RR among them.
+        authors: What the public scripts of CD-GraB have where this is smaller; empty: nothing.
+    """
+
+    name: str
+    load: Load
+    n_workers: int
+    n_units: int
+    batch: int
+    test_rows: int
+    optimizer: str
+    step: Knob
+    n_epochs: int
+    metric: str = "test_loss"
+    instances: int = 10
+    tuning_instances: int = 4
+    trials: int = 4
+    orders: tuple[str, ...] = ORDERS
+    authors: str = ""
+
+    @property
+    def title(self) -> str:
+        """Name and number of workers."""
+        return f"{self.name}, m = {self.n_workers}"
+
+    @property
+    def rows(self) -> int:
+        """Training rows of an instance."""
+        return self.n_workers * self.n_units * self.batch
+
+    def material(self, instance: Seeds) -> Material:
+        """The rows of an instance."""
+        return self.load(self.rows, self.test_rows, instance.data)
+
+    def problem(self, material: Material, n_workers: int, batch: int, seed: int) -> Any:
+        """An instance's rows in contiguous shards, in units of `batch` rows.
+
+        Args:
+            material: Of the instance.
+            n_workers: Shards.
+            batch: Rows of a unit.
+            seed: Of the first model.
+        """
+        train, test = (tuple(map(jnp.asarray, pair)) for pair in (material.train, material.test))
+        return material.problem(
+            material.model,
+            *train,
+            n_workers=n_workers,
+            key=jax.random.key(seed),
+            batch=problems.cyclic(batch),
+            test=test,
+        )
+
+
+def dealt(rows: Sequence[np.ndarray], count: int, rest: int, seed: int) -> tuple[Pair, Pair]:
+    """Some rows of a pair of arrays in random order, and others for the test.
+
+    Raises:
+        ValueError: There are not so many rows.
+    """
+    features, targets = rows
+    if len(features) < count + 1:
+        raise ValueError(f"rows must be at most {len(features) - 1}, got {count}")
+    drawn = np.random.default_rng(seed).permutation(len(features))
+    own, others = drawn[:count], drawn[count : count + rest]
+    return (features[own], targets[own]), (features[others], targets[others])
+
+
+def mislabelled(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Labels of which a share is drawn anew, each other label as likely."""
+    generator = np.random.default_rng([seed, 1])
+    wrong = generator.permutation(len(labels))[: round(share * len(labels))]
+    found = labels.copy()
+    found[wrong] = (found[wrong] + generator.integers(1, CLASSES, len(wrong))) % CLASSES
+    return found
+
+
+@cache
+def _digits() -> Pair:
+    found = problems.digits()
+    return (
+        np.concatenate([found.train_features, found.test_features]),
+        np.concatenate([found.train_labels, found.test_labels]),
+    )
+
+
+@cache
+def _images() -> Pair:
+    found = problems.mnist_subset()
+    features = np.concatenate([found.train_features, found.test_features])
+    labels = np.concatenate([found.train_labels, found.test_labels])
+    return features.reshape(-1, 28, 28, 1), labels
+
+
+@cache
+def _series() -> Pair:
+    found = problems.m3("monthly", lags=12)
+    return (
+        np.concatenate([found.train_features, found.test_features]),
+        np.concatenate([found.train_targets, found.test_targets]),
+    )
+
+
+@cache
+def _words(n_words: int, length: int) -> tuple[Pair, int]:
+    corpus = problems.shakespeare_words(n_words=n_words, genres=GENRES)
+    return problems.windows(corpus.train, length), len(corpus.vocabulary)
+
+
+@cache
+def _characters(length: int) -> tuple[Pair, int]:
+    corpus = problems.shakespeare_characters(genres=GENRES)
+    return problems.windows(corpus.train, length), len(corpus.vocabulary)
+
+
+def digits(noise: float, widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Handwritten digits, a share of whose training labels is wrong."""
+    train, test = dealt(_digits(), count, rest, seed)
+    train = (train[0], mislabelled(train[1], noise, seed))
+    text = f"handwritten digits, {noise:.0%} of the labels wrong"
+    return Material(text, problems.MLP(widths, CLASSES), problems.classification, train, test)
+
+
+def images(noise: float, count: int, rest: int, seed: int) -> Material:
+    """5,000 digits of MNIST, a share of whose training labels is wrong."""
+    train, test = dealt(_images(), count, rest, seed)
+    train = (train[0], mislabelled(train[1], noise, seed))
+    text = f"digits of MNIST, {noise:.0%} of the labels wrong"
+    return Material(text, problems.LeNet(), problems.classification, train, test)
+
+
+def series(widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Windows of 12 months of M3, and the month that follows."""
+    pairs = dealt(_series(), count, rest, seed)
+    return Material("M3, monthly", problems.ForecastMLP(widths), problems.regression, *pairs)
+
+
+def words(n_words: int, width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of words of Shakespeare's tragedies."""
+    rows, size = _words(n_words, length)
+    model = problems.WordLSTM(size, width)
+    text = f"words of Shakespeare, {length} a row, vocabulary {size}"
+    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+
+
+def characters(width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of characters of Shakespeare's tragedies."""
+    rows, size = _characters(length)
+    model = problems.TinyGPT(size, width, depth=2, heads=2, length=length)
+    text = f"characters of Shakespeare, {length} a row"
+    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+
+
+def tasks() -> Mapping[str, Task]:
+    """The tasks by name: three that cost little, then four of the form of the authors' scripts.
+
+    What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
+    """
+    small: dict[str, Any] = {"instances": 20, "tuning_instances": 5}
+    dear: dict[str, Any] = {"tuning_instances": 2, "trials": 3}
+    dear |= {"orders": (BASELINE, ALONE, COORDINATED)}
+    sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
+    found = (
+        Task("digits", partial(digits, 0.0, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("noisy digits", partial(digits, 0.2, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("forecast", partial(series, (32, 32)), 8, 32, 8, 2048, "Adam", adam, 20, **small),
+        Task(
+            "wide forecast",
+            partial(series, (64, 64, 64)),
+            *(32, 32, 4, 2048, "Adam", log_range(5e-4, 4e-3, 4), 20),
+            authors="m = 32 and three layers of 64 as here; M4, weekly",
+            **dear,
+        ),
+        Task(
+            "LSTM",
+            partial(words, 500, 24, 12),
+            *(4, 16, 16, 512, "SGD", log_range(4.0, 32.0, 4), 14),
+            authors="m = 4 and 16 rows a unit as here; WikiText-2, step 5, cut to 0.1 every ten",
+            **dear,
+        ),
+        Task(
+            "LeNet",
+            partial(images, 0.2),
+            *(16, 16, 4, 500, "momentum", log_range(0.01, 0.08, 4), 6),
+            metric="test_accuracy",
+            authors="LeNet and m of 4 to 64 as here; CIFAR-10, 100 epochs, step 0.001",
+            **dear,
+        ),
+        Task(
+            "GPT",
+            partial(characters, 32, 24),
+            *(64, 4, 2, 512, "Adam", log_range(2e-3, 1.6e-2, 4), 10),
+            authors="m = 64 and two blocks as here; width 128, WikiText-103, AdamW, step 5e-4",
+            **dear,
+        ),
+    )
+    return {task.name: task for task in found}
 
 
 class Method(NamedTuple):
@@ -76,24 +298,6 @@ class Curve(NamedTuple):
 
     loss: np.ndarray  # float[E + 1], over all training rows; inf where it diverged
     metric: np.ndarray  # float[E + 1], over the test rows
-
-
-def tasks_of(settings: Settings) -> tuple[Task, ...]:
-    """The chosen tasks.
-
-    Raises:
-        ValueError: A task is not known, or a number is below 1.
-    """
-    known = ordered_tasks.tasks()
-    if not settings.tasks or not set(settings.tasks) <= set(known):
-        raise ValueError(f"tasks must be of {', '.join(known)}, got {', '.join(settings.tasks)}")
-    given = {name: getattr(settings, name) for name in ("instances", "n_epochs")}
-    for name, least in (("repeats", 1), ("instances", 2), ("n_epochs", 1)):
-        number = getattr(settings, name)
-        if number is not None and number < least:
-            raise ValueError(f"{name} must be at least {least}, got {number}")
-    changed = {name: number for name, number in given.items() if number is not None}
-    return tuple(replace(known[name], **changed) for name in settings.tasks)
 
 
 def methods_of(task: Task, like: Any) -> dict[str, Method]:
@@ -266,7 +470,7 @@ def score_arrival(curve: Curve, targets: np.ndarray) -> float:
 
 
 def tuned(
-    runs: Field, settings: Settings, score: Callable[[Curve, Seeds], float]
+    runs: Field, rounds: tuple[int, int], score: Callable[[Curve, Seeds], float]
 ) -> dict[str, tuning.Tuned]:
     """The step of every order, with as many trials each, on the instances for tuning."""
     task, own = runs.task, runs.instances(TUNING)
@@ -282,55 +486,72 @@ def tuned(
         evaluate,
         trials=task.trials,
         gradients=len(own) * task.n_epochs * task.n_workers * task.n_units,
-        seed=settings.seed,
-        rounds=settings.rounds,
+        seed=runs.seed,
+        rounds=rounds,
     )
 
 
-def measured(task: Task, settings: Settings) -> dict[str, Any]:
-    """Tunes, runs and times all orders on one task, as plain values."""
+def measured(
+    task: Task, seed: int, rounds: tuple[int, int], repeats: int
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Tunes, runs and times all orders on one task.
+
+    Args:
+        task: What is trained.
+        seed: Of the instances.
+        rounds: Of tuning, least and most.
+        repeats: Timed runs of each order, taking turns.
+
+    Returns:
+        Rows, an order, goal and instance each, and what else is known of the task.
+    """
     began = time.process_time()
-    runs = Field(task, settings.seed)
-    chosen = {FINAL: tuned(runs, settings, lambda curve, _: score_final(curve))}
+    runs = Field(task, seed)
+    chosen = {FINAL: tuned(runs, rounds, lambda curve, _: score_final(curve))}
     base = chosen[FINAL][BASELINE].best.settings["step"]
     chosen[ARRIVAL] = tuned(
-        runs, settings, lambda curve, own: score_arrival(curve, runs.targets(base, own))
+        runs, rounds, lambda curve, own: score_arrival(curve, runs.targets(base, own))
     )
     print(f"  {task.title}: tuned, {time.process_time() - began:.0f} s of CPU time", flush=True)
     first = runs.instances(TUNING)[0]
     step = {name: own.best.settings["step"] for name, own in chosen[FINAL].items()}
-    arrives = {name: own.best.settings["step"] for name, own in chosen[ARRIVAL].items()}
-    priced = prices(
-        {name: partial(runs.train, name, step[name], first) for name in runs.methods},
-        BASELINE,
-        settings.repeats,
+    timed = {name: partial(runs.train, name, step[name], first) for name in runs.methods}
+    priced = prices(timed, BASELINE, repeats)
+    rows = pd.DataFrame(
+        {"scene": task.title, "set": letter, "instance": at, "method": name, "tuned_for": goal}
+        | {"step": own.best.settings["step"], "trials": len(own.trials)}
+        | {"tuning_gradients": len(own.trials) * own.gradients, "at_edge": bool(own.edges)}
+        | _reported(runs, name, goal, own.best.settings["step"], base, one, at)
+        for letter, role in SETS.items()
+        for goal, found in chosen.items()
+        for name, own in found.items()
+        for at, one in enumerate(runs.instances(role))
     )
-    sets = {}
-    for which, role in SETS.items():
-        own = runs.instances(role)
-        sets[which] = {name: _reported(runs, own, name, step, arrives) for name in step}
-        done = time.process_time() - began
-        print(f"  {task.title}: set {which}, {done:.0f} s of CPU time", flush=True)
+    print(f"  {task.title}: done, {time.process_time() - began:.0f} s of CPU time", flush=True)
     like = runs.problem(first, task.n_workers, task.batch).params
-    return {
-        "sizes": sizes_of(task, runs.materials[first], like),
-        "prices": {name: [one.median, one.low, one.high] for name, one in priced.items()},
-        "vectors": {name: method.n_vectors for name, method in runs.methods.items()},
-        "tuning": {
-            aim: {
-                name: {
-                    "step": own.best.settings["step"],
-                    "trials": len(own.trials),
-                    "gradients": len(own.trials) * own.gradients,
-                    "searched": [own.space["step"].values[0], own.space["step"].values[-1]],
-                    "edges": list(own.edges),
-                }
-                for name, own in found.items()
-            }
-            for aim, found in chosen.items()
-        },
-        "sets": sets,
-    }
+    facts = {"sizes": sizes_of(task, runs.materials[first], like), "prices": priced}
+    facts["vectors"] = {name: method.n_vectors for name, method in runs.methods.items()}
+    return rows, numbers.rounded(facts, DIGITS)
+
+
+def _reported(
+    runs: Field, name: str, goal: str, step: float, base: float, one: Seeds, at: int
+) -> dict[str, float]:
+    """What an order was worth on an instance: last loss and test, or epochs to the levels."""
+    curve = runs.curve(name, step, one)
+    if goal == ARRIVAL:
+        epochs = epochs_to(curve.loss, runs.targets(base, one))
+        found = dict(zip(map(arrival_column, LEVELS), epochs.tolist(), strict=True))
+        return numbers.rounded(found | {"horizon": LATE * runs.task.n_epochs}, DIGITS)
+    found = {"loss": float(curve.loss[-1]), "metric": float(curve.metric[-1])}
+    if at < JUDGED:
+        found["imbalance"] = runs.imbalance(name, step, one)
+    return numbers.rounded(found, DIGITS)
+
+
+def arrival_column(level: float) -> str:
+    """The column of epochs to a level."""
+    return f"epochs_{100 * level:.0f}"
 
 
 def sizes_of(task: Task, material: Material, like: Any) -> dict[str, Any]:
@@ -349,63 +570,3 @@ def sizes_of(task: Task, material: Material, like: Any) -> dict[str, Any]:
         "tuning_instances": task.tuning_instances,
         "authors": task.authors,
     }
-
-
-def _reported(
-    runs: Field,
-    own: Sequence[Seeds],
-    name: str,
-    step: Mapping[str, float],
-    arrives: Mapping[str, float],
-) -> dict[str, Any]:
-    """An order on a set: lists have one entry an instance, curves are medians."""
-    curves = [runs.curve(name, step[name], one) for one in own]
-    early = [runs.curve(name, arrives[name], one) for one in own]
-    reached = [
-        epochs_to(curve.loss, runs.targets(step[BASELINE], one))
-        for curve, one in zip(early, own, strict=True)
-    ]
-    return {
-        "loss": [float(curve.loss[-1]) for curve in curves],
-        "metric": [float(curve.metric[-1]) for curve in curves],
-        "epochs": np.transpose(reached).tolist(),  # by level
-        "loss_curve": np.median([curve.loss for curve in curves], axis=0).tolist(),
-        "early_curve": np.median([curve.loss for curve in early], axis=0).tolist(),
-        "metric_curve": np.median([curve.metric for curve in curves], axis=0).tolist(),
-        "imbalance": [runs.imbalance(name, step[name], one) for one in own[:JUDGED]],
-    }
-
-
-def outcomes(settings: Settings) -> dict[str, dict[str, Any]]:
-    """All tasks by title; one that was measured before with the same settings is read from file.
-
-    A task whose data are not installed is left out, and said to be.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for place, task in enumerate(tasks := tasks_of(settings)):
-        path = settings.output / "tasks" / f"{task.name}.json"
-        mark = _fingerprint(settings, task)
-        kept = storage.load_json(path) if path.exists() else {}
-        if kept.get("fingerprint") != mark:
-            try:
-                kept = {"fingerprint": mark, "found": measured(task, settings)}
-            except (ImportError, FileNotFoundError) as missing:
-                print(f"left out: {task.title}. {missing}")
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            storage.save_json(path, kept)
-        found[task.title] = kept["found"]
-        print(f"[{place + 1}/{len(tasks)}] {task.title}: done", flush=True)
-    if not found:
-        raise FileNotFoundError("tasks must have one whose data are installed, got none")
-    return found
-
-
-def _fingerprint(settings: Settings, task: Task) -> str:
-    """A digest of all that decides the numbers of a task."""
-    facts = [task.name, task.instances, task.n_epochs, task.rows, jax.__version__]
-    facts += [settings.seed, settings.rounds, settings.repeats]
-    digest = hashlib.sha256(json.dumps(facts).encode())
-    for name in ("ordered_networks_runs", "ordered_tasks"):
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    return digest.hexdigest()[:16]

@@ -1,6 +1,5 @@
 """Tables of times to a target say which time they mean: the first crossing, or that of staying."""
 
-import ast
 import re
 import sys
 from pathlib import Path
@@ -16,19 +15,13 @@ SAID = (
     "Times to a target, also in updates, epochs or slots, are first crossings: a run may leave the"
     " target again."
 )
-PARTS = (
-    "ordering/ordered_convex_report",
-    "ordering/ordered_networks_report",
-)
-# Parts that have rows and a page of their own.
 ROWS = (
     *("diloco", "joint_scenes", "joint_map", "joint_placed"),
     *("matrix", "matrix_full", "matrix_straggler"),
+    *("ordered_convex", "ordered_networks"),
     *("story", "story_workloads"),
     *("straggler_constants", "straggler_times", "straggler_training"),
 )
-# By section of experiments/README.md, how many of its tables and figures are of such times.
-BESIDE = {11: 1}
 
 
 def in_one_line(path: str) -> str:
@@ -46,20 +39,6 @@ def test_a_program_prints_it_and_its_page_has_it(tmp_path, monkeypatch, capsys):
     assert SAID in in_one_line("docs/experiments/network_steps.md")
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_every_part_with_such_times_hands_it_over(name):
-    tree = ast.parse((ROOT / "experiments" / f"{name}.py").read_text(encoding="utf-8"))
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "written"
-    ]
-    assert calls
-    for call in calls:
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        assert "FIRST_CROSSING" in [getattr(value, "id", "") for value in given]
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_a_part_with_rows_hands_it_over_and_its_page_has_it(name):
     assert part.module(name).NOTE == SAID
@@ -67,12 +46,6 @@ def test_a_part_with_rows_hands_it_over_and_its_page_has_it(name):
 
 
 def test_pages_say_it_beside_their_tables():
-    text = in_one_line("experiments/README.md")
-    sections = re.split(r" ## (\d+)\. ", text)
-    told = {
-        int(at): own.count(SAID) for at, own in zip(sections[1::2], sections[2::2], strict=True)
-    }
-    assert {at: count for at, count in told.items() if count} == BESIDE
     assert in_one_line("docs/which_rule.md").count(SAID) == 4
     assert SAID in in_one_line("docs/claims.md")
     assert SAID in in_one_line("docs/protocol.md")

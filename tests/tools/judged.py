@@ -472,78 +472,70 @@ def joint_placed() -> Found:
 
 def herding() -> Found:
     """The claim and its conditions, and orders over reshuffling on instances."""
-    from experiments.ordering import order_claims as report
-
-    found = numbers.load("herding")
+    own, result = _rows_of("herding")
+    rows = result.select(study=own.INSTANCES)
     for letter in SETS:
-        conditions = report.prefix_conditions(found["claimed"], letter)
-        yield from of_conditions(letter, {report.SHORT: conditions})
-        for kind, by_workers in found["claimed"].items():
-            for workers, norms in by_workers.items():
-                for order in norms:
-                    if order != report.BASELINE:
-                        first, second = (norms[one][letter] for one in (order, report.BASELINE))
-                        own = report.logarithm(first, second)
-                        name = f"{letter} / {kind}, {workers}, {order} over {report.BASELINE}"
-                        yield name, told(own), of_difference(own)
+        yield from of_conditions(letter, result.judged(own.CLAIMS, letter))
+        for order in set(rows["method"]) - {own.BASELINE}:
+            for scene in rows["scene"].unique():
+                where = {"scene": scene, "study": own.INSTANCES}
+                apart = result.difference(order, own.BASELINE, letter, where=where)
+                name = f"{letter} / {scene}, {order} over {own.BASELINE}"
+                yield name, told(apart), of_difference(apart)
 
 
 def ordered_instances() -> Found:
     """Claims by epoch and their conditions; for equal cost as they were written, with ratios."""
-    from experiments.ordering import order_claims as report
-
-    found = numbers.load(report.NAME)
+    own, result = _rows_of("ordered_instances")
     for letter in SETS:
-        known = {
-            cell: {key: value for key, value in own.items() if key != "costs"}
-            for cell, own in found["cells"].items()
-        }
-        made = report.gap_conditions(known, letter)
-        made = {claim: own for claim, own in made.items() if own}
-        yield from of_conditions(letter, made)
-        for claim, word in found["verdicts"][letter].items():
-            if claim not in made:
-                yield f"{letter} / {claim}", word, {}
-        for cell, sets in found["ratios"].items():
-            for order, own in sets[letter].items():
-                word = told_of_ratio(own["low"], own["high"])
-                yield f"{letter} / {cell}, D-RR over {order}", word, own
+        for claim, found in result.judged(own.CLAIMS, letter).items():
+            said = [replace(one, text=one.text.split(", ")[-1]) for one in found]
+            yield from of_conditions(letter, {claim: said})
+        for claim, words in result.facts["verdicts"].items():
+            yield f"{letter} / {claim}", words[letter], {}
+        for cell in result.rows["scene"].unique():
+            for order, ratio in own.lower(result, cell, letter).items():
+                ends = numbers.rounded((ratio.ratio, ratio.low, ratio.high), 5)
+                name = f"{letter} / {cell}, D-RR over {order}"
+                yield name, told_of_ratio(*ends[1:]), of_ratio(*ends)
 
 
 def ordered_networks() -> Found:
     """Claims and their conditions, losses and tests of all orders."""
-    from experiments.ordering import order_claims, ordered_networks_report
-
-    found = numbers.load(ordered_networks_report.NAME)
+    own, result = _rows_of("ordered_networks")
     for letter in SETS:
-        yield from of_conditions(letter, order_claims.network_conditions(found["tasks"], letter))
-        for task, own in found["tasks"].items():
-            for order in own["prices"]:
-                if order != order_claims.BASELINE:
-                    loss = ordered_networks_report.loss_of(own, letter, order)
+        for claim, found in result.judged(own.claims(result), letter).items():
+            tasks = own._tasks(result)
+            said = [replace(one, text=text) for one, text in zip(found, tasks, strict=True)]
+            yield from of_conditions(letter, {claim: said})
+        for task, facts in own._tasks(result).items():
+            for order in facts["prices"]:
+                if order != own.BASELINE:
+                    loss = own.ended(result, letter, task, order)
                     figures = of_difference(loss) | {"lower": loss.lower}
                     yield f"{letter} / {task}, loss of {order} over D-RR", told(loss), figures
-                    test = ordered_networks_report.tested(own, letter, order)
+                    test = own.on_test(result, letter, task, order)
                     name = f"{letter} / {task}, test of {order} beside D-RR"
                     yield name, told(test), of_difference(test)
 
 
 def ordered_convex() -> Found:
     """What limits random reshuffling at every step, gains, arrivals and prices, as written."""
-    found = numbers.load("ordered_convex")
-    for m, own in found["grid"].items():
-        for at, (gain, limit) in enumerate(zip(own["gain"], own["limited by"], strict=True)):
-            yield f"{m}, step {at}, limited by", limit, {"gain": gain}
-    for m, own in found["stale"].items():
-        for at, ratio in enumerate(own["ratio"]):
-            yield f"{m}, stale, step {at}", MEASURED, {"ratio": ratio}
-        best = {order: gap for order, gap in own.items() if order != "ratio"}
-        yield f"{m}, stale, best gaps", MEASURED, best
-    for m, orders in found["scaling"].items():
-        for order, own in orders.items():
-            yield f"{m}, {order}, to the target", MEASURED, own
-    for order, own in found["mortgage"].items():
-        yield f"mortgages, D-RR over {order}", MEASURED, own
+    own, result = _rows_of("ordered_convex")
+    rows = result.rows
+    for scene, found in rows[rows["limit"].notna()].groupby("scene"):
+        for at, (gain, limit) in enumerate(zip(found["gain"], found["limit"], strict=True)):
+            yield f"{scene}, step {at}, limited by", limit, {"gain": gain}
+    for at, row in enumerate(result.select(study=own.DOUBLE, method=own.STALE_TWO).itertuples()):
+        yield f"{row.scene}, stale, step {at}", MEASURED, {"ratio": row.over_exact}
+    for scene, found in result.select(study=own.BEST).groupby("scene"):
+        yield f"{scene}, stale, best gaps", MEASURED, dict(found[["method", "gap"]].to_numpy())
+    for row in result.select(study=own.SCALING).itertuples():
+        figures = {"epochs": row.epochs, "gap": row.gap, "steps": row.server_steps}
+        yield f"{row.scene}, {row.method}, to the target", MEASURED, figures
+    for row in result.select(study=own.HMDA).itertuples():
+        name = f"mortgages, D-RR over {row.method}"
+        yield name, MEASURED, {"price": row.price, "ratio": row.gain}
 
 
 def straggler_bounds() -> Found:

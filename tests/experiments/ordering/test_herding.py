@@ -1,111 +1,125 @@
-"""Prefix norms of fixed vectors, on a tiny size.
+"""Prefix norms of fixed vectors: verdicts flip with rows, and which orders are shorter."""
 
-Which orders are shorter, and what a block costs.
-"""
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
-from asyncjax import orders, storage
-from experiments.ordering import herding, herding_report, herding_runs, order_claims
+from asyncjax import orders
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
+from experiments.ordering import herding, herding_runs
 from experiments.ordering.herding import Settings
-
-pytestmark = pytest.mark.slow  # one run serves all tests of this file
+from experiments.ordering.herding_runs import (
+    BLOCKS,
+    GAUSSIAN,
+    INSTANCES,
+    JUDGED,
+    ONE,
+    SETS,
+    SEVERAL,
+    SHIFTED,
+    rows_of,
+)
 
 KINDS = tuple(herding_runs.KINDS)
 
 
+@pytest.mark.parametrize(
+    ("few", "many", "word"),
+    [(40, 40, HOLDS), (40, 100, IN_PART), (80, 120, FAILS)],  # of 100 of random orders
+)
+def test_the_verdict_on_prefix_sums_flips(few, many, word):
+    generator = np.random.default_rng(0)
+    levels = {(8, "CD-GraB"): few, (64, "CD-GraB"): many, (8, "D-RR"): 100, (64, "D-RR"): 100}
+    rows = []
+    for ((workers, method), level), letter in product(levels.items(), SETS):
+        norms = level * generator.uniform(0.97, 1.03, (2, 6, 1))
+        facts = {"set": letter, "workers": workers}
+        rows.append(rows_of(norms, JUDGED, INSTANCES, method, **facts))
+    result = herding.as_result(Settings(), pd.concat(rows))
+    assert result.verdicts(herding.CLAIMS) == {herding.SHORT: {"A": word, "B": word}}
+
+
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
-    return Settings(
-        output=tmp_path_factory.mktemp("herding"),
-        n=256,
-        dim=16,
-        seeds=2,
-        epochs=6,
-        workers=(1, 8),
-        blocks=(32,),
-        orders=("random reshuffling", "GraB", "pair balance"),
-        instances=4,
-        claimed_epochs=6,
+def result():
+    return herding.study_of(
+        Settings(
+            n=256,
+            dim=16,
+            seeds=2,
+            epochs=6,
+            workers=(1, 8),
+            blocks=(32,),
+            orders=("random reshuffling", "GraB", "pair balance"),
+            instances=4,
+            claimed_epochs=6,
+        )
     )
 
 
-@pytest.fixture(scope="module")
-def part(settings):
-    return herding.run(settings)
+def norms(result, kind, study, method, **where):
+    rows = result.select(vectors=kind, study=study, method=method, **where)
+    return rows.pivot(index="instance", columns="epoch", values="norm").to_numpy()
 
 
-def last(part, kind, group, name):
-    return np.array(part.numbers[kind][group][name])
-
-
-def test_balanced_orders_have_shorter_prefix_sums_than_reshuffling(part):
-    random = np.median(part.numbers["Gaussian"]["single"]["random reshuffling"])
+@pytest.mark.slow
+def test_balanced_orders_have_shorter_prefix_sums_than_reshuffling(result):
     for name in ("GraB", "pair balance"):
-        assert (last(part, "Gaussian", "single", name)[:, -1] < 0.75 * random).all(), name
+        last = norms(result, GAUSSIAN, ONE, name)[:, -1]
+        assert (last < 0.75 * herding.reshuffled(result, GAUSSIAN)).all(), name
+    for name in ("independent", "CD-GraB", "CD-GraB by projections"):  # of one worker
+        alone = norms(result, GAUSSIAN, SEVERAL, name, workers=1)[:, -1]
+        np.testing.assert_array_equal(alone, last)
 
 
-def test_a_common_shift_costs_grab_its_first_reordering_only(part):
-    plain, shifted = (
-        last(part, kind, "single", "GraB") for kind in ("Gaussian", herding_runs.SHIFTED)
-    )
+@pytest.mark.slow
+def test_a_common_shift_costs_grab_its_first_reordering_only(result):
+    plain, shifted = (norms(result, kind, ONE, "GraB") for kind in (GAUSSIAN, SHIFTED))
     assert (shifted[:, 1] > 1.2 * plain[:, 1]).all()
     assert (shifted[:, -1] < 1.3 * plain[:, -1]).all()
-    pairs = [last(part, kind, "single", "pair balance")[:, 1] for kind in KINDS[:1] + KINDS[-1:]]
+    pairs = [norms(result, kind, ONE, "pair balance")[:, 1] for kind in (GAUSSIAN, SHIFTED)]
     np.testing.assert_allclose(*pairs, rtol=1e-3)
 
 
-def test_workers_must_balance_together(part):
-    for kind in ("Gaussian", "rank 8 + 0.3 noise"):
+@pytest.mark.slow
+def test_workers_must_balance_together(result):
+    for kind in JUDGED:
         random, alone, together, stale = (
-            np.median(last(part, kind, "parallel", f"{name}, m = 8"))
+            np.median(norms(result, kind, SEVERAL, name, workers=8))
             for name in ("D-RR", "independent", "CD-GraB", "CD-GraB by projections")
         )
         assert together < 0.75 * alone
         assert together < 0.6 * random
         assert stale < alone
+    assert result.verdicts(herding.CLAIMS) == {herding.SHORT: {"A": HOLDS, "B": HOLDS}}
+    own = result.select(study=INSTANCES, method="CD-GraB")
+    assert own.groupby(["set", "vectors"]).size().unique().tolist() == [4]
+    assert own["norm"].is_unique
 
 
-def test_the_claim_holds_on_small_instances_of_both_sets(part):
-    said = order_claims.prefix_verdicts(part.numbers["claimed"])
-    assert said == {which: {order_claims.SHORT: "holds"} for which in "AB"}
-    own = part.numbers["claimed"]["Gaussian"]["8 workers"]["CD-GraB"]
-    assert [len(own[which]) for which in "AB"] == [4, 4]
-    assert not set(own["A"]) & set(own["B"])
-
-
-def test_a_large_block_overshoots_along_a_dominant_direction(part):
+@pytest.mark.slow
+def test_a_large_block_overshoots_along_a_dominant_direction(result):
     kind = "one dominant direction"
-    exact = last(part, kind, "single", "pair balance")[:, -1]
-    plain, corrected = (
-        last(part, kind, "blocks", f"32 pairs, {word}") for word in ("plain", "rank one")
-    )
+    exact = norms(result, kind, ONE, "pair balance")[:, -1]
+    plain, corrected = (norms(result, kind, BLOCKS, way)[:, 0] for way in ("plain", "rank one"))
     assert (plain > 2 * exact).all()
     assert np.median(corrected) < np.median(plain)
-    found = herding_report.Found(
-        kinds=("a",),
-        single={"random reshuffling": np.full((1, 2, 3), 5.0)},
-        parallel={},
-        blocks={
-            pairs: {False: np.full((1, 2, 3), norm), True: np.full((1, 2, 3), 1.0)}
-            for pairs, norm in ((1, 2.0), (8, 6.0), (64, 9.0))
-        },
-    )
-    assert herding_report.worse_at(found, "a", corrected=False) == [8, 64]
-    assert herding_report.worse_at(found, "a", corrected=True) == []
 
 
-def test_one_worker_of_several_is_pair_balance(part):
-    for name in ("independent", "CD-GraB", "CD-GraB by projections"):
-        np.testing.assert_array_equal(
-            last(part, "Gaussian", "parallel", f"{name}, m = 1"),
-            last(part, "Gaussian", "single", "pair balance")[:, -1],
-        )
+def test_the_sizes_at_which_blocks_are_worse_than_reshuffling_are_told():
+    rows = [rows_of(np.full((1, 2, 3), 5.0), ["a"], ONE, "random reshuffling")]
+    rows += [rows_of(np.full((1, 2, 3), 1.0), ["a"], ONE, "pair balance")]
+    for (pairs, norm), way in product(((1, 2.0), (8, 6.0), (64, 9.0)), ("plain", "rank one")):
+        norm = np.full((1, 2, 1), norm if way == "plain" else 1.0)
+        rows.append(rows_of(norm, ["a"], BLOCKS, way, pairs=pairs, epoch=2))
+    table = herding.block_table(herding.as_result(Settings(epochs=2), pd.concat(rows)))
+    assert [row[-1] for row in table.rows] == ["8, 64", "none"]
 
 
+@pytest.mark.slow
 def test_blocks_of_one_pair_are_the_exact_rule():
     n, dim = 16, 4
     vectors = jax.random.normal(jax.random.key(0), (n, dim))
@@ -121,8 +135,9 @@ def test_blocks_of_one_pair_are_the_exact_rule():
     np.testing.assert_array_equal(block.end_epoch(state).order, wanted.order)
 
 
-def test_kinds_of_vectors_have_their_spectra(settings):
-    made, _ = herding_runs.vectors_of(settings)
+@pytest.mark.slow
+def test_kinds_of_vectors_have_their_spectra():
+    made, _ = herding_runs.vectors_of(Settings(n=256, dim=16, seeds=1))
     vectors = dict(zip(KINDS, np.asarray(made)[:, 0], strict=True))
     share = {}
     for kind, rows in vectors.items():
@@ -130,17 +145,10 @@ def test_kinds_of_vectors_have_their_spectra(settings):
         share[kind] = squares / squares.sum()
     assert share["one dominant direction"][0] > 0.85
     assert share["rank 8 + 0.3 noise"][:8].sum() > 0.95
-    assert share["Gaussian"][0] < 0.12
+    assert share[GAUSSIAN][0] < 0.12
     deviation = vectors["power j^-3/4"].std(axis=0)
     np.testing.assert_allclose(deviation, np.arange(1.0, 17) ** -0.75, rtol=0.2)
-    np.testing.assert_allclose(vectors[herding_runs.SHIFTED], vectors["Gaussian"] + 3, rtol=1e-5)
-
-
-def test_everything_is_written(settings, part):
-    assert [path.stat().st_size > 10_000 for path, _ in part.figures] == [True, True]
-    assert len(part.tables) == 5
-    saved = storage.load_json(settings.output / "herding.json")
-    assert saved["Gaussian"]["single"].keys() == part.numbers["Gaussian"]["single"].keys()
+    np.testing.assert_allclose(vectors[SHIFTED], vectors[GAUSSIAN] + 3, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +160,6 @@ def test_everything_is_written(settings, part):
         ({"orders": ("GraB",)}, r"orders must be of .*, with random reshuffling and pair balance"),
     ],
 )
-def test_bad_settings_are_refused(tmp_path, wrong, message):
+def test_bad_settings_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        herding.run(Settings(output=tmp_path, **wrong))
+        herding.study_of(Settings(**wrong))

