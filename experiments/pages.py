@@ -13,14 +13,18 @@ page, such as `docs/claims.md.j2`, that page. Beside filters (`asyncjax.study.pa
 | `facts(part)` | facts of the rows, and what the part's `FACTS` make of them |
 | `table(part, name)` | Markdown of a table of the part, or of its `"verdicts"` |
 | `figure(part, name, alt)` | a picture; `python -m experiments.pages --figures` draws it |
-| `budgets()` | the table of all parts' trials |
+| `trials()` | how often each part tuned its methods, a row a part |
+| `bench(name, row, column)` | a number of a table in `benchmarks/README.md` |
+| `counted()` | how many rows of `docs/claims.md` hold |
 
 `where` is as in `study.less`. `python -m experiments.pages` writes all pages that changed, with
 `--check` it says which are not current, with names it writes those alone.
 """
 
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,11 +32,14 @@ from typing import Any
 
 from asyncjax import results
 from asyncjax.study import pages, statistics
-from experiments import budgets, part
+from experiments import part
 from experiments.part import ROOT
 
 HOME = Path(__file__).with_name("pages")
 SITE = ROOT / "docs" / "experiments"
+CLAIMS = ROOT / "docs" / "claims.md"
+VERDICT = 4  # column of that page's table
+COSTS = {"tuning_gradients": "gradients", "gradients": "gradients", "episodes": "episodes"}
 
 
 def templates() -> dict[Path, Path]:
@@ -63,7 +70,9 @@ def namespace(page: Path) -> dict[str, Any]:
         "facts": lambda name: part.facts(part.module(name), part.committed(name)),
         "table": lambda name, table: markdown(name)[table],
         "figure": figure,
-        "budgets": budgets.rows,
+        "trials": lambda: _rows(trials_table()),
+        "bench": bench,
+        "counted": lambda: counted(cells_of(rendered(CLAIMS.with_suffix(".md.j2"), CLAIMS))),
     }
 
 
@@ -95,6 +104,101 @@ def markdown(name: str) -> dict[str, str]:
 def _rows(table: results.Table) -> str:
     lines = results.as_markdown(table).splitlines()
     return "\n".join(line for line in lines if line.startswith("|"))
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The cells of all rows of a page's tables, without heads and rules."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    ruled = {at for at, line in enumerate(lines) if set(line) <= set("|-: ")}
+    left = (line for at, line in enumerate(lines) if not {at, at + 1} & ruled)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in left]
+
+
+def counted(rows: list[list[str]]) -> str:
+    """How many claims hold, in words; where the sets differ, the weaker verdict counts.
+
+    Example:
+        >>> counted([[""] * 4 + ["holds"], [""] * 4 + ["holds (A), in part (B)"]])
+        'Of 2 claims checked 1 hold here, 1 in part, 0 do not'
+    """
+    words = (re.sub(r" \(.\)", "", row[VERDICT]).split(", ") for row in rows)
+    count = Counter(max(both, key=statistics.RANKING.index) for both in words)
+    none = count[statistics.OPEN]
+    return (
+        f"Of {count.total()} claims checked {count[statistics.HOLDS]} hold here,"
+        f" {count[statistics.IN_PART]} in part, {count[statistics.FAILS]} do not"
+        + (f", of {none} no significant difference" if none else "")
+    )
+
+
+@cache
+def benchmarks() -> dict[str, list[dict[str, str]]]:
+    """The rows of all tables of `benchmarks/README.md`, by the command that prints them."""
+    found, name, heads = dict[str, list[dict[str, str]]](), "", list[str]()
+    for line in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"## .*\(`python -m benchmarks\.(\w+)`\)$", line):
+            name = heading[1]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            heads = []
+        elif not heads:
+            heads = cells
+        elif not set(line) <= set("|-: "):
+            found.setdefault(name, []).append(dict(zip(heads, cells, strict=True)))
+    return found
+
+
+def bench(name: str, row: int, column: str, *, inverse: bool = False) -> float:
+    """The number with which a cell of a benchmark begins, or one over it.
+
+    Raises:
+        ValueError: There is no such cell, or it does not begin with a number.
+    """
+    cells = benchmarks().get(name, [])
+    cell = cells[row].get(column, "") if row < len(cells) else ""
+    number = re.match(r"\d[\d,]*(\.\d+)?(?![\w-])", cell)
+    if number is None:
+        raise ValueError(f"column must be a number of row {row} of {name}, got {column!r}")
+    value = float(number[0].replace(",", ""))
+    return 1 / value if inverse else value
+
+
+def tuned_alike(name: str) -> list[bool]:
+    """For each scene of a part whether all of its methods had equally many trials."""
+    return [
+        len({str(one.tolist()) for _, one in scene.groupby("method")["trials"]}) == 1
+        for _, scene in _tuned(name)
+    ]
+
+
+def _tuned(name: str) -> list[tuple[Any, Any]]:
+    """By scene the rows of methods that were tuned."""
+    trials = part.committed(name).trials()
+    if "trials" not in trials:
+        return []
+    return list(trials.dropna(subset="trials").groupby("scene", sort=False))
+
+
+def trials_table() -> results.Table:
+    """Trials of methods, and what they cost, a row a part that was tuned."""
+    rows = []
+    for name in sorted(part.PARTS):
+        if not (scenes := _tuned(name)):
+            continue
+        alike, every = tuned_alike(name), part.committed(name).trials()
+        column = next((column for column in COSTS if column in every), "")
+        cost = f"{_span(every[column])} {COSTS[column]}" if column else "not counted"
+        trials = _span(every["trials"])
+        rows.append((f"{name}.csv.gz", f"{sum(alike)} of {len(scenes)}", trials, cost))
+    heads = ("groups with as many trials for all", "trials of a method", "of all its trials")
+    return results.Table(
+        (results.Column("numbers", right=False), *map(results.Column, heads)), tuple(rows)
+    )
+
+
+def _span(values: Any) -> str:
+    low, high = values.dropna().min(), values.dropna().max()
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def rendered(template: Path, page: Path, *, marked: bool = False) -> str:

@@ -88,12 +88,6 @@ INNER = {
 # Groups of experiments: all may import `common` and `part`, and these more.
 GROUPS = {
     "common": set(),
-    "claims.py": {"quotes"},
-    "quotes.py": {"pages"},
-    "pages.py": {"budgets"},
-    "uncompared.py": {"page_tables", "quotes"},
-    # What pages show of all groups, for one test.
-    "page_tables.py": {path.parent.name for path in ROOT.glob("experiments/*/__init__.py")},
 }
 LONGEST = 700  # lines of a file
 FILES = sorted(PACKAGE.rglob("*.py"))

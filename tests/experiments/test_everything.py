@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from asyncjax import storage
-from experiments import claims, everything, quotes
-from experiments.common import numbers
+from experiments import everything, pages, part
 
 EXTRA = {"experiments.ordering.epoch_costs"}  # needs the extra tpu-compile
 
@@ -59,28 +58,27 @@ def is_run(command):
     name = command.removeprefix("experiments.").split(" ")[0]
     if name in everything.EXPERIMENTS:
         return True
-    collection, _, part = name.partition(".")
+    collection, _, one = name.partition(".")
     page = Path(everything.__file__).parent / collection / "__main__.py"
     parts = re.findall(r"^    \(([\w, ]+)\),$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return collection in everything.EXPERIMENTS and any(part in one.split(", ") for one in parts)
+    return collection in everything.EXPERIMENTS and any(one in line.split(", ") for line in parts)
 
 
 def test_every_command_of_a_claim_and_of_committed_numbers_is_among_those_that_are_run():
-    table = (quotes.ROOT / claims.TABLE).read_text(encoding="utf-8")
     named = {
         name
-        for row in claims.rows_of(table)
+        for row in pages.cells_of(pages.CLAIMS.read_text(encoding="utf-8"))
         for name in re.findall(r"`(experiments\.[\w.]+)`", "|".join(row))
     }
     assert len(named) > 15
-    sources = [numbers.source(path.stem)["command"] for path in numbers.FOLDER.glob("*.json")]
+    sources = [part.committed(name).source["command"] for name in part.PARTS]
     named |= {re.split(r"[ ,]", one.removeprefix("python -m "))[0] for one in sources}
     assert [name for name in sorted(named - EXTRA) if not is_run(name)] == []
 
 
 def test_a_command_that_is_not_run_is_told():
     assert not is_run("experiments.cluster.playing")
-    assert not is_run("experiments.compare.claims")
+    assert not is_run("experiments.compare.runs")
 
 
 def test_a_process_of_its_own_tells_its_code():

@@ -2,9 +2,10 @@
 
 import re
 
+import numpy as np
 import pytest
 
-from asyncjax import results
+from asyncjax import clocks, results
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Less
 from experiments import pages, part
@@ -100,3 +101,43 @@ def test_what_is_not_there_is_told(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
         pages.rendered(path, tmp_path / "page.md")
+
+
+def test_every_claim_of_the_table_takes_verdict_and_figures_from_rows():
+    """A number that somebody types into the table is found."""
+    text = pages.CLAIMS.with_suffix(".md.j2").read_text("utf-8")
+    filled = re.sub(
+        r"\{\{.*?\}\}", lambda one: "verdict" if "verdict(" in one[0] else "number", text
+    )
+    rows = pages.cells_of(re.sub(r"\{%.*?%\}", "", filled))
+    assert len(rows) > 30
+    for claim, _, figure, _, verdict, _ in rows:
+        assert verdict == "verdict", claim
+        assert not re.search(r"\d", re.sub(r"`[^`]*`", "", figure)), figure
+
+
+@pytest.mark.parametrize("name", part.PARTS)
+def test_all_methods_of_a_scene_are_tuned_alike(name):
+    assert all(pages.tuned_alike(name))
+
+
+def test_benchmarks_are_read_by_the_command_that_prints_them():
+    assert pages.bench("replay", 0, "width") == 64.0
+    assert pages.bench("replay", 0, "width", inverse=True) == 1 / 64
+    for name, row, column in (("none", 0, "width"), ("replay", 99, "width"), ("replay", 0, "model")):
+        with pytest.raises(ValueError, match="column must be a number of row"):
+            pages.bench(name, row, column)
+
+
+def test_what_the_readme_says_of_a_log_and_of_recorded_jobs_is_what_programs_print():
+    readme = (part.ROOT / "README.md").read_text(encoding="utf-8")
+    printed = (part.ROOT / "docs/tutorials/09_what_if.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^> (.*)$", readme, re.MULTILINE)
+    assert lines
+    for said in " ".join(lines).split("[...]"):
+        assert said.strip() in " ".join(printed.split())
+    every = np.asarray(clocks.recording("job_spread").columns["cov_median"], float)
+    even, uneven = (
+        f"{100 * share:.0f}" for share in ((every < 0.15).mean(), (every >= 0.5).mean())
+    )
+    assert f"{even} are even and {uneven} very uneven" in " ".join(readme.split())

@@ -85,22 +85,16 @@ def of_ranks(begin: str, places: Iterable[Any]) -> Found:
 
 def claims() -> Found:
     """Rows of docs/claims.md: both sets, together, and how many of each there are."""
-    from experiments import claims as table
+    from experiments import pages
 
-    rows, rules = [], {rule.row: rule for rule in table.read()}
-    page = (table.quotes.ROOT / table.TABLE).read_text(encoding="utf-8")  # made by its template
-    for cells in table.rows_of(page):
-        row, said = cells[0], cells[table.COLUMN]
-        if row in rules:
-            words = [table.judged(rules[row], letter) for letter in SETS]
-        else:
-            by_set = dict(re.findall(r"([a-z ]+) \((.)\)", said.replace(", ", "")))
-            words = list(by_set) if by_set else [said] * len(SETS)
+    rows = pages.cells_of(pages.CLAIMS.read_text(encoding="utf-8"))  # made by its template
+    for row, *_, said, _ in rows:
+        by_set = dict(re.findall(r"([a-z ]+) \((.)\)", said.replace(", ", "")))
+        words = list(by_set) if by_set else [said] * len(SETS)
         for letter, word in zip(SETS, words, strict=True):
             yield f"{letter} / {row}", word, {}
-        yield f"both sets / {row}", table.shown(words), {}
-        rows.append([""] * table.COLUMN + [table.shown(words)])
-    yield "how many", table.counted(rows), {}
+        yield f"both sets / {row}", said, {}
+    yield "how many", f"{pages.counted(rows)}:", {}
 
 
 def asgrad() -> Found:
