@@ -22,9 +22,8 @@ four laws.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,14 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
 from asyncjax.study import search
+from asyncjax.study.methods import after, plain
 from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import SET_A, SET_B, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.lanes import compile_quickly
 from experiments.common.parts import Part, run_alone
+from experiments.common.standardised import rows_of
 
 NAME = "asgrad"
 TITLE = "Does shuffled dispatch win, per update and per unit of time?"
@@ -57,6 +58,7 @@ AXES = {  # what the step size is tuned for, and where that is
     "time": "at the time of pure's updates",
     "long time": "at the time of the slowest rule's",
 }
+COSTS = ["time_of_updates", "utilisation"]
 PENALTY = 0.1
 FALLEN = 0.3  # of the first objective: where it must be for a step size to count
 FAR = 30.0  # score of a step size whose objective has not fallen enough, and more
@@ -108,12 +110,8 @@ class Task:
 
     def __call__(self, seeds: Seeds) -> study.Scene:
         """An instance, until the slowest way of dispatch has made its updates."""
-        clock, key = self.clock(seeds), jax.random.key(seeds.noise(0))
-        ends = {
-            name: float(rule.trace(clock, n_updates=self.n_updates, key=key).end)
-            for name, rule in DISPATCHED.items()
-        }
-        places = (float(self.n_updates), ends["pure"], max(ends.values()))
+        ends = [self.costs(seeds, rule)["time_of_updates"] for rule in DISPATCHED.values()]
+        places, clock = (float(self.n_updates), ends[0], max(ends)), self.clock(seeds)
         return study.Scene(
             self.problem(seeds),
             clock,
@@ -123,19 +121,26 @@ class Task:
             records=self.records,
         )
 
+    def costs(self, seeds: Seeds, rule: Any) -> dict[str, float]:
+        """When a rule has made its updates, and how busy its workers are until then."""
+        key = jax.random.key(seeds.noise(0))
+        trace = rule.trace(self.clock(seeds), n_updates=self.n_updates, key=key)
+        busy = float(traces.summarize(trace).utilisation)
+        return dict(zip(COSTS, (float(trace.end), busy), strict=True))
+
     def clock(self, seeds: Seeds) -> clocks.Clock:
         """Workers in the order of their mean times."""
         drawn = np.random.default_rng(seeds.clock).uniform(1.0, SLOWEST, N_WORKERS - 2)
         scale = np.sort([1.0, *drawn, SLOWEST])
-        laws: dict[str, Callable[[], clocks.Clock]] = {
-            "fixed": lambda: clocks.constant(scale),
-            "Poisson": lambda: clocks.poisson(scale),
-            "normal": lambda: clocks.folded_normal(scale, scale, 1.0),
-            "uniform": lambda: clocks.uniform(np.ones_like(scale), scale + 1.0),
+        laws = {
+            "fixed": clocks.constant(scale),
+            "Poisson": clocks.poisson(scale),
+            "normal": clocks.folded_normal(scale, scale, 1.0),
+            "uniform": clocks.uniform(np.ones_like(scale), scale + 1.0),
         }
         if self.law not in laws:
             raise ValueError(f"law must be one of {', '.join(laws)}, got {self.law!r}")
-        return laws[self.law]()
+        return laws[self.law]
 
     def problem(self, seeds: Seeds) -> problems.Problem:
         """Rows sorted by label, or not; digits 0 to 4 against 5 to 9, so each worker holds few."""
@@ -149,32 +154,17 @@ class Task:
         rows = np.concatenate(picked)
         if self.split == "random":
             rows = generator.permutation(rows)
-        everything = np.tile(np.arange(len(rows)), (N_WORKERS, 1))
-        shared = problems.Shards(everything, np.full(N_WORKERS, len(rows)))
+        everyone = np.tile(np.arange(len(rows)), (N_WORKERS, 1)), np.full(N_WORKERS, len(rows))
         start = np.random.default_rng(seeds.model).normal(size=features.shape[1])
         problem = problems.logistic(
             features[rows].astype(np.float32),
             np.where(sides[rows] == 1, 1.0, -1.0).astype(np.float32),
             n_workers=N_WORKERS,
             nonconvex=PENALTY,
-            shards=shared if self.split == "shared" else None,
+            shards=problems.Shards(*everyone) if self.split == "shared" else None,
             start=start.astype(np.float32),
         )
         return replace(problem, metrics_of=(("norm", NormOf(problem.objective_of)),))
-
-
-@cache
-def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features with a column of ones, and labels: those of ten digits, or of two."""
-    loaders = {"breast cancer": problems.breast_cancer, "digits": problems.digits}
-    if name not in loaders:
-        raise ValueError(f"data must be one of {', '.join(loaders)}, got {name!r}")
-    data = loaders[name]()
-    features = np.asarray(data.train_features, np.float64)
-    spread = features.std(0)
-    features = (features - features.mean(0)) / np.where(spread > 0, spread, 1.0)
-    ones = np.ones((len(features), 1))
-    return np.hstack([features, ones]), np.asarray(data.train_labels)
 
 
 @dataclass(frozen=True)
@@ -191,39 +181,29 @@ class NormOf:
 def tasks(settings: Settings) -> list[Task]:
     """Laws of durations and controls, for every data set."""
     sizes = settings.n_updates, settings.rows, settings.records
-    found = []
-    for data in settings.data:
-        first = data == settings.data[0]
-        found += [Task(data, law, "sorted", *sizes) for law in settings.laws]
-        controls = [split for split in settings.controls if first or split != "shared"]
-        found += [Task(data, "fixed", split, *sizes) for split in controls]
-    return found
+    ways = [(law, "sorted") for law in settings.laws]
+    ways += [("fixed", split) for split in settings.controls]
+    every = [Task(data, *way, *sizes) for data in settings.data for way in ways]
+    return [one for one in every if one.split != "shared" or one.data == settings.data[0]]
 
 
 # Methods.
 
 
-def plain(settings: search.Settings) -> optax.GradientTransformation:
-    """SGD."""
-    return optax.sgd(settings["step"])
-
-
 def rescaled(settings: search.Settings) -> optax.GradientTransformation:
-    """SGD whose steps are in proportion to the worker's mean time."""
-    return optax.chain(steps.scale_by_worker_time(settings["times"]), plain(settings))
-
-
-def adaptive(settings: search.Settings) -> optax.GradientTransformation:
-    """Adaptive 1; it remembers more delays than there are."""
-    return optax.chain(
-        steps.scale_by_adaptive_1(settings["step"], max_delay=512), optax.scale(-1.0)
-    )
+    """Steps in proportion to the worker's mean time."""
+    return steps.scale_by_worker_time(settings["times"])
 
 
 def bounded(settings: search.Settings) -> optax.GradientTransformation:
     """Mishchenko's rule: the step falls as n / delay once the delay exceeds n."""
-    rule = steps.scale_by_staleness("concurrency", n_workers=settings["n_workers"])
-    return optax.chain(rule, plain(settings))
+    return steps.scale_by_staleness("concurrency", n_workers=settings["n_workers"])
+
+
+def adaptive(settings: search.Settings) -> optax.GradientTransformation:
+    """Adaptive 1; it remembers more delays than there are."""
+    rule = steps.scale_by_adaptive_1(settings["step"], max_delay=512)
+    return optax.chain(rule, optax.scale(-1.0))
 
 
 DISPATCHED = {
@@ -233,10 +213,10 @@ DISPATCHED = {
 }
 METHODS = {
     **{name: study.Method(rule, plain) for name, rule in DISPATCHED.items()},
-    "Rescaled": study.Method(DISPATCHED["pure"], rescaled),
+    "Rescaled": study.Method(DISPATCHED["pure"], after(rescaled)),
     "table": study.Method(traces.Rule(collect=traces.table()), plain),
     "shuffled, Adaptive 1": study.Method(DISPATCHED["shuffled"], adaptive),
-    "shuffled, n/delay": study.Method(DISPATCHED["shuffled"], bounded),
+    "shuffled, n/delay": study.Method(DISPATCHED["shuffled"], after(bounded)),
 }
 
 
@@ -277,10 +257,8 @@ class Reading:
     def __call__(self, records: Mapping[str, Any], scene: study.Scene) -> Mapping[str, float]:
         """The numbers of a run."""
         loss = np.asarray(records["loss"])
-        norm, share = (
-            self.at(values, records, scene, [1.0])[0]
-            for values in (records["norm"], loss / loss[0])
-        )
+        columns = records["norm"], loss / loss[0]
+        norm, share = (self.at(values, records, scene, [1.0])[0] for values in columns)
         return {"norm": float(np.maximum(norm, FLOOR)), "left": float(share)}
 
     def at(self, values: Any, records: Any, scene: study.Scene, shares: Any) -> np.ndarray:
@@ -315,29 +293,22 @@ def study_of(settings: Settings) -> Result:
 def _compared(settings: Settings, task: Task) -> tuple[Any, Any]:
     """The rows of a task; and where durations are fixed, curves by rule and axis."""
     names = methods(settings, task)
-    rows = study.compare(
+    same = ("trials", "rounds", "instances", "tuning_instances", "seed")
+    result = study.compare(
         {task.name: task},
         {name: METHODS[name] for name in names},
         space={"step": STEPS},
-        trials=settings.trials,
-        instances=settings.instances,
-        tuning_instances=settings.tuning_instances,
         measure=MEASURES,
         path=settings.output,
-        rounds=settings.rounds,
-        seed=settings.seed,
-    ).rows.assign(data=task.data, split=task.split, law=task.law)
-    spent = []
-    for letter, role in (("A", SET_A), ("B", SET_B)):
-        for instance, seeds in enumerate(seeds_of(settings.seed, role, settings.instances)):
-            clock, key = task.clock(seeds), jax.random.key(seeds.noise(0))
-            for name in names:
-                rule: Any = METHODS[name].rule
-                trace = rule.trace(clock, n_updates=task.n_updates, key=key)
-                busy = float(traces.summarize(trace).utilisation)
-                spent.append((letter, instance, name, float(trace.end), busy))
-    by = ["set", "instance", "method"]
-    costs = pd.DataFrame(spent, columns=[*by, "time_of_updates", "utilisation"])
+        **{name: getattr(settings, name) for name in same},
+    )
+    rows = result.rows.assign(data=task.data, split=task.split, law=task.law)
+    costs = pd.DataFrame(
+        {"set": letter, "instance": at, "method": name, **task.costs(seeds, METHODS[name].rule)}
+        for letter, role in (("A", SET_A), ("B", SET_B))
+        for at, seeds in enumerate(seeds_of(settings.seed, role, settings.instances))
+        for name in names
+    )
     rows = rows.merge(costs, "left")
     shown = names[:5] if is_fixed(task) else []
     return rows, {name: _curves(settings, task, name, rows) for name in shown}
@@ -389,11 +360,9 @@ def spans(result: Result) -> dict[str, Any]:
         rows = result.ratio(*pair, each=True, where={"split": "sorted"})
         for (axis, letter), cells in rows.groupby(["tuned_for", "set"]):
             ratio, told = cells["ratio"], cells.loc[cells["significant"], "ratio"]
-            axes[axis][letter] = {
-                "text": f"{ratio.min():.2f} to {ratio.max():.2f}",
-                "ahead": int((told < 1).sum()),
-                "behind": int((told > 1).sum()),
-            }
+            text = f"{ratio.min():.2f} to {ratio.max():.2f}"
+            ahead, behind = int((told < 1).sum()), int((told > 1).sum())
+            axes[axis][letter] = {"text": text, "ahead": ahead, "behind": behind}
     return found
 
 
@@ -402,35 +371,24 @@ FACTS = {"spans": spans}
 
 def norm_table(result: Result, label: str = "scene", **where: Any) -> results.Table:
     """Norms and costs, medians of set A: a row a task and rule."""
-    rows = []
-    for (name, rule), cell in result.select(set="A", **where).groupby(
-        [label, "method"], sort=False
-    ):
-        norm = cell.groupby("tuned_for")["norm"].median().map(format_number)
-        time, busy = cell["time_of_updates"].median(), cell["utilisation"].median()
-        rows.append(
-            (
-                name,
-                rule,
-                norm["updates"],
-                round(time),
-                norm["time"],
-                norm["long time"],
-                f"{busy:.2f}",
-            )
-        )
-    updates = f"at {result.facts['n_updates']} updates"
-    heads = (updates, "time of these", "at pure's time", "at the long time", "utilisation")
-    return results.Table(
-        (
-            results.Column("task" if label == "scene" else f"{label}, fixed times", right=False),
-            results.Column("rule", right=False),
-            *map(results.Column, heads),
-        ),
-        tuple(rows),
+    rows, chosen = [], result.select(set="A", **where)
+    for key, cell in chosen.groupby([label, "method"], sort=False):
+        norms = cell.groupby("tuned_for")["norm"].median().map(format_number)
+        (first, *rest), (time, busy) = norms[[*AXES]], cell[COSTS].median()
+        rows.append((*key, first, round(time), *rest, f"{busy:.2f}"))
+    name = "task" if label == "scene" else f"{label}, fixed times"
+    heads = (name, "rule", f"at {result.facts['n_updates']} updates", "time of these")
+    return _table(
+        (*heads, "at pure's time", "at the long time", "utilisation"),
+        rows,
         "Norm of the full gradient, median over the instances of set A, mean over the last tenth of"
         " the axis; the step size is chosen for each axis by itself, on other instances.",
     )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Any], caption: str) -> Any:
+    columns = [results.Column(head, right=at >= 2) for at, head in enumerate(heads)]
+    return results.Table(tuple(columns), tuple(rows), caption)
 
 
 def ratio_table(result: Result) -> results.Table:
@@ -441,26 +399,10 @@ def ratio_table(result: Result) -> results.Table:
             text = cell.set_index(["tuned_for", "set"])["text"]
             rows.append((" over ".join(pair), task, *(text[column] for column in columns)))
     heads = [f"{axis}, set {letter}" for axis, letter in columns]
-    return results.Table(
-        tuple(results.Column(head, right=head in heads) for head in ("norms", "task", *heads)),
-        tuple(rows),
-        f"Geometric mean over {result.facts['instances']} instances and its 95 % interval; a star"
-        " where the two do not differ significantly. Below 1 the first is ahead.",
-    )
-
-
-def step_table(result: Result) -> results.Table:
-    """What was chosen from how many trials."""
-    rows = [
-        (*key, ", ".join(f"{step:.3g}" for step in cell["step"]), cell["trials"].max())
-        for key, cell in result.trials().groupby(["scene", "method"], sort=False)
-    ]
-    heads = ("task", "rule", "step sizes, by axis", "trials of each")
-    return results.Table(
-        tuple(results.Column(head, right=head == heads[-1]) for head in heads),
-        tuple(rows),
-        "The step sizes chosen for the updates, for the time and for the long time, on"
-        f" {result.facts['tuning_instances']} instances that are not shown.",
+    return _table(
+        ("norms", "task", *heads),
+        rows,
+        "Geometric mean and its 95 % interval; a star where the two do not differ significantly.",
     )
 
 
@@ -468,7 +410,6 @@ TABLES = {
     "fixed times": lambda result: norm_table(result, "data", law="fixed", split="sorted"),
     "norms": norm_table,
     "ratios": ratio_table,
-    "steps": step_table,
 }
 
 
@@ -480,18 +421,11 @@ def curves(result: Result) -> Illustration:
             ways = {name: np.array(by_axis[axis]) for name, by_axis in rules.items()}
             series = [results.Series(name, SHARES, way, way, way) for name, way in ways.items()]
             panels.append(plots.Panel(f"share of {end}, {data}", series))
-    figure = plots.panels(
-        panels,
-        y_label="norm of the full gradient",
-        log_y=True,
-        y_range=(3e-3, 3.0),
-        columns=len(AXES),
-    )
+    look: Any = {"log_y": True, "y_range": (3e-3, 3.0), "columns": len(AXES)}
     return Illustration(
-        figure,
-        "Sorted shards, fixed times: norm of the full gradient, median of"
-        f" {result.facts['tuning_instances']} instances of set A. In every panel the step size is"
-        " the one that is best at its right end.",
+        plots.panels(panels, y_label="norm of the full gradient", **look),
+        f"Sorted shards, fixed times: medians of {result.facts['tuning_instances']} instances of"
+        " set A. In every panel the step size is the one that is best at its right end.",
     )
 
 

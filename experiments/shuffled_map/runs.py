@@ -12,7 +12,7 @@ is also small where a large step has thrown the model out to where the penalty i
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.common.judging import raveled
 from experiments.common.methods import pure, server_with
 from experiments.common.side_by_side import moved, side_by_side
+from experiments.common.standardised import rows_of
 
 PENALTY = 0.1
 FLOOR = 1e-7  # gaps below are rounding
@@ -75,20 +76,6 @@ class Drawn:
             nonconvex=PENALTY,
             start=self.start,
         )
-
-
-@lru_cache
-def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised features with a column of ones, and labels: those of ten digits, or of two."""
-    loaders = {"breast cancer": problems.breast_cancer, "digits": problems.digits}
-    if name not in loaders:
-        raise ValueError(f"data must be one of {', '.join(loaders)}, got {name!r}")
-    data = loaders[name]()
-    features = np.asarray(data.train_features, np.float64)
-    spread = features.std(0)
-    features = (features - features.mean(0)) / np.where(spread > 0, spread, 1.0)
-    ones = np.ones((len(features), 1))
-    return np.hstack([features, ones]), np.asarray(data.train_labels)
 
 
 def drawn(settings: Settings, name: str, instance: Seeds) -> Drawn:

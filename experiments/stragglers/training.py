@@ -157,16 +157,14 @@ def study_of(settings: Settings) -> Result:
 
 def compared(settings: Any, name: str, scene: Any, ways: Mapping[str, study.Method]) -> Any:
     """The rows of methods in a scene, with what was tried and spent to tune them."""
+    same = ("rounds", "instances", "tuning_instances", "seed")
     result = study.compare(
         {name: scene},
         ways,
         trials=settings.trials * settings.rounds[0],
-        rounds=settings.rounds,
-        instances=settings.instances,
-        tuning_instances=settings.tuning_instances,
         measure=methods.MEASURE,
         path=settings.output,
-        seed=settings.seed,
+        **{option: getattr(settings, option) for option in same},
     )
     is_trial = result.rows["set"] == TUNING
     tried = result.rows[is_trial].groupby("method")
