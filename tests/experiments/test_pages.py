@@ -113,7 +113,7 @@ def test_every_claim_of_the_table_takes_verdict_and_figures_from_rows():
     assert len(rows) > 30
     for claim, _, figure, _, verdict, _ in rows:
         assert verdict == "verdict", claim
-        assert not re.search(r"\d", re.sub(r"`[^`]*`", "", figure)), figure
+        assert "number" in figure or not re.search(r"\d", figure), claim
 
 
 @pytest.mark.parametrize("name", part.PARTS)
@@ -124,7 +124,7 @@ def test_all_methods_of_a_scene_are_tuned_alike(name):
 def test_benchmarks_are_read_by_the_command_that_prints_them():
     assert pages.bench("replay", 0, "width") == 64.0
     assert pages.bench("replay", 0, "width", inverse=True) == 1 / 64
-    for name, row, column in (("none", 0, "width"), ("replay", 99, "width"), ("replay", 0, "model")):
+    for name, row, column in (("none", 0, "width"), ("replay", 99, "width"), ("replay", 0, "")):
         with pytest.raises(ValueError, match="column must be a number of row"):
             pages.bench(name, row, column)
 
