@@ -28,11 +28,10 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN, Difference
 from experiments import part
-from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import JOINT, MAPPED
 from experiments.joint.scenes import table, trained
-from experiments.joint.training import Plans, drawn, watched
+from experiments.joint.training import Plans, at_least, drawn, in_turn, watched
 from experiments.joint.worlds import Scene, clock_of, world_of
 
 NAME = "joint_map"
@@ -89,9 +88,7 @@ def cells_of(settings: Settings) -> tuple[Cell, ...]:
     Raises:
         ValueError: A number is out of range.
     """
-    for name, least in (("tuning", 1), ("instances", 2), ("trials", 2), ("records", 40)):
-        if getattr(settings, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
+    at_least(settings, tuning=1, instances=2, trials=2, records=40)
     for name, low, high in (("unevenness", 1, 1e3), ("skew", 0, 1), ("rows", 1, 1024)):
         values = getattr(settings, name)
         if not values or not all(low <= value <= high for value in values):
@@ -109,12 +106,8 @@ def study_of(settings: Settings) -> Result:
         coarse: Any = {"unevenness": (1.0, 4.0), "skew": (0.0, 1.0), "rows": (1, 16)}
         settings = replace(settings, horizon=300.0, instances=4, **coarse)
     same = replace(settings, output=Path(), unevenness=(), skew=(), rows=(), commit=False)
-    found = []
-    for cell in cells_of(settings):
-        print(cell.name, end=" ", flush=True)
-        found.append(once(settings.output / "cells", partial(rows_of, same, cell)))
-        print(flush=True)
-    return as_result(settings, pd.concat(found, ignore_index=True))
+    made = {cell.name: partial(rows_of, same, cell) for cell in cells_of(settings)}
+    return as_result(settings, in_turn(settings, made))
 
 
 def as_result(settings: Settings, rows: Any) -> Result:
@@ -265,15 +258,15 @@ def answer(result: Result) -> str:
     return f"{sentence(rule_of(one), one, other)}. {agreement(one, other)}."
 
 
-def rule_facts(result: Result) -> dict[str, Any]:
-    """The rule of thumb in words, and in how many cells of each set it is right."""
+def right(result: Result) -> dict[str, int]:
+    """In how many cells of each set the rule of thumb is right, and of how many."""
     gains = {letter: gains_of(result, letter) for letter in result.sets}
     rule = rule_of(gains["A"])
-    right = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
-    return {"sentence": answer(result), "right": right, "cells": len(gains["A"])}
+    found = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
+    return found | {"cells": len(gains["A"])}
 
 
-FACTS = {"rule": rule_facts}
+FACTS = {"right": right, "sentence": answer}
 
 
 def map_table(result: Result) -> results.Table:

@@ -32,10 +32,18 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, draws_at, interval, paired
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import ARMS, BIASED, JOINT, SINGLE, UNBIASED, Arm
-from experiments.joint.training import END, Training, drawn, measured, watched, within
+from experiments.joint.training import (
+    END,
+    Training,
+    at_least,
+    drawn,
+    in_turn,
+    measured,
+    watched,
+    within,
+)
 from experiments.joint.worlds import Scene, World, world_of
 
 NAME = "joint_scenes"
@@ -92,13 +100,9 @@ def study_of(settings: Settings) -> Result:
     """
     if settings.quick:
         settings = replace(settings, instances=min(settings.instances, 4), tuning=2)
-    kept = replace(settings, output=Path(), scenes=(), commit=False)
-    found = []
-    for scene in scenes_of(settings):
-        print(scene.name, end=" ", flush=True)
-        found.append(once(settings.output / "cells", partial(rows_of, kept, scene)))
-        print(flush=True)
-    return as_result(settings, pd.concat(found, ignore_index=True))
+    same = replace(settings, output=Path(), scenes=(), commit=False)
+    made = {scene.name: partial(rows_of, same, scene) for scene in scenes_of(settings)}
+    return as_result(settings, in_turn(settings, made))
 
 
 def as_result(settings: Settings, rows: Any) -> Result:
@@ -117,9 +121,7 @@ def scenes_of(settings: Settings) -> tuple[Scene, ...]:
     for name in settings.scenes or ("nothing",):
         if name not in known:
             raise ValueError(f"scenes must be among {', '.join(known)}, got {name!r}")
-    for name, least in (("tuning", 1), ("instances", 2), ("trials", 4), ("records", 40)):
-        if getattr(settings, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
+    at_least(settings, tuning=1, instances=2, trials=4, records=40)
     chosen = tuple(known[name] for name in settings.scenes)
     if settings.quick:
         chosen = tuple(replace(scene, horizon=scene.horizon / 2) for scene in chosen)
@@ -319,17 +321,16 @@ FACTS = {"gains": gains}
 def times_figure(result: Result) -> Illustration:
     """Geometric mean times of all arms, a panel a scene, a colour a level."""
     panels: dict[str, Any] = {}
-    for scene, goal in goals_of(result):
-        if goal != END:
-            where = {"scene": scene, "tuned_for": goal}
-            values = {
-                arm: logs(result, arm, "A", **where) for arm in ARMS if arm.name in result.methods
-            }
-            spans = {arm.name: (*interval(own), own.mean()) for arm, own in values.items()}
-            panels.setdefault(scene, {})[aim(goal)] = {
-                name: tuple(np.exp([low, middle, high]))
-                for name, (low, high, middle) in spans.items()
-            }
+    by_scene = pd.DataFrame(goals_of(result)).groupby(0, sort=False)[1]
+    for scene, goals in by_scene:
+        *levels, _ = goals
+        dots = panels[f"{scene}: {', '.join(map(aim, levels))}"] = {}
+        for target, goal in zip(("first target", "second", "third"), levels, strict=False):
+            dots[target] = {}
+            for arm in ARMS:
+                own = logs(result, arm, "A", scene=scene, tuned_for=goal)
+                low, high = interval(own)
+                dots[target][arm.name] = tuple(np.exp([low, own.mean(), high]))
     page = forest(panels, "time to shares of the way", neutral=None)
     return Illustration(
         page, "Geometric mean time to three targets with intervals, cut at the horizon; set A."

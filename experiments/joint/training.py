@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from asyncjax import clocks, problems, simulation, traces
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
 from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, tune
+from experiments.common.kept_rows import once
 from experiments.common.replays import losses_of, recorded
 from experiments.joint.arms import DRAWN, SHUFFLED, STEP, SYNCHRONOUS, Arm, optimizer_of, order_of
 from experiments.joint.worlds import World
@@ -25,6 +27,27 @@ SETS = {"A": SET_A, "B": SET_B}
 
 Plans = Callable[[str], tuple[simulation.ReplayPlan, ...]]  # by whom the server asks
 Settings = Any  # of a part: `base` of seeds, counts `tuning`, `instances`, `trials`, `rounds`
+
+
+def at_least(settings: Settings, **bounds: int) -> None:
+    """Refuses counts that are too small.
+
+    Raises:
+        ValueError: One is below its bound.
+    """
+    for name, bound in bounds.items():
+        if getattr(settings, name) < bound:
+            raise ValueError(f"{name} must be at least {bound}, got {getattr(settings, name)}")
+
+
+def in_turn(settings: Settings, made: Mapping[str, Callable[[], pd.DataFrame]]) -> pd.DataFrame:
+    """The rows of all that is run, by its name; what was run before is read."""
+    found = []
+    for name, make in made.items():
+        print(name, end=" ", flush=True)
+        found.append(once(settings.output / "cells", make))
+        print(flush=True)
+    return pd.concat(found, ignore_index=True)
 
 
 def drawn(settings: Settings) -> list[Seeds]:
