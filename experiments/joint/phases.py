@@ -50,7 +50,6 @@ class Settings:
 
     output: Path = Path("output/joint_map")
     seed: int = 0  # the part's own base is one more, so that no scene has its instances
-    quick: bool = False  # a coarser map, 4 instances
     unevenness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     skew: tuple[float, ...] = (0.0, 0.5, 1.0)
     rows: tuple[int, ...] = (1, 4, 16)  # of a unit: the noise of a gradient falls with its root
@@ -102,9 +101,6 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is out of range.
     """
-    if settings.quick:
-        coarse: Any = {"unevenness": (1.0, 4.0), "skew": (0.0, 1.0), "rows": (1, 16)}
-        settings = replace(settings, horizon=300.0, instances=4, **coarse)
     same = replace(settings, output=Path(), unevenness=(), skew=(), rows=(), commit=False)
     made = {cell.name: partial(rows_of, same, cell) for cell in cells_of(settings)}
     return as_result(settings, in_turn(settings, made))

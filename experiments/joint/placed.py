@@ -62,7 +62,6 @@ class Settings:
 
     output: Path = Path("output/joint_placed")
     seed: int = 0  # the part's own base is three more, so that its instances are its own
-    quick: bool = False  # 4 instances a set, 2 to tune on
     tuning: int = 10  # instances
     instances: int = 10  # of each set
     floors: int = 10  # instances on which the floor of PD-ORS is tuned
@@ -84,8 +83,6 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is too small.
     """
-    if settings.quick:
-        settings = replace(settings, instances=4, tuning=2, floors=4)
     at_least(settings, tuning=1, instances=2, floors=1, trials=3, records=40)
     same = replace(settings, output=Path(), commit=False)
     made = {place.name: partial(rows_of, same, place, arms) for place, arms in PLACES.items()}
@@ -282,7 +279,12 @@ def parts_figure(result: Result) -> Illustration:
 
 
 FIGURES = {"parts": parts_figure}
-FACTS = {"chosen": lambda result: len(result.trials())}
+FACTS = {
+    "chosen": lambda result: len(result.trials()),
+    "levels": lambda result: [
+        float(goal) for goal in result.rows["tuned_for"].unique() if goal != END
+    ],
+}
 
 
 def run(settings: Settings) -> Part:

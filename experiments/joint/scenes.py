@@ -77,7 +77,6 @@ class Settings:
 
     output: Path = Path("output/joint_scenes")
     seed: int = 0
-    quick: bool = False  # half the horizon, 4 instances a set
     tuning: int = 3  # instances
     instances: int = 10  # of each set
     trials: int = 5  # of an arm in a round
@@ -98,8 +97,6 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name or a number is out of range.
     """
-    if settings.quick:
-        settings = replace(settings, instances=min(settings.instances, 4), tuning=2)
     same = replace(settings, output=Path(), scenes=(), commit=False)
     made = {scene.name: partial(rows_of, same, scene) for scene in scenes_of(settings)}
     return as_result(settings, in_turn(settings, made))
@@ -122,10 +119,7 @@ def scenes_of(settings: Settings) -> tuple[Scene, ...]:
         if name not in known:
             raise ValueError(f"scenes must be among {', '.join(known)}, got {name!r}")
     at_least(settings, tuning=1, instances=2, trials=4, records=40)
-    chosen = tuple(known[name] for name in settings.scenes)
-    if settings.quick:
-        chosen = tuple(replace(scene, horizon=scene.horizon / 2) for scene in chosen)
-    return chosen
+    return tuple(known[name] for name in settings.scenes)
 
 
 def rows_of(settings: Settings, scene: Scene, arms: Sequence[Arm] = ARMS) -> pd.DataFrame:
@@ -262,24 +256,32 @@ def times_table(result: Result) -> results.Table:
     return table(heads, rows, "Mean time, set A, set B; > and a share: cut at the horizon.")
 
 
-def gain_table(result: Result) -> results.Table:
-    """Both together against the best single arm, and the interaction, at the last goals."""
-    rows = []
+def at_last(result: Result) -> dict[tuple[str, str], dict[str, Any]]:
+    """At the last goals of each scene the best other arm of set A, both together over it, effects.
+
+    The differences are by set.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for scene, goal in tight(result):
         where = {"scene": scene, "tuned_for": goal}
         best = best_single(result, "A", **where)
-        against = [
-            ratio(result.difference(JOINT.name, best, one, where=where)) for one in result.sets
-        ]
-        both = [ratio(effects(result, one, **where)["interaction"]) for one in result.sets]
-        rows.append([scene, aim(goal), best, *against, *both])
+        own = found[scene, goal] = {"best": best, "against": {}, "effects": {}}
+        for letter in result.sets:
+            own["against"][letter] = result.difference(JOINT.name, best, letter, where=where)
+            own["effects"][letter] = effects(result, letter, **where)
+    return found
+
+
+def gain_table(result: Result) -> results.Table:
+    """Both together against the best single arm, and the interaction, at the last goals."""
+    rows = []
+    for (scene, goal), own in at_last(result).items():
+        both = (apart["interaction"] for apart in own["effects"].values())
+        ratios = map(ratio, (*own["against"].values(), *both))
+        rows.append([scene, aim(goal), own["best"], *ratios])
     heads = ["scene", "target", "best of the others", "both / it, set A", "set B"]
-    return table(
-        [*heads, "interaction, set A", "set B"],
-        rows,
-        "Ratios of times, or of last gaps, with 95 % intervals; the best of the others on set A.",
-        3,
-    )
+    text = "Ratios of times, or of last gaps, with 95 % intervals; the best of the others on set A."
+    return table([*heads, "interaction, set A", "set B"], rows, text, 3)
 
 
 def claim_table(result: Result) -> results.Table:
@@ -304,14 +306,14 @@ TABLES = {
 def gains(result: Result) -> dict[str, Any]:
     """At the last goals both together over the best other arm of set A, and the order's worth."""
     found: dict[str, Any] = {}
-    for scene, goal in tight(result):
-        where = {"scene": scene, "tuned_for": goal}
-        best = best_single(result, "A", **where)
-        own = found.setdefault(scene, {})["end" if goal == END else "level"] = {}
-        for letter in result.sets:
-            against = result.difference(JOINT.name, best, letter, where=where)
-            worth = effects(result, letter, **where)["order, bias removed"]
-            own[letter] = {"best_other": ends(against)[1], "order": ends(worth)[1]}
+    for (scene, goal), own in at_last(result).items():
+        found.setdefault(scene, {})["end" if goal == END else "level"] = {
+            letter: {
+                "best_other": ends(own["against"][letter])[1],
+                "order": ends(apart["order, bias removed"])[1],
+            }
+            for letter, apart in own["effects"].items()
+        }
     return found
 
 
@@ -340,13 +342,12 @@ def times_figure(result: Result) -> Illustration:
 def effects_figure(result: Result) -> Illustration:
     """Ratios of the two by two at the last level and at the end, both sets."""
     panels: dict[str, Any] = {}
-    for scene, goal in tight(result):
+    for (scene, goal), own in at_last(result).items():
         title = "gap at the end" if goal == END else "time to the last target"
-        for letter in result.sets:
-            found = effects(result, letter, scene=scene, tuned_for=goal)
+        for letter, apart in own["effects"].items():
             dots = panels.setdefault(title, {}).setdefault(f"set {letter}", {})
-            for name in ("order alone", "order, bias removed", "interaction"):
-                dots[f"{scene}: {name}"] = ends(found[name])
+            names = ("order alone", "order, bias removed", "interaction")
+            dots |= {f"{scene}: {name}": ends(apart[name]) for name in names}
     return Illustration(
         forest(panels, "ratio; below 1 is a gain"),
         "What each of the two is worth, alone and beside the other: ratio of times with intervals;"
