@@ -282,7 +282,7 @@ def middles(result: Result) -> pd.DataFrame:
 
 def spans(result: Result) -> dict[str, Any]:
     """Least and most of the medians of all arms that do not wait for everybody, by scene."""
-    others = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
+    others: Any = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
     return {
         scene: own.agg(["min", "max"]).set_axis(["least", "most"]).to_dict()
         for scene, own in others
@@ -302,7 +302,8 @@ def ahead(result: Result) -> dict[str, Any]:
 
 def more(result: Result) -> dict[str, Any]:
     """What momentum 0.9 adds to the best trial's loss, and skewed shards to the last one."""
-    final, costs = middles(result)["final"].unstack("scene"), result.facts["costs"]
+    final: Any = middles(result)["final"].unstack("scene")
+    costs = result.facts["costs"]
     skewed = [scene for scene in final if scene.endswith(", skewed")]
     return {
         "momentum": {

@@ -114,8 +114,8 @@ def as_result(settings: Settings, rows: Any) -> Result:
 
 def rows_of(settings: Settings, cell: Cell) -> pd.DataFrame:
     """What all arms did in a cell."""
-    own, levels = dict(zip(("unevenness", "skew", "batch"), cell, strict=True)), (settings.level,)
-    scene = Scene(cell.name, horizon=settings.horizon, levels=levels, **own)
+    own: dict[str, Any] = {"unevenness": cell.unevenness, "skew": cell.skew, "batch": cell.rows}
+    scene = Scene(cell.name, horizon=settings.horizon, levels=(settings.level,), **own)
     worlds = [world_of(scene, instance) for instance in drawn(settings)]
     goals = tuple(map(str, scene.levels))
     rows = trained(settings, scene, worlds, plans_of(settings, cell.unevenness), MAPPED, goals)
@@ -166,12 +166,13 @@ def gains_of(result: Result, letter: str) -> dict[Cell, Gain]:
     """The gain of each cell on a set, against the arm that is the best of the others there."""
     others = [name for name in result.methods if name != JOINT.name]
     means = {name: np.log(result.values(name, letter)).mean(axis=1) for name in others}
-    best = pd.DataFrame(means)[others].idxmin(axis=1)
+    places: Any = result.rows[["scene", *AXES]].drop_duplicates().to_numpy().tolist()
+    best: Any = pd.DataFrame(means)[others].idxmin(axis=1)
     return {
         Cell(*place): Gain(
             best[scene], result.difference(JOINT.name, best[scene], letter, where={"scene": scene})
         )
-        for scene, *place in result.rows[["scene", *AXES]].drop_duplicates().to_numpy().tolist()
+        for scene, *place in places
     }
 
 

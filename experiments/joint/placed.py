@@ -175,7 +175,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     """Claims on the whole and on each part at every goal, and on what schedulers earn."""
     found = []
     for place, goal in goals_of(result):
-        where = {"scene": place, "tuned_for": goal}
+        where: dict[str, Any] = {"scene": place, "tuned_for": goal}
         for text, names in texts_of(result, place).items():
             beaten = less(FULL.name, than=names, **where)
             found.append(Claim(f"{place}, {goal}: {text}", [beaten], level=0.95))

@@ -165,7 +165,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     """Two claims a scene and target."""
     rest, found = [arm.name for arm in SINGLE], []
     for scene, goal in goals_of(result):
-        where = {"scene": scene, "tuned_for": goal}
+        where: dict[str, Any] = {"scene": scene, "tuned_for": goal}
         faster = less(JOINT.name, than=rest, **where)
         found += [
             Claim(f"{scene}, {goal}: {FASTER}", [faster], level=0.95),

@@ -1,7 +1,7 @@
 """Arms on worlds: curves of several steps at once, tuned for each target, run on two sets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -107,10 +107,8 @@ class Training:
     plan: Callable[[Arm, tuple[int, int], int], simulation.ReplayPlan]
     until: Callable[[Arm, int], float]
     lanes: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_kept", {})
-        object.__setattr__(self, "_problem", cache(self._made))
+    _kept: dict[Any, np.ndarray] = field(default_factory=dict, init=False)
+    _problems: dict[Any, problems.Problem] = field(default_factory=dict, init=False)
 
     def curves(
         self, arm: Arm, setting: tuple[int, int], number: int, step_sizes: Sequence[float]
@@ -126,12 +124,15 @@ class Training:
             part = new[first : first + self.lanes]
             filled = [*part, *part[-1:] * (self.lanes - len(part))]
             gaps = self._run(arm, setting[1], number, plan, filled)[:, : len(time)]
-            kept |= {(*known, step): gap for step, gap in zip(part, gaps, strict=False)}
+            kept.update({(*known, step): gap for step, gap in zip(part, gaps, strict=False)})
         return Curves(time, np.stack([kept[*known, step] for step in steps]))
 
-    def _made(self, number: int, drawn: bool, load: int) -> problems.Problem:
-        world = self.worlds[number]
-        return world.made((problems.uniform if drawn else problems.cyclic)(world.batch * load))
+    def _problem(self, number: int, drawn: bool, load: int) -> problems.Problem:
+        known, world = (number, drawn, load), self.worlds[number]
+        if known not in self._problems:
+            batch = (problems.uniform if drawn else problems.cyclic)(world.batch * load)
+            self._problems[known] = world.made(batch)
+        return self._problems[known]
 
     def _run(
         self, arm: Arm, load: int, number: int, plan: simulation.ReplayPlan, steps: Sequence[float]
