@@ -3,15 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from asyncjax.results.plots.style import (
-    COLOURS,
-    MUTED,
-    add_grid,
-    add_legend_below,
-    drawing,
-    new_figure,
-    set_log,
-)
+from asyncjax.results.plots import style
 
 Ends = tuple[float, float, float]  # low, middle, high
 Dots = Mapping[str, Mapping[str, Ends]]  # by group, by row
@@ -42,23 +34,23 @@ def forest(
     groups = list(dict.fromkeys(group for dots in panels.values() for group in dots))
     lines = -(-len(panels) // columns)
     room = 0.1 + 0.12 * len(groups)
-    with drawing():
-        figure = new_figure(width, lines * (0.9 + room * max(map(len, names))))
+    with style.drawing():
+        figure = style.new_figure(width, lines * (0.9 + room * max(map(len, names))))
         grid = figure.subplots(lines, columns, squeeze=False).ravel()
         for at, (axes, (title, dots)) in enumerate(zip(grid, panels.items(), strict=False)):
             _panel(axes, dots, names[at], groups, neutral)
-            set_log(axes.xaxis, log)
+            style.set_log(axes.xaxis, log)
             alike = at % columns and names[at] == names[at - 1]
             axes.set_yticks(range(len(names[at])), [] if alike else names[at], fontsize=8)
             axes.set_title(title)
             axes.set_xlabel(label)
-            add_grid(axes, "x")
+            style.add_grid(axes, "x")
         for axes in grid[len(panels) :]:
             axes.axis("off")
         known: dict[str, Any] = {}
         for axes in grid[: len(panels)]:
             known |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        add_legend_below(figure, list(known.values()), list(known))
+        style.add_legend_below(figure, list(known.values()), list(known))
     return figure
 
 
@@ -70,9 +62,9 @@ def _panel(
         shift = 0.7 * ((place + 0.5) / len(groups) - 0.5)
         for row, (low, middle, high) in own.items():
             at = names.index(row) + shift
-            axes.plot([low, high], [at, at], color=COLOURS[place], lw=1.6, alpha=0.7)
-            axes.plot(middle, at, "o", color=COLOURS[place], ms=4, label=group)
+            axes.plot([low, high], [at, at], color=style.COLOURS[place], lw=1.6, alpha=0.7)
+            axes.plot(middle, at, "o", color=style.COLOURS[place], ms=4, label=group)
     if neutral is not None:
-        axes.axvline(neutral, color=MUTED, lw=0.8, zorder=0)
+        axes.axvline(neutral, color=style.MUTED, lw=0.8, zorder=0)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

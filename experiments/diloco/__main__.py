@@ -3,8 +3,8 @@
     language    a small transformer on text: who waits, who does not, outer momentum, DyLU, grace
     gaussians   the problem of the public notebook for asynchronous local SGD
 
-All: `python -m experiments.diloco`; one: `python -m experiments.diloco.language`, with `--large` a
-transformer of a million parameters. What was found is told in `docs/experiments/diloco.md`.
+All: `python -m experiments.diloco`; one: `python -m experiments.diloco.language`.
+What was found is told in `docs/experiments/diloco.md`.
 """
 
 from experiments.common.parts import Collection

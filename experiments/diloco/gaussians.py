@@ -316,16 +316,6 @@ CLAIMS = (
 )
 
 
-def answer(result: Result) -> str:
-    """The last losses of both servers, with momentum and without."""
-    last = result.rows.groupby("method")["loss"].median()
-    said = []
-    for kind in ("Nesterov", "SGD"):
-        late, waits = last[f"asynchronous, {kind}"], last[f"synchronous, {kind}"]
-        said.append(f"with {kind} {late:.3g} (asynchronous) and {waits:.3g} (synchronous)")
-    return f"Median loss after equal local steps: {', '.join(said)}."
-
-
 def table(result: Result) -> results.Table:
     """How all ways end."""
     rows = []

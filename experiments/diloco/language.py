@@ -14,7 +14,7 @@ on where it was.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import results
-from asyncjax.results import plots
-from asyncjax.results.plots.style import MUTED, add_grid, add_legend_below, drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
+from asyncjax.study.statistics import Condition
 from experiments import part
+from experiments.common.forest import forest
 from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
 from experiments.diloco.arms import ARMS, MOMENTA, SYNCHRONOUS, Scene
@@ -36,9 +36,9 @@ from experiments.diloco.language_runs import (
     Bench,
     Settings,
     arms_of,
+    checked,
     horizon_of,
     n_params,
-    resolved,
     scenes,
 )
 from experiments.diloco.language_tuning import Tuned, tune
@@ -53,6 +53,8 @@ PAPERS = (
 SGD, DYLU = "pure, SGD", "DyLU, delayed Nesterov"
 MEASURED = ("final", "less", "less_than_sgd", "sooner", "at_equal_tokens", "at_equal_bytes")
 AXES = ("tokens", "bytes")
+WAITS = "who does not wait ends below DiLoCo: {} workers"
+PAYS = "DyLU ends below SGD without it: uneven workers"
 Run = Mapping[str, Any]  # as `language_runs.train` returns it
 
 
@@ -70,18 +72,18 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    settings = resolved(settings)
+    checked(settings)
     return as_rows(settings, measured(settings, partial(print, flush=True)))
 
 
 def measured(settings: Settings, report: Callable[[str], None]) -> Found:
-    """All runs; `settings` are `resolved`."""
+    """All runs; `settings` are `checked`."""
     bench, found = Bench(settings, report), Found()
     for n_workers in settings.workers:
-        first = scenes(settings, n_workers)[0]
+        first = scenes(n_workers)[0]
         for name, tuned in tune(bench, first, arms_of(settings, first)).items():
             found.tuned[n_workers, name] = tuned
-    for scene in (scene for n in settings.workers for scene in scenes(settings, n)):
+    for scene in (scene for n in settings.workers for scene in scenes(n)):
         for seed in range(settings.seed, settings.seed + settings.seeds):
             for arm in arms_of(settings, scene):
                 trial = found.tuned[scene.n_workers, arm.name].trial
@@ -101,21 +103,21 @@ def as_rows(settings: Settings, found: Found) -> Result:
         sgd = found.runs.get((scene, SGD), [{"final": np.nan}] * len(runs))
         costs.setdefault(scene.name, {})[arm] = costs_of(runs, waits, horizon)
         for seed, (own, other, plain) in enumerate(zip(runs, waits, sgd, strict=True)):
-            head = {"scene": scene.name, "set": "A", "instance": seed, "method": arm}
             kept = {
+                "scene": scene.name,
+                "set": "A",
+                "instance": seed,
+                "method": arm,
                 "workers": scene.n_workers,
                 "uneven": scene.speeds != "even",
                 "final": float(own["final"]),
                 "less": float(own["final"] - other["final"]),
                 "less_than_sgd": float(own["final"] - plain["final"]),
                 "sooner": speed_up(horizon, own, other),
-                "at_equal_tokens": at_equal("tokens", horizon, own, other),
-                "at_equal_bytes": at_equal("bytes", horizon, own, other),
             }
-            chosen = tuned.trial._asdict()
-            rows.append(
-                head | kept | chosen | {"trials": len(tuned.scores), "at_edge": tuned.at_edge}
-            )
+            kept |= {f"at_equal_{axis}": at_equal(axis, horizon, own, other) for axis in AXES}
+            kept |= tuned.trial._asdict()
+            rows.append(kept | {"trials": len(tuned.scores), "at_edge": tuned.at_edge})
     facts: dict[str, Any] = {"parameters": n_params(settings), "costs": costs}
     by_momentum = facts["least_loss_by_momentum"] = {}
     for (n_workers, arm), own in found.tuned.items():
@@ -173,46 +175,22 @@ def at_equal(axis: str, horizon: float, own: Run, other: Run) -> float:
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """Who ends lower on every seed: a condition a scene and arm."""
-    uneven = result.rows.groupby("scene", sort=False)["uneven"].first()
-
-    def ends_below(text: str, arms: Iterable[str], other: str, where: bool) -> Claim:
-        def condition(scene: str, arm: str) -> Any:
-            def asked(own: Result, letter: str, level: float) -> Any:
-                pair = (own.select(scene=scene, method=name)["final"] for name in (arm, other))
-                return apart(f"{arm}, {scene}", *pair)
-
-            return asked
-
-        known = result.rows[["scene", "method"]].drop_duplicates().itertuples(index=False)
-        pairs = [(scene, arm) for scene, arm in known if uneven[scene] == where and arm in arms]
-        return Claim(text, [condition(*pair) for pair in pairs])
-
-    others = [arm for arm in result.methods if arm != SYNCHRONOUS]
-    made = (
-        ends_below(
-            "who does not wait ends below DiLoCo: uneven workers", others, SYNCHRONOUS, True
-        ),
-        ends_below("who does not wait ends below DiLoCo: even workers", others, SYNCHRONOUS, False),
-        ends_below("DyLU ends below SGD without it: uneven workers", [DYLU], SGD, True),
-    )
-    return tuple(claim for claim in made if claim.conditions)
+    known = result.rows[["scene", "method", "uneven"]].drop_duplicates().itertuples(index=False)
+    places: dict[str, list[Any]] = {}
+    for scene, arm, uneven in known:
+        if arm != SYNCHRONOUS:
+            text = WAITS.format("uneven" if uneven else "even")
+            places.setdefault(text, []).append(partial(below, scene, arm, SYNCHRONOUS))
+        if arm == DYLU:
+            places.setdefault(PAYS, []).append(partial(below, scene, arm, SGD))
+    return tuple(Claim(text, found) for text, found in places.items())
 
 
-def answer(result: Result) -> str:
-    """How many asynchronous arms end lower than the synchronous one, and the soonest of them."""
-    others = result.rows[result.rows["method"] != SYNCHRONOUS]
-    if others.empty:
-        return ""
-    below = others.assign(below=others["less"] < 0).groupby(["scene", "method"])["below"]
-    said = (
-        f"Of {below.ngroups} arms and scenes {below.all().sum()} end lower than the synchronous"
-        f" server on every seed, {(~below.any()).sum()} on none."
-    )
-    sooner = others.groupby(["method", "scene"], sort=False)["sooner"].median()
-    if sooner.max() > 0:
-        soonest = ", ".join(sooner.idxmax())
-        said += f" The soonest reaches its last loss {sooner.max():.2f} times as fast ({soonest})."
-    return said
+def below(scene: str, arm: str, other: str, result: Result, letter: str, level: float) -> Condition:
+    """That an arm ends lower than another on every seed of a scene."""
+    del letter, level
+    pair = (result.select(scene=scene, method=name)["final"] for name in (arm, other))
+    return apart(f"{arm}, {scene}", *pair)
 
 
 def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
@@ -227,20 +205,6 @@ def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
     found = results.median_and_spread(values)
     low, middle, high = (float(one) for one in (found.low, found.median, found.high))
     return f"{middle:{sign}z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
-
-
-def short(names: Sequence[str]) -> list[str]:
-    """Names of scenes in the head of a table, the word "workers" only where it is needed.
-
-    Example:
-        >>> short(["4 workers, uneven", "4 workers, even", "16 workers, uneven"])
-        ['4 workers, uneven', '4, even', '16 workers, uneven']
-    """
-    counts = [name.split(" ", maxsplit=1)[0] for name in names]
-    return [
-        name.replace(" workers", "") if count in counts[:place] else name
-        for place, (name, count) in enumerate(zip(names, counts, strict=True))
-    ]
 
 
 def columns(*names: str, left: int = 0) -> tuple[results.Column, ...]:
@@ -258,32 +222,24 @@ def by_scene(column: str, caption: str, sign: str, result: Result) -> results.Ta
         rows.append(
             (arm, *(spread(known[pair], sign=sign) if pair in known else absent for pair in pairs))
         )
-    return results.Table(columns("arm", *short(places)), tuple(rows), caption)
+    return results.Table(columns("arm", *places), tuple(rows), caption)
 
 
 def cost_table(result: Result) -> results.Table:
     """What runs did and sent, and their loss when all have done and sent as much."""
-    rows = []
-    first = result.rows.groupby("workers", sort=False)["scene"].first()
+    first, rows = result.rows.groupby("workers", sort=False)["scene"].first(), []
     for workers, scene in first.items():
-        known = result.facts["costs"][scene]
-        for arm, costs in ((arm, known[arm]) for arm in result.methods if arm in known):
-            own, size = result.select(scene=scene, method=arm), costs["megabytes"]
-            rows.append(
-                (
-                    str(workers) if arm == SYNCHRONOUS else "",
-                    arm,
-                    f"{costs['updates']:.0f}",
-                    f"{costs['delay']:.1f}" if costs["delay"] else "0",
-                    f"{costs['thousand_tokens']:.0f}",
-                    f"{size:.1f}" if size < 10 else f"{size:.0f}",
-                    *(spread(own[f"at_equal_{axis}"].to_numpy()) for axis in AXES),
-                )
-            )
+        for arm in result.methods:
+            own, costs = result.select(scene=scene, method=arm), result.facts["costs"][scene][arm]
+            size, delay = costs["megabytes"], costs["delay"]
+            done = [costs["updates"], f"{delay:.1f}" if delay else "0", costs["thousand_tokens"]]
+            done += [f"{size:.1f}" if size < 10 else f"{size:.0f}"]
+            equal = (spread(own[f"at_equal_{axis}"].to_numpy()) for axis in AXES)
+            texts = (own if isinstance(own, str) else f"{own:.0f}" for own in done)
+            rows.append((str(workers) if arm == SYNCHRONOUS else "", arm, *texts, *equal))
     heads = ("workers", "arm", "updates", "mean delay", "thousand tokens", "MB")
-    heads += ("loss at equal tokens", "loss at equal bytes")
     return results.Table(
-        columns(*heads, left=1),
+        columns(*heads, "loss at equal tokens", "loss at equal bytes", left=1),
         tuple(rows),
         "What was done and sent (up and down) until the end on uneven workers, medians, and the"
         " loss when as many tokens were read, or as many bytes sent, as by the synchronous server"
@@ -293,37 +249,23 @@ def cost_table(result: Result) -> results.Table:
 
 def tuning_table(result: Result) -> results.Table:
     """What the tuning took."""
-    rows, rates = [], ["inner", "outer", "momentum"]
+    rows, names = [], ["inner", "outer", "momentum"]
     for (workers, arm), own in result.rows.groupby(["workers", "method"], sort=False):
-        one = own.iloc[0]
-        chosen = [f"{one[name]:.3g}" for name in rates]
-        edge = "yes" if one["at_edge"] else ""
-        where = str(workers) if arm == SYNCHRONOUS else ""
-        rows.append((where, arm, *chosen, int(one["trials"]), edge))
+        trials, at_edge, *chosen = own[["trials", "at_edge", *names]].iloc[0]
+        where, edge = str(workers) if arm == SYNCHRONOUS else "", "yes" if at_edge else ""
+        rows.append((where, arm, *(f"{one:.3g}" for one in chosen), int(trials), edge))
     heads = ("workers", "arm", "AdamW", "outer rate", "momentum", "trials", "at an end")
-    return results.Table(
-        columns(*heads, left=1),
-        tuple(rows),
-        "Rates that were chosen, on uneven workers with shards dealt at random.",
-    )
+    text = "Rates that were chosen, on uneven workers with shards dealt at random."
+    return results.Table(columns(*heads, left=1), tuple(rows), text)
 
 
+LAST = "Loss on test rows at the end of the time, nats a character, median (quartiles) of seeds."
+LESS = "The same less that of the synchronous server on the same seed."
+SOONER = "How many times sooner the synchronous server's last loss is reached; 0: not in time."
 TABLES = {
-    "losses": partial(
-        by_scene,
-        "final",
-        "Loss on test rows at the end of the time, nats a character, median (quartiles) of seeds.",
-        "",
-    ),
-    "less": partial(
-        by_scene, "less", "The same less that of the synchronous server on the same seed.", "+"
-    ),
-    "sooner": partial(
-        by_scene,
-        "sooner",
-        "How many times sooner the synchronous server's last loss is reached; 0: not in time.",
-        "",
-    ),
+    "losses": partial(by_scene, "final", LAST, ""),
+    "less": partial(by_scene, "less", LESS, "+"),
+    "sooner": partial(by_scene, "sooner", SOONER, ""),
     "costs": cost_table,
     "tuning": tuning_table,
 }
@@ -340,49 +282,42 @@ def middles(result: Result) -> pd.DataFrame:
 
 def spans(result: Result) -> dict[str, Any]:
     """Least and most of the medians of all arms that do not wait for everybody, by scene."""
-    others = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
-    ends = {"least": others.min(), "most": others.max()}
+    others: Any = middles(result).drop(SYNCHRONOUS, level="method").groupby("scene")
     return {
-        scene: {
-            name: {end: float(own.loc[scene, name]) for end, own in ends.items()}
-            for name in ends["least"]
-        }
-        for scene in ends["least"].index
+        scene: own.agg(["min", "max"]).set_axis(["least", "most"]).to_dict()
+        for scene, own in others
     }
 
 
 def ahead(result: Result) -> dict[str, Any]:
     """On how many seeds arms end below the synchronous server, and each below SGD by scene."""
     rows = result.rows[result.rows["method"] != SYNCHRONOUS]
-    lower = {"uneven": rows[rows["uneven"]]["less"] < 0, "even": rows[~rows["uneven"]]["less"] < 0}
-    below = rows.assign(below=rows["less_than_sgd"] < 0).groupby(["method", "scene"])["below"].sum()
-    found: dict[str, Any] = {
-        name: {"ahead": int(own.sum()), "of": len(own)} for name, own in lower.items()
-    }
-    return found | {
-        "of_sgd": {arm: own.droplevel(0).to_dict() for arm, own in below.groupby("method")}
-    }
+    found: dict[str, Any] = {}
+    for uneven, own in rows.groupby("uneven")["less"]:
+        kind = "uneven" if uneven else "even"
+        found[kind] = {"ahead": int((own < 0).sum()), "of": len(own)}
+    below = rows["less_than_sgd"].lt(0).groupby([rows["method"], rows["scene"]]).sum()
+    return found | {"of_sgd": below.unstack().T.to_dict()}
 
 
 def more(result: Result) -> dict[str, Any]:
     """What momentum 0.9 adds to the best trial's loss, and skewed shards to the last one."""
-    tried = result.facts["least_loss_by_momentum"]
-    final = middles(result)["final"].unstack("scene")
+    final: Any = middles(result)["final"].unstack("scene")
+    costs = result.facts["costs"]
+    skewed = [scene for scene in final if scene.endswith(", skewed")]
     return {
         "momentum": {
             workers: {
                 arm: own["0.9"] - own["0"] for arm, own in arms.items() if {"0", "0.9"} <= {*own}
             }
-            for workers, arms in tried.items()
+            for workers, arms in result.facts["least_loss_by_momentum"].items()
         },
         "skewed": {
-            scene: (final[scene] - final[scene.removesuffix(", skewed")]).to_dict()
-            for scene in final
-            if scene.endswith(", skewed")
+            one: (final[one] - final[one.removesuffix(", skewed")]).to_dict() for one in skewed
         },
         "bytes": {
             scene: arms[DYLU]["megabytes"] / arms[SGD]["megabytes"]
-            for scene, arms in result.facts["costs"].items()
+            for scene, arms in costs.items()
             if {DYLU, SGD} <= {*arms}
         },
     }
@@ -393,36 +328,14 @@ FACTS = {"spans": spans, "ahead": ahead, "more": more}
 
 def figure(result: Result) -> Illustration:
     """Last losses less the synchronous server's, a panel a number of workers."""
-    arms = [arm for arm in result.methods if arm != SYNCHRONOUS]
-    styles, counts = plots.assign_styles(arms), list(result.rows["workers"].unique())
-    with drawing():
-        page = new_figure(8.4, 4.4)
-        for axes, workers in zip(
-            page.subplots(1, len(counts), squeeze=False)[0], counts, strict=True
-        ):
-            own = result.select(workers=workers)
-            places = list(own["scene"].unique())
-            for shift, arm in enumerate(arms):
-                seen = (
-                    own[own["method"] == arm].groupby("scene")["less"].quantile([0.25, 0.5, 0.75])
-                )
-                for at, scene in enumerate(places):
-                    if scene in seen.index:
-                        low, middle, high = seen[scene]
-                        y, colour = at + 0.1 * (shift - len(arms) / 2), styles[arm].colour
-                        axes.plot([low, high], [y, y], color=colour, lw=2.0)
-                        axes.plot(middle, y, "o", color=colour, ms=4, label=arm)
-            axes.axvline(0.0, color=MUTED, lw=0.9, zorder=0)
-            names = [scene.split(", ", 1)[1] for scene in places]
-            axes.set_yticks(range(len(places)), names)
-            axes.invert_yaxis()
-            axes.set_title(f"{workers} workers")
-            axes.set_xlabel("loss less that of DiLoCo")
-            add_grid(axes, "x")
-        known = dict(zip(*reversed(page.axes[0].get_legend_handles_labels()), strict=True))
-        add_legend_below(page, list(known.values()), list(known))
+    panels: dict[str, Any] = {}
+    others = result.rows[result.rows["method"] != SYNCHRONOUS]
+    for (workers, arm, scene), own in others.groupby(["workers", "method", "scene"], sort=False):
+        dots = panels.setdefault(f"{workers} workers", {}).setdefault(arm, {})
+        dots[scene.split(", ", 1)[1]] = tuple(own["less"].quantile([0.25, 0.5, 0.75]))
     return Illustration(
-        page, "Last losses less the synchronous server's on the same seed, median and quartiles."
+        forest(panels, "loss less that of DiLoCo", neutral=0.0, log=False),
+        "Last losses less the synchronous server's on the same seed, median and quartiles.",
     )
 
 

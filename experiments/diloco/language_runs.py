@@ -28,7 +28,6 @@ class Settings:
 
     output: Path = Path("output/diloco/language")
     seed: int = 0
-    large: bool = False  # a transformer of a million parameters, three arms, fewer trials
     arms: tuple[str, ...] = tuple(ARMS)
     workers: tuple[int, ...] = (4, 16)
     horizons: tuple[float, ...] = (480.0, 240.0)  # seconds, one for each number of workers
@@ -53,57 +52,36 @@ class Settings:
     commit: bool = False  # also write the rows where committed ones are
 
 
-def resolved(settings: Settings) -> Settings:
-    """The settings, with the sizes of `large`, checked.
+def checked(settings: Settings) -> None:
+    """Refuses settings that cannot be run.
 
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    if settings.large:
-        settings = replace(
-            settings,
-            arms=(arms.SYNCHRONOUS, "pure, SGD", "DyLU, delayed Nesterov"),
-            width=168,
-            depth=3,
-            heads=4,
-            inner=(0.0003, 0.001, 0.003),
-            tuning_seeds=1,
-        )
-    for name in settings.arms:
-        if name not in ARMS:
-            raise ValueError(f"arms must be among {'; '.join(ARMS)}, got {name!r}")
+    if unknown := [name for name in settings.arms if name not in ARMS]:
+        raise ValueError(f"arms must be among {'; '.join(ARMS)}, got {unknown[0]!r}")
     if arms.SYNCHRONOUS not in settings.arms:
         raise ValueError(f"arms must hold {arms.SYNCHRONOUS!r}, the reference")
-    if len(settings.workers) != len(settings.horizons) or not settings.workers:
-        raise ValueError(
-            f"horizons must be one for each of {len(settings.workers)} numbers of workers, got"
-            f" {len(settings.horizons)}"
-        )
-    for field in ("seeds", "tuning_seeds", "records", "local_steps"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
-    if settings.trials < FIRST_TRIALS:
-        raise ValueError(f"trials must be at least {FIRST_TRIALS}, got {settings.trials}")
+    counts = len(settings.workers), len(settings.horizons)
+    if not counts[0] or counts[0] != counts[1]:
+        raise ValueError(f"horizons must be one for each number of workers, got {counts[1]}")
+    least = {"seeds": 1, "tuning_seeds": 1, "records": 1, "local_steps": 1, "trials": FIRST_TRIALS}
+    for name, bound in least.items():
+        if getattr(settings, name) < bound:
+            raise ValueError(f"{name} must be at least {bound}, got {getattr(settings, name)}")
     if len(settings.inner) < 3:
         raise ValueError(f"inner must hold at least 3 rates, got {settings.inner}")
-    if settings.commit and settings.large:
-        raise ValueError("commit must be False of the large model, whose rows are not committed")
-    return settings
 
 
-def scenes(settings: Settings, n_workers: int) -> list[Scene]:
+def scenes(n_workers: int) -> list[Scene]:
     """Which are reported, the one that is tuned on first."""
-    uneven, outages = Scene(n_workers), Scene(n_workers, "outages")
-    if settings.large and n_workers != settings.workers[0]:
-        return [uneven]
-    return [uneven, outages, replace(uneven, skewed=True), Scene(n_workers, "even")]
+    kinds = (("uneven", False), ("outages", False), ("uneven", True), ("even", False))
+    return [Scene(n_workers, *kind) for kind in kinds]
 
 
 def arms_of(settings: Settings, scene: Scene) -> list[Arm]:
-    """The arms of a scene: where all are even, DyLU changes nothing; large, 16 workers: two."""
+    """The arms of a scene: where all are even, DyLU changes nothing."""
     chosen = [ARMS[name] for name in settings.arms]
-    if settings.large and scene.n_workers != settings.workers[0]:
-        chosen = chosen[:2]
     return [arm for arm in chosen if not (arm.balanced and scene.speeds == "even")]
 
 
@@ -250,17 +228,8 @@ class Bench:
         self.settings, self.report = settings, report
         self.folder = settings.output / "runs" / texts.VERSION
         # What decides a run: nothing of how many there are.
-        self.size = replace(
-            settings,
-            output=Path(),
-            seed=0,
-            arms=(),
-            inner=(),
-            trials=0,
-            seeds=0,
-            tuning_seeds=0,
-            commit=False,
-        )
+        counts: dict[str, Any] = dict.fromkeys(("seed", "seeds", "tuning_seeds", "trials"), 0)
+        self.size = replace(settings, output=Path(), arms=(), inner=(), commit=False, **counts)
         self.began, self.count = time.perf_counter(), 0
 
     def run(self, scene: Scene, arm: Arm, trial: Trial, seed: int) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@
 
 In the first part a grid whose best lies at an end is extended, by two values at most. All are run
 on one seed, the best three on the others too; the least mean of the final loss is the choice. It is
-made anew with every trial of the last part. The large model has no last part.
+made anew with every trial of the last part.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,6 @@ from experiments.diloco.arms import MOMENTA, OUTER, Arm, Scene, Trial
 from experiments.diloco.language_runs import Bench
 
 FIRST = tuple(OUTER.index(2.0**power) for power in range(-5, 1))
-FIRST_LARGE = FIRST[-4::1]
 FIRST_MOMENTUM = 0.9
 SMALLER = ((0.8, 0), (0.8, 2), (0.5, 2), (0.5, 4))  # momentum, half powers of 2 on the rate
 BETWEEN = (1, -1, 2, -2, 3, -3, 4, -4)  # half powers of 2, the first four that are new
@@ -47,12 +46,11 @@ def tune(bench: Bench, scene: Scene, arms: Sequence[Arm]) -> dict[str, Tuned]:
     searches = [Search(bench, scene, arm) for arm in arms]
     for search in searches:
         search.begin()
-    if not bench.settings.large:
-        trials = 0
-        while {len(search.scores) for search in searches} != {trials}:
-            trials = max(len(search.scores) for search in searches)
-            for search in searches:
-                search.go_on(trials)
+    trials = 0
+    while {len(search.scores) for search in searches} != {trials}:
+        trials = max(len(search.scores) for search in searches)
+        for search in searches:
+            search.go_on(trials)
     return {search.arm.name: search.tuned() for search in searches}
 
 
@@ -68,10 +66,10 @@ class Search:
 
     def begin(self) -> None:
         """The first trials, which are alike for all arms but for the ends of grids."""
-        large, rates = self.bench.settings.large, self.bench.settings.inner
+        rates = self.bench.settings.inner
         momentum = FIRST_MOMENTUM if self.arm.momentum else 0.0
         middle = len(rates) // 2
-        places = list(FIRST_LARGE if large else FIRST)
+        places = list(FIRST)
         for place in places:
             self._score(Trial(rates[middle], OUTER[place], momentum))
         for _ in range(MOST_MORE):
@@ -93,14 +91,14 @@ class Search:
                 break
             self._score(Trial(rates[now + step], outer, momentum))
             tried.append(now + step)
-        self._four_more(SMALLER[1:3] if large else SMALLER)
+        self._four_more()
 
-    def _four_more(self, smaller: Sequence[tuple[float, int]]) -> None:
-        """Trials around the best; with momentum, those of `smaller`."""
+    def _four_more(self) -> None:
+        """Trials around the best; with momentum, those of `SMALLER`."""
         best = self._best()
         where = OUTER.index(best.outer)
         if self.arm.momentum:
-            for momentum, shift in smaller:
+            for momentum, shift in SMALLER:
                 place = min(where + shift, len(OUTER) - 1)
                 self._score(Trial(best.inner, OUTER[place], momentum))
             return

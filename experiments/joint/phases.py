@@ -28,11 +28,10 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN, Difference
 from experiments import part
-from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import JOINT, MAPPED
 from experiments.joint.scenes import table, trained
-from experiments.joint.training import Plans, drawn, watched
+from experiments.joint.training import Plans, at_least, drawn, in_turn, watched
 from experiments.joint.worlds import Scene, clock_of, world_of
 
 NAME = "joint_map"
@@ -51,7 +50,6 @@ class Settings:
 
     output: Path = Path("output/joint_map")
     seed: int = 0  # the part's own base is one more, so that no scene has its instances
-    quick: bool = False  # a coarser map, 4 instances
     unevenness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     skew: tuple[float, ...] = (0.0, 0.5, 1.0)
     rows: tuple[int, ...] = (1, 4, 16)  # of a unit: the noise of a gradient falls with its root
@@ -89,9 +87,7 @@ def cells_of(settings: Settings) -> tuple[Cell, ...]:
     Raises:
         ValueError: A number is out of range.
     """
-    for name, least in (("tuning", 1), ("instances", 2), ("trials", 2), ("records", 40)):
-        if getattr(settings, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
+    at_least(settings, tuning=1, instances=2, trials=2, records=40)
     for name, low, high in (("unevenness", 1, 1e3), ("skew", 0, 1), ("rows", 1, 1024)):
         values = getattr(settings, name)
         if not values or not all(low <= value <= high for value in values):
@@ -105,16 +101,9 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is out of range.
     """
-    if settings.quick:
-        coarse: Any = {"unevenness": (1.0, 4.0), "skew": (0.0, 1.0), "rows": (1, 16)}
-        settings = replace(settings, horizon=300.0, instances=4, **coarse)
     same = replace(settings, output=Path(), unevenness=(), skew=(), rows=(), commit=False)
-    found = []
-    for cell in cells_of(settings):
-        print(cell.name, end=" ", flush=True)
-        found.append(once(settings.output / "cells", partial(rows_of, same, cell)))
-        print(flush=True)
-    return as_result(settings, pd.concat(found, ignore_index=True))
+    made = {cell.name: partial(rows_of, same, cell) for cell in cells_of(settings)}
+    return as_result(settings, in_turn(settings, made))
 
 
 def as_result(settings: Settings, rows: Any) -> Result:
@@ -125,8 +114,8 @@ def as_result(settings: Settings, rows: Any) -> Result:
 
 def rows_of(settings: Settings, cell: Cell) -> pd.DataFrame:
     """What all arms did in a cell."""
-    own, levels = dict(zip(("unevenness", "skew", "batch"), cell, strict=True)), (settings.level,)
-    scene = Scene(cell.name, horizon=settings.horizon, levels=levels, **own)
+    own: dict[str, Any] = {"unevenness": cell.unevenness, "skew": cell.skew, "batch": cell.rows}
+    scene = Scene(cell.name, horizon=settings.horizon, levels=(settings.level,), **own)
     worlds = [world_of(scene, instance) for instance in drawn(settings)]
     goals = tuple(map(str, scene.levels))
     rows = trained(settings, scene, worlds, plans_of(settings, cell.unevenness), MAPPED, goals)
@@ -177,12 +166,13 @@ def gains_of(result: Result, letter: str) -> dict[Cell, Gain]:
     """The gain of each cell on a set, against the arm that is the best of the others there."""
     others = [name for name in result.methods if name != JOINT.name]
     means = {name: np.log(result.values(name, letter)).mean(axis=1) for name in others}
-    best = pd.DataFrame(means)[others].idxmin(axis=1)
+    places: Any = result.rows[["scene", *AXES]].drop_duplicates().to_numpy().tolist()
+    best: Any = pd.DataFrame(means)[others].idxmin(axis=1)
     return {
         Cell(*place): Gain(
             best[scene], result.difference(JOINT.name, best[scene], letter, where={"scene": scene})
         )
-        for scene, *place in result.rows[["scene", *AXES]].drop_duplicates().to_numpy().tolist()
+        for scene, *place in places
     }
 
 
@@ -265,15 +255,15 @@ def answer(result: Result) -> str:
     return f"{sentence(rule_of(one), one, other)}. {agreement(one, other)}."
 
 
-def rule_facts(result: Result) -> dict[str, Any]:
-    """The rule of thumb in words, and in how many cells of each set it is right."""
+def right(result: Result) -> dict[str, int]:
+    """In how many cells of each set the rule of thumb is right, and of how many."""
     gains = {letter: gains_of(result, letter) for letter in result.sets}
     rule = rule_of(gains["A"])
-    right = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
-    return {"sentence": answer(result), "right": right, "cells": len(gains["A"])}
+    found = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
+    return found | {"cells": len(gains["A"])}
 
 
-FACTS = {"rule": rule_facts}
+FACTS = {"right": right, "sentence": answer}
 
 
 def map_table(result: Result) -> results.Table:

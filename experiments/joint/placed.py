@@ -37,12 +37,11 @@ from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, log_range, tune
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import COMPUTING, DRF, FULL, GOODPUT, LINKED, PD_ORS, PLAIN, SHARDS, Arm
 from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, table
 from experiments.joint.sites import Place, Plans, schedulers, sites_of, utility_of
-from experiments.joint.training import END, Training, drawn, measured
+from experiments.joint.training import END, Training, at_least, drawn, in_turn, measured
 from experiments.joint.worlds import Scene, World, world_of
 
 NAME = "joint_placed"
@@ -63,7 +62,6 @@ class Settings:
 
     output: Path = Path("output/joint_placed")
     seed: int = 0  # the part's own base is three more, so that its instances are its own
-    quick: bool = False  # 4 instances a set, 2 to tune on
     tuning: int = 10  # instances
     instances: int = 10  # of each set
     floors: int = 10  # instances on which the floor of PD-ORS is tuned
@@ -85,18 +83,10 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is too small.
     """
-    if settings.quick:
-        settings = replace(settings, instances=4, tuning=2, floors=4)
-    least = {"tuning": 1, "instances": 2, "floors": 1, "trials": 3, "records": 40}
-    for name, bound in least.items():
-        if getattr(settings, name) < bound:
-            raise ValueError(f"{name} must be at least {bound}, got {getattr(settings, name)}")
-    same, found = replace(settings, output=Path(), commit=False), []
-    for place, arms in PLACES.items():
-        print(place.name, end=" ", flush=True)
-        found.append(once(settings.output / "cells", partial(rows_of, same, place, arms)))
-        print(flush=True)
-    return as_result(settings, pd.concat(found, ignore_index=True))
+    at_least(settings, tuning=1, instances=2, floors=1, trials=3, records=40)
+    same = replace(settings, output=Path(), commit=False)
+    made = {place.name: partial(rows_of, same, place, arms) for place, arms in PLACES.items()}
+    return as_result(settings, in_turn(settings, made))
 
 
 def as_result(settings: Settings, rows: Any) -> Result:
@@ -185,7 +175,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     """Claims on the whole and on each part at every goal, and on what schedulers earn."""
     found = []
     for place, goal in goals_of(result):
-        where = {"scene": place, "tuned_for": goal}
+        where: dict[str, Any] = {"scene": place, "tuned_for": goal}
         for text, names in texts_of(result, place).items():
             beaten = less(FULL.name, than=names, **where)
             found.append(Claim(f"{place}, {goal}: {text}", [beaten], level=0.95))
@@ -289,7 +279,12 @@ def parts_figure(result: Result) -> Illustration:
 
 
 FIGURES = {"parts": parts_figure}
-FACTS = {"chosen": lambda result: len(result.trials())}
+FACTS = {
+    "chosen": lambda result: len(result.trials()),
+    "levels": lambda result: [
+        float(goal) for goal in result.rows["tuned_for"].unique() if goal != END
+    ],
+}
 
 
 def run(settings: Settings) -> Part:

@@ -32,10 +32,18 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, draws_at, interval, paired
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import ARMS, BIASED, JOINT, SINGLE, UNBIASED, Arm
-from experiments.joint.training import END, Training, drawn, measured, watched, within
+from experiments.joint.training import (
+    END,
+    Training,
+    at_least,
+    drawn,
+    in_turn,
+    measured,
+    watched,
+    within,
+)
 from experiments.joint.worlds import Scene, World, world_of
 
 NAME = "joint_scenes"
@@ -69,7 +77,6 @@ class Settings:
 
     output: Path = Path("output/joint_scenes")
     seed: int = 0
-    quick: bool = False  # half the horizon, 4 instances a set
     tuning: int = 3  # instances
     instances: int = 10  # of each set
     trials: int = 5  # of an arm in a round
@@ -90,15 +97,9 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name or a number is out of range.
     """
-    if settings.quick:
-        settings = replace(settings, instances=min(settings.instances, 4), tuning=2)
-    kept = replace(settings, output=Path(), scenes=(), commit=False)
-    found = []
-    for scene in scenes_of(settings):
-        print(scene.name, end=" ", flush=True)
-        found.append(once(settings.output / "cells", partial(rows_of, kept, scene)))
-        print(flush=True)
-    return as_result(settings, pd.concat(found, ignore_index=True))
+    same = replace(settings, output=Path(), scenes=(), commit=False)
+    made = {scene.name: partial(rows_of, same, scene) for scene in scenes_of(settings)}
+    return as_result(settings, in_turn(settings, made))
 
 
 def as_result(settings: Settings, rows: Any) -> Result:
@@ -117,13 +118,8 @@ def scenes_of(settings: Settings) -> tuple[Scene, ...]:
     for name in settings.scenes or ("nothing",):
         if name not in known:
             raise ValueError(f"scenes must be among {', '.join(known)}, got {name!r}")
-    for name, least in (("tuning", 1), ("instances", 2), ("trials", 4), ("records", 40)):
-        if getattr(settings, name) < least:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
-    chosen = tuple(known[name] for name in settings.scenes)
-    if settings.quick:
-        chosen = tuple(replace(scene, horizon=scene.horizon / 2) for scene in chosen)
-    return chosen
+    at_least(settings, tuning=1, instances=2, trials=4, records=40)
+    return tuple(known[name] for name in settings.scenes)
 
 
 def rows_of(settings: Settings, scene: Scene, arms: Sequence[Arm] = ARMS) -> pd.DataFrame:
@@ -169,7 +165,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     """Two claims a scene and target."""
     rest, found = [arm.name for arm in SINGLE], []
     for scene, goal in goals_of(result):
-        where = {"scene": scene, "tuned_for": goal}
+        where: dict[str, Any] = {"scene": scene, "tuned_for": goal}
         faster = less(JOINT.name, than=rest, **where)
         found += [
             Claim(f"{scene}, {goal}: {FASTER}", [faster], level=0.95),
@@ -260,24 +256,32 @@ def times_table(result: Result) -> results.Table:
     return table(heads, rows, "Mean time, set A, set B; > and a share: cut at the horizon.")
 
 
-def gain_table(result: Result) -> results.Table:
-    """Both together against the best single arm, and the interaction, at the last goals."""
-    rows = []
+def at_last(result: Result) -> dict[tuple[str, str], dict[str, Any]]:
+    """At the last goals of each scene the best other arm of set A, both together over it, effects.
+
+    The differences are by set.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for scene, goal in tight(result):
         where = {"scene": scene, "tuned_for": goal}
         best = best_single(result, "A", **where)
-        against = [
-            ratio(result.difference(JOINT.name, best, one, where=where)) for one in result.sets
-        ]
-        both = [ratio(effects(result, one, **where)["interaction"]) for one in result.sets]
-        rows.append([scene, aim(goal), best, *against, *both])
+        own = found[scene, goal] = {"best": best, "against": {}, "effects": {}}
+        for letter in result.sets:
+            own["against"][letter] = result.difference(JOINT.name, best, letter, where=where)
+            own["effects"][letter] = effects(result, letter, **where)
+    return found
+
+
+def gain_table(result: Result) -> results.Table:
+    """Both together against the best single arm, and the interaction, at the last goals."""
+    rows = []
+    for (scene, goal), own in at_last(result).items():
+        both = (apart["interaction"] for apart in own["effects"].values())
+        ratios = map(ratio, (*own["against"].values(), *both))
+        rows.append([scene, aim(goal), own["best"], *ratios])
     heads = ["scene", "target", "best of the others", "both / it, set A", "set B"]
-    return table(
-        [*heads, "interaction, set A", "set B"],
-        rows,
-        "Ratios of times, or of last gaps, with 95 % intervals; the best of the others on set A.",
-        3,
-    )
+    text = "Ratios of times, or of last gaps, with 95 % intervals; the best of the others on set A."
+    return table([*heads, "interaction, set A", "set B"], rows, text, 3)
 
 
 def claim_table(result: Result) -> results.Table:
@@ -302,14 +306,14 @@ TABLES = {
 def gains(result: Result) -> dict[str, Any]:
     """At the last goals both together over the best other arm of set A, and the order's worth."""
     found: dict[str, Any] = {}
-    for scene, goal in tight(result):
-        where = {"scene": scene, "tuned_for": goal}
-        best = best_single(result, "A", **where)
-        own = found.setdefault(scene, {})["end" if goal == END else "level"] = {}
-        for letter in result.sets:
-            against = result.difference(JOINT.name, best, letter, where=where)
-            worth = effects(result, letter, **where)["order, bias removed"]
-            own[letter] = {"best_other": ends(against)[1], "order": ends(worth)[1]}
+    for (scene, goal), own in at_last(result).items():
+        found.setdefault(scene, {})["end" if goal == END else "level"] = {
+            letter: {
+                "best_other": ends(own["against"][letter])[1],
+                "order": ends(apart["order, bias removed"])[1],
+            }
+            for letter, apart in own["effects"].items()
+        }
     return found
 
 
@@ -319,17 +323,16 @@ FACTS = {"gains": gains}
 def times_figure(result: Result) -> Illustration:
     """Geometric mean times of all arms, a panel a scene, a colour a level."""
     panels: dict[str, Any] = {}
-    for scene, goal in goals_of(result):
-        if goal != END:
-            where = {"scene": scene, "tuned_for": goal}
-            values = {
-                arm: logs(result, arm, "A", **where) for arm in ARMS if arm.name in result.methods
-            }
-            spans = {arm.name: (*interval(own), own.mean()) for arm, own in values.items()}
-            panels.setdefault(scene, {})[aim(goal)] = {
-                name: tuple(np.exp([low, middle, high]))
-                for name, (low, high, middle) in spans.items()
-            }
+    by_scene = pd.DataFrame(goals_of(result)).groupby(0, sort=False)[1]
+    for scene, goals in by_scene:
+        *levels, _ = goals
+        dots = panels[f"{scene}: {', '.join(map(aim, levels))}"] = {}
+        for target, goal in zip(("first target", "second", "third"), levels, strict=False):
+            dots[target] = {}
+            for arm in ARMS:
+                own = logs(result, arm, "A", scene=scene, tuned_for=goal)
+                low, high = interval(own)
+                dots[target][arm.name] = tuple(np.exp([low, own.mean(), high]))
     page = forest(panels, "time to shares of the way", neutral=None)
     return Illustration(
         page, "Geometric mean time to three targets with intervals, cut at the horizon; set A."
@@ -339,13 +342,12 @@ def times_figure(result: Result) -> Illustration:
 def effects_figure(result: Result) -> Illustration:
     """Ratios of the two by two at the last level and at the end, both sets."""
     panels: dict[str, Any] = {}
-    for scene, goal in tight(result):
+    for (scene, goal), own in at_last(result).items():
         title = "gap at the end" if goal == END else "time to the last target"
-        for letter in result.sets:
-            found = effects(result, letter, scene=scene, tuned_for=goal)
+        for letter, apart in own["effects"].items():
             dots = panels.setdefault(title, {}).setdefault(f"set {letter}", {})
-            for name in ("order alone", "order, bias removed", "interaction"):
-                dots[f"{scene}: {name}"] = ends(found[name])
+            names = ("order alone", "order, bias removed", "interaction")
+            dots |= {f"{scene}: {name}": ends(apart[name]) for name in names}
     return Illustration(
         forest(panels, "ratio; below 1 is a gain"),
         "What each of the two is worth, alone and beside the other: ratio of times with intervals;"

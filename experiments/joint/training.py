@@ -1,17 +1,19 @@
 """Arms on worlds: curves of several steps at once, tuned for each target, run on two sets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from asyncjax import clocks, problems, simulation, traces
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
 from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, tune
+from experiments.common.kept_rows import once
 from experiments.common.replays import losses_of, recorded
 from experiments.joint.arms import DRAWN, SHUFFLED, STEP, SYNCHRONOUS, Arm, optimizer_of, order_of
 from experiments.joint.worlds import World
@@ -25,6 +27,27 @@ SETS = {"A": SET_A, "B": SET_B}
 
 Plans = Callable[[str], tuple[simulation.ReplayPlan, ...]]  # by whom the server asks
 Settings = Any  # of a part: `base` of seeds, counts `tuning`, `instances`, `trials`, `rounds`
+
+
+def at_least(settings: Settings, **bounds: int) -> None:
+    """Refuses counts that are too small.
+
+    Raises:
+        ValueError: One is below its bound.
+    """
+    for name, bound in bounds.items():
+        if getattr(settings, name) < bound:
+            raise ValueError(f"{name} must be at least {bound}, got {getattr(settings, name)}")
+
+
+def in_turn(settings: Settings, made: Mapping[str, Callable[[], pd.DataFrame]]) -> pd.DataFrame:
+    """The rows of all that is run, by its name; what was run before is read."""
+    found = []
+    for name, make in made.items():
+        print(name, end=" ", flush=True)
+        found.append(once(settings.output / "cells", make))
+        print(flush=True)
+    return pd.concat(found, ignore_index=True)
 
 
 def drawn(settings: Settings) -> list[Seeds]:
@@ -84,10 +107,8 @@ class Training:
     plan: Callable[[Arm, tuple[int, int], int], simulation.ReplayPlan]
     until: Callable[[Arm, int], float]
     lanes: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_kept", {})
-        object.__setattr__(self, "_problem", cache(self._made))
+    _kept: dict[Any, np.ndarray] = field(default_factory=dict, init=False)
+    _problems: dict[Any, problems.Problem] = field(default_factory=dict, init=False)
 
     def curves(
         self, arm: Arm, setting: tuple[int, int], number: int, step_sizes: Sequence[float]
@@ -103,12 +124,15 @@ class Training:
             part = new[first : first + self.lanes]
             filled = [*part, *part[-1:] * (self.lanes - len(part))]
             gaps = self._run(arm, setting[1], number, plan, filled)[:, : len(time)]
-            kept |= {(*known, step): gap for step, gap in zip(part, gaps, strict=False)}
+            kept.update({(*known, step): gap for step, gap in zip(part, gaps, strict=False)})
         return Curves(time, np.stack([kept[*known, step] for step in steps]))
 
-    def _made(self, number: int, drawn: bool, load: int) -> problems.Problem:
-        world = self.worlds[number]
-        return world.made((problems.uniform if drawn else problems.cyclic)(world.batch * load))
+    def _problem(self, number: int, drawn: bool, load: int) -> problems.Problem:
+        known, world = (number, drawn, load), self.worlds[number]
+        if known not in self._problems:
+            batch = (problems.uniform if drawn else problems.cyclic)(world.batch * load)
+            self._problems[known] = world.made(batch)
+        return self._problems[known]
 
     def _run(
         self, arm: Arm, load: int, number: int, plan: simulation.ReplayPlan, steps: Sequence[float]

@@ -7,7 +7,6 @@ gradients in the mean, whatever the unevenness.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -194,7 +193,8 @@ def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -
     """
     n, rng = scene.n_workers, np.random.default_rng(instance.data)
     count = n * scene.units * scene.batch
-    features, truth = digits()
+    data = problems.digits()
+    features, truth = np.asarray(data.train_features), np.asarray(data.train_labels)
     chosen = rng.permutation(len(truth))[:count]
     features, labels = features[chosen], truth[chosen]
     labels = np.where(rng.random(count) < scene.flipped, rng.integers(10, size=count), labels)
@@ -219,13 +219,6 @@ def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -
     return World(
         made, clock, scene.batch, scene.units, start, least, float("nan"), instance.noise()
     )
-
-
-@lru_cache(maxsize=1)
-def digits() -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of all training rows."""
-    data = problems.digits()
-    return np.asarray(data.train_features), np.asarray(data.train_labels)
 
 
 @jax.jit

@@ -57,17 +57,11 @@ def test_too_much_text_is_told():
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"inner": (0.1,)}, "at least 3 rates"),
         ({"trials": 15}, "trials must be at least 16"),
-        ({"large": True, "commit": True}, "commit must be False of the large model"),
     ],
 )
 def test_wrong_settings_are_told(changed, words):
     with pytest.raises(ValueError, match=words):
-        language_runs.resolved(replace(Settings(), **changed))
-
-
-def test_the_large_model_has_about_a_million_parameters():
-    settings = language_runs.resolved(Settings(large=True, characters=4000, test_rows=8))
-    assert 0.9e6 < language_runs.n_params(settings) < 1.1e6
+        language_runs.checked(replace(Settings(), **changed))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.diloco import language_tuning
 from experiments.diloco.arms import ARMS, MOMENTA, OUTER, SYNCHRONOUS, Scene, Trial
-from experiments.diloco.language_runs import FIRST_TRIALS, Settings, resolved
+from experiments.diloco.language_runs import FIRST_TRIALS, Settings
 from experiments.diloco.language_tuning import Search, open_sides, tune
 
 SGD, NESTEROV, DELAYED = "pure, SGD", "pure, Nesterov", "pure, delayed Nesterov"
@@ -96,15 +96,6 @@ def test_an_end_of_all_rates_stays_an_end():
     assert found[NESTEROV].trial.inner == 0.003
     assert found[NESTEROV].at_edge
     assert len({len(one.scores) for one in found.values()}) == 1
-
-
-def test_the_search_of_the_large_model_ends_with_its_first_part():
-    bench = Valley(resolved(Settings(large=True)))
-    found = tune(bench, Scene(4), [ARMS[name] for name in LOWEST])
-    begun = Search(bench, Scene(4), ARMS[NESTEROV])
-    begun.begin()
-    assert list(found[NESTEROV].scores) == list(begun.scores)
-    assert len({len(one.scores) for one in found.values()}) > 1
 
 
 TAKEN = Trial(0.01, 0.5, 0.5)
