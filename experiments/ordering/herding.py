@@ -14,7 +14,7 @@ Sources: Lu, Guo, De Sa 2022, GraB (arXiv 2205.10733); Cooper et al. 2023, CD-Gr
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,38 +64,21 @@ AFTER = (1, 2, 5, 10, 20)  # reorderings
 SMALL = 8  # pairs of a block
 
 
-def _conditions() -> list[Any]:
-    asked = []
+def _below(than: str, ratio: float, text: str, kind: str, m: int, **beside: int) -> Any:
+    where: dict[str, Any] = {"study": INSTANCES, "vectors": kind, "workers": m}
+    return less(COORDINATED, than, ratio=ratio, text=text, beside=beside, **where)
+
+
+def _conditions() -> Iterator[Any]:
     for kind in JUDGED:
-        where = {"study": INSTANCES, "vectors": kind}
-        asked += [
-            less(
-                COORDINATED,
-                BASELINE,
-                ratio=SHARE,
-                text=f"{kind}, {m} workers: at most {SHARE} of random",
-                **where,
-                workers=m,
-            )
-            for m in (MOST, FEWEST)
-        ]
-        same = f"{kind}: {MOST} workers as short as {FEWEST} workers"
-        beside = {"workers": FEWEST}
-        asked.append(
-            less(
-                COORDINATED,
-                COORDINATED,
-                ratio=SAME,
-                text=same,
-                beside=beside,
-                **where,
-                workers=MOST,
-            )
-        )
-    return asked
+        for m in (MOST, FEWEST):
+            text = f"{kind}, {m} workers: at most {SHARE} of random"
+            yield _below(BASELINE, SHARE, text, kind, m)
+        text = f"{kind}: {MOST} workers as short as {FEWEST} workers"
+        yield _below(COORDINATED, SAME, text, kind, MOST, workers=FEWEST)
 
 
-CLAIMS = (Claim(SHORT, _conditions(), CD_GRAB, level=0.95),)
+CLAIMS = (Claim(SHORT, tuple(_conditions()), CD_GRAB, level=0.95),)
 
 
 def study_of(settings: Settings) -> Result:
@@ -219,14 +202,6 @@ def single_table(result: Result) -> results.Table:
     return table(shown.rename_axis("order").reset_index(), text)
 
 
-def kinds_table(result: Result) -> results.Table:
-    """Orders of one worker on all kinds of vectors, after all reorderings."""
-    rows = last(result, study=ONE)
-    shown = rows.pivot_table("norm", "method", "vectors", aggfunc=ranges, sort=False)
-    text = f"The same after {result.facts['epochs']} reorderings by kind of vectors."
-    return table(shown.rename_axis("order").reset_index(), text)
-
-
 def parallel_table(result: Result) -> results.Table:
     """The sum over m workers."""
     rows = last(result, study=SEVERAL, vectors=JUDGED).rename(columns={"workers": "workers m"})
@@ -274,7 +249,6 @@ def block_table(result: Result) -> results.Table:
 TABLES = {
     "claim": claim_table,
     "one worker": single_table,
-    "kinds": kinds_table,
     "several workers": parallel_table,
     "blocks": block_table,
 }

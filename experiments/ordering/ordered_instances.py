@@ -287,7 +287,7 @@ def _priced(
     return convex.prices(timed, BASELINE, settings.repeats)
 
 
-def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
+def as_result(settings: Settings, rows: Any) -> Result:
     """Last gaps as rows; and what follows of the gaps by epoch where these are there."""
     curves = [name for name in rows if name.startswith("after ")]
     names = ("instances", "tuning_instances", "epochs")
@@ -299,7 +299,7 @@ def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
     return Result(kept, "gap", facts, settings.seed, cut=())
 
 
-def at_equal_cost(settings: Settings, rows: pd.DataFrame) -> dict[str, Any]:
+def at_equal_cost(settings: Settings, rows: Any) -> dict[str, Any]:
     """CD-GraB after the epochs that fit into the cost of all of D-RR: prices, ratios, verdicts.
 
     Ratios are of D-RR's gap over that of CD-GraB.

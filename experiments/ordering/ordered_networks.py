@@ -127,7 +127,7 @@ def with_facts(task: Task, seed: int, rounds: tuple[int, int], repeats: int) -> 
 def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
     """Rows of losses, tests and epochs to levels; of a task sizes, prices and costs are facts."""
     told = rows.groupby("scene", sort=False)["facts"].first()
-    facts = {"tasks": {scene: json.loads(text) for scene, text in told.items()}}
+    facts = {"tasks": {scene: json.loads(str(text)) for scene, text in told.items()}}
     cut = tuple(map(arrival_column, LEVELS))
     return Result(rows.drop(columns="facts"), "loss", facts, settings.seed, cut)
 
@@ -331,22 +331,6 @@ def time_table(result: Result) -> results.Table:
     )
 
 
-def trial_table(result: Result) -> results.Table:
-    """Trials, gradient evaluations, steps and edges of each order."""
-    rows = []
-    for (task, goal), own in result.trials().groupby(["scene", "tuned_for"], sort=False):
-        steps = ", ".join(f"{one.method} {one.step:.3g}" for one in own.itertuples())
-        counts = [" or ".join(f"{n:,}" for n in sorted(own[c].unique())) for c in COUNTS]
-        edges = ", ".join(own.loc[own["at_edge"], "method"]) or "none"
-        rows.append((task, goal, *counts, steps, edges))
-    heads = {"task": False, "chosen for": False, "trials an order": True}
-    heads |= {"gradients an order": True, "steps": False, "at an edge": False}
-    return _table(heads, rows, "Tuning, on instances that are not reported.")
-
-
-COUNTS = ("trials", "tuning_gradients")
-
-
 def size_table(result: Result) -> results.Table:
     """What the tasks are."""
     rows = []
@@ -365,7 +349,6 @@ TABLES = {
     "losses": loss_table,
     "prices": price_table,
     "times": time_table,
-    "trials": trial_table,
     "sizes": size_table,
 }
 

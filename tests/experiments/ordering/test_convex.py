@@ -1,6 +1,7 @@
 """Example orders in logistic regression: verdicts flip with gaps, and small runs make rows."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -160,7 +161,7 @@ def test_the_minimum_is_a_minimum():
     models = generator.standard_normal((1, 1, 500, 5)) * np.logspace(-2, 1, 500)[:, None]
     rows = ordered_convex_runs.Rows(features[None], labels[None], 0.01, np.array([value]))
     assert (rows.gap(models) > 0).all()
-    problem = problems.logistic(features, labels, n_workers=1, l2=0.01)
+    problem: Any = problems.logistic(features, labels, n_workers=1, l2=0.01)
     descended = problem.params
     slope = jax.jit(jax.grad(problem.objective))
     for _ in range(500):

@@ -127,7 +127,7 @@ def test_who_never_arrives_counts_as_there_after_twice_the_epochs():
 
 def test_tables_show_an_accuracy_in_points():
     rows = network("made", 0.9, 9.0)
-    facts = json.loads(rows["facts"][0])
+    facts = json.loads(str(rows["facts"][0]))
     facts["sizes"]["metric"] = "test_accuracy"
     result = made(rows.assign(facts=json.dumps(facts)))
     assert said(result, TESTED) == {FAILS}  # less is worse
