@@ -14,7 +14,7 @@ program where it can be. Policies decide while they train: their lanes go throug
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -35,6 +35,7 @@ from asyncjax.simulation.loops.waves import ByWave, WaveInputs
 from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike
 from asyncjax.simulation.plans.program import (
+    Program,
     Sizes,
     assemble,
     sizes_of,
@@ -79,14 +80,13 @@ def records_of_cell(
         >>> records["time"].tolist(), [f"{loss:.2f}" for loss in records["loss"]]
         ([0.0, 2.0, 3.0, 4.0, 6.0], ['0.50', '0.03', '0.07', '0.00', '0.00'])
     """
+    lanes = [scene.known(settings) for scene in scenes]
     if method.run is not None:
-        runs: list[Records] = [
-            method.run(scene, settings, one) for scene, one in zip(scenes, seeds, strict=True)
-        ]
-    elif isinstance(getattr(method.rule_of(scenes[0].known(settings)), "k", None), Policy):
-        runs = _decided(method, settings, scenes, seeds)
+        runs = [method.run(s, settings, one) for s, one in zip(scenes, seeds, strict=True)]
+    elif isinstance(getattr(method.rule_of(lanes[0]), "k", None), Policy):
+        runs = _decided(method, lanes, scenes, seeds)
     else:
-        runs = _replayed(method, settings, scenes, seeds)
+        runs = _replayed(method, lanes, scenes, seeds)
     return [_until(scene.horizon, records) for scene, records in zip(scenes, runs, strict=True)]
 
 
@@ -158,47 +158,38 @@ def split(
         (['step'], {'count': 2, 'word': 'a'})
     """
     first = lanes[0]
-    numbers = [name for name, value in first.items() if _is_number(value)]
-    kinds = {n: float if np.asarray(first[n]).dtype.kind == "f" else integers for n in numbers}
+    kinds = {
+        name: jnp.result_type(float if np.asarray(value).dtype.kind == "f" else integers)
+        for name, value in first.items()
+        if isinstance(value, int | float | np.ndarray | np.number)
+        and np.asarray(value).dtype.kind in "iuf"
+    }
 
-    def maker_of(names: Sequence[str]) -> Maker:
+    def maker_of(names: Collection[str]) -> Maker:
         return Maker(make, tuple((name, first[name]) for name in first if name not in names))
 
-    def takes(names: Sequence[str]) -> bool:
-        forms = {
-            name: jax.ShapeDtypeStruct(np.shape(first[name]), jnp.result_type(kinds[name]))
-            for name in names
-        }
+    def takes(names: Collection[str]) -> bool:
+        forms = {n: jax.ShapeDtypeStruct(np.shape(first[n]), kinds[n]) for n in names}
         try:
             jax.eval_shape(lambda data: probe(maker_of(names)(data)), forms)
         except (TypeError, ValueError):  # a number that must be known
             return False
         return True
 
-    names = numbers if takes(numbers) else [name for name in numbers if takes([name])]
-    names = names if names is numbers or takes(names) else []
-    for name, value in maker_of(names).fixed:
-        if any(not _same(value, lane[name]) for lane in lanes):
+    names = list(kinds) if takes(kinds) else [name for name in kinds if takes([name])]
+    maker = maker_of(names if takes(names) else [])
+    for name, value in maker.fixed:
+        if any(value is not lane[name] and np.any(value != lane[name]) for lane in lanes):
             raise ValueError(
                 f"numbers of a scene must be one for all instances where no program takes them as"
                 f" data, got several of {name!r}"
             )
     data = {
-        name: np.asarray([lane[name] for lane in lanes], jnp.result_type(kinds[name]))
-        for name in names
+        name: np.asarray([lane[name] for lane in lanes], kind)
+        for name, kind in kinds.items()
+        if name not in dict(maker.fixed)
     }
-    return maker_of(names), data
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "iuf"
-    plain = isinstance(value, int | float | np.integer | np.floating)
-    return plain and not isinstance(value, bool)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or bool(np.all(one == other))
+    return maker, data
 
 
 def _probe_of(params: Any) -> Callable[[Optimizer], Any]:
@@ -310,44 +301,91 @@ def _roomy(sizes: Sizes) -> Sizes:
     )
 
 
+def _side_by_side(
+    run: Callable[..., Any],
+    maker: Maker,
+    parts: Sequence[Problem],
+    joined: tuple[Any, tuple[int | None, ...]] | None,
+    inputs_of: Callable[[Sequence[int]], Any],
+    rest: tuple[jax.Array, Mapping[str, Any]],
+) -> list[Any]:
+    """What a run gives of each instance: all in one program where they are joined."""
+    if joined is None:
+        return [
+            jax.device_get(_measured(run, maker, None, part, inputs_of([at]), *_lane(rest, at)))
+            for at, part in enumerate(parts)
+        ]
+    every = range(len(parts))
+    found = jax.device_get(_measured(run, maker, joined[1], joined[0], inputs_of(every), *rest))
+    return [_lane(found, at) for at in every]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _measured(
+    run: Callable[..., Any],
+    maker: Maker,
+    axes: tuple[int | None, ...] | None,
+    problem: Problem,
+    inputs: Any,
+    keys: jax.Array,
+    data: Mapping[str, jax.Array],
+) -> Any:
+    """What runs give, [lanes, ...] each; without axes of one lane."""
+    one = partial(run, maker)
+    if axes is None:
+        return one(problem, inputs, keys, data)
+    over = stacked_axes(inputs) if isinstance(inputs, Program) else 0
+    return jax.vmap(one, in_axes=(_at(axes, problem), over, 0, 0))(problem, inputs, keys, data)
+
+
+def _lane(tree: Any, at: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[at], tree)
+
+
+def _adapted(method: Method, problem: Problem | None, lane: Settings) -> Problem:
+    assert problem is not None
+    return problem if method.adapt is None else method.adapt(problem, lane)
+
+
+def _keys(seeds: Sequence[Seeds]) -> jax.Array:
+    return jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
+
+
+# Rules that make traces.
+
+
 def _replayed(
-    method: Method, settings: Settings, scenes: Sequence[Scene], seeds: Sequence[Seeds]
+    method: Method, lanes: Sequence[Settings], scenes: Sequence[Scene], seeds: Sequence[Seeds]
 ) -> list[Records]:
     """Runs of a rule that makes traces."""
-    lanes = [scene.known(settings) for scene in scenes]
-    parts = [_problem_of(method, settings, scene, scene.problem) for scene in scenes]
-    keeps = parts[0].worker_state_of is not None
+    parts = [_adapted(method, s.problem, lane) for s, lane in zip(scenes, lanes, strict=True)]
     load = 1.0 if method.load is None else float(method.load(lanes[0]))
     several = _traces(tuple(map(method.rule_of, lanes)), load, tuple(scenes), tuple(seeds))
     optimizer: Any = method.optimizer
     maker, data = split(optimizer, _probe_of(parts[0].params), lanes)
-    keys = jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
-    joined = None if jax.default_backend() == "cpu" and convolves(parts[0]) else stacked(parts)
-    groups = [range(len(parts))] if joined is not None else [[at] for at in range(len(parts))]
-    runs: list[Records] = []
-    for group in groups:
-        plans = _plans([several[at] for at in group], scenes[0].records, keeps)
-        update = checked_update(optimizer(lanes[group[0]]), parts[group[0]].params, plans)
-        sizes = _roomy(with_update(sizes_of(plans), plans, update))
-        if joined is not None and len(group) > 1:
-            given = *joined, stack(plans, sizes), keys, data
-        else:
-            (at,) = group
-            given = parts[at], None, assemble(plans[0], sizes), keys[at], _lane(data, at)
-        problem, axes, *rest = given
-        measured = jax.device_get(_measured(maker, axes, problem, *rest))
-        if axes is None:
-            measured = jax.tree.map(lambda leaf: leaf[None], measured)
-        for place, plan in enumerate(plans):
-            runs.append(_columns(records_of(plan, _lane(measured, place))))
-    return runs
+    is_apart = len(parts) == 1 or (jax.default_backend() == "cpu" and convolves(parts[0]))
+    joined = None if is_apart else stacked(parts)
+    plans: list[ReplayPlan] = []
+
+    def program_of(group: Sequence[int]) -> Program:
+        records, keeps = scenes[0].records, parts[0].worker_state_of is not None
+        new = _plans([several[at] for at in group], records, keeps)
+        update = checked_update(optimizer(lanes[group[0]]), parts[group[0]].params, new)
+        sizes = _roomy(with_update(sizes_of(new), new, update))
+        plans.extend(new)
+        return assemble(new[0], sizes) if joined is None else stack(new, sizes)
+
+    found = _side_by_side(_replay, maker, parts, joined, program_of, (_keys(seeds), data))
+    return [_columns(records_of(plan, one)) for plan, one in zip(plans, found, strict=True)]
 
 
-def _problem_of(
-    method: Method, settings: Settings, scene: Scene, problem: Problem | None
-) -> Problem:
-    assert problem is not None
-    return problem if method.adapt is None else method.adapt(problem, scene.known(settings))
+def _replay(maker: Maker, problem: Problem, program: Program, key: jax.Array, data: Any) -> Any:
+    """What is recorded of one instance, [1 + R] each."""
+    update = update_of(maker(data))
+    flat, rule, restored = flattened(problem, update.optimizer)
+    if flat is not problem:
+        update = update.flat(rule, restored)
+    return whole(ByWave(update), flat, WaveInputs(program, key, None)).measured
 
 
 @lru_cache(8)
@@ -381,83 +419,37 @@ def _plans(several: Sequence[traces.EventTrace], records: int, keeps: bool) -> l
     return [replace(plan, start=True) for plan in plans]
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _measured(
-    maker: Maker,
-    axes: tuple[int | None, ...] | None,
-    problem: Problem,
-    program: Any,
-    keys: jax.Array,
-    data: Mapping[str, jax.Array],
-) -> Any:
-    """What was recorded, [lanes, 1 + R] each; without axes of one lane, [1 + R]."""
-
-    def one(problem: Problem, program: Any, key: jax.Array, data: Any) -> Any:
-        update = update_of(maker(data))
-        flat, rule, restored = flattened(problem, update.optimizer)
-        if flat is not problem:
-            update = update.flat(rule, restored)
-        return whole(ByWave(update), flat, WaveInputs(program, key, None)).measured
-
-    if axes is None:
-        return one(problem, program, keys, data)
-    over = jax.vmap(one, in_axes=(_at(axes, problem), stacked_axes(program), 0, 0))
-    return over(problem, program, keys, data)
-
-
 # Policies.
 
 
 def _decided(
-    method: Method, settings: Settings, scenes: Sequence[Scene], seeds: Sequence[Seeds]
+    method: Method, lanes: Sequence[Settings], scenes: Sequence[Scene], seeds: Sequence[Seeds]
 ) -> list[Records]:
     """Runs of a policy, with ever more updates until all last to their horizon."""
-    lanes = [scene.known(settings) for scene in scenes]
-    parts = [_problem_of(method, settings, s, s.whole or s.problem) for s in scenes]
+    wholes = [scene.whole or scene.problem for scene in scenes]
+    parts = [_adapted(method, one, lane) for one, lane in zip(wholes, lanes, strict=True)]
     load = 1.0 if method.load is None else float(method.load(lanes[0]))
+    use, seen = _probe_of(parts[0].params), nothing_seen(lanes[0]["n_workers"])
 
-    use = _probe_of(parts[0].params)
-    seen = nothing_seen(lanes[0]["n_workers"])
+    def probe(made: tuple[Any, Optimizer]) -> Any:
+        return made[0].k.decide(made[0].k.init(), seen), use(made[1])
 
-    def probe(pair: tuple[Policy, Optimizer]) -> Any:
-        policy, optimizer = pair
-        return policy.decide(policy.init(), seen), use(optimizer)
-
-    maker, data = split(_PolicyAndOptimizer(method), probe, lanes, integers=int)
-    keys = jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
+    maker, data = split(method.made, probe, lanes, integers=int)
     joined, n_updates = stacked(parts), _FIRST_UPDATES
     while True:
         times = [_times(s, one, n_updates, load) for s, one in zip(scenes, seeds, strict=True)]
-        if joined is None:
-            runs = [
-                jax.device_get(_run(maker, None, part, rows, keys[at], _lane(data, at)))
-                for at, (part, rows) in enumerate(zip(parts, times, strict=True))
-            ]
-        else:
-            rows = jax.tree.map(lambda *leaves: np.stack(leaves), *times)
-            every = jax.device_get(_run(maker, joined[1], joined[0], rows, keys, data))
-            runs = [_lane(every, at) for at in range(len(parts))]
+
+        def times_of(group: Sequence[int], times: Any = times) -> Any:
+            if joined is None:
+                return times[group[0]]
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *times)
+
+        runs = _side_by_side(_decide, maker, parts, joined, times_of, (_keys(seeds), data))
         ends = [float(run.time[-1]) for run in runs]
         lacking = max(float(s.horizon or 0.0) / end for s, end in zip(scenes, ends, strict=True))
         if lacking <= 1.0:
             return [_columns(run) for run in runs]
         n_updates = 2 ** math.ceil(math.log2(n_updates * min(1.05 * lacking, 8.0)))
-
-
-def _lane(tree: Any, at: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[at], tree)
-
-
-@dataclass(frozen=True)
-class _PolicyAndOptimizer:
-    """Makes the policy and the optimizer of settings."""
-
-    method: Method
-
-    def __call__(self, settings: Settings) -> tuple[Policy, Optimizer]:
-        rule: Any = self.method.rule_of(settings)
-        optimizer: Any = self.method.optimizer
-        return rule.k, optimizer(settings)
 
 
 def _times(scene: Scene, seeds: Seeds, n_jobs: int, load: float) -> dict[str, np.ndarray]:
@@ -475,30 +467,16 @@ def _times(scene: Scene, seeds: Seeds, n_jobs: int, load: float) -> dict[str, np
     return {name: np.broadcast_to(part, shape).astype(kind) for name, part in times.items()}
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _run(
-    maker: Maker,
-    axes: tuple[int | None, ...] | None,
-    problem: Problem,
-    times: Mapping[str, jax.Array],
-    keys: jax.Array,
-    data: Mapping[str, jax.Array],
-) -> Any:
-    """The records, [lanes, 1 + updates] each, the start before the first update."""
-
-    def one(problem: Problem, times: Mapping[str, jax.Array], key: jax.Array, data: Any) -> Any:
-        policy, optimizer = maker(data)
-        links = {name: clocks.recorded(rows) for name, rows in times.items() if name != "compute"}
-        clock = clocks.recorded(times["compute"])
-        clock = clocks.communicating(clock, **links) if links else clock
-        n_updates = times["compute"].shape[1]
-        run = simulation.run_policy(problem, clock, policy, optimizer, n_updates=n_updates, key=key)
-        loss = run.records.loss
-        start = judge(problem, problem.params, jnp.full((), jnp.nan, loss.dtype))
-        before = jax.tree.map(lambda column: jnp.zeros((), column.dtype), run.records)
-        before = before._replace(loss=start.loss, finite=start.finite, metrics=start.metrics)
-        return jax.tree.map(lambda a, b: jnp.append(a, b), before, run.records)
-
-    if axes is None:
-        return one(problem, times, keys, data)
-    return jax.vmap(one, in_axes=(_at(axes, problem), 0, 0, 0))(problem, times, keys, data)
+def _decide(maker: Maker, problem: Problem, times: Any, key: jax.Array, data: Any) -> Any:
+    """The records of one instance, [1 + updates] each, the start before the first update."""
+    rule, optimizer = maker(data)
+    links = {name: clocks.recorded(rows) for name, rows in times.items() if name != "compute"}
+    clock = clocks.recorded(times["compute"])
+    clock = clocks.communicating(clock, **links) if links else clock
+    n_updates = times["compute"].shape[1]
+    run = simulation.run_policy(problem, clock, rule.k, optimizer, n_updates=n_updates, key=key)
+    loss = run.records.loss
+    start = judge(problem, problem.params, jnp.full((), jnp.nan, loss.dtype))
+    before = jax.tree.map(lambda column: jnp.zeros((), column.dtype), run.records)
+    before = before._replace(loss=start.loss, finite=start.finite, metrics=start.metrics)
+    return jax.tree.map(lambda a, b: jnp.append(a, b), before, run.records)

@@ -121,6 +121,11 @@ class Method:
             return rule
         return rule(settings)
 
+    def made(self, settings: Settings) -> tuple[Any, Any]:
+        """The rule and the optimizer of some settings."""
+        optimizer: Any = self.optimizer
+        return self.rule_of(settings), optimizer(settings)
+
     def settings(self, space: Mapping[str, Knob]) -> Settings:
         """The settings that are used where nothing is tuned."""
         knobs = {**space, **self.space}

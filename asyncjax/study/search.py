@@ -211,6 +211,20 @@ class Tuned:
             return tuple(name for name, knob in self.space.items() if not knob.choice)
         return tuple(n for n, knob in self.space.items() if knob.at_edge(best.settings[n]))
 
+    def told(
+        self,
+        space: Mapping[str, Knob],
+        settings: Sequence[Settings],
+        scores: Sequence[float],
+        turn: int,
+    ) -> "Tuned":
+        """The same with the trials of another round; NaN is as bad as inf."""
+        new = [
+            Trial(one, math.inf if math.isnan(score) else float(score), turn)
+            for one, score in zip(settings, scores, strict=True)
+        ]
+        return Tuned(space, (*self.trials, *new), self.gradients)
+
 
 def _near(space: Mapping[str, Knob], old: Mapping[str, Knob], best: Settings) -> Iterator[Settings]:
     """The best setting with one knob moved: the next new value of each, then the neighbours."""
@@ -230,11 +244,17 @@ def _sizes(space: Mapping[str, Knob]) -> tuple[int, ...]:
     return tuple(len(knob.values) for knob in space.values())
 
 
-def _propose(
-    tuned: Tuned, count: int, generator: np.random.Generator
+def propose(
+    tuned: Tuned, method: str, count: int, seed: int, turn: int
 ) -> tuple[Mapping[str, Knob], list[Settings]]:
-    """A space, perhaps grown or finer, and `count` settings of it that were not tried."""
+    """A space, perhaps grown or finer, and `count` settings of it that were not tried.
+
+    Without knobs there is one trial, in the first round.
+    """
     space, near = tuned.space, iter(())
+    if not space:
+        return space, [{}][len(tuned.trials) :]
+    generator = np.random.default_rng([seed, turn, crc32(method.encode())])
     tried = {tuple(trial.settings.values()) for trial in tuned.trials}
     if tuned.trials and math.isfinite(tuned.best.score):
         best = tuned.best.settings
@@ -309,18 +329,13 @@ def tune(
     least = checks.whole("the least of rounds", rounds[0])
     for turn in range(checks.whole("the most of rounds", rounds[1], least)):
         for method, tuned in found.items():
-            generator = np.random.default_rng([seed, turn, crc32(method.encode())])
-            space, settings = _propose(tuned, trials, generator)
+            space, settings = propose(tuned, method, trials, seed, turn)
             scores = list(evaluate(method, settings, gradients))
             if len(scores) != len(settings):
                 raise ValueError(
                     f"evaluate must return {len(settings)} scores for {method}, got {len(scores)}"
                 )
-            new = [
-                Trial(one, math.inf if math.isnan(score) else float(score), turn)
-                for one, score in zip(settings, scores, strict=True)
-            ]
-            found[method] = Tuned(space, (*tuned.trials, *new), gradients)
+            found[method] = tuned.told(space, settings, scores, turn)
         if turn + 1 >= least and not any(tuned.edges for tuned in found.values()):
             break
     return found
@@ -335,17 +350,9 @@ def table(found: Mapping[str, Tuned]) -> results.Table:
         spans = ", ".join(f"{name} {_span(knob)}" for name, knob in tuned.space.items())
         edges = ", ".join(tuned.edges) or "none"
         rows.append((method, spans, count, count * tuned.gradients, chosen, edges))
-    return results.Table(
-        (
-            results.Column("method", right=False),
-            results.Column("searched", right=False),
-            results.Column("trials"),
-            results.Column("gradient evaluations"),
-            results.Column("chosen", right=False),
-            results.Column("at an edge", right=False),
-        ),
-        tuple(rows),
-    )
+    heads = ("method", "searched", "trials", "gradient evaluations", "chosen", "at an edge")
+    columns = tuple(results.Column(head, right=head in heads[2:4]) for head in heads)
+    return results.Table(columns, tuple(rows))
 
 
 def _short(value: Any) -> str:

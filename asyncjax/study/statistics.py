@@ -17,6 +17,7 @@ from asyncjax import checks
 
 HOLDS, IN_PART, FAILS, OPEN = "holds", "in part", "does not hold", "no significant difference"
 RANKING = (HOLDS, IN_PART, OPEN, FAILS)  # the best first
+DOUBT = 0.05  # of a verdict; its conditions share it
 
 
 def _sample(name: str, values: ArrayLike) -> np.ndarray:
@@ -292,7 +293,7 @@ def disagreements(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str,
 
 
 def holm(
-    conditions: Sequence[Callable[[float], Condition]], doubt: float = 0.05
+    conditions: Sequence[Callable[[float], Condition]], doubt: float = DOUBT
 ) -> tuple[Condition, ...]:
     """Conditions of many claims, judged so that all that is decided is right at once.
 
