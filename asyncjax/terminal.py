@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +53,52 @@ def quietly(command: Callable[[], int]) -> int:
         for stream in (sys.stdout, sys.stderr):
             _forget(stream)
         return CLOSED
+
+
+def options(program: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+    """The parser of a command; about it and examples are shown line by line, as they are."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(program, None, about, examples, formatter_class=form)
+
+
+def answered(
+    name: str,
+    parser: argparse.ArgumentParser,
+    given: Sequence[str],
+    run: Callable[[argparse.Namespace], int],
+    in_options: Callable[[str], str] = str,
+) -> int:
+    """Runs a command; what is wrong with what was given is one sentence, and exit status 2.
+
+    Args:
+        name: Of its room.
+        parser: Of its options.
+        given: What was typed behind the command.
+        run: The command, of its settings.
+        in_options: Makes a sentence that speaks of arguments one that speaks of options.
+    """
+
+    def command() -> int:
+        settings, rest = parser.parse_known_args(given)
+        if rest:
+            parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
+        try:
+            return run(settings)
+        except BrokenPipeError:
+            raise
+        except (OSError, ValueError, TypeError, ImportError) as error:
+            words = str(error)
+            if isinstance(error, OSError) and error.strerror and error.filename is not None:
+                words = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
+            print(f"asyncjax.{name}: {plain(in_options(words))}", file=sys.stderr)
+            return 2
+
+    return quietly(command)
+
+
+def retyped(program: str, words: Sequence[str], files: Iterable[str | None]) -> str:
+    """The command that a page names, without folders."""
+    return f"{program} {shlex.join(without_folders(words, files))}"
 
 
 def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[str]:

@@ -20,7 +20,9 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,9 +109,8 @@ def percent(value: float, decimals: int = 0) -> str:
     return f"{100 * value:.{decimals}f}"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """One method's value over another's.
+class Ratio(SimpleNamespace):
+    """One method's value over another's: a row of `Result.ratio`.
 
     Attributes:
         value: Geometric mean.
@@ -121,15 +122,6 @@ class Ratio:
         set: Of instances.
         cell: What it is of, such as the scene, in words; empty: of all.
     """
-
-    value: float
-    low: float
-    high: float
-    text: str
-    significant: bool
-    instances: int
-    set: str
-    cell: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,8 +193,7 @@ def ratio(
 
 def _ratio(result: Result, row: Mapping[str, Any]) -> Ratio:
     cell = ", ".join(str(row[name]) for name in result.cell if name in row)
-    names = ("low", "high", "text", "significant", "instances", "set")
-    return Ratio(row["ratio"], cell=cell, **{name: row[name] for name in names})
+    return Ratio(**row, value=row["ratio"], cell=cell)
 
 
 def verdict(result: Result, *claims: Claim | str) -> Verdict:
@@ -265,10 +256,6 @@ def functions(result: Result, claims: Sequence[Claim] = ()) -> dict[str, Any]:
         claims: Those that `verdict` may name by their text.
     """
     by_text: dict[str, Any] = {claim.text: claim for claim in claims}
-    return {
-        "ratio": lambda *names, **where: ratio(result, *names, **where),
-        "ratios": lambda *names, **where: ratios(result, *names, **where),
-        "value": lambda *names, **where: value(result, *names, **where),
-        "verdict": lambda *texts: verdict(result, *(by_text.get(text, text) for text in texts)),
-        "facts": result.facts,
-    }
+    of = {make.__name__: partial(make, result) for make in (ratio, ratios, value)}
+    told = {"verdict": lambda *texts: verdict(result, *(by_text.get(text, text) for text in texts))}
+    return {**of, **told, "facts": result.facts}
