@@ -7,9 +7,10 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 CLOSED = 141  # exit status where the reader has closed the pipe: as of a process that SIGPIPE ended
 _UNPRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of pairs, ends
@@ -121,6 +122,39 @@ def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[s
         else:
             shown.append(names.get(word, word))
     return shown
+
+
+class Left(NamedTuple):
+    """How far a study is."""
+
+    done: int  # cells that are computed or were read
+    left: int  # cells that will be asked for, at least
+    text: str  # what is being done
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[Left], None]]:
+    """A progress bar with what is left on standard error; nothing where that is no terminal.
+
+    Example:
+        >>> with bar() as told:
+        ...     told(Left(1, 2, "round 1"))
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    except ImportError:
+        yield lambda left: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda left: None
+        return
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda left: shown.update(
+            task, completed=left.done, total=left.done + left.left, description=left.text
+        )
 
 
 def _forget(stream: TextIO) -> None:

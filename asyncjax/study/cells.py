@@ -15,22 +15,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from asyncjax import storage
+from asyncjax.live.engines import Engine, spread
 from asyncjax.study import named, protocol
 from asyncjax.study.digests import digests, key_of
-from asyncjax.study.engine import spread
 from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Settings
-
-if TYPE_CHECKING:
-    from asyncjax.live import Engine
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from asyncjax import checks
+from asyncjax.live import Engine
 from asyncjax.study import named, search
 from asyncjax.study.cells import Cell, Cells, Study, cell_of
-from asyncjax.study.engine import Left, bar
 from asyncjax.study.protocol import LIMITS, SET_A, SET_B, SET_C, TUNING, Seeds
 from asyncjax.study.result import Result
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Knob, Settings, Tuned
-
-if TYPE_CHECKING:
-    from asyncjax.live import Engine
+from asyncjax.terminal import Left, bar
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
 HEAD = ("scene", "set", "instance", "method", "tuned_for")  # columns that every row begins with
@@ -175,9 +173,8 @@ def compare(
     pace = _rounds_of(trials, rounds, spaces)
     defaults = {name: one.settings(space) for name, one in study.methods.items()}
     _probe(study, defaults)
-    units = [(scene,) for scene in study.scenes]
-    if tuned_over is TunedOver.ALL_SCENES:
-        units = [tuple(study.scenes)]
+    are_together = tuned_over is TunedOver.ALL_SCENES
+    units = [(*study.scenes,)] if are_together else [(scene,) for scene in study.scenes]
     goals = [Goal(unit, place) for place in range(len(study.measures)) for unit in units]
     before = 0
     with ExitStack() as stack:
@@ -191,9 +188,7 @@ def compare(
                 cells, engine, lambda done, left: told(Left(before + done, left + later, text))
             )
 
-        tuned: Chosen = {}
-        if is_tuned:
-            tuned = _tune(study, spaces, pace, goals, compute, later=len(sets))
+        tuned = _tune(study, spaces, pace, goals, compute, len(sets)) if is_tuned else {}
         reported = [
             Row(goal, letter, cell_of(scene, method, SETS[letter], settings))
             for goal in goals
@@ -372,11 +367,9 @@ def _check_travel(study: Study, engine: Engine) -> None:
     except engine.lost:
         raise
     except Exception as error:
-        words = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('. ')}"
-        raise ValueError(
-            f"measure must be made of functions that workers of engine {engine.name} import, got"
-            f" {words}"
-        ) from error
+        got = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('. ')}"
+        words = f"made of functions that workers of engine {engine.name} import"
+        raise ValueError(f"measure must be {words}, got {got}") from error
 
 
 # What is computed and told.
@@ -388,11 +381,11 @@ def _tune(
     rounds: Rounds,
     goals: Sequence[Goal],
     compute: Compute,
-    later: int,
+    sets: int,
 ) -> Chosen:
-    """Tunes all methods for all goals; those of a goal get as many rounds. So many sets follow."""
+    """Tunes all methods for all goals; those of a goal get as many rounds. Sets follow."""
     found = {(name, goal): Tuned(spaces[name], (), 1) for goal in goals for name in spaces}
-    after = later * sum(len(goal.scenes) for _, goal in found)
+    after = sets * sum(len(goal.scenes) for _, goal in found)
     for turn in range(rounds.most):
         pairs = [(name, goal) for goal in goals for name in spaces]
         more = rounds.trials * max(rounds.least - turn - 1, 0)
@@ -443,21 +436,14 @@ def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool
         settings |= chosen
         columns |= dict.fromkeys(names)
         tail = dict(zip(TIMES, (arrays["spent"] / len(values)).tolist(), strict=True))
-        for instance, numbers in enumerate(values.tolist()):
+        for instance, (numbers, horizon) in enumerate(
+            zip(values.tolist(), arrays["horizon"].tolist(), strict=True)
+        ):
             head = (cell.scene, letter, instance, cell.method, measures[goal.measure])
-            records.append(
-                {
-                    **dict(zip(HEAD, head, strict=True)),
-                    **chosen,
-                    **dict(zip(names, numbers, strict=True)),
-                    "horizon": float(arrays["horizon"][instance]),
-                    **tail,
-                }
-            )
-    head = HEAD if has_names else HEAD[:-1]
-    table = checks.extra("pandas", "study").DataFrame(
-        records, columns=[*head, *settings, *columns, "horizon", *TIMES]
-    )
+            told = {**dict(zip(HEAD, head, strict=True)), **dict(zip(names, numbers, strict=True))}
+            records.append({**told, **chosen, "horizon": horizon, **tail})
+    names = [*(HEAD if has_names else HEAD[:-1]), *settings, *columns, "horizon", *TIMES]
+    table = checks.extra("pandas", "study").DataFrame(records, columns=names)
     compared = study.measures[measures[0]].compared
     return Result(table, compared, {"trials": trials, "at an edge": edges}, study.seed)
 

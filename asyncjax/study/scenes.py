@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
+from functools import lru_cache, partial
+from itertools import product, starmap
 from typing import NamedTuple
 
 import jax
@@ -109,31 +109,17 @@ class Factors(NamedTuple):
         return float(f"{rounds * round_time(*self.clock):.3g}")
 
 
-FACTORS = {
-    factors.name: factors
-    for factors in (Factors(*levels) for levels in product(UNEVEN, SKEW, NOISE, LINKS))
-}
+FACTORS = {one.name: one for one in starmap(Factors, product(UNEVEN, SKEW, NOISE, LINKS))}
 
 
-def _scene(name: str) -> Callable[[Seeds], Scene]:
-    def scene(seeds: Seeds) -> Scene:
-        factors = FACTORS[name]
-        instance = drawn(factors, seeds)
-        return Scene(
-            problem=instance.problem,
-            clock=workers(*factors.clock, seeds),
-            horizon=factors.horizon,
-            whole=instance.whole,
-            data=instance,
-            numbers={"smoothness": instance.smoothness},
-            rows=BATCH[factors.noise],
-            records=RECORDS,
-        )
-
-    return scene
+def _scene(factors: Factors, seeds: Seeds) -> Scene:
+    instance = drawn(factors, seeds)
+    known, rows = {"smoothness": instance.smoothness}, BATCH[factors.noise]
+    clock, end = workers(*factors.clock, seeds), factors.horizon
+    return Scene(instance.problem, clock, end, instance.whole, instance, known, rows, RECORDS)
 
 
-SCENES = {name: _scene(name) for name in FACTORS}
+SCENES = {name: partial(_scene, factors) for name, factors in FACTORS.items()}
 
 
 @lru_cache(4096)

@@ -8,7 +8,7 @@ an edge, *all* methods get another round.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -169,6 +169,9 @@ def choices(*values: Any) -> Knob:
     return Knob(values, choice=True)
 
 
+Space = Mapping[str, Knob]
+
+
 @dataclass(frozen=True)
 class Trial:
     """One setting and what came of it.
@@ -212,11 +215,7 @@ class Tuned:
         return tuple(n for n, knob in self.space.items() if knob.at_edge(best.settings[n]))
 
     def told(
-        self,
-        space: Mapping[str, Knob],
-        settings: Sequence[Settings],
-        scores: Sequence[float],
-        turn: int,
+        self, space: "Space", settings: Sequence[Settings], scores: Iterable[float], turn: int
     ) -> "Tuned":
         """The same with the trials of another round; NaN is as bad as inf."""
         new = [
@@ -226,32 +225,28 @@ class Tuned:
         return Tuned(space, (*self.trials, *new), self.gradients)
 
 
-def _near(space: Mapping[str, Knob], old: Mapping[str, Knob], best: Settings) -> Iterator[Settings]:
+def _near(space: Space, old: Space, best: Settings) -> Iterator[Collection[Any]]:
     """The best setting with one knob moved: the next new value of each, then the neighbours."""
     for name, knob in space.items():
         new = sorted(
             set(knob.values) - set(old[name].values) if not knob.choice else (),
             key=lambda value, at=best[name]: abs(math.log(value / at)),
         )
-        yield from ({**best, name: value} for value in new[:1])
+        yield from ({**best, name: value}.values() for value in new[:1])
     for name, knob in space.items():
         at = knob.values.index(best[name])
         for value in knob.values[max(at - 2, 0) : at + 3]:
-            yield {**best, name: value}
-
-
-def _sizes(space: Mapping[str, Knob]) -> tuple[int, ...]:
-    return tuple(len(knob.values) for knob in space.values())
+            yield {**best, name: value}.values()
 
 
 def propose(
     tuned: Tuned, method: str, count: int, seed: int, turn: int
-) -> tuple[Mapping[str, Knob], list[Settings]]:
+) -> tuple[Space, list[Settings]]:
     """A space, perhaps grown or finer, and `count` settings of it that were not tried.
 
     Without knobs there is one trial, in the first round.
     """
-    space, near = tuned.space, iter(())
+    space, near = tuned.space, iter([])
     if not space:
         return space, [{}][len(tuned.trials) :]
     generator = np.random.default_rng([seed, turn, crc32(method.encode())])
@@ -263,29 +258,23 @@ def propose(
     elif tuned.trials:  # nothing worked: the answer is elsewhere
         for end in (0, -1):
             space = {name: knob.grown(knob.values[end]) for name, knob in space.items()}
-    while math.prod(sizes := _sizes(space)) < len(tried) + count:
+    while math.prod(len(knob.values) for knob in space.values()) < len(tried) + count:
         finer = {name: knob.finer() for name, knob in space.items()}
         if finer == space:
             raise ValueError(f"the space of {', '.join(space)} has no {count} further settings")
         space = finer
     # Of so many different settings at least `count` were not tried.
+    grids = [knob.values for knob in space.values()]
+    sizes = tuple(map(len, grids))
     drawn = generator.permutation(math.prod(sizes))[: len(tried) + count]
     places = zip(*np.unravel_index(drawn, sizes), strict=True)
-    grids = [knob.values for knob in space.values()]
-    far = (
-        {name: grid[at] for name, grid, at in zip(space, grids, place, strict=True)}
-        for place in places
-    )
-    fresh: dict[tuple[Any, ...], Settings] = {}
-    for settings in chain(near, far):
-        values = tuple(settings.values())
-        if values not in tried:
-            fresh.setdefault(values, settings)
-    return space, list(islice(fresh.values(), count))
+    far = [[grid[at] for grid, at in zip(grids, place, strict=True)] for place in places]
+    fresh = dict.fromkeys(tuple(values) for values in chain(near, far) if (*values,) not in tried)
+    return space, [dict(zip(space, values, strict=True)) for values in islice(fresh, count)]
 
 
 def tune(
-    spaces: Mapping[str, Mapping[str, Knob]],
+    spaces: Mapping[str, Space],
     evaluate: Evaluate,
     *,
     trials: int,
@@ -331,10 +320,8 @@ def tune(
         for method, tuned in found.items():
             space, settings = propose(tuned, method, trials, seed, turn)
             scores = list(evaluate(method, settings, gradients))
-            if len(scores) != len(settings):
-                raise ValueError(
-                    f"evaluate must return {len(settings)} scores for {method}, got {len(scores)}"
-                )
+            if (got := len(scores)) != (asked := len(settings)):
+                raise ValueError(f"evaluate must return {asked} scores for {method}, got {got}")
             found[method] = tuned.told(space, settings, scores, turn)
         if turn + 1 >= least and not any(tuned.edges for tuned in found.values()):
             break
