@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -118,8 +119,8 @@ def thing(name: str, value: Any, kind: str) -> Any:
         return value
     mapping = held(value, kind)
     if name not in mapping:
-        known = ", ".join(mapping) or "none"
-        raise ValueError(f"{kind.lower()} must be among those of {value} ({known}), got {name!r}")
+        near = "; ".join(get_close_matches(name, mapping, 5, 0.0)) or "none"
+        raise ValueError(f"{kind.lower()} must be among those of {value} ({near}), got {name!r}")
     return mapping[name]
 
 

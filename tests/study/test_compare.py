@@ -104,6 +104,15 @@ def test_cells_are_read_again_and_never_change_rows(tmp_path):
     assert len(calls.seen) == 10
 
 
+def test_another_study_in_the_folder_changes_no_row(tmp_path):
+    asked = {"measure": MEASURE, "path": tmp_path, **FEW}
+    study.compare({"one": scene}, {"other": OTHER}, **{**asked, "measure": study.last("loss")})
+    before = set((tmp_path / "cells").iterdir())
+    rows = rows_of(study.compare({"one": scene}, WALK, **asked))
+    assert rows == rows_of(study.compare({"one": scene}, WALK, measure=MEASURE, **FEW))
+    assert len(set((tmp_path / "cells").iterdir()) - before) == 5
+
+
 def test_trials_are_equal_and_grids_grow_together():
     far = {"step": study.log_range(0.01, 0.02, 3)}
 
@@ -273,6 +282,13 @@ def test_refuses_what_no_other_process_can_import():
     refused(ValueError, "file that exists, got 'none.py'", "none.py")
     refused(ValueError, "file or a module, got 'nothing_here'", "nothing_here")
     refused(ValueError, "methods must be among.*walk.*'run'", SCENES, {"run": "tests.study.toy"})
+
+
+@pytest.mark.slow
+def test_refuses_a_measure_that_does_not_travel():
+    local = study.Measure(lambda records, scene: {"loss": 1.0}, "loss")
+    words = "measure must be made of functions that workers of engine processes import, got"
+    refused(ValueError, words, "tests.study.toy", engine=live.processes(1), measure=local)
 
 
 def test_a_file_that_was_edited_is_read_again(tmp_path):
