@@ -94,14 +94,15 @@ def read(path: str) -> File:
         module = named.module_of(path)
     except Exception as error:
         raise ValueError(_told(path, error)) from error
-    methods = getattr(module, named.METHODS, None)
+    held = getattr(module, named.METHODS, None)
+    methods = held if isinstance(held, Mapping) else {}
     scenes = getattr(module, named.SCENES, {})
     measure = getattr(module, named.MEASURE, None if scenes else TO_TARGET)
     lines, wrong, where = _lines(text), "", ""
-    if not isinstance(methods, Mapping) or not methods:
-        got = "no such name" if methods is None else repr(methods)
+    if not methods:
+        got = "no such name" if held is None else repr(held)
         wrong = f'the file must hold METHODS = {{"name": study.Method(...)}}, got {got}'
-    for where, method in () if wrong else methods.items():
+    for where, method in methods.items():
         if not isinstance(method, Method):
             wrong = f"METHODS[{where!r}] must be a study.Method, got {method!r}"
         elif not scenes and where in DEFAULTS:

@@ -77,7 +77,7 @@ def _served(text: str, rule: Any, optimizer: Optimizer = plain, **space: Knob) -
 def _collecting(text: str, collect: Callable[..., Any], **space: Knob) -> Method:
     """A server with a collection of its knobs, and plain steps."""
     collection = _of(collect, tuple(space))
-    return _served(text, lambda s: traces.Rule(collect=collection(s)), **space)
+    return _served(text, lambda s: traces.Rule(collect=collection(s)), plain, **space)
 
 
 def _pure(text: str, optimizer: Optimizer, **space: Knob) -> Method:
@@ -92,7 +92,7 @@ def _scaled(text: str, rule: Callable[..., Any], **space: Knob) -> Method:
 
 def _policy(text: str, policy: Callable[[Settings], stragglers.Policy], **space: Knob) -> Method:
     """Rounds of a policy; it counts loads in rows."""
-    return _served(text, lambda s: traces.Synchronous(policy(s)), **space)
+    return _served(text, lambda s: traces.Synchronous(policy(s)), plain, **space)
 
 
 def _local(method: Method) -> Method:

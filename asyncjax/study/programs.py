@@ -48,7 +48,7 @@ def records_of_cell(
 
     Example:
         >>> import optax
-        >>> from asyncjax import problems
+        >>> from asyncjax import clocks, problems
         >>> from asyncjax.study.protocol import TUNING, seeds_of
         >>> problem = problems.least_squares(np.ones((2, 1)), np.ones(2), n_workers=2)
         >>> scene = Scene(problem, clocks.constant([1.0, 2.0]), horizon=6.0, records=6)

@@ -250,7 +250,7 @@ def trial_table(result: Result) -> results.Table:
         settings = [name for name in names if chosen[name].notna().all()]
         spans = ", ".join(f"{name} {_span(chosen[name])}" for name in settings)
         trials = _span(chosen["trials"]) if "trials" in chosen else "none"
-        taken = result.select(method=method)["processor_seconds"].dropna() if timed else ()
+        taken: Any = result.select(method=method)["processor_seconds"].dropna() if timed else ()
         cost = f"{taken.sum():.0f} s" if len(taken) else "stored"
         rows.append((method, trials, spans or "none", cost))
     heads = ("method", "trials a scene", "chosen", "processor time")
