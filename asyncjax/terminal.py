@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 CLOSED = 141  # exit status where the reader has closed the pipe: as of a process that SIGPIPE ended
 _UNPRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of pairs, ends
@@ -53,6 +56,52 @@ def quietly(command: Callable[[], int]) -> int:
         return CLOSED
 
 
+def options(program: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+    """The parser of a command; about it and examples are shown line by line, as they are."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(program, None, about, examples, formatter_class=form)
+
+
+def answered(
+    name: str,
+    parser: argparse.ArgumentParser,
+    given: Sequence[str],
+    run: Callable[[argparse.Namespace], int],
+    in_options: Callable[[str], str] = str,
+) -> int:
+    """Runs a command; what is wrong with what was given is one sentence, and exit status 2.
+
+    Args:
+        name: Of its room.
+        parser: Of its options.
+        given: What was typed behind the command.
+        run: The command, of its settings.
+        in_options: Makes a sentence that speaks of arguments one that speaks of options.
+    """
+
+    def command() -> int:
+        settings, rest = parser.parse_known_args(given)
+        if rest:
+            parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
+        try:
+            return run(settings)
+        except BrokenPipeError:
+            raise
+        except (OSError, ValueError, TypeError, ImportError) as error:
+            words = str(error)
+            if isinstance(error, OSError) and error.strerror and error.filename is not None:
+                words = f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
+            print(f"asyncjax.{name}: {plain(in_options(words))}", file=sys.stderr)
+            return 2
+
+    return quietly(command)
+
+
+def retyped(program: str, words: Sequence[str], files: Iterable[str | None]) -> str:
+    """The command that a page names, without folders."""
+    return f"{program} {shlex.join(without_folders(words, files))}"
+
+
 def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[str]:
     """What was typed, as a page may show it to others: files without the folders they lie in.
 
@@ -73,6 +122,39 @@ def without_folders(words: Sequence[str], files: Iterable[str | None]) -> list[s
         else:
             shown.append(names.get(word, word))
     return shown
+
+
+class Left(NamedTuple):
+    """How far a study is."""
+
+    done: int  # cells that are computed or were read
+    left: int  # cells that will be asked for, at least
+    text: str  # what is being done
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[Left], None]]:
+    """A progress bar with what is left on standard error; nothing where that is no terminal.
+
+    Example:
+        >>> with bar() as told:
+        ...     told(Left(1, 2, "round 1"))
+    """
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    except ImportError:
+        yield lambda left: None
+        return
+    if not sys.stderr.isatty():
+        yield lambda left: None
+        return
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda left: shown.update(
+            task, completed=left.done, total=left.done + left.left, description=left.text
+        )
 
 
 def _forget(stream: TextIO) -> None:

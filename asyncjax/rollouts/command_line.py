@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -37,7 +37,7 @@ from asyncjax.rollouts.engine import Engine
 from asyncjax.rollouts.rollout_summary import RolloutSummary, summarize
 from asyncjax.rollouts.rollout_trace import RolloutTrace
 from asyncjax.rollouts.trace_making import trace as make_trace
-from asyncjax.terminal import plain, quietly, without_folders
+from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces import StalledError
 
 RULES: dict[str, Callable[[float, int], Rule]] = {
@@ -216,9 +216,7 @@ def in_words(name: str, found: dict[str, tuple[RolloutTrace | str, RolloutSummar
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program, description="What an admission rule of rollouts costs."
-    )
+    parser = options(program, "What an admission rule of rollouts costs.")
     parser.add_argument("--lengths", required=True, help="file of sample lengths, tokens")
     parser.add_argument("--column", help="heading of the column that holds them")
     parser.add_argument("--slots", type=int, default=128, help="samples made at once")
@@ -251,30 +249,22 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its report.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return quietly(lambda: _run(given, program))
+    run = partial(_run, given, program)
+    return answered("rollouts", _parser(program), given, run, _in_options)
 
 
-def _run(given: list[str], program: str) -> int:
-    parser = _parser(program)
-    settings, rest = parser.parse_known_args(given)
-    if rest:
-        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
-    try:
-        lengths = read_lengths(settings.lengths, settings.column)
-        if settings.report:
-            report.check_path(settings.report)
-        if settings.training_time is None:
-            mean = float(lengths.mean()) * settings.token_time
-            settings.training_time = mean * settings.batch / max(settings.slots, 1)
-        found = compare(lengths, settings)
-    except (OSError, ValueError, TypeError) as error:
-        print(f"asyncjax.rollouts: {plain(_in_options(str(error)))}", file=sys.stderr)
-        return 2
+def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
+    lengths = read_lengths(settings.lengths, settings.column)
+    if settings.report:
+        report.check_path(settings.report)
+    if settings.training_time is None:
+        mean = float(lengths.mean()) * settings.token_time
+        settings.training_time = mean * settings.batch / max(settings.slots, 1)
+    found = compare(lengths, settings)
     words, table = in_words(settings.rule, found), table_of(found)
     print(words + "\n\n" + results.as_text(table))
     if settings.report:
-        typed = without_folders(given, (settings.lengths, settings.report))
-        made_by = f"{program} {shlex.join(typed)}"
+        made_by = retyped(program, given, (settings.lengths, settings.report))
         write_report(settings, lengths, found, (words, table, made_by))
         print(plain(f"\nreport: {settings.report}", lines=True))
     return 0 if found[settings.rule][1] is not None else 1

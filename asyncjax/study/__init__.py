@@ -11,14 +11,9 @@
 | `objective` | what an outer optimizer, such as Optuna, makes lowest |
 """
 
-from asyncjax.study.claims import Claim, less
-from asyncjax.study.compare import (
-    TunedOver,
-    compare,
-    objective,
-)
+from asyncjax.study.compare import TunedOver, compare, objective
 from asyncjax.study.protocol import Seeds
-from asyncjax.study.result import Result
+from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scene import Measure, Method, Scene, last, time_to
 from asyncjax.study.search import Knob, choices, counts, log_range, powers
 

@@ -15,22 +15,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from asyncjax import storage
+from asyncjax.live.engines import Engine, spread
 from asyncjax.study import named, protocol
 from asyncjax.study.digests import digests, key_of
-from asyncjax.study.engine import spread
 from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Settings
-
-if TYPE_CHECKING:
-    from asyncjax.live import Engine
 
 
 @dataclass(frozen=True)
@@ -79,13 +76,13 @@ class Cell(NamedTuple):
 class Order(NamedTuple):
     """What a worker is told of a cell; things travel by their source where that is a text."""
 
-    scene: tuple[str, Any]
-    method: tuple[str, Any]
-    settings: tuple[tuple[str, Any], ...]
+    names: Cell
+    scene: Any
+    method: Any
+    settings: Settings
     seeds: tuple[Seeds, ...]
     measures: tuple[Measure, ...]
     stretch: float  # of the horizon
-    is_scored: bool
     float64: bool
 
 
@@ -119,22 +116,19 @@ class Study:
 
     def digest(self) -> None:
         """Digests scenes, methods and measures, before any of them is used."""
-        scenes = {f"scene {name!r}": (scene,) for name, scene in self.scenes.items()}
-        methods = {
-            f"method {name!r}": (one.rule, one.optimizer, one.run, one.adapt, one.load)
-            for name, one in self.methods.items()
-        }
-        measures = {"measure": tuple(self.measures.values())}
-        self._digests.update(digests({**scenes, **methods, **measures}, self.version))
+        things: dict[str, Any] = {"measure": tuple(self.measures.values())}
+        things |= {f"scene {name!r}": (scene,) for name, scene in self.scenes.items()}
+        for name, one in self.methods.items():
+            things[f"method {name!r}"] = one.rule, one.optimizer, one.run, one.adapt, one.load
+        self._digests.update(digests(things, self.version))
 
     def key(self, cell: Cell) -> str:
         """The key of a cell."""
         if cell not in self._keys:
             names = (f"scene {cell.scene!r}", f"method {cell.method!r}", "measure")
+            facts = cell.role, self.seed, self.counts[cell.role], self.stretch
             code = [self._digests[name] for name in names]
-            facts = [cell.role, self.seed, self.counts[cell.role], self.stretch]
-            settings = sorted(cell.settings)
-            self._keys[cell] = key_of(code, facts, settings, version=self.version)
+            self._keys[cell] = key_of(code, facts, sorted(cell.settings), version=self.version)
         return self._keys[cell]
 
     def get(self, cell: Cell) -> dict[str, np.ndarray] | None:
@@ -158,32 +152,27 @@ class Study:
         `told` hears how many are done and left.
         """
         asked = list(dict.fromkeys(cells))
-        keys = {cell: self.key(cell) for cell in asked}
-        missing = {
-            keys[cell]: self._order(cell) for cell in asked if self.cells.get(keys[cell]) is None
-        }
-        done = len(asked) - len(missing)
-        told(done, len(missing))
-        pieces = list(missing.items())
-        answers: Iterable[Any] = ((piece, computed(piece)) for piece in pieces)
-        if engine is not None:
-            answers = spread(engine, computed, pieces)
-        for number, ((key, _), arrays) in enumerate(answers, start=1):
+        pieces = [(self.key(one), self._order(one)) for one in asked if self.get(one) is None]
+        done, left = len(asked) - len(pieces), len(pieces)
+        told(done, left)
+        here = ((piece, computed(piece)) for piece in pieces)
+        for (key, _), arrays in here if engine is None else spread(engine, computed, pieces):
             self.cells.put(key, arrays)
-            told(done + number, len(missing) - number)
+            done, left = done + 1, left - 1
+            told(done, left)
         return len(asked)
 
     def _order(self, cell: Cell) -> Order:
         scene: Any = self.sources.get((named.SCENES, cell.scene), self.scenes[cell.scene])
         method: Any = self.sources.get((named.METHODS, cell.method), self.methods[cell.method])
         return Order(
-            (cell.scene, scene),
-            (cell.method, method),
-            cell.settings,
+            cell._replace(settings=()),
+            scene,
+            method,
+            dict(cell.settings),
             protocol.seeds_of(self.seed, cell.role, self.counts[cell.role]),
             tuple(self.measures.values()),
             self.stretch,
-            cell.role == TUNING,
             bool(jax.config.read("jax_enable_x64")),
         )
 
@@ -193,17 +182,15 @@ def computed(piece: tuple[str, Order]) -> dict[str, np.ndarray]:
     _, order = piece
     began = time.perf_counter(), time.process_time()
     with jax.enable_x64(order.float64):
-        make = named.thing(*order.scene, named.SCENES)
-        method = named.thing(*order.method, named.METHODS)
+        make = named.thing(order.names.scene, order.scene, named.SCENES)
+        method = named.thing(order.names.method, order.method, named.METHODS)
         try:
             scenes = _instances(make, order.seeds, order.stretch)
-            records = records_of_cell(method, dict(order.settings), scenes, order.seeds)
+            records = records_of_cell(method, order.settings, scenes, order.seeds)
             arrays = _numbers(order, scenes, records)
         except Exception as error:
-            error.add_note(
-                f"in scene {order.scene[0]!r}, method {order.method[0]!r},"
-                f" settings {dict(order.settings)}"
-            )
+            name = f"scene {order.names.scene!r}, method {order.names.method!r}"
+            error.add_note(f"in {name}, settings {order.settings}")
             raise
     horizons = [math.nan if scene.horizon is None else scene.horizon for scene in scenes]
     spent = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -219,15 +206,14 @@ def _numbers(
         numbers = [measure.of(*one) for one in zip(records, scenes, strict=True)]
         names = list(numbers[0])
         if measure.compared not in names:
-            raise ValueError(
-                f"measure must give what it compares, {measure.compared!r}, got {', '.join(names)}"
-            )
-        if taken := {name for name, _ in order.settings} & set(names):
+            words = f"measure must give what it compares, {measure.compared!r}"
+            raise ValueError(f"{words}, got {', '.join(names)}")
+        if taken := {*order.settings} & {*names}:
             raise ValueError(f"measure must not name a number as a knob, got {min(taken)!r}")
         values = [[float(one[name]) for name in names] for one in numbers]
         arrays[f"numbers {place}"] = np.array(values, np.float64)
         arrays[f"names {place}"] = np.array(names)
-        if order.is_scored:
+        if order.names.role == TUNING:
             arrays[f"score {place}"] = np.array(measure.scored(numbers, scenes))
     return arrays
 
@@ -237,12 +223,10 @@ def _instances(
     make: Callable[[Seeds], Scene], seeds: tuple[Seeds, ...], stretch: float
 ) -> tuple[Scene, ...]:
     """The instances of a role."""
-    scenes = tuple(make(one) for one in seeds)
-    if stretch == 1.0:
-        return scenes
-    return tuple(
-        s if s.horizon is None else replace(s, horizon=stretch * s.horizon) for s in scenes
-    )
+    scenes = [make(one) for one in seeds]
+    if stretch != 1.0:
+        scenes = [replace(s, horizon=s.horizon and stretch * s.horizon) for s in scenes]
+    return tuple(scenes)
 
 
 def cell_of(scene: str, method: str, role: str, settings: Settings) -> Cell:

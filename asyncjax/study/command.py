@@ -10,30 +10,28 @@ from __future__ import annotations
 
 import argparse
 import ast
-import shlex
 import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncjax import checks, results
-from asyncjax.study import named
+from asyncjax import checks
+from asyncjax.results import report
+from asyncjax.study import named, summary
 from asyncjax.study.compare import compare
 from asyncjax.study.engine import engine_of
 from asyncjax.study.methods import DEFAULTS, METHODS, SPACE
 from asyncjax.study.protocol import LIMITS
-from asyncjax.study.result import TUNING, Result
+from asyncjax.study.result import Frame, Result
 from asyncjax.study.scene import Measure, Method
 from asyncjax.study.scenes import FACTORS, SCENES, TO_TARGET
-from asyncjax.study.standing import counted, sections_of, summary_of
-from asyncjax.terminal import plain, quietly, without_folders
-
-if TYPE_CHECKING:
-    import pandas
+from asyncjax.study.summary import counted
+from asyncjax.terminal import answered, options, plain, retyped
 
 PAGE = "study.html"
 PROGRAM = "python -m asyncjax study"
@@ -94,31 +92,29 @@ def read(path: str) -> File:
         raise ValueError(f"FILE must be a Python file, ending in .py, got {path!r}")
     try:
         module = named.module_of(path)
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
         raise ValueError(_told(path, error)) from error
-    methods = getattr(module, named.METHODS, None)
+    held = getattr(module, named.METHODS, None)
+    methods = held if isinstance(held, Mapping) else {}
     scenes = getattr(module, named.SCENES, {})
-    lines = _lines(text)
-    wanted = 'METHODS = {"name": study.Method(...)}'
-    if not isinstance(methods, Mapping) or not methods:
-        line = lines.get("", text.count("\n") + 1)
-        got = "no such name" if methods is None else repr(methods)
-        raise ValueError(f"{path}, line {line}: the file must hold {wanted}, got {got}")
-    for name, method in methods.items():
-        line = lines.get(name, lines.get("", 1))
-        if not isinstance(method, Method):
-            words = f"METHODS[{name!r}] must be a study.Method, got {method!r}"
-            raise ValueError(f"{path}, line {line}: {words}")
-        if not scenes and name in DEFAULTS:
-            words = f"METHODS[{name!r}] must have another name, which no built-in method has"
-            raise ValueError(f"{path}, line {line}: {words}")
     measure = getattr(module, named.MEASURE, None if scenes else TO_TARGET)
+    lines, wrong, where = _lines(text), "", ""
+    if not methods:
+        got = "no such name" if held is None else repr(held)
+        wrong = f'the file must hold METHODS = {{"name": study.Method(...)}}, got {got}'
+    for where, method in methods.items():
+        if not isinstance(method, Method):
+            wrong = f"METHODS[{where!r}] must be a study.Method, got {method!r}"
+        elif not scenes and where in DEFAULTS:
+            wrong = f"METHODS[{where!r}] must have another name, which no built-in method has"
+        if wrong:
+            break
+    if wrong:
+        line = lines.get(where, lines.get("", text.count("\n") + 1))
+        raise ValueError(f"{path}, line {line}: {wrong}")
     if not isinstance(measure, Measure):
-        raise ValueError(
-            f"{path}: a file with SCENES must hold MEASURE = study.time_to(...) too, got {measure}"
-        )
+        words = "a file with SCENES must hold MEASURE = study.time_to(...) too"
+        raise ValueError(f"{path}: {words}, got {measure}")
     return File(path, methods, scenes, measure)
 
 
@@ -137,6 +133,8 @@ def _lines(text: str) -> dict[str, int]:
 
 def _told(path: str, error: Exception) -> str:
     """An error that the file raised, with its line there."""
+    if isinstance(error, SyntaxError):
+        return f"{path}, line {error.lineno}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
     inside = [one.lineno for one in frames if Path(one.filename) == Path(path).resolve()]
     where = f"{path}, line {inside[-1]}" if inside else path
@@ -172,19 +170,10 @@ def chosen(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=_ABOUT,
-        epilog=_EXAMPLES % {"page": PAGE, "program": program},
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options(program, _ABOUT, _EXAMPLES % {"page": PAGE, "program": program})
     parser.add_argument("file", metavar="FILE", help="the Python file")
-    parser.add_argument(
-        "--scenes",
-        nargs="+",
-        metavar="NAME",
-        help=f"names of scenes, or words of them; all; default: {len(HALF)} of the {len(SCENES)}",
-    )
+    words = f"names of scenes, or words of them; all; default: {len(HALF)} of the {len(SCENES)}"
+    parser.add_argument("--scenes", nargs="+", metavar="NAME", help=words)
     parser.add_argument("--engine", choices=("processes", "ray"), help="default: this process")
     parser.add_argument("--workers", type=int, default=2, help="of the engine; default: 2")
     parser.add_argument("--address", default="", help="of a Ray cluster, or auto")
@@ -204,49 +193,33 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[2:] if arguments is None else arguments)
-    return quietly(lambda: _run(given, program))
+    return answered("study", _parser(program), given, partial(_run, given, program))
 
 
-def _run(given: list[str], program: str) -> int:
-    parser = _parser(program)
-    settings, rest = parser.parse_known_args(given)
-    if rest:
-        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
-    try:
-        file = read(settings.file)
-        _check(settings)
-        asked = settings.scenes or (["all"] if file.scenes else HALF)
-        scenes = chosen(asked, tuple(file.scenes or SCENES))
-        result, errors = studied(settings, file, scenes)
-        if result is None:
-            _say("every method raised, so there is no page")
-            return 1
-        names = [name for name in file.methods if name not in errors]
-        words = summary_of(result, names, errors)
-        files = (settings.file, settings.path, settings.output)
-        made_by = f"{program} {shlex.join(without_folders(given, files))}"
-        sections = sections_of(result, names, {**METHODS, **file.methods}, made_by)
-        title = f"Methods of {Path(file.path).name}"
-        page = results.report.render(title, _READ, sections, verdict=words)
-        results.report.write(settings.output, page)
-    except (OSError, ValueError, TypeError, ImportError) as error:
-        print(f"asyncjax.study: {plain(_sentence(error))}", file=sys.stderr)
-        return 2
-    print(plain(words, lines=True))
-    print(plain(f"\npage: {settings.output}", lines=True))
-    return 0
-
-
-def _check(settings: argparse.Namespace) -> None:
-    """Refuses numbers out of range, and what would end the run before its page."""
+def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
+    file = read(settings.file)
     for name, least in (("trials", 4), ("instances", 2), ("workers", 1), ("seed", 0)):
         if getattr(settings, name) < least:
             raise ValueError(f"--{name} must be at least {least}, got {getattr(settings, name)}")
     if settings.seed >= LIMITS["base"]:
         raise ValueError(f"--seed must be below {LIMITS['base']}, got {settings.seed}")
-    results.report.check_path(settings.output)
+    report.check_path(settings.output)
     for module in ("pandas", "matplotlib"):
         checks.extra(module, "study")
+    asked = settings.scenes or (["all"] if file.scenes else HALF)
+    result, errors = studied(settings, file, chosen(asked, tuple(file.scenes or SCENES)))
+    if result is None:
+        _say("every method raised, so there is no page")
+        return 1
+    names = [name for name in file.methods if name not in errors]
+    words = summary.summary_of(result, names, errors)
+    made_by = retyped(program, given, (settings.file, settings.path, settings.output))
+    told: dict[str, Any] = {"methods": {**METHODS, **file.methods}, "text": _READ}
+    title = f"Methods of {Path(file.path).name}"
+    page = summary.page(result, (), title, made_by, names=names, verdict=words, **told)
+    report.write(settings.output, page)
+    print(plain(f"{words}\n\npage: {settings.output}", lines=True))
+    return 0
 
 
 def studied(
@@ -257,16 +230,14 @@ def studied(
     Returns:
         The result, None where every method raised; and what each raised that did.
     """
-    built_in = () if file.scenes else DEFAULTS
     stored = None if file.scenes else _stored(settings, scenes)
-    missing = built_in if stored is None else ()
+    missing = DEFAULTS if stored is None and not file.scenes else ()
     _say(_cost(settings, file, scenes, missing))
-    tables, errors, seconds = [], {}, {}
+    tables, errors = [], {}
     for name in file.methods:
         began = time.monotonic()
         try:
-            rows = _compared(settings, file, scenes, {name: file.path})
-            tables.append(_shown(rows, seconds))
+            tables.append(_rows(settings, file, scenes, {name: file.path}))
             _say(f"{name}: {time.monotonic() - began:.0f} s")
         except Exception as error:
             errors[name] = _told(file.path, error)
@@ -274,31 +245,20 @@ def studied(
     if not tables:
         return None, errors
     if missing:
-        rows = _compared(settings, file, scenes, dict.fromkeys(missing, OURS[1]))
-        tables.append(_shown(rows, seconds))
+        tables.append(_rows(settings, file, scenes, dict.fromkeys(missing, OURS[1])))
     elif stored is not None:
         tables.append(stored)
     joined = checks.extra("pandas", "study").concat(tables, ignore_index=True)
-    return Result(joined, file.measure.compared, {"seconds": seconds}, settings.seed), errors
+    return Result(joined, file.measure.compared, seed=settings.seed), errors
 
 
-def _shown(result: Result, seconds: dict[str, float]) -> pandas.DataFrame:
-    """The rows of its sets, with a column of trials; what the methods cost goes to `seconds`."""
-    spent = result.rows.groupby("method")["processor_seconds"].sum()
-    seconds.update({str(name): float(value) for name, value in spent.items()})
-    trials = result.trials()[["scene", "method", "trials"]]
-    rows = result.rows[result.rows["set"] != TUNING]
-    rows = rows.drop(columns=["seconds", "processor_seconds"])
-    return rows.merge(trials, on=["scene", "method"], how="left")
-
-
-def _compared(
+def _rows(
     settings: argparse.Namespace, file: File, scenes: Sequence[str], methods: Mapping[str, str]
-) -> Result:
-    """A study of methods by name, in a file or in this library."""
-    with_engine = None
+) -> Frame:
+    """Rows of methods by name, in a file or in this library."""
+    engine = None
     if settings.engine:
-        with_engine = engine_of(settings.engine, settings.workers, settings.address)
+        engine = engine_of(settings.engine, settings.workers, settings.address)
     return compare(
         dict.fromkeys(scenes, file.path if file.scenes else OURS[0]),
         methods,
@@ -307,12 +267,12 @@ def _compared(
         instances=settings.instances,
         measure=file.measure,
         path=settings.path,
-        engine=with_engine,
+        engine=engine,
         seed=settings.seed,
-    )
+    ).rows
 
 
-def _stored(settings: argparse.Namespace, scenes: Sequence[str]) -> pandas.DataFrame | None:
+def _stored(settings: argparse.Namespace, scenes: Sequence[str]) -> Frame | None:
     """Rows of the built-in methods that come with the library; None if others are asked for."""
     if settings.seed or settings.trials != TRIALS or settings.instances > INSTANCES:
         return None
@@ -324,11 +284,9 @@ def _cost(
     settings: argparse.Namespace, file: File, scenes: Sequence[str], missing: Sequence[str]
 ) -> str:
     """What will be run, and about how long it takes."""
-    count = len(file.methods) + len(missing)
     share = settings.trials / TRIALS * (1 + settings.instances / INSTANCES) / 2
-    seconds = SECONDS * count * len(scenes) * share
-    if settings.engine:
-        seconds /= settings.workers
+    seconds = SECONDS * (len(file.methods) + len(missing)) * len(scenes) * share
+    seconds /= settings.workers if settings.engine else 1
     minutes = f"about {counted(max(round(seconds / 60), 1), 'minute')}"
     if file.scenes:
         minutes = "how long depends on the scenes"
@@ -343,9 +301,3 @@ def _cost(
 
 def _say(words: str) -> None:
     print(f"asyncjax.study: {plain(words)}", file=sys.stderr, flush=True)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
-    return str(error)

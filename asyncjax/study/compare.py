@@ -10,34 +10,27 @@ row; a study that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import contextlib
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import optax
 
 from asyncjax import checks
-from asyncjax.simulation import Update
-from asyncjax.study import named, protocol
-from asyncjax.study import search as searching
+from asyncjax.live import Engine
+from asyncjax.study import named, search
 from asyncjax.study.cells import Cell, Cells, Study, cell_of
-from asyncjax.study.engine import Left, bar
-from asyncjax.study.protocol import SET_A, SET_B, SET_C, TUNING, Seeds
+from asyncjax.study.protocol import LIMITS, SET_A, SET_B, SET_C, TUNING, Seeds
 from asyncjax.study.result import Result
 from asyncjax.study.scene import Measure, Method, Scene
-from asyncjax.study.search import Knob, Settings, Trial, Tuned
-from asyncjax.traces import Rule, Synchronous
-
-if TYPE_CHECKING:
-    from asyncjax.live import Engine
+from asyncjax.study.search import Knob, Settings, Tuned
+from asyncjax.terminal import Left, bar
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
-HEAD = ("scene", "set", "instance", "method")  # columns that every row begins with
+HEAD = ("scene", "set", "instance", "method", "tuned_for")  # columns that every row begins with
 TIMES = ("seconds", "processor_seconds")  # columns that no comparison reads
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
 _FEWEST = 4  # trials of a round, so that a best value in its middle says something
@@ -66,6 +59,15 @@ class Goal(NamedTuple):
     scenes: tuple[str, ...]
     measure: int  # its place
 
+    def cells(self, method: str, settings: Settings) -> list[Cell]:
+        """The cells that a trial needs."""
+        return [cell_of(scene, method, TUNING, settings) for scene in self.scenes]
+
+    def score(self, study: Study, method: str, settings: Settings) -> float:
+        """The mean of the scenes' scores."""
+        arrays = [study.known(cell) for cell in self.cells(method, settings)]
+        return float(np.mean([one[f"score {self.measure}"] for one in arrays]))
+
 
 class Row(NamedTuple):
     """Rows of a cell in the table."""
@@ -76,73 +78,7 @@ class Row(NamedTuple):
 
 
 Compute = Callable[[list[Cell], str, int], None]  # (cells, what they are, cells that follow)
-Chosen = Mapping[tuple[str, Goal], Tuned]  # by method and goal
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """The search for settings: `search.tune`, asked again as scores come in.
-
-    Attributes:
-        study: What is searched.
-        spaces: All knobs of each method.
-        rounds: How.
-    """
-
-    study: Study
-    spaces: Mapping[str, Mapping[str, Knob]]
-    rounds: Rounds
-
-    def run(self, goals: Sequence[Goal], compute: Compute, sets: int) -> Chosen:
-        """Tunes all methods for all goals; those of a goal get as many rounds. Sets follow."""
-        chosen: dict[tuple[str, Goal], Tuned] = {}
-        methods, trials, least, most = list(self.spaces), *self.rounds
-        after = len(methods) * sets * sum(len(goal.scenes) for goal in goals)
-        for turn in range(1, most + 1):
-            pairs = [(method, goal) for goal in goals for method in methods]
-            later = trials * max(least - turn, 0) * sum(len(goal.scenes) for _, goal in pairs)
-            missing = [cell for pair in pairs for cell in self._missing(*pair, turn)]
-            compute(missing, f"round {turn}", later + after)
-            chosen.update({pair: self._tuned(*pair, turn) for pair in pairs})
-            if turn >= least:
-                goals = [goal for goal in goals if any(chosen[m, goal].edges for m in methods)]
-            if not goals:
-                break
-        return chosen
-
-    def _missing(self, method: str, goal: Goal, rounds: int) -> list[Cell]:
-        """Cells that must be known before it can be said what so many rounds choose."""
-        try:
-            self._tuned(method, goal, rounds)
-        except _Missing as error:
-            return error.args[0]
-        return []
-
-    def _tuned(self, method: str, goal: Goal, rounds: int) -> Tuned:
-        """What so many rounds choose."""
-
-        def evaluate(_: str, asked: Sequence[Settings], gradients: int) -> list[float]:
-            del gradients  # every trial has the same simulated time
-            cells = [
-                [cell_of(scene, method, TUNING, settings) for scene in goal.scenes]
-                for settings in asked
-            ]
-            known = [[self.study.get(cell) for cell in some] for some in cells]
-            if any(arrays is None for some in known for arrays in some):
-                raise _Missing([cell for some in cells for cell in some])
-            name = f"score {goal.measure}"
-            return [float(np.mean([one[name] for one in some if one])) for some in known]
-
-        space = self.spaces[method]
-        if not space:
-            return Tuned({}, (Trial({}, evaluate(method, [{}], 1)[0], 0),), 1)
-        spans = {"trials": self.rounds.trials, "rounds": (rounds, rounds)}
-        tune = partial(searching.tune, gradients=1, seed=self.study.seed, **spans)
-        return tune({method: space}, evaluate)[method]
-
-
-class _Missing(LookupError):
-    """Holds cells that are not known yet."""
+Chosen = dict[tuple[str, Goal], Tuned]  # by method and goal
 
 
 def compare(
@@ -224,36 +160,40 @@ def compare(
         (16, 'loss')
     """
     checks.extra("pandas", "study")
-    checks.instance(
-        "tuned_over", tuned_over, TunedOver, "study.TunedOver.EACH_SCENE or another of its kind"
-    )
-    counts = {TUNING: _count("tuning_instances", tuning_instances)}
-    counts |= dict.fromkeys(_roles(sets), _count("instances", instances))
-    things, sources = _things(scenes, methods, engine)
-    measures = _measures(measure, scenes)
-    stretch = PRICE if tuned_over is TunedOver.UNTUNED else 1.0
-    study = Study(*things, measures, seed, counts, Cells(_folder(path)), sources, version, stretch)
-    spaces = _spaces(study, {} if space is None else space)
-    search = Search(study, spaces, _rounds_of(trials, rounds, spaces))
-    defaults = {name: one.settings(space or {}) for name, one in study.methods.items()}
-    _ready(study, defaults)
-    units = (
-        [tuple(study.scenes)]
-        if tuned_over is TunedOver.ALL_SCENES
-        else [(s,) for s in study.scenes]
-    )
-    if progress is not None:
-        checks.function("progress", progress, "a function of what is done and left, or None")
-    goals = [Goal(unit, place) for place in range(len(measures)) for unit in units]
-    with _computing(study, engine, progress) as compute:
-        tuned: Chosen = {}
-        if tuned_over is not TunedOver.UNTUNED:
-            tuned = search.run(goals, compute, len(sets))
+    words = "study.TunedOver.EACH_SCENE or another of its kind"
+    checks.instance("tuned_over", tuned_over, TunedOver, words)
+    if not sets or not {*sets} <= {*SETS}:
+        raise ValueError(f"sets must be of A, B and C, got {sets!r}")
+    counts = {SETS[letter]: _count("instances", instances) for letter in sets}
+    counts[TUNING] = _count("tuning_instances", tuning_instances)
+    is_tuned, space = tuned_over is not TunedOver.UNTUNED, space or {}
+    study = _study(scenes, methods, measure, counts, path, seed, version, engine)
+    study = replace(study, stretch=1.0 if is_tuned else PRICE)
+    spaces = {name: _knobs({**space, **one.space}) for name, one in study.methods.items()}
+    pace = _rounds_of(trials, rounds, spaces)
+    defaults = {name: one.settings(space) for name, one in study.methods.items()}
+    _probe(study, defaults)
+    are_together = tuned_over is TunedOver.ALL_SCENES
+    units = [(*study.scenes,)] if are_together else [(scene,) for scene in study.scenes]
+    goals = [Goal(unit, place) for place in range(len(study.measures)) for unit in units]
+    before = 0
+    with ExitStack() as stack:
+        told = progress or stack.enter_context(bar())
+        if engine is not None:
+            _check_travel(study, stack.enter_context(engine))
+
+        def compute(cells: list[Cell], text: str, later: int) -> None:
+            nonlocal before
+            before += study.compute(
+                cells, engine, lambda done, left: told(Left(before + done, left + later, text))
+            )
+
+        tuned = _tune(study, spaces, pace, goals, compute, len(sets)) if is_tuned else {}
         reported = [
             Row(goal, letter, cell_of(scene, method, SETS[letter], settings))
             for goal in goals
             for method, default in defaults.items()
-            for settings in [tuned[method, goal].best.settings if tuned else default]
+            for settings in [tuned[method, goal].best.settings if is_tuned else default]
             for scene in goal.scenes
             for letter in sets
         ]
@@ -300,11 +240,9 @@ def objective(
         >>> tried({"step": 0.5})["score"] < tried({"step": 0.1})["score"]
         True
     """
-    things, _ = _things({"scene": scene}, {"method": method}, None)
     counts = {TUNING: _count("instances", instances)}
-    measures = _measures(measure, None)
-    study = Study(*things, measures, seed, counts, Cells(_folder(path)), {}, version)
-    _ready(study, {})
+    study = _study({"scene": scene}, {"method": method}, measure, counts, path, seed, version)
+    _probe(study, {})
 
     def told(settings: Settings) -> dict[str, float]:
         cell = cell_of("scene", "method", TUNING, dict(settings))
@@ -320,184 +258,157 @@ def objective(
 # What is refused before anything is computed.
 
 
-def _things(
-    scenes: Any, methods: Any, engine: Engine | None
-) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[tuple[str, str], str]]:
-    """Scenes and methods by name, and where other processes find them."""
-    if methods is None:
-        if not named.is_source(scenes):
-            raise TypeError("methods must be given where scenes are no file or module, got None")
-        methods = scenes
+def _study(
+    scenes: Any,
+    methods: Any,
+    measure: Any,
+    counts: Mapping[str, int],
+    path: Any,
+    seed: int,
+    version: str | None,
+    engine: Engine | None = None,
+) -> Study:
+    """What is compared, found by its names, and digested before any of it is used."""
     if engine is not None and not hasattr(engine, "executor"):
         words = "an engine, such as live.processes(2), or None"
         raise TypeError(f"engine must be {words}, got {checks.shown(engine)}")
-    things: dict[str, dict[str, Any]] = {}
-    sources: dict[tuple[str, str], str] = {}
-    for kind, asked in ((named.SCENES, scenes), (named.METHODS, methods)):
-        given = named.given(asked, kind)
-        if not given:
-            raise ValueError(f"{kind.lower()} must be one or more, got none")
-        things[kind] = {name: named.thing(name, one, kind) for name, one in given.items()}
-        if engine is not None and engine.name not in _SHARED:
-            for name, one in given.items():
-                sources[kind, name] = named.source_of(name, one, kind, engine.name)
-    return (things[named.SCENES], things[named.METHODS]), sources
-
-
-def _measures(measure: Any, scenes: Any) -> dict[str, Measure]:
-    """Measures by name."""
-    if measure is None and named.is_source(scenes):
-        measure = getattr(named.module_of(scenes), named.MEASURE, None)
-    measures: dict[str, Any] = dict(measure) if isinstance(measure, Mapping) else {"": measure}
+    if named.is_source(scenes):
+        methods = scenes if methods is None else methods
+        held = getattr(named.module_of(scenes), named.MEASURE, None)
+        measure = held if measure is None else measure
+    other = "" if engine is None or engine.name in _SHARED else engine.name
+    makers, sources = named.things(scenes, named.SCENES, other)
+    for name, make in makers.items():
+        checks.function_of(f"scenes[{name!r}]", make, "seeds")
+    by_name, more = named.things({} if methods is None else methods, named.METHODS, other)
+    for name, one in by_name.items():
+        checks.instance(f"methods[{name!r}]", one, Method, "a study.Method")
+        if (one.rule is None or one.optimizer is None) == (one.run is None):
+            words = "must have a rule and an optimizer, or run instead of them"
+            raise ValueError(f"methods[{name!r}] {words}")
+    measures = dict(measure) if isinstance(measure, Mapping) else {"": measure}
     for one in measures.values():
         checks.instance("measure", one, Measure, "a Measure, as study.time_to makes it")
     compared = sorted({one.compared for one in measures.values()})
     if len(compared) != 1:
         raise ValueError(f"measure must compare one column, got {', '.join(compared) or 'none'}")
-    return measures
-
-
-def _spaces(study: Study, space: Mapping[str, Knob]) -> dict[str, dict[str, Knob]]:
-    """All knobs of each method."""
-    checks.instance("space", space, Mapping, "a mapping of names to knobs")
-    spaces = {}
-    for name, method in study.methods.items():
-        checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
-        spaces[name] = {**space, **method.space}
-        for knob, one in spaces[name].items():
-            checks.instance(f"space[{knob!r}]", one, Knob, "a Knob, as study.log_range makes it")
-            if knob in (*HEAD, "tuned_for", "horizon", *TIMES):
-                raise ValueError(f"space must name no knob as a column of the rows, got {knob!r}")
-    return spaces
-
-
-def _folder(path: Any) -> Path | None:
-    """The folder of cells."""
-    if path is None:
-        return None
-    if not isinstance(path, str | Path) or not str(path):
-        raise TypeError(f"path must be the path of a folder or None, got {checks.shown(path)}")
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
+    checks.whole("seed", seed, 0, LIMITS["base"] - 1)
+    folder = None if path is None else Path(path)
+    if folder is not None and folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"path must be a folder, got the file {str(folder)!r}")
-    return folder / "cells"
+    cells = Cells(folder and folder / "cells")
+    study = Study(makers, by_name, measures, seed, counts, cells, {**sources, **more}, version)
+    study.digest()
+    return study
 
 
 def _count(name: str, value: Any) -> int:
-    return checks.whole(name, value, 1, protocol.LIMITS["number"])
+    return checks.whole(name, value, 1, LIMITS["number"])
 
 
-def _roles(sets: Any) -> list[str]:
-    if not sets or any(one not in SETS for one in sets):
-        raise ValueError(f"sets must be of A, B and C, got {sets!r}")
-    return [SETS[one] for one in sets]
+def _knobs(space: Mapping[str, Knob]) -> Mapping[str, Knob]:
+    """All knobs of a method."""
+    for name, knob in space.items():
+        checks.instance(f"space[{name!r}]", knob, Knob, "a Knob, as study.log_range makes it")
+        if name in (*HEAD, "horizon", *TIMES):
+            raise ValueError(f"space must name no knob as a column of the rows, got {name!r}")
+    return space
 
 
 def _rounds_of(trials: int, rounds: Any, spaces: Mapping[str, Mapping[str, Knob]]) -> Rounds:
     """Rounds of one number of trials, which add up to `trials` before a study may end."""
-    knobs = max(map(len, spaces.values()))
-    trials = checks.whole("trials", trials, max(knobs, 1))
-    if rounds is not None:
-        if not isinstance(rounds, tuple | list) or len(rounds) != 2:
-            raise TypeError(f"rounds must be a pair, the least and the most, got {rounds!r}")
-        least = checks.whole("the least of rounds", rounds[0])
-        most = checks.whole("the most of rounds", rounds[1], least)
-        if trials % least or trials // least < knobs:
-            raise ValueError(
-                f"rounds must divide the {trials} trials into rounds of at least {max(knobs, 1)},"
-                f" one a knob, got {least}"
-            )
-        return Rounds(trials // least, least, most)
-    enough = max(knobs, min(_FEWEST, trials))
-    least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= enough)
-    return Rounds(trials // least, least, least + 5)
+    knobs = max(1, *map(len, spaces.values()))
+    trials = checks.whole("trials", trials, knobs)
+    if rounds is None:
+        enough = max(knobs, min(_FEWEST, trials))
+        least = max(n for n in (1, 2, 3) if trials % n == 0 and trials // n >= enough)
+        return Rounds(trials // least, least, least + 5)
+    least = checks.whole("the least of rounds", rounds[0])
+    most = checks.whole("the most of rounds", rounds[1], least)
+    if trials % least or trials // least < knobs:
+        raise ValueError(
+            f"rounds must divide the {trials} trials into rounds of at least {knobs}, one a knob,"
+            f" got {least}"
+        )
+    return Rounds(trials // least, least, most)
 
 
-def _ready(study: Study, settings: Mapping[str, Settings]) -> None:
-    """Digests all code, makes an instance of every scene, and every rule and optimizer once.
-
-    Settings by method; a method without is not made.
-    """
-    version, folder = study.version, study.cells.folder
-    if version is not None and not isinstance(version, str):
-        raise TypeError(f"version must be a text or None, got {checks.shown(version)}")
-    checks.whole("seed", study.seed, 0, protocol.LIMITS["base"] - 1)
-    for name, make in study.scenes.items():
-        checks.function_of(f"scenes[{name!r}]", make, "seeds")
-    for name, method in study.methods.items():
-        checks.instance(f"methods[{name!r}]", method, Method, "a study.Method")
-        if (method.rule is None or method.optimizer is None) == (method.run is None):
-            words = "must have a rule and an optimizer, or run instead of them"
-            raise ValueError(f"methods[{name!r}] {words}")
-    study.digest()
+def _probe(study: Study, settings: Mapping[str, Settings]) -> None:
+    """Makes an instance of every scene, and rule and optimizer of methods with settings."""
+    short = {name: one for name, one in study.methods.items() if one.run is None}
     for name, make in study.scenes.items():
         scene = make(Seeds(study.seed, TUNING, 0))
         checks.instance(f"scenes[{name!r}]", scene, Scene, "a function that makes a study.Scene")
-        for title, method in study.methods.items():
-            if method.run is not None:
-                continue
+        for title, method in short.items():
             for part in ("problem", "clock", "horizon"):
                 if getattr(scene, part) is None:
                     words = f"in scene {name!r} for method {title!r}, got None"
                     raise ValueError(f"{part} must be given {words}")
             if title in settings:
-                _probe(title, method, scene.known(settings[title]))
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+                _make(title, method, scene.known(settings[title]))
+    if study.cells.folder is not None:
+        study.cells.folder.mkdir(parents=True, exist_ok=True)
 
 
-def _probe(title: str, method: Method, settings: Settings) -> None:
+def _make(title: str, method: Method, settings: Settings) -> None:
     """Makes the rule and the optimizer of a method."""
-    optimizer: Any = method.optimizer
     try:
-        rule, update = method.rule_of(settings), optimizer(settings)
+        method.made(settings)
     except KeyError as missing:
         words = f"which method {title!r} asks for, got {', '.join(settings)}"
         raise ValueError(f"space must have a knob {missing}, {words}") from missing
-    of = f"of method {title!r} must make"
-    checks.instance(f"the rule {of}", rule, (Rule, Synchronous), "a Rule or Synchronous")
-    kinds = (optax.GradientTransformation, Update)
-    checks.instance(f"the optimizer {of}", update, kinds, "an optimizer or an Update")
+
+
+def _check_travel(study: Study, engine: Engine) -> None:
+    """Refuses measures that do not travel to workers of other processes."""
+    try:
+        if engine.name not in _SHARED:
+            engine.executor(0).submit(tuple, list(study.measures.values())).result()
+    except engine.lost:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('. ')}"
+        words = f"made of functions that workers of engine {engine.name} import"
+        raise ValueError(f"measure must be {words}, got {got}") from error
 
 
 # What is computed and told.
 
 
-@contextlib.contextmanager
-def _computing(
-    study: Study, engine: Engine | None, progress: Callable[[Left], None] | None
-) -> Iterator[Compute]:
-    """What computes cells, while the engine and the bar are open."""
-    before = 0
-    with contextlib.ExitStack() as stack:
-        told = stack.enter_context(bar()) if progress is None else progress
-        if engine is not None:
-            stack.enter_context(engine)
-            _check_measures(study, engine)
-
-        def compute(cells: list[Cell], text: str, later: int) -> None:
-            nonlocal before
-            before += study.compute(
-                cells, engine, lambda done, left: told(Left(before + done, left + later, text))
-            )
-
-        yield compute
-
-
-def _check_measures(study: Study, engine: Engine) -> None:
-    """Refuses measures that do not travel to the workers."""
-    if engine.name in _SHARED:
-        return
-    try:
-        engine.executor(0).submit(tuple, list(study.measures.values())).result()
-    except engine.lost:
-        raise
-    except Exception as error:
-        words = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('. ')}"
-        raise ValueError(
-            f"measure must be made of functions that workers of engine {engine.name} import, got"
-            f" {words}"
-        ) from error
+def _tune(
+    study: Study,
+    spaces: Mapping[str, Mapping[str, Knob]],
+    rounds: Rounds,
+    goals: Sequence[Goal],
+    compute: Compute,
+    sets: int,
+) -> Chosen:
+    """Tunes all methods for all goals; those of a goal get as many rounds. Sets follow."""
+    found = {(name, goal): Tuned(spaces[name], (), 1) for goal in goals for name in spaces}
+    after = sets * sum(len(goal.scenes) for _, goal in found)
+    for turn in range(rounds.most):
+        pairs = [(name, goal) for goal in goals for name in spaces]
+        more = rounds.trials * max(rounds.least - turn - 1, 0)
+        more *= sum(len(goal.scenes) for _, goal in pairs)
+        asked = {
+            (name, goal): search.propose(found[name, goal], name, rounds.trials, study.seed, turn)
+            for name, goal in pairs
+        }
+        tried = [
+            cell
+            for (name, goal), (_, several) in asked.items()
+            for settings in several
+            for cell in goal.cells(name, settings)
+        ]
+        compute(tried, f"round {turn + 1}", more + after)
+        for (name, goal), (space, several) in asked.items():
+            scores = [goal.score(study, name, settings) for settings in several]
+            found[name, goal] = found[name, goal].told(space, several, scores, turn)
+        if turn + 1 >= rounds.least:
+            goals = [goal for goal in goals if any(found[name, goal].edges for name in spaces)]
+        if not goals:
+            break
+    return found
 
 
 def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool) -> Result:
@@ -508,29 +419,33 @@ def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool
         for scene in goal.scenes
         for trial in one.trials
     ]
-    edges = [(m, goal, edge) for (m, goal), one in tuned.items() for edge in one.edges]
-    facts = {
-        "trials": max((len(one.trials) for one in tuned.values()), default=0),
-        "at an edge": [f"{', '.join(goal.scenes)}: {edge} of {m}" for m, goal, edge in edges],
-    }
+    edges = [
+        f"{', '.join(goal.scenes)}: {edge} of {method}"
+        for (method, goal), one in tuned.items()
+        for edge in one.edges
+    ]
+    trials = max((len(one.trials) for one in tuned.values()), default=0)
     measures = list(study.measures)
-    parts: list[tuple[dict[str, Any], ...]] = []
+    settings: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
+    records = []
     for goal, letter, cell in rows + reported:
         arrays = study.known(cell)
         values, names = arrays[f"numbers {goal.measure}"], arrays[f"names {goal.measure}"].tolist()
-        spent = dict(zip(TIMES, (arrays["spent"] / len(values)).tolist(), strict=True))
-        settings = {name: _shown(value) for name, value in cell.settings}
+        chosen = {name: _shown(value) for name, value in cell.settings}
+        settings |= chosen
+        columns |= dict.fromkeys(names)
+        tail = dict(zip(TIMES, (arrays["spent"] / len(values)).tolist(), strict=True))
         for instance, (numbers, horizon) in enumerate(
             zip(values.tolist(), arrays["horizon"].tolist(), strict=True)
         ):
-            head = {"scene": cell.scene, "set": letter, "instance": instance, "method": cell.method}
-            head |= {"tuned_for": measures[goal.measure]} if has_names else {}
-            told = dict(zip(names, numbers, strict=True))
-            parts.append((head, settings, told, {"horizon": horizon, **spent}))
-    columns = dict.fromkeys(name for some in zip(*parts, strict=True) for p in some for name in p)
-    merged = [{name: value for part in row for name, value in part.items()} for row in parts]
-    table = checks.extra("pandas", "study").DataFrame(merged, columns=list(columns))
-    return Result(table, study.measures[measures[0]].compared, facts, study.seed)
+            head = (cell.scene, letter, instance, cell.method, measures[goal.measure])
+            told = {**dict(zip(HEAD, head, strict=True)), **dict(zip(names, numbers, strict=True))}
+            records.append({**told, **chosen, "horizon": horizon, **tail})
+    names = [*(HEAD if has_names else HEAD[:-1]), *settings, *columns, "horizon", *TIMES]
+    table = checks.extra("pandas", "study").DataFrame(records, columns=names)
+    compared = study.measures[measures[0]].compared
+    return Result(table, compared, {"trials": trials, "at an edge": edges}, study.seed)
 
 
 def _shown(value: Any) -> Any:

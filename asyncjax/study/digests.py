@@ -8,7 +8,6 @@ numbers by their source.
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import functools
 import hashlib
@@ -20,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
@@ -28,17 +27,8 @@ import numpy as np
 
 import asyncjax
 
-_ROOMS = (
-    "clocks",
-    "cluster",
-    "orders",
-    "problems",
-    "rollouts",
-    "simulation",
-    "steps",
-    "stragglers",
-    "traces",
-)
+_ROOMS = ("clocks", "cluster", "orders", "problems", "rollouts", "simulation", "steps")
+_ROOMS += ("stragglers", "traces")
 _FILES = ("protocol", "scene", "programs", "scenes", "methods")  # of this room
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
@@ -65,11 +55,13 @@ def key_of(*facts: Any, version: str | None = None) -> str:
     """
     digest = _Digest(version)
     told = [digest.of(fact) for fact in facts]
-    files = sorted(hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in digest.files)
-    everything = repr(
-        (told, files, sources(), jax.__version__, jax.config.read("jax_enable_x64"), version)
-    )
-    return hashlib.sha256(everything.encode()).hexdigest()[:32]
+    files = sorted(_hash(Path(file).read_bytes()) for file in digest.files)
+    setting = jax.__version__, jax.config.read("jax_enable_x64"), version
+    return _hash(repr((told, files, sources(), *setting)).encode())[:32]
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @cache
@@ -101,14 +93,13 @@ class _Digest:
             return self._array(value)
         if id(value) in self.seen:
             return "met before", self.seen[id(value)][0]
+        kind = type(value).__qualname__
         if isinstance(value, list | tuple):
-            name = type(value).__qualname__
-            return name, tuple(self.of(item) for item in value)
+            return kind, tuple(map(self.of, value))
         if isinstance(value, Mapping):
-            pairs = [(self.of(key), self.of(item)) for key, item in value.items()]
-            return type(value).__qualname__, tuple(sorted(pairs, key=repr))
+            return kind, tuple(sorted(map(self.of, value.items()), key=repr))
         if isinstance(value, set | frozenset):
-            return "set", tuple(sorted((self.of(item) for item in value), key=repr))
+            return "set", tuple(sorted(map(self.of, value), key=repr))
         if isinstance(value, ModuleType):
             return "module", value.__name__, _version(value.__name__)
         self.seen[id(value)] = len(self.seen), value
@@ -118,16 +109,15 @@ class _Digest:
         if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.random.key_data(value)
         array = np.asarray(value, order="C")
-        if array.dtype.hasobject:
-            return "array", array.shape, self.of(array.tolist())
-        return "array", str(array.dtype), array.shape, hashlib.sha256(array.data).hexdigest()
+        content = self.of(array.tolist()) if array.dtype.hasobject else _hash(array.data)
+        return "array", str(array.dtype), array.shape, content
 
     def _code(self, value: Any) -> Any:
         """What is told of functions, classes and objects."""
         if isinstance(value, functools.partial):  # that of jax too
-            return "partial", self.of(value.func), self.of(value.args), self.of(value.keywords)
+            return "partial", self.of([value.func, value.args, value.keywords])
         if isinstance(value, MethodType):
-            return "method", self.of(value.__func__), self.of(value.__self__)
+            return "method", self.of([value.__func__, value.__self__])
         if isinstance(value, FunctionType):
             return self._function(value)
         if isinstance(value, BuiltinFunctionType | np.ufunc) or inspect.isroutine(value):
@@ -136,34 +126,37 @@ class _Digest:
             return self._instructions(value)
         if isinstance(value, type):
             return self._class(value)
-        inner = getattr(value, "__wrapped__", None)
-        if inner is not None:  # such as what jax.jit makes
+        if (inner := getattr(value, "__wrapped__", None)) is not None:  # as jax.jit makes
             return "around", type(value).__qualname__, self.of(inner)
         return self._object(value)
 
     def _function(self, value: FunctionType) -> Any:
-        code = value.__code__
-        bound = self.of([value.__defaults__, value.__kwdefaults__, _contents(value)])
-        if _is_installed(code.co_filename):
-            module = str(value.__module__)
-            told = self._instructions(code)  # many lambdas of a module have one name
-            return "function", module, _version(module), value.__qualname__, told, bound
+        code, cells = value.__code__, value.__closure__ or ()
+        captured = [cell.cell_contents for cell in cells if cell != CellType()]  # that are defined
+        told = (
+            self._instructions(code),
+            self.of([value.__defaults__, value.__kwdefaults__, captured]),
+        )
+        if _is_installed(code.co_filename):  # many lambdas of a module have one name
+            return (
+                "function",
+                value.__module__,
+                _version(value.__module__),
+                value.__qualname__,
+                told,
+            )
         if os.path.exists(code.co_filename):
             self.files.add(code.co_filename)
-        names = sorted(_globals_of(code))
-        known = [(name, value.__globals__[name]) for name in names if name in value.__globals__]
-        return "function", self._instructions(code), bound, self.of(known)
+        known = value.__globals__
+        return "function", told, self.of([(n, known[n]) for n in _globals_of(code) if n in known])
 
     def _instructions(self, code: CodeType) -> Any:
-        constants = tuple(self.of(constant) for constant in code.co_consts)
         names = (*code.co_names, "/", *code.co_varnames, "/", *code.co_freevars)
-        return hashlib.sha256(code.co_code).hexdigest(), constants, names
+        return _hash(code.co_code), tuple(map(self.of, code.co_consts)), names
 
     def _class(self, value: type) -> Any:
-        module = sys.modules.get(value.__module__)
-        file = getattr(module, "__file__", None)
-        is_built_in = file is None and value.__module__ != "__main__"
-        if is_built_in or (file is not None and _is_installed(file)):
+        file = getattr(sys.modules.get(value.__module__), "__file__", None)
+        if _is_installed(file) if file else value.__module__ != "__main__":
             return "class", value.__module__, _version(value.__module__), value.__qualname__
         if file is not None:
             self.files.add(file)
@@ -174,17 +167,17 @@ class _Digest:
             return self._unknown(value)
 
     def _object(self, value: Any) -> Any:
-        kind = self._class(type(value))
-        if is_dataclass(value):
-            names = [one.name for one in fields(value)]
-            return kind, self.of([(name, getattr(value, name, None)) for name in names])
-        if isinstance(value, os.PathLike):
-            return kind, os.fspath(value)
         if isinstance(value, np.dtype):
             return "dtype", str(value)
-        if type(value) is object or not hasattr(value, "__dict__"):
+        if is_dataclass(value):
+            content = {one.name: getattr(value, one.name, None) for one in fields(value)}
+        elif isinstance(value, os.PathLike):
+            content = os.fspath(value)
+        elif type(value) is object or not hasattr(value, "__dict__"):
             return self._unknown(value)
-        return kind, self.of(vars(value))
+        else:
+            content = vars(value)
+        return self._class(type(value)), self.of(content)
 
     def _unknown(self, value: Any) -> Any:
         if self.version is not None:
@@ -195,41 +188,28 @@ class _Digest:
         )
 
 
-def _contents(function: FunctionType) -> list[Any]:
-    """What a function captured; nothing for what is not defined yet."""
-    contents = []
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):
-            contents.append(cell.cell_contents)
-    return contents
-
-
 def _version(module: str) -> str:
     """The version of the package that a module belongs to, where it says it."""
     package = sys.modules.get(module.partition(".")[0])
     return str(getattr(package, "__version__", ""))
 
 
-def _globals_of(code: CodeType) -> set[str]:
+def _globals_of(code: CodeType) -> list[str]:
     """Names of globals that code reads, that of inner functions too."""
-    names = {
-        str(one.argval)
-        for one in dis.get_instructions(code)
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
+    reads = ("LOAD_GLOBAL", "LOAD_NAME")
+    names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in reads}
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return names.union(*map(_globals_of, inner))
+    return sorted(names.union(*map(_globals_of, inner)))
 
 
 @cache
 def _is_installed(file: str) -> bool:
     """Whether a file comes with Python or a package, whose version stands for it."""
     paths = sysconfig.get_paths()
-    homes = [Path(paths[name]).resolve() for name in ("stdlib", "purelib", "platlib")]
-    homes.append(Path(asyncjax.__file__).resolve().parent)
-    if file.startswith("<frozen"):
-        return True
-    return any(Path(file).resolve().is_relative_to(home) for home in homes)
+    homes = [Path(paths[name]) for name in ("stdlib", "purelib", "platlib")]
+    homes.append(Path(asyncjax.__file__).parent)
+    path = Path(file).resolve()
+    return file.startswith("<frozen") or any(path.is_relative_to(one.resolve()) for one in homes)
 
 
 def digests(values: Mapping[str, Sequence[Any]], version: str | None) -> dict[str, str]:

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -78,25 +79,34 @@ def held(source: str | Path, kind: str) -> Mapping[str, Any]:
     return mapping
 
 
-def given(value: Any, kind: str) -> dict[str, Any]:
-    """Things by name, as they are handed to a study: things, or sources that hold them.
+def things(
+    asked: Any, kind: str, engine: str = ""
+) -> tuple[dict[str, Any], dict[tuple[str, str], str]]:
+    """Things by name, and by kind and name where the workers of other processes find them.
 
     Args:
-        value: A source; or a mapping of names to things or sources.
+        asked: A source; or a mapping of names to things or sources.
         kind: `SCENES` or `METHODS`.
+        engine: Of other processes; empty: there are none.
 
     Raises:
         TypeError: It is neither.
+        ValueError: There is nothing; or a module has it not.
 
     Example:
-        >>> given({"a": abs, "b": "my_rule.py"}, SCENES)
-        {'a': <built-in function abs>, 'b': 'my_rule.py'}
+        >>> things({"a": abs}, SCENES)
+        ({'a': <built-in function abs>}, {})
     """
-    if is_source(value):
-        return dict.fromkeys(held(value, kind), str(value))
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{kind.lower()} must be a mapping by name or a file, got {value!r}")
-    return {name: str(one) if is_source(one) else one for name, one in value.items()}
+    if is_source(asked):
+        asked = dict.fromkeys(held(asked, kind), asked)
+    if not isinstance(asked, Mapping):
+        raise TypeError(f"{kind.lower()} must be a mapping by name or a file, got {asked!r}")
+    if not asked:
+        raise ValueError(f"{kind.lower()} must be one or more, got none")
+    found = {name: thing(name, one, kind) for name, one in asked.items()}
+    if not engine:
+        return found, {}
+    return found, {(kind, name): source_of(name, one, kind, engine) for name, one in asked.items()}
 
 
 def thing(name: str, value: Any, kind: str) -> Any:
@@ -109,8 +119,8 @@ def thing(name: str, value: Any, kind: str) -> Any:
         return value
     mapping = held(value, kind)
     if name not in mapping:
-        known = ", ".join(mapping) or "none"
-        raise ValueError(f"{kind.lower()} must be among those of {value} ({known}), got {name!r}")
+        near = "; ".join(get_close_matches(name, mapping, 5, 0.0)) or "none"
+        raise ValueError(f"{kind.lower()} must be among those of {value} ({near}), got {name!r}")
     return mapping[name]
 
 

@@ -1,115 +1,34 @@
 """Pages made of rows: Markdown templates in which nobody types a number.
 
-A template is Markdown with `{{ ... }}` where something measured stands, read by jinja2. There is no
-arithmetic in it, a name that is not there is an error, and a number needs a format:
+A template is filled in as `asyncjax.results.templates` says, with what a study found:
 
     Shuffled needs {{ ratio("shuffled", "pure").text }} of the time of pure,
     {{ value("gap", method="pure") | fixed(1) }} in the median.
     {% if verdict("shuffled faster than pure").word == "holds" %}So it pays.{% endif %}
-
-| filter | a number as |
-|---|---|
-| `fixed(1)` | so many decimals, `never` for what is infinite |
-| `short(3)` | so many significant digits |
-| `percent(0)` | a percentage |
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from asyncjax import checks
-from asyncjax.results.tables import format_number
+from asyncjax.results.templates import BEGIN, END, render
 from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.summary import worded
 
-BEGIN, END = "\x01", "\x02"  # what was filled in stands between these, where that is asked for
+__all__ = ["BEGIN", "END", "Ratio", "Verdict", "functions", "ratio", "ratios", "render", "verdict"]
+__all__ += ["value"]
 
 
-def render(
-    path: str | os.PathLike[str], namespace: Mapping[str, Any], *, marked: bool = False
-) -> str:
-    """A template as the page it stands for.
-
-    Args:
-        path: The template.
-        namespace: What it may name: functions and plain values.
-        marked: Put the marks `BEGIN` and `END` around all that is filled in.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The template reckons.
-        jinja2.UndefinedError: It names what is not there.
-        TypeError: A number has no format.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "page.md.j2"
-        ...     _ = path.write_text("It takes {{ time | fixed(1) }} s.")
-        ...     render(path, {"time": 2.0})
-        'It takes 2.0 s.'
-    """
-    jinja2 = checks.extra("jinja2", "study")
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=lambda value: f"{BEGIN}{_plain(value)}{END}" if marked else _plain(value),
-    )
-    environment.filters |= {"fixed": fixed, "short": short, "percent": percent}
-    text = Path(path).read_text(encoding="utf-8")
-    signs = (jinja2.nodes.Add, jinja2.nodes.Sub, jinja2.nodes.Mul, jinja2.nodes.Div)
-    signs += (jinja2.nodes.FloorDiv, jinja2.nodes.Mod, jinja2.nodes.Pow)
-    for node in environment.parse(text).find_all(signs):
-        raise ValueError(f"{path} must not reckon, got arithmetic in line {node.lineno}")
-    return environment.from_string(text).render(namespace)
-
-
-def _plain(value: Any) -> str:
-    """What a template may print."""
-    if value is None or isinstance(value, bool | float | np.generic):
-        raise TypeError(f"{value!r} must have a format on a page, such as `| fixed(1)`")
-    return format(value, ",") if isinstance(value, int) else str(value)
-
-
-def fixed(value: float, decimals: int = 1) -> str:
-    """A number with so many decimals; `never` for what is infinite.
-
-    Example:
-        >>> fixed(1234.56), fixed(float("inf"))
-        ('1,234.6', 'never')
-    """
-    return f"{value:,.{decimals}f}" if math.isfinite(value) else "never"
-
-
-def short(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, as in tables."""
-    return format_number(float(value), digits)
-
-
-def percent(value: float, decimals: int = 0) -> str:
-    """A share in percent, without the sign.
-
-    Example:
-        >>> percent(0.256)
-        '26'
-    """
-    return f"{100 * value:.{decimals}f}"
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """One method's value over another's.
+class Ratio(SimpleNamespace):
+    """One method's value over another's: a row of `Result.ratio`.
 
     Attributes:
         value: Geometric mean.
@@ -121,15 +40,6 @@ class Ratio:
         set: Of instances.
         cell: What it is of, such as the scene, in words; empty: of all.
     """
-
-    value: float
-    low: float
-    high: float
-    text: str
-    significant: bool
-    instances: int
-    set: str
-    cell: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,8 +111,7 @@ def ratio(
 
 def _ratio(result: Result, row: Mapping[str, Any]) -> Ratio:
     cell = ", ".join(str(row[name]) for name in result.cell if name in row)
-    names = ("low", "high", "text", "significant", "instances", "set")
-    return Ratio(row["ratio"], cell=cell, **{name: row[name] for name in names})
+    return Ratio(**row, value=row["ratio"], cell=cell)
 
 
 def verdict(result: Result, *claims: Claim | str) -> Verdict:
@@ -265,10 +174,6 @@ def functions(result: Result, claims: Sequence[Claim] = ()) -> dict[str, Any]:
         claims: Those that `verdict` may name by their text.
     """
     by_text: dict[str, Any] = {claim.text: claim for claim in claims}
-    return {
-        "ratio": lambda *names, **where: ratio(result, *names, **where),
-        "ratios": lambda *names, **where: ratios(result, *names, **where),
-        "value": lambda *names, **where: value(result, *names, **where),
-        "verdict": lambda *texts: verdict(result, *(by_text.get(text, text) for text in texts)),
-        "facts": result.facts,
-    }
+    of = {make.__name__: partial(make, result) for make in (ratio, ratios, value)}
+    told = {"verdict": lambda *texts: verdict(result, *(by_text.get(text, text) for text in texts))}
+    return {**of, **told, "facts": result.facts}

@@ -3,50 +3,29 @@
     trace      rule of the settings x clock of an instance, until all instances reach their horizon
     run        x <- x + optimizer of the settings (gradients of the trace), an instance a lane
 
-Problems of instances are alike in all but arrays, so they are stacked; traces are data of the
-program, its sizes are rounded up, and settings are data where the optimizer can be made of traced
-numbers. So all settings of a method share a compilation, and traces of unlike length do. Instances
-that are not alike (and on a CPU models with convolutions) run one after the other, each by the same
-program where it can be. Policies decide while they train: their lanes go through
-`simulation.run_policy`, on the very durations that traces are made of.
+How instances stand side by side is said in `simulation/side_by_side.py`. Policies decide while they
+train: their lanes go through `simulation.run_policy`, on the very durations that traces are made
+of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from asyncjax import clocks, simulation, traces
+from asyncjax import traces
 from asyncjax.problems import Problem
-from asyncjax.problems.finite_sum import Samples
-from asyncjax.simulation.arguments import checked_update
-from asyncjax.simulation.loops.flat import flattened
-from asyncjax.simulation.loops.loop import whole
-from asyncjax.simulation.loops.server import judge
-from asyncjax.simulation.loops.waves import ByWave, WaveInputs
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike
-from asyncjax.simulation.plans.program import (
-    Sizes,
-    assemble,
-    sizes_of,
-    stack,
-    stacked_axes,
-    with_update,
-)
-from asyncjax.simulation.plans.update import update_of
-from asyncjax.simulation.replay import records_of
-from asyncjax.stragglers import Policy, nothing_seen
+from asyncjax.simulation.side_by_side import policies_side_by_side, replay_side_by_side
+from asyncjax.stragglers import Policy
 from asyncjax.study.protocol import Seeds
-from asyncjax.study.scene import Method, Optimizer, Records, Scene
+from asyncjax.study.scene import Method, Records, Scene
 from asyncjax.study.search import Settings
 from asyncjax.traces.random_draws import on_host
 
@@ -69,7 +48,7 @@ def records_of_cell(
 
     Example:
         >>> import optax
-        >>> from asyncjax import problems
+        >>> from asyncjax import clocks, problems
         >>> from asyncjax.study.protocol import TUNING, seeds_of
         >>> problem = problems.least_squares(np.ones((2, 1)), np.ones(2), n_workers=2)
         >>> scene = Scene(problem, clocks.constant([1.0, 2.0]), horizon=6.0, records=6)
@@ -79,14 +58,13 @@ def records_of_cell(
         >>> records["time"].tolist(), [f"{loss:.2f}" for loss in records["loss"]]
         ([0.0, 2.0, 3.0, 4.0, 6.0], ['0.50', '0.03', '0.07', '0.00', '0.00'])
     """
+    lanes = [scene.known(settings) for scene in scenes]
     if method.run is not None:
-        runs: list[Records] = [
-            method.run(scene, settings, one) for scene, one in zip(scenes, seeds, strict=True)
-        ]
-    elif isinstance(getattr(method.rule_of(scenes[0].known(settings)), "k", None), Policy):
-        runs = _decided(method, settings, scenes, seeds)
+        runs = [method.run(s, settings, one) for s, one in zip(scenes, seeds, strict=True)]
+    elif isinstance(getattr(method.rule_of(lanes[0]), "k", None), Policy):
+        runs = _decided(method, lanes, scenes, seeds)
     else:
-        runs = _replayed(method, settings, scenes, seeds)
+        runs = _replayed(method, lanes, scenes, seeds)
     return [_until(scene.horizon, records) for scene, records in zip(scenes, runs, strict=True)]
 
 
@@ -111,243 +89,30 @@ def _columns(records: Any) -> dict[str, np.ndarray]:
     return {**{name: np.asarray(column) for name, column in columns.items()}, **judged}
 
 
-# What is made of settings, in and outside of compiled code.
+def _adapted(method: Method, problem: Problem | None, lane: Settings) -> Problem:
+    assert problem is not None
+    return problem if method.adapt is None else method.adapt(problem, lane)
 
 
-@dataclass(frozen=True)
-class Maker:
-    """Makes something of settings of which some are data; equal makers share a compilation.
-
-    Attributes:
-        make: `settings -> anything`.
-        fixed: Settings that are no data, pairs of a name and a value.
-    """
-
-    make: Callable[[Settings], Any]
-    fixed: tuple[tuple[str, Any], ...]
-
-    def __call__(self, data: Mapping[str, Any]) -> Any:
-        """What is made of the fixed settings and these."""
-        return self.make({**dict(self.fixed), **data})
+def _load(method: Method, lane: Settings) -> float:
+    return 1.0 if method.load is None else float(method.load(lane))
 
 
-def split(
-    make: Callable[[Settings], Any],
-    probe: Callable[[Any], Any],
-    lanes: Sequence[Settings],
-    *,
-    integers: type = float,
-) -> tuple[Maker, dict[str, np.ndarray]]:
-    """Settings as data of a program, as many as may be, and what makes something of them.
-
-    Args:
-        make: `settings -> anything`.
-        probe: Uses what was made, abstractly; it fails where a number must be known.
-        lanes: Settings of each lane; what is no data must be one for all.
-        integers: The type that whole numbers have as data.
-
-    Returns:
-        The maker, and the data, [lanes] each.
-
-    Example:
-        >>> def make(settings):
-        ...     return [settings["step"]] * settings["count"]
-        >>> settings = {"step": 0.5, "count": 2, "word": "a"}
-        >>> maker, data = split(make, lambda pair: pair[0] + 1, [settings])
-        >>> sorted(data), dict(maker.fixed)
-        (['step'], {'count': 2, 'word': 'a'})
-    """
-    first = lanes[0]
-    numbers = [name for name, value in first.items() if _is_number(value)]
-    kinds = {n: float if np.asarray(first[n]).dtype.kind == "f" else integers for n in numbers}
-
-    def maker_of(names: Sequence[str]) -> Maker:
-        return Maker(make, tuple((name, first[name]) for name in first if name not in names))
-
-    def takes(names: Sequence[str]) -> bool:
-        forms = {
-            name: jax.ShapeDtypeStruct(np.shape(first[name]), jnp.result_type(kinds[name]))
-            for name in names
-        }
-        try:
-            jax.eval_shape(lambda data: probe(maker_of(names)(data)), forms)
-        except (TypeError, ValueError):  # a number that must be known
-            return False
-        return True
-
-    names = numbers if takes(numbers) else [name for name in numbers if takes([name])]
-    names = names if names is numbers or takes(names) else []
-    for name, value in maker_of(names).fixed:
-        if any(not _same(value, lane[name]) for lane in lanes):
-            raise ValueError(
-                f"numbers of a scene must be one for all instances where no program takes them as"
-                f" data, got several of {name!r}"
-            )
-    data = {
-        name: np.asarray([lane[name] for lane in lanes], jnp.result_type(kinds[name]))
-        for name in names
-    }
-    return maker_of(names), data
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "iuf"
-    plain = isinstance(value, int | float | np.integer | np.floating)
-    return plain and not isinstance(value, bool)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or bool(np.all(one == other))
-
-
-def _probe_of(params: Any) -> Callable[[Optimizer], Any]:
-    """Uses an optimizer once, as a server does, on a model of such shapes."""
-
-    def probe(given: Optimizer) -> Any:
-        optimizer = optax.with_extra_args_support(update_of(given).optimizer)
-        model = jax.tree.map(jnp.zeros_like, params)
-        zero = jnp.int32(0)
-        extras = {"delay": zero, "worker": zero, "job": zero, "time": jnp.zeros(())}
-        return optimizer.update(
-            model,
-            optimizer.init(model),
-            model,
-            read_params=model,
-            key=jax.random.key(0),
-            **extras,
-        )
-
-    return probe
-
-
-# Instances side by side.
-
-
-def stacked(parts: Sequence[Any]) -> tuple[Any, tuple[int | None, ...]] | None:
-    """Trees that are alike in all but arrays as one, and over which of its leaves it goes.
-
-    A leaf that is the same array in all of them is there once. Shards of unlike length are widened
-    by repeats of their first row, which no batch draws.
-
-    Returns:
-        The tree, and 0 or None for each of its leaves; None where the trees are not alike.
-
-    Example:
-        >>> tree, axes = stacked([{"a": np.zeros(2), "b": 1.0}, {"a": np.ones(2), "b": 1.0}])
-        >>> tree["a"].shape, axes
-        ((2, 2), (0, 0))
-        >>> stacked([np.zeros(2), np.zeros(3)]) is None
-        True
-    """
-    parts = _widened(parts)
-    leaves, structures = zip(*(jax.tree.flatten(part) for part in parts), strict=True)
-    if any(structure != structures[0] for structure in structures):
-        return None
-    rows: list[Any] = []
-    axes: list[int | None] = []
-    for several in zip(*leaves, strict=True):
-        if all(leaf is several[0] for leaf in several) and isinstance(several[0], jax.Array):
-            rows.append(several[0])
-            axes.append(None)
-            continue
-        forms = {(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in several}
-        if len(forms) > 1:
-            return None
-        rows.append(np.stack([np.asarray(leaf) for leaf in several]))
-        axes.append(0)
-    return jax.tree.unflatten(structures[0], rows), tuple(axes)
-
-
-def _widened(parts: Sequence[Any]) -> Sequence[Any]:
-    """The same, all shards as wide as the widest."""
-
-    def shards(part: Any) -> list[Any]:
-        leaves = jax.tree.leaves(part, is_leaf=_is_samples)
-        return [leaf for leaf in leaves if _is_samples(leaf)]
-
-    widths = [one.rows.shape[1] for part in parts for one in shards(part)]
-    if len(set(widths)) < 2:
-        return parts
-
-    def wide(leaf: Any) -> Any:
-        if not _is_samples(leaf):
-            return leaf
-        rows = np.asarray(leaf.rows)
-        spare = np.repeat(rows[:, :1], max(widths) - rows.shape[1], axis=1)
-        return leaf._replace(rows=jnp.asarray(np.concatenate([rows, spare], axis=1)))
-
-    return [jax.tree.map(wide, part, is_leaf=_is_samples) for part in parts]
-
-
-def _is_samples(leaf: Any) -> bool:
-    return isinstance(leaf, Samples)
-
-
-def _at(axes: tuple[int | None, ...], tree: Any) -> Any:
-    """Axes of leaves as a tree, for vmap."""
-    structure = jax.tree.structure(tree)
-    places: Any = jax.tree.unflatten(structure, [0 if axis is None else 1 for axis in axes])
-    return jax.tree.map(lambda place: 0 if place else None, places)
-
-
-def _roomy(sizes: Sizes) -> Sizes:
-    """Sizes that nearly all traces of a scene share, and so a compilation."""
-
-    def up(value: int, least: int) -> int:
-        return max(least, 2 ** math.ceil(math.log2(max(value, 1))))
-
-    directions = sizes.directions if sizes.runs else up(sizes.directions, 8)
-    return replace(
-        sizes,
-        waves=up(sizes.waves, 1024),
-        slots=up(sizes.slots, 16),
-        updates=up(sizes.updates, 2),
-        directions=directions,
-        copies=up(sizes.copies, 4),
-        group=up(sizes.group, 32),
-        single=sizes.single and bool(sizes.runs or sizes.entering),
-    )
+def _keys(seeds: Sequence[Seeds]) -> jax.Array:
+    return jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
 
 
 def _replayed(
-    method: Method, settings: Settings, scenes: Sequence[Scene], seeds: Sequence[Seeds]
+    method: Method, lanes: Sequence[Settings], scenes: Sequence[Scene], seeds: Sequence[Seeds]
 ) -> list[Records]:
     """Runs of a rule that makes traces."""
-    lanes = [scene.known(settings) for scene in scenes]
-    parts = [_problem_of(method, settings, scene, scene.problem) for scene in scenes]
-    keeps = parts[0].worker_state_of is not None
-    load = 1.0 if method.load is None else float(method.load(lanes[0]))
-    several = _traces(tuple(map(method.rule_of, lanes)), load, tuple(scenes), tuple(seeds))
-    optimizer: Any = method.optimizer
-    maker, data = split(optimizer, _probe_of(parts[0].params), lanes)
-    keys = jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
-    joined = None if jax.default_backend() == "cpu" and convolves(parts[0]) else stacked(parts)
-    groups = [range(len(parts))] if joined is not None else [[at] for at in range(len(parts))]
-    runs: list[Records] = []
-    for group in groups:
-        plans = _plans([several[at] for at in group], scenes[0].records, keeps)
-        update = checked_update(optimizer(lanes[group[0]]), parts[group[0]].params, plans)
-        sizes = _roomy(with_update(sizes_of(plans), plans, update))
-        if joined is not None and len(group) > 1:
-            given = *joined, stack(plans, sizes), keys, data
-        else:
-            (at,) = group
-            given = parts[at], None, assemble(plans[0], sizes), keys[at], _lane(data, at)
-        problem, axes, *rest = given
-        measured = jax.device_get(_measured(maker, axes, problem, *rest))
-        if axes is None:
-            measured = jax.tree.map(lambda leaf: leaf[None], measured)
-        for place, plan in enumerate(plans):
-            runs.append(_columns(records_of(plan, _lane(measured, place))))
-    return runs
-
-
-def _problem_of(
-    method: Method, settings: Settings, scene: Scene, problem: Problem | None
-) -> Problem:
-    assert problem is not None
-    return problem if method.adapt is None else method.adapt(problem, scene.known(settings))
+    parts = [_adapted(method, s.problem, lane) for s, lane in zip(scenes, lanes, strict=True)]
+    rules, load = tuple(map(method.rule_of, lanes)), _load(method, lanes[0])
+    several, optimizer = _traces(rules, load, tuple(scenes), tuple(seeds)), method.optimizer
+    assert optimizer is not None
+    records = scenes[0].records
+    runs = replay_side_by_side(parts, several, optimizer, lanes, _keys(seeds), records)
+    return [_columns(run) for run in runs]
 
 
 @lru_cache(8)
@@ -373,91 +138,24 @@ def _traces(
     )
 
 
-def _plans(several: Sequence[traces.EventTrace], records: int, keeps: bool) -> list[ReplayPlan]:
-    """Plans that record the start and then so many models, evenly."""
-    every = several[0].n_updates // records
-    width = 1 if jax.default_backend() == "cpu" else None
-    plans = plan_alike(several, width=width, record_every=every, worker_order=keeps)
-    return [replace(plan, start=True) for plan in plans]
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _measured(
-    maker: Maker,
-    axes: tuple[int | None, ...] | None,
-    problem: Problem,
-    program: Any,
-    keys: jax.Array,
-    data: Mapping[str, jax.Array],
-) -> Any:
-    """What was recorded, [lanes, 1 + R] each; without axes of one lane, [1 + R]."""
-
-    def one(problem: Problem, program: Any, key: jax.Array, data: Any) -> Any:
-        update = update_of(maker(data))
-        flat, rule, restored = flattened(problem, update.optimizer)
-        if flat is not problem:
-            update = update.flat(rule, restored)
-        return whole(ByWave(update), flat, WaveInputs(program, key, None)).measured
-
-    if axes is None:
-        return one(problem, program, keys, data)
-    over = jax.vmap(one, in_axes=(_at(axes, problem), stacked_axes(program), 0, 0))
-    return over(problem, program, keys, data)
-
-
-# Policies.
-
-
 def _decided(
-    method: Method, settings: Settings, scenes: Sequence[Scene], seeds: Sequence[Seeds]
+    method: Method, lanes: Sequence[Settings], scenes: Sequence[Scene], seeds: Sequence[Seeds]
 ) -> list[Records]:
     """Runs of a policy, with ever more updates until all last to their horizon."""
-    lanes = [scene.known(settings) for scene in scenes]
-    parts = [_problem_of(method, settings, s, s.whole or s.problem) for s in scenes]
-    load = 1.0 if method.load is None else float(method.load(lanes[0]))
-
-    use = _probe_of(parts[0].params)
-    seen = nothing_seen(lanes[0]["n_workers"])
-
-    def probe(pair: tuple[Policy, Optimizer]) -> Any:
-        policy, optimizer = pair
-        return policy.decide(policy.init(), seen), use(optimizer)
-
-    maker, data = split(_PolicyAndOptimizer(method), probe, lanes, integers=int)
-    keys = jnp.stack([jax.random.key(one.noise(1)) for one in seeds])
-    joined, n_updates = stacked(parts), _FIRST_UPDATES
+    wholes = [scene.whole or scene.problem for scene in scenes]
+    parts = [_adapted(method, one, lane) for one, lane in zip(wholes, lanes, strict=True)]
+    run, load = (
+        policies_side_by_side(parts, method.made, lanes, _keys(seeds)),
+        _load(method, lanes[0]),
+    )
+    n_updates = _FIRST_UPDATES
     while True:
-        times = [_times(s, one, n_updates, load) for s, one in zip(scenes, seeds, strict=True)]
-        if joined is None:
-            runs = [
-                jax.device_get(_run(maker, None, part, rows, keys[at], _lane(data, at)))
-                for at, (part, rows) in enumerate(zip(parts, times, strict=True))
-            ]
-        else:
-            rows = jax.tree.map(lambda *leaves: np.stack(leaves), *times)
-            every = jax.device_get(_run(maker, joined[1], joined[0], rows, keys, data))
-            runs = [_lane(every, at) for at in range(len(parts))]
-        ends = [float(run.time[-1]) for run in runs]
+        runs = run([_times(*one, n_updates, load) for one in zip(scenes, seeds, strict=True)])
+        ends = [float(one.time[-1]) for one in runs]
         lacking = max(float(s.horizon or 0.0) / end for s, end in zip(scenes, ends, strict=True))
         if lacking <= 1.0:
-            return [_columns(run) for run in runs]
+            return [_columns(one) for one in runs]
         n_updates = 2 ** math.ceil(math.log2(n_updates * min(1.05 * lacking, 8.0)))
-
-
-def _lane(tree: Any, at: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[at], tree)
-
-
-@dataclass(frozen=True)
-class _PolicyAndOptimizer:
-    """Makes the policy and the optimizer of settings."""
-
-    method: Method
-
-    def __call__(self, settings: Settings) -> tuple[Policy, Optimizer]:
-        rule: Any = self.method.rule_of(settings)
-        optimizer: Any = self.method.optimizer
-        return rule.k, optimizer(settings)
 
 
 def _times(scene: Scene, seeds: Seeds, n_jobs: int, load: float) -> dict[str, np.ndarray]:
@@ -473,32 +171,3 @@ def _times(scene: Scene, seeds: Seeds, n_jobs: int, load: float) -> dict[str, np
     kind = jnp.result_type(float)
     shape = clock.n_workers, n_jobs
     return {name: np.broadcast_to(part, shape).astype(kind) for name, part in times.items()}
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _run(
-    maker: Maker,
-    axes: tuple[int | None, ...] | None,
-    problem: Problem,
-    times: Mapping[str, jax.Array],
-    keys: jax.Array,
-    data: Mapping[str, jax.Array],
-) -> Any:
-    """The records, [lanes, 1 + updates] each, the start before the first update."""
-
-    def one(problem: Problem, times: Mapping[str, jax.Array], key: jax.Array, data: Any) -> Any:
-        policy, optimizer = maker(data)
-        links = {name: clocks.recorded(rows) for name, rows in times.items() if name != "compute"}
-        clock = clocks.recorded(times["compute"])
-        clock = clocks.communicating(clock, **links) if links else clock
-        n_updates = times["compute"].shape[1]
-        run = simulation.run_policy(problem, clock, policy, optimizer, n_updates=n_updates, key=key)
-        loss = run.records.loss
-        start = judge(problem, problem.params, jnp.full((), jnp.nan, loss.dtype))
-        before = jax.tree.map(lambda column: jnp.zeros((), column.dtype), run.records)
-        before = before._replace(loss=start.loss, finite=start.finite, metrics=start.metrics)
-        return jax.tree.map(lambda a, b: jnp.append(a, b), before, run.records)
-
-    if axes is None:
-        return one(problem, times, keys, data)
-    return jax.vmap(one, in_axes=(_at(axes, problem), 0, 0, 0))(problem, times, keys, data)

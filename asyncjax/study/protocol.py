@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax import checks
+from asyncjax import checks, results
 
 TUNING, SET_A, SET_B, SET_C = "tuning", "set A", "set B", "set C"
 ROLES = (TUNING, SET_A, SET_B, SET_C)
@@ -45,20 +45,13 @@ def seed_of(base: int, role: str, purpose: str, number: int, repeat: int = 0) ->
         >>> seed_of(0, TUNING, "clock", 3) == seed_of(0, SET_A, "clock", 3)
         False
     """
-    if role not in ROLES:
-        raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
-    if purpose not in PURPOSES:
-        raise ValueError(f"purpose must be one of {', '.join(PURPOSES)}, got {purpose!r}")
-    digits = {
-        "base": base,
-        "role": ROLES.index(role),
-        "purpose": PURPOSES.index(purpose),
-        "number": number,
-        "repeat": repeat,
-    }
+    for name, value, known in (("role", role, ROLES), ("purpose", purpose, PURPOSES)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    digits = (base, ROLES.index(role), PURPOSES.index(purpose), number, repeat)
     seed = 0
-    for name, limit in LIMITS.items():
-        seed = seed * limit + checks.whole(name, digits[name], 0, limit - 1)
+    for (name, limit), digit in zip(LIMITS.items(), digits, strict=True):
+        seed = seed * limit + checks.whole(name, digit, 0, limit - 1)
     return seed
 
 
@@ -119,7 +112,7 @@ def targets(start: float, best: float, levels: Sequence[float] = LEVELS) -> np.n
         levels: Shares of the way, in (0, 1].
 
     Raises:
-        ValueError: `best` is not below `start`, or a level is out of its range.
+        ValueError: `best` is not below `start`.
 
     Example:
         >>> targets(2.0, 1.0)
@@ -127,10 +120,7 @@ def targets(start: float, best: float, levels: Sequence[float] = LEVELS) -> np.n
     """
     if not (np.isfinite(start) and np.isfinite(best) and best < start):
         raise ValueError(f"best must be finite and below start = {start}, got {best}")
-    shares = np.asarray(levels, float)
-    if not ((shares > 0) & (shares <= 1)).all():
-        raise ValueError(f"levels must be above 0 and at most 1, got {list(levels)}")
-    return start - shares * (start - best)
+    return start - np.asarray(levels, float) * (start - best)
 
 
 def time_to(times: ArrayLike, losses: ArrayLike, target: float) -> float:
@@ -145,14 +135,7 @@ def time_to(times: ArrayLike, losses: ArrayLike, target: float) -> float:
         >>> time_to([0.0, 1.0, 2.0], [4.0, 2.0, 1.0], 2.5)
         1.0
     """
-    when, values = np.asarray(times, float), np.asarray(losses, float)
-    if when.shape != values.shape or when.ndim != 1 or (np.diff(when) < 0).any():
-        raise ValueError(
-            "times must ascend and be as many as losses,"
-            f" got shapes {when.shape} and {values.shape}"
-        )
-    there = np.flatnonzero(values <= target)
-    return float(when[there[0]]) if there.size else np.inf
+    return float(results.time_to_target(times, losses, target))
 
 
 def restricted(times: ArrayLike, horizon: float) -> np.ndarray:

@@ -11,7 +11,6 @@ A time that never came counts as the horizon of its row. All intervals are those
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -22,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,106 @@ import numpy as np
 from asyncjax import checks, storage
 from asyncjax.results import report
 from asyncjax.study import statistics
-from asyncjax.study.claims import Claim, Less, Where, less
-from asyncjax.study.statistics import Condition, Difference
+from asyncjax.study.statistics import DOUBT, Condition, Difference
 
 TUNING = "tuning"  # the set of the trials, of which no comparison reads
-DOUBT = 0.05  # of a verdict; its conditions share it
 DIGITS = 6  # of numbers on disk: the last ones are those of a machine
 FIRST = ("scene", "set", "instance", "method", "tuned_for")  # columns in this order, then the rest
 TEXTS = ("scene", "set", "method", "tuned_for")
 UNREAD = ("seconds", "processor_seconds")  # of this machine: not on disk
 PACKAGES = ("asyncjax", "jax", "numpy", "optax")
 Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
+
+
+Where = Mapping[str, Any]  # column -> value, list of values, or function of a column to a mask
+
+
+@dataclass(frozen=True)
+class Less:
+    """A part of a claim: that one method's value is below another's; `less` makes it.
+
+    Attributes:
+        first: The method of which little is claimed.
+        than: The other, or several: a condition each; empty: every other method.
+        ratio: Bound of first over second.
+        column: What is compared; None: what the study compares.
+        each: One condition for each cell (a scene, or what was tuned for in it) that `where`
+            leaves, instead of one for their mean.
+        text: Of the table; empty: made of the names.
+        where: Which rows.
+        beside: Columns in which the second's rows are others.
+        arriving: A cell in which neither comes by its horizon, in a set, is no condition there.
+    """
+
+    first: str
+    than: tuple[str, ...]
+    ratio: float = 1.0
+    column: str | None = None
+    each: bool = False
+    text: str = ""
+    where: Where = field(default_factory=dict)
+    beside: Where = field(default_factory=dict)
+    arriving: bool = False
+
+
+def less(
+    first: str,
+    than: str | Sequence[str] = (),
+    *,
+    ratio: float = 1.0,
+    column: str | None = None,
+    each: bool = False,
+    text: str = "",
+    beside: Where | None = None,
+    arriving: bool = False,
+    **where: Any,
+) -> Less:
+    """The condition that one method's value is below so many times another's.
+
+    Args:
+        first: A method.
+        than: Another, or several: one condition each. Empty: every other method.
+        ratio: Bound of first over second; 1 is "the first is lower".
+        column: What is compared; None: what the study compares.
+        each: One condition for each cell that `where` leaves, instead of one for their mean.
+        text: What it says, for tables; empty: made of the names.
+        beside: Columns in which the second's rows differ, such as `{"scene": "even"}`.
+        arriving: Leave out cells in which neither method comes in any run of a set, or one was not
+            run.
+        **where: Which rows: a column is a value, one of a list, or what a function of it says.
+
+    Returns:
+        The condition, for a `Claim`.
+
+    Example:
+        >>> less("pure", than="synchronous", scene=["spread", "straggler"]).than
+        ('synchronous',)
+    """
+    names = (than,) if isinstance(than, str) else tuple(than)
+    bound = checks.real("ratio", ratio, above=0)
+    return Less(first, names, bound, column, each, text, where, beside or {}, arriving)
+
+
+Asked = Less | Callable[[Any, str, float], Condition]  # (result, set, level) -> condition
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """What somebody says of methods, as conditions on rows.
+
+    Attributes:
+        text: In words.
+        conditions: `less(...)`s; or functions `(result, set, level) -> Condition`, where a claim
+            is of another form. None: the verdict is `facts["verdicts"][text]`, by set, put there by
+            the program that ran the study, where rows do not hold what it followed from.
+        source: Who claims it.
+        level: Of each condition's interval; None: 1 - 0.05 / how many they are.
+    """
+
+    text: str
+    conditions: Sequence[Asked] = ()
+    source: str = ""
+    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +164,18 @@ class Result:
     cut: tuple[str, ...] | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
     _codes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _masks: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = list(self.rows.columns)
-        if lacking := [name for name in ("set", self.compared) if name not in known]:
-            raise ValueError(f"rows must have the column {lacking[0]!r}, got {', '.join(known)}")
+        self._check("set", self.compared)
         if self.cut is None:
-            times = [name for name in known if name.startswith("time") and "horizon" in known]
-            object.__setattr__(self, "cut", tuple(times))
+            times = [name for name in self.rows if name.startswith("time")]
+            object.__setattr__(self, "cut", tuple(times) if "horizon" in self.rows else ())
+
+    def _check(self, *names: str) -> None:
+        if lacking := [name for name in names if name not in self.rows]:
+            known = ", ".join(self.rows.columns)
+            raise ValueError(f"rows must have the column {lacking[0]!r}, got {known}")
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -106,20 +198,16 @@ class Result:
         Raises:
             ValueError: A column is not there.
         """
-        return self._select(where)
-
-    def _select(self, where: Where) -> Frame:
         return self.rows[self._mask(where)]
 
     def _coded(self, *names: str) -> tuple[np.ndarray, Any]:
         """What distinguishes the rows in some columns: a number each, and what it stands for."""
-        if lacking := [name for name in names if name not in self.rows]:
-            known = ", ".join(self.rows.columns)
-            raise ValueError(f"rows must have the column {lacking[0]!r}, got {known}")
+        self._check(*names)
         if names not in self._codes:
             pandas = checks.extra("pandas", "study")
-            columns = [self.rows[name] for name in names]
-            index = columns[0] if len(names) == 1 else pandas.MultiIndex.from_arrays(columns)
+            index = self.rows[names[0]]
+            if len(names) > 1:
+                index = pandas.MultiIndex.from_frame(self.rows[[*names]])
             codes, values = pandas.factorize(index, use_na_sentinel=False)
             self._codes[names] = codes, pandas.Index(values)
         return self._codes[names]
@@ -128,14 +216,13 @@ class Result:
         """The rows that fit; a function is asked once for each value of its column."""
         mask = np.ones(len(self.rows), bool)
         for name, wanted in where.items():
-            codes, values = self._coded(name)
-            if callable(wanted):
-                fits = wanted(values.to_series())
-            elif isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray):
-                fits = values == wanted
-            else:
-                fits = values.isin(list(wanted))
-            mask &= np.asarray(fits, bool)[codes]
+            is_one = isinstance(wanted, str) or not isinstance(wanted, Sequence | set | np.ndarray)
+            key = (name, wanted) if is_one else (name, *wanted)
+            if key not in self._masks:
+                codes, values = self._coded(name)
+                fits = wanted(values.to_series()) if callable(wanted) else values.isin(key[1:])
+                self._masks[key] = np.asarray(fits, bool)[codes]
+            mask &= self._masks[key]
         return mask
 
     def values(self, method: str, set: str, column: str | None = None, **where: Any) -> Any:
@@ -179,19 +266,20 @@ class Result:
         return table, rows, columns
 
     def _finite(self, mask: np.ndarray, column: str) -> np.ndarray:
+        """Numbers of a column, cut; what then is not finite is as bad as the worst of its scene."""
         values = self.rows[column].to_numpy(float)[mask]
         values[np.isnan(values)] = np.inf
         if column in (self.cut or ()):
             values = np.fmin(values, self.rows["horizon"].to_numpy(float)[mask])
         if not (endless := ~np.isfinite(values)).any():
             return values
-        scenes = self._coded("scene")[0][mask]
-        for scene in np.unique(scenes[endless]):
-            finite = values[(scenes == scene) & ~endless]
-            if not finite.size:
-                name = self._coded("scene")[1][scene]
-                raise ValueError(f"{column} must be finite somewhere in {name!r}, got nowhere")
-            values[(scenes == scene) & endless] = finite.max()
+        codes, names = self._coded("scene")
+        scenes, worst = codes[mask], np.full(len(names), -np.inf)
+        np.maximum.at(worst, scenes[~endless], values[~endless])
+        values[endless] = worst[scenes[endless]]
+        if (nowhere := np.isinf(values)).any():
+            name = names[scenes[nowhere][0]]
+            raise ValueError(f"{column} must be finite somewhere in {name!r}, got nowhere")
         return values
 
     def _logarithms(
@@ -263,18 +351,16 @@ class Result:
             "0.82 (0.75 to 0.9)", with a star where the interval holds 1), and with `each` before
             them those that name the cell.
         """
-        found = []
+        found, where = [], where or {}
         for letter in (set,) if set else self.sets:
-            for cell in self._cells({"set": letter, **(where or {})}) if each else ({},):
-                chosen = {**(where or {}), **cell}
-                apart = self.difference(first, over, letter, column, chosen, level)
+            for cell in self._cells({"set": letter, **where}) if each else ({},):
+                apart = self.difference(first, over, letter, column, {**where, **cell}, level)
                 found.append({**cell, "set": letter, **_as_ratio(apart)})
         return checks.extra("pandas", "study").DataFrame(found)
 
     def _cells(self, where: Where) -> list[dict[str, Any]]:
-        rows = self._select(where)
-        rows = rows[rows["set"] != TUNING][self.cell].drop_duplicates()
-        return rows.to_dict("records")
+        rows = self.rows[self._mask(where) & ~self._mask({"set": TUNING})]
+        return rows[self.cell].drop_duplicates().to_dict("records")
 
     def conditions(self, claim: Claim | str, set: str) -> tuple[Condition, ...]:
         """What a set says of each condition of a claim, or of a sentence "X faster than Y".
@@ -282,10 +368,11 @@ class Result:
         Raises:
             ValueError: The claim is about nothing that was run.
         """
-        asked = self._asked(self._claim(claim), set)
+        claim = self._claim(claim)
+        asked = self._asked(claim, set)
         if not asked:
             raise ValueError(f"claim must be about methods and scenes that were run, got {claim!r}")
-        level = self._claim(claim).level or 1 - DOUBT / len(asked)
+        level = claim.level or 1 - DOUBT / len(asked)
         return tuple(one(set, level) for one in asked)
 
     def _claim(self, claim: Claim | str) -> Claim:
@@ -306,37 +393,28 @@ class Result:
         asked: list[Callable[[str, float], Condition]] = []
         for part in claim.conditions:
             if not isinstance(part, Less):
-                asked.append(lambda letter, level, part=part: part(self, letter, level))
+                asked.append(partial(part, self))
                 continue
             rivals = part.than or tuple(name for name in self.methods if name != part.first)
-            for second in rivals:
-                if not {part.first, second} <= {*self.methods}:
-                    continue
-                cells = self._cells(part.where)
-                for cell in cells if part.each else ([{}] if cells else []):
-                    if part.arriving and not self._arrives(part, second, cell, set):
-                        continue
-                    asked.append(
-                        lambda letter, level, part=part, second=second, cell=cell: self._condition(
-                            part, second, cell, letter, level
-                        )
-                    )
+            for second in rivals if part.first in self.methods else ():
+                cells = self._cells(part.where) if second in self.methods else []
+                for cell in cells if part.each else [{}][: len(cells)]:
+                    if not part.arriving or self._arrives(part, second, cell, set):
+                        asked.append(partial(self._condition, part, second, cell))
         return asked
 
     def _arrives(self, part: Less, second: str, cell: Where, set: str) -> bool:
         """Whether both methods were run in a cell, and some run came by its horizon."""
         column = part.column or self.compared
-        rows = self._select({**part.where, **cell, "set": set, "method": [part.first, second]})
+        rows = self.select(**{**part.where, **cell, "set": set, "method": [part.first, second]})
         last = rows["horizon"] if column in (self.cut or ()) else np.finfo(float).max
         return rows["method"].nunique() == 2 and bool((rows[column] <= last).any())
 
     def _condition(
         self, part: Less, second: str, cell: Where, letter: str, level: float
     ) -> Condition:
-        where = {**part.where, **cell}
-        apart = self.difference(
-            part.first, second, letter, part.column, where, level, beside=part.beside
-        )
+        asked = {"where": {**part.where, **cell}, "beside": part.beside, "level": level}
+        apart = self.difference(part.first, second, letter, part.column, **asked)
         names = [part.text or f"{part.first} below {second}", *map(str, cell.values())]
         return Condition(", ".join(names), apart, math.log(part.ratio))
 
@@ -404,10 +482,10 @@ class Result:
             Columns `set`, `method`, `best_rank`, `worst_rank`, `ratio` (to the lowest, with `low`
             and `high`), `with_best`. All pairs share a doubt of 5 %.
         """
-        found = []
+        found, where = [], where or {}
         for letter in (set,) if set else self.sets:
-            methods = self._select({"set": letter, **(where or {})})["method"].unique()
-            logs = {name: self._logarithms(name, letter, column, where or {}) for name in methods}
+            methods = self.select(**{"set": letter, **where})["method"].unique()
+            logs = {name: self._logarithms(name, letter, column, where) for name in methods}
             if len({str(met) for _, *met in logs.values()}) > 1:
                 raise ValueError(f"methods must have met the same scenes in set {letter}")
             level = 1 - DOUBT / max(len(logs) * (len(logs) - 1) // 2, 1)
@@ -415,17 +493,9 @@ class Result:
             draws = statistics.draws_at(level)
             for place in statistics.ranks(scores, self.seed, level, draws):
                 beside = _as_ratio(place.to_leader)
-                found.append(
-                    {
-                        "set": letter,
-                        "method": place.name,
-                        "best_rank": place.best_rank,
-                        "worst_rank": place.worst_rank,
-                        **{name: beside[name] for name in ("ratio", "low", "high")},
-                        "with_best": place.with_best,
-                    }
-                )
-        return checks.extra("pandas", "study").DataFrame(found)
+                found.append({"set": letter, "method": place.name, **vars(place), **beside})
+        columns = ["set", "method", "best_rank", "worst_rank", "ratio", "low", "high", "with_best"]
+        return checks.extra("pandas", "study").DataFrame(found, columns=columns)
 
     def profile(
         self, r: float = 4.0, column: str | None = None, where: Where | None = None
@@ -443,8 +513,7 @@ class Result:
             Columns `ratio`, 61 from 1 to r, each the same multiple of the one before, and one a
             method.
         """
-        rows = self._select(where or {})
-        rows = rows[rows["set"] != TUNING]
+        rows = self.rows[self._mask(where or {}) & ~self._mask({"set": TUNING})]
         name = column or self.compared
         values = rows[name].to_numpy(float)
         if name in (self.cut or ()):
@@ -490,8 +559,8 @@ class Result:
     def trials(self) -> Frame:
         """How each method was tuned: a row a cell and method, with `trials`.
 
-        They are counted in the rows of "tuning"; where these were not written, the column `trials`
-        says it. Columns that are the same for all instances (settings, costs) stand beside it.
+        They are counted in the rows of "tuning"; where there are none, the column `trials` says it.
+        Columns that are the same for all instances (settings, costs) stand beside it.
         """
         by = [*self.cell, "method"]
         shown = self.rows[self.rows["set"] != TUNING]
@@ -502,8 +571,10 @@ class Result:
         tried = self.select(set=TUNING)
         if not tried.empty:  # every trial was made on every tuning instance
             groups = tried.groupby(by, sort=False)["instance"]
-            count = (groups.size() // groups.nunique()).rename("trials").reset_index()
-            found = found.drop(columns="trials", errors="ignore").merge(count, how="left")
+            count = (groups.size() // groups.nunique()).rename("trials")
+            found = found.set_index(by)
+            found["trials"] = count.reindex(found.index).fillna(found.get("trials"))
+            found = found.reset_index()
         return found
 
     def save(self, path: str | os.PathLike[str], *, command: str = "") -> Path:
@@ -519,16 +590,16 @@ class Result:
         Returns:
             The file.
         """
-        source = {"command": command} if command else dict(self.source)
-        versions = {package: metadata.version(package) for package in PACKAGES}
         head = {
-            "command": source.get("command", ""),
-            "versions": source.get("versions", versions),
+            "command": command or self.source.get("command", ""),
+            "versions": {package: metadata.version(package) for package in PACKAGES},
             "compared": self.compared,
             "cut": list(self.cut or ()),
             "seed": self.seed,
             "facts": dict(self.facts),
         }
+        if not command:
+            head["versions"] = self.source.get("versions", head["versions"])
         lines = [f"# {name}: {_json(value)}\n" for name, value in head.items()]
         names = [name for name in FIRST if name in self.rows]
         names += [name for name in self.rows if name not in (*FIRST, *UNREAD)]
@@ -548,37 +619,19 @@ class Result:
         pandas = checks.extra("pandas", "study")
         try:
             text = gzip.decompress(Path(path).read_bytes()).decode()
-            head, rest = {}, text
-            while rest.startswith("# "):
-                line, rest = rest[2:].split("\n", 1)
-                name, _, value = line.partition(": ")
-                head[name] = json.loads(value)
-            names, *lines = csv.reader(io.StringIO(rest))
-            columns = zip(*lines, strict=True) if lines else [()] * len(names)
-            rows = pandas.DataFrame(
-                {
-                    name: list(column) if name in TEXTS else _typed(column)
-                    for name, column in zip(names, columns, strict=True)
-                }
-            )
+            lines = list(takewhile(lambda line: line.startswith("# "), text.split("\n")))
+            parts = (line[2:].partition(": ") for line in lines)
+            head = {name: json.loads(value) for name, _, value in parts}
+            reading = {"keep_default_na": False, "na_values": [""], "skiprows": len(lines)}
+            if pandas.__version__ < "3.1":  # later it is the default
+                reading["float_precision"] = "round_trip"
+            reading["dtype"] = dict.fromkeys(TEXTS, str)
+            rows = pandas.read_csv(io.StringIO(text), **reading)
             source = {name: head[name] for name in ("command", "versions")}
-            return cls(
-                rows, head["compared"], head["facts"], head["seed"], tuple(head["cut"]), source
-            )
+            compared, facts, seed, cut = (head[n] for n in ("compared", "facts", "seed", "cut"))
+            return cls(rows, compared, facts, seed, tuple(cut), source)
         except (gzip.BadGzipFile, EOFError, KeyError, ValueError) as error:
             raise ValueError(f"path must be rows that Result.save wrote, got {path}") from error
-
-
-def _typed(column: Sequence[str]) -> list[Any]:
-    """A column of a file as truth values, whole numbers or numbers; else as text."""
-    if {*column} <= {"True", "False"}:
-        return [value == "True" for value in column]
-    for kind in (int, float):
-        try:
-            return [kind(value or "nan") for value in column]
-        except ValueError:
-            continue
-    return [value or math.nan for value in column]
 
 
 def _digits(value: float) -> str:
@@ -604,11 +657,6 @@ def _cut(value: Any) -> Any:
 def _as_ratio(apart: Difference) -> dict[str, Any]:
     """A difference of logarithms as a ratio with its interval."""
     ratio, low, high = (math.exp(value) for value in (apart.mean, apart.low, apart.high))
-    return {
-        "ratio": ratio,
-        "low": low,
-        "high": high,
-        "instances": apart.count,
-        "significant": apart.significant,
-        "text": f"{ratio:.2g} ({low:.2g} to {high:.2g})" + ("" if apart.significant else " *"),
-    }
+    text = f"{ratio:.2g} ({low:.2g} to {high:.2g})" + ("" if apart.significant else " *")
+    numbers = {"ratio": ratio, "low": low, "high": high, "instances": apart.count}
+    return {**numbers, "significant": apart.significant, "text": text}

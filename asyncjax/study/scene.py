@@ -8,8 +8,9 @@ records of a run. A *measure* makes numbers of records; one of them is compared,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,12 @@ class Method:
     def rule_of(self, settings: Settings) -> Rule | Synchronous:
         """The rule of some settings."""
         rule: Any = self.rule
-        if isinstance(rule, Rule | Synchronous):
-            return rule
-        return rule(settings)
+        return rule if isinstance(rule, Rule | Synchronous) else rule(settings)
+
+    def made(self, settings: Settings) -> tuple[Any, Any]:
+        """The rule and the optimizer of some settings."""
+        optimizer: Any = self.optimizer
+        return self.rule_of(settings), optimizer(settings)
 
     def settings(self, space: Mapping[str, Knob]) -> Settings:
         """The settings that are used where nothing is tuned."""
@@ -153,18 +157,16 @@ class Measure:
 
     def scored(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
         """The score of runs on tuning instances; NaN is as bad as inf."""
-        if self.score is not None:
-            score = float(self.score(numbers, scenes))
-        else:
-            values = [one[self.compared] for one in numbers]
+        if self.score is None:
             is_time = self.compared.startswith("time")
-            score = _mean_logarithm(
-                values, [scene.horizon if is_time else None for scene in scenes]
-            )
+            ends = [scene.horizon if is_time else None for scene in scenes]
+            score = _mean_logarithm([one[self.compared] for one in numbers], ends)
+        else:
+            score = float(self.score(numbers, scenes))
         return math.inf if math.isnan(score) else score
 
 
-def _mean_logarithm(values: Sequence[float], ends: Sequence[float | None]) -> float:
+def _mean_logarithm(values: Iterable[float], ends: Sequence[float | None]) -> float:
     """The mean logarithm of values, each cut where it has an end."""
     cut = [v if end is None else min(v, end) for v, end in zip(values, ends, strict=True)]
     return float(np.mean([math.log(max(value, _LEAST)) for value in cut]))
@@ -203,9 +205,9 @@ def time_to(
         {'time': inf, 'loss': 1.0, 'left': 0.25}
     """
     above = _rises(metric, above)
-    target = checks.real("target", target)
-    of = _TimeTo(metric, target, checks.flag("stays", stays), above)
-    return Measure(of, "time", _ScoreOfTimes(metric))
+    target, stays = checks.real("target", target), checks.flag("stays", stays)
+    of = partial(_time_to, metric, target, above, stays)
+    return Measure(of, "time", partial(_score_of_times, metric))
 
 
 def last(metric: str, *, above: bool | None = None) -> Measure:
@@ -230,8 +232,7 @@ def last(metric: str, *, above: bool | None = None) -> Measure:
         {'accuracy': 0.75, 'missing': 0.25}
     """
     above = _rises(metric, above)
-    compared = "missing" if above else metric
-    return Measure(_Last(metric, above), compared)
+    return Measure(partial(_last, metric, above), "missing" if above else metric)
 
 
 def _rises(metric: str, above: bool | None) -> bool:
@@ -246,57 +247,35 @@ def _rises(metric: str, above: bool | None) -> bool:
 def _column(records: Records, metric: str) -> np.ndarray:
     """A column of records, float64[R]."""
     if metric not in records:
-        raise ValueError(
-            f"metric must be a column of the records ({', '.join(records)}), got {metric!r}"
-        )
+        known = ", ".join(records)
+        raise ValueError(f"metric must be a column of the records ({known}), got {metric!r}")
     return np.atleast_1d(np.asarray(records[metric], np.float64))
 
 
-@dataclass(frozen=True)
-class _TimeTo:
+def _time_to(
+    metric: str, target: float, above: bool, stays: bool, records: Records, scene: Scene
+) -> Numbers:
     """See `time_to`."""
-
-    metric: str
-    target: float
-    stays: bool
-    above: bool
-
-    def __call__(self, records: Records, scene: Scene) -> Numbers:
-        values = _column(records, self.metric)
-        time = results.time_to_target(
-            _column(records, "time"), values, self.target, above=self.above, stays=self.stays
-        )
-        way = self.target - values[0]
-        with np.errstate(all="ignore"):
-            left = (self.target - values[-1]) / way if way else 1.0
-        left = min(max(float(left), 0.0), 1.0) if np.isfinite(left) else 1.0
-        left = 0.0 if np.isfinite(time) else left
-        return {"time": float(time), self.metric: float(values[-1]), "left": left}
+    time, values = _column(records, "time"), _column(records, metric)
+    when = float(results.time_to_target(time, values, target, above=above, stays=stays))
+    way, left = target - values[0], 1.0
+    if math.isfinite(when):
+        left = 0.0
+    elif way and np.isfinite(values[-1]) and not np.isnan(way):
+        left = min(max(float((target - values[-1]) / way), 0.0), 1.0)
+    return {"time": when, metric: float(values[-1]), "left": left}
 
 
-@dataclass(frozen=True)
-class _ScoreOfTimes:
-    """The mean logarithm of cut times, plus what is left of the way."""
-
-    metric: str
-
-    def __call__(self, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
-        times = [one["time"] for one in numbers]
-        last = [one[self.metric] for one in numbers]
-        if not np.isfinite(times).any() and not np.isfinite(last).any():
-            return math.inf
-        left = float(np.mean([one["left"] for one in numbers]))
-        return _mean_logarithm(times, [scene.horizon for scene in scenes]) + left
+def _score_of_times(metric: str, numbers: Sequence[Numbers], scenes: Sequence[Scene]) -> float:
+    """The mean logarithm of cut times, plus what is left of the way; inf where all diverged."""
+    times, last, left = (np.array([one[n] for one in numbers]) for n in ("time", metric, "left"))
+    if not np.isfinite(times).any() and not np.isfinite(last).any():
+        return math.inf
+    return _mean_logarithm(times, [scene.horizon for scene in scenes]) + float(left.mean())
 
 
-@dataclass(frozen=True)
-class _Last:
+def _last(metric: str, above: bool, records: Records, scene: Scene) -> Numbers:
     """See `last`."""
-
-    metric: str
-    above: bool
-
-    def __call__(self, records: Records, scene: Scene) -> Numbers:
-        value = float(_column(records, self.metric)[-1])
-        value = value if math.isfinite(value) else (-math.inf if self.above else math.inf)
-        return {self.metric: value, "missing": 1.0 - value} if self.above else {self.metric: value}
+    value = float(_column(records, metric)[-1])
+    value = value if math.isfinite(value) else (-math.inf if above else math.inf)
+    return {metric: value, "missing": 1.0 - value} if above else {metric: value}

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
+from functools import lru_cache, partial
+from itertools import product, starmap
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from asyncjax import clocks, problems
+from asyncjax import clocks, problems, results
 from asyncjax.study.protocol import LEVELS, TUNING, Seeds, restricted, seeds_of
 from asyncjax.study.scene import Measure, Records, Scene
 
@@ -49,21 +49,12 @@ def _scaled(means: np.ndarray) -> np.ndarray:
     return means * np.mean(1.0 / means)
 
 
-def _even(generator: np.random.Generator) -> clocks.Clock:
-    return clocks.gamma(STEADY, np.ones(N_WORKERS))
+def _steady(means: np.ndarray) -> clocks.Clock:
+    return clocks.gamma(STEADY, _scaled(means))
 
 
 def _spread(generator: np.random.Generator) -> clocks.Clock:
-    powers = np.concatenate([[0.0, 1.0], generator.uniform(size=N_WORKERS - 2)])
-    return clocks.gamma(STEADY, _scaled(4.0**powers))
-
-
-def _straggler(generator: np.random.Generator) -> clocks.Clock:
-    return clocks.gamma(STEADY, _scaled(np.r_[np.ones(N_WORKERS - 1), 10.0]))
-
-
-def _by_chance(generator: np.random.Generator) -> clocks.Clock:
-    return clocks.exponential(np.ones(N_WORKERS))
+    return _steady(4.0 ** np.concatenate([[0.0, 1.0], generator.uniform(size=N_WORKERS - 2)]))
 
 
 def _recorded(generator: np.random.Generator) -> clocks.Clock:
@@ -77,10 +68,10 @@ def _recorded(generator: np.random.Generator) -> clocks.Clock:
 
 
 UNEVEN: Mapping[str, Callable[[np.random.Generator], clocks.Clock]] = {
-    "even": _even,
+    "even": lambda generator: clocks.gamma(STEADY, np.ones(N_WORKERS)),
     "spread": _spread,
-    "straggler": _straggler,
-    "by chance": _by_chance,
+    "straggler": lambda generator: _steady(np.r_[np.ones(N_WORKERS - 1), 10.0]),
+    "by chance": lambda generator: clocks.exponential(np.ones(N_WORKERS)),
     "recorded": _recorded,
 }
 SKEW = ("alike", "slow hold labels")
@@ -118,31 +109,17 @@ class Factors(NamedTuple):
         return float(f"{rounds * round_time(*self.clock):.3g}")
 
 
-FACTORS = {
-    factors.name: factors
-    for factors in (Factors(*levels) for levels in product(UNEVEN, SKEW, NOISE, LINKS))
-}
+FACTORS = {one.name: one for one in starmap(Factors, product(UNEVEN, SKEW, NOISE, LINKS))}
 
 
-def _scene(name: str) -> Callable[[Seeds], Scene]:
-    def scene(seeds: Seeds) -> Scene:
-        factors = FACTORS[name]
-        instance = drawn(factors, seeds)
-        return Scene(
-            problem=instance.problem,
-            clock=workers(*factors.clock, seeds),
-            horizon=factors.horizon,
-            whole=instance.whole,
-            data=instance,
-            numbers={"smoothness": instance.smoothness},
-            rows=BATCH[factors.noise],
-            records=RECORDS,
-        )
-
-    return scene
+def _scene(factors: Factors, seeds: Seeds) -> Scene:
+    instance = drawn(factors, seeds)
+    known, rows = {"smoothness": instance.smoothness}, BATCH[factors.noise]
+    clock, end = workers(*factors.clock, seeds), factors.horizon
+    return Scene(instance.problem, clock, end, instance.whole, instance, known, rows, RECORDS)
 
 
-SCENES = {name: _scene(name) for name in FACTORS}
+SCENES = {name: partial(_scene, factors) for name, factors in FACTORS.items()}
 
 
 @lru_cache(4096)
@@ -272,13 +249,9 @@ def reached(
         A time a level, infinity where never, and the share left at the horizon.
     """
     left = (values - instance.lowest) / (instance.first - instance.lowest)
-    left = np.where(np.isfinite(left), left, np.inf)
-    inside = times <= horizon
-    left, times = left[inside], times[inside]
-    when = [
-        float(times[np.argmax(there)]) if (there := left <= 1.0 - level).any() else np.inf
-        for level in levels
-    ]
+    left = np.where(np.isfinite(left), left, np.inf)[times <= horizon]
+    times = times[times <= horizon]
+    when = [float(results.time_to_target(times, left, 1.0 - level)) for level in levels]
     return when, float(left[-1]) if left.size else 1.0
 
 
@@ -299,8 +272,7 @@ def _score(numbers: Sequence[Mapping[str, float]], scenes: Sequence[Scene]) -> f
     Where it never came, the share of the way that is left at the horizon is added, at most 1.
     Infinity where every run diverged.
     """
-    times = np.array([each[COMPARED] for each in numbers])
-    left = np.array([each[LEFT] for each in numbers])
+    times, left = (np.array([each[name] for each in numbers]) for name in (COMPARED, LEFT))
     if not (left < 1.0).any() and not np.isfinite(times).any():
         return float("inf")
     never = np.where(np.isfinite(times), 0.0, np.minimum(left, 1.0))

@@ -8,7 +8,7 @@ an edge, *all* methods get another round.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -169,6 +169,9 @@ def choices(*values: Any) -> Knob:
     return Knob(values, choice=True)
 
 
+Space = Mapping[str, Knob]
+
+
 @dataclass(frozen=True)
 class Trial:
     """One setting and what came of it.
@@ -211,30 +214,42 @@ class Tuned:
             return tuple(name for name, knob in self.space.items() if not knob.choice)
         return tuple(n for n, knob in self.space.items() if knob.at_edge(best.settings[n]))
 
+    def told(
+        self, space: "Space", settings: Sequence[Settings], scores: Iterable[float], turn: int
+    ) -> "Tuned":
+        """The same with the trials of another round; NaN is as bad as inf."""
+        new = [
+            Trial(one, math.inf if math.isnan(score) else float(score), turn)
+            for one, score in zip(settings, scores, strict=True)
+        ]
+        return Tuned(space, (*self.trials, *new), self.gradients)
 
-def _near(space: Mapping[str, Knob], old: Mapping[str, Knob], best: Settings) -> Iterator[Settings]:
+
+def _near(space: Space, old: Space, best: Settings) -> Iterator[Collection[Any]]:
     """The best setting with one knob moved: the next new value of each, then the neighbours."""
     for name, knob in space.items():
         new = sorted(
             set(knob.values) - set(old[name].values) if not knob.choice else (),
             key=lambda value, at=best[name]: abs(math.log(value / at)),
         )
-        yield from ({**best, name: value} for value in new[:1])
+        yield from ({**best, name: value}.values() for value in new[:1])
     for name, knob in space.items():
         at = knob.values.index(best[name])
         for value in knob.values[max(at - 2, 0) : at + 3]:
-            yield {**best, name: value}
+            yield {**best, name: value}.values()
 
 
-def _sizes(space: Mapping[str, Knob]) -> tuple[int, ...]:
-    return tuple(len(knob.values) for knob in space.values())
+def propose(
+    tuned: Tuned, method: str, count: int, seed: int, turn: int
+) -> tuple[Space, list[Settings]]:
+    """A space, perhaps grown or finer, and `count` settings of it that were not tried.
 
-
-def _propose(
-    tuned: Tuned, count: int, generator: np.random.Generator
-) -> tuple[Mapping[str, Knob], list[Settings]]:
-    """A space, perhaps grown or finer, and `count` settings of it that were not tried."""
-    space, near = tuned.space, iter(())
+    Without knobs there is one trial, in the first round.
+    """
+    space, near = tuned.space, iter([])
+    if not space:
+        return space, [{}][len(tuned.trials) :]
+    generator = np.random.default_rng([seed, turn, crc32(method.encode())])
     tried = {tuple(trial.settings.values()) for trial in tuned.trials}
     if tuned.trials and math.isfinite(tuned.best.score):
         best = tuned.best.settings
@@ -243,29 +258,23 @@ def _propose(
     elif tuned.trials:  # nothing worked: the answer is elsewhere
         for end in (0, -1):
             space = {name: knob.grown(knob.values[end]) for name, knob in space.items()}
-    while math.prod(sizes := _sizes(space)) < len(tried) + count:
+    while math.prod(len(knob.values) for knob in space.values()) < len(tried) + count:
         finer = {name: knob.finer() for name, knob in space.items()}
         if finer == space:
             raise ValueError(f"the space of {', '.join(space)} has no {count} further settings")
         space = finer
     # Of so many different settings at least `count` were not tried.
+    grids = [knob.values for knob in space.values()]
+    sizes = tuple(map(len, grids))
     drawn = generator.permutation(math.prod(sizes))[: len(tried) + count]
     places = zip(*np.unravel_index(drawn, sizes), strict=True)
-    grids = [knob.values for knob in space.values()]
-    far = (
-        {name: grid[at] for name, grid, at in zip(space, grids, place, strict=True)}
-        for place in places
-    )
-    fresh: dict[tuple[Any, ...], Settings] = {}
-    for settings in chain(near, far):
-        values = tuple(settings.values())
-        if values not in tried:
-            fresh.setdefault(values, settings)
-    return space, list(islice(fresh.values(), count))
+    far = [[grid[at] for grid, at in zip(grids, place, strict=True)] for place in places]
+    fresh = dict.fromkeys(tuple(values) for values in chain(near, far) if (*values,) not in tried)
+    return space, [dict(zip(space, values, strict=True)) for values in islice(fresh, count)]
 
 
 def tune(
-    spaces: Mapping[str, Mapping[str, Knob]],
+    spaces: Mapping[str, Space],
     evaluate: Evaluate,
     *,
     trials: int,
@@ -309,18 +318,11 @@ def tune(
     least = checks.whole("the least of rounds", rounds[0])
     for turn in range(checks.whole("the most of rounds", rounds[1], least)):
         for method, tuned in found.items():
-            generator = np.random.default_rng([seed, turn, crc32(method.encode())])
-            space, settings = _propose(tuned, trials, generator)
+            space, settings = propose(tuned, method, trials, seed, turn)
             scores = list(evaluate(method, settings, gradients))
-            if len(scores) != len(settings):
-                raise ValueError(
-                    f"evaluate must return {len(settings)} scores for {method}, got {len(scores)}"
-                )
-            new = [
-                Trial(one, math.inf if math.isnan(score) else float(score), turn)
-                for one, score in zip(settings, scores, strict=True)
-            ]
-            found[method] = Tuned(space, (*tuned.trials, *new), gradients)
+            if (got := len(scores)) != (asked := len(settings)):
+                raise ValueError(f"evaluate must return {asked} scores for {method}, got {got}")
+            found[method] = tuned.told(space, settings, scores, turn)
         if turn + 1 >= least and not any(tuned.edges for tuned in found.values()):
             break
     return found
@@ -335,17 +337,9 @@ def table(found: Mapping[str, Tuned]) -> results.Table:
         spans = ", ".join(f"{name} {_span(knob)}" for name, knob in tuned.space.items())
         edges = ", ".join(tuned.edges) or "none"
         rows.append((method, spans, count, count * tuned.gradients, chosen, edges))
-    return results.Table(
-        (
-            results.Column("method", right=False),
-            results.Column("searched", right=False),
-            results.Column("trials"),
-            results.Column("gradient evaluations"),
-            results.Column("chosen", right=False),
-            results.Column("at an edge", right=False),
-        ),
-        tuple(rows),
-    )
+    heads = ("method", "searched", "trials", "gradient evaluations", "chosen", "at an edge")
+    columns = tuple(results.Column(head, right=head in heads[2:4]) for head in heads)
+    return results.Table(columns, tuple(rows))
 
 
 def _short(value: Any) -> str:

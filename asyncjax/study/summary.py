@@ -1,34 +1,70 @@
-"""What a page says of a study: its answer, ranks, profiles, trials, and what they cost."""
+"""What a page says of a study: its answer, ranks, profiles, scene by scene, trials and their cost.
+
+Where some of the methods are one's own, a page says where each of them wins and loses. In each
+scene its rival is the other method of the least time in set A; the ratio to it is measured in set
+B, which had no part in choosing it. A scene is won or lost where the interval of the ratio excludes
+1; the scenes share a doubt of 5 %.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from asyncjax import results
-from asyncjax.results import plots, report
+from asyncjax.results import plots
+from asyncjax.results.report import Illustration, Section, provenance, render
 from asyncjax.study import statistics
+from asyncjax.study.scene import Method
+from asyncjax.study.statistics import DOUBT, OPEN
 
 FARTHEST = 4.0  # multiple of the best to which profiles go
 LINES = 8  # curves of a figure; the table has all
+NAMED = 4  # scenes that a sentence names
+CHOSEN_ON, MEASURED_ON = "A", "B"
 Result = Any  # of `result.py`, which calls this file for its report
 
 
-def page(result: Result, claims: Sequence[Any], title: str, command: str) -> str:
-    """The page of a study as HTML."""
-    judged = [report.Section("Claims", "", (), [verdict_table(result, claims)])] if claims else []
-    figures = [profile_figure(result)]
-    sections = [
-        *judged,
-        report.Section("Ranks", "", (), [rank_table(result)]),
-        report.Section("Performance profiles", "", figures, [profile_table(result)]),
-        report.Section("Scene by scene", "", (), [scene_table(result)]),
-        report.Section("What was tuned, and what it cost", "", (), [trial_table(result)]),
-        report.provenance(command),
-    ]
-    return report.render(title, wins(result), sections, verdict=answer(result, claims))
+def page(
+    result: Result,
+    claims: Sequence[Any],
+    title: str,
+    command: str,
+    *,
+    names: Sequence[str] = (),
+    methods: Mapping[str, Method] | None = None,
+    text: str = "",
+    verdict: str = "",
+) -> str:
+    """The page of a study as HTML.
+
+    Args:
+        result: Its rows.
+        claims: What is to be judged.
+        title: Of the page.
+        command: What was run.
+        names: Methods of one's own.
+        methods: What is told of methods; None: nothing.
+        text: Below the title; empty: where the first of all wins and loses.
+        verdict: Above all; empty: the answer.
+    """
+    met = [one for one in names if rivals_of(result, one, names) and arrived(result, one)]
+    by_scene = [beside_table(result, one, rivals_of(result, one, names)) for one in met]
+    parts = {
+        "Claims": [verdict_table(result, claims)] if claims else [],
+        "Ranks": [_marked(rank_table(result), names)],
+        "Performance profiles": [_marked(profile_table(result), names)],
+        "Scene by scene": by_scene if names else [scene_table(result)],
+        "What was tuned, and what it cost": [_marked(trial_table(result), names)],
+        "Methods": [method_table(result, methods)] if methods else [],
+    }
+    figures = {"Performance profiles": [profile_figure(result, names)]}
+    sections = [Section(head, "", figures.get(head, ()), some) for head, some in parts.items()]
+    sections = [one for one in sections if one.tables] + [provenance(command)]
+    return render(title, text or wins(result), sections, verdict=verdict or answer(result, claims))
 
 
 def answer(result: Result, claims: Sequence[Any] = ()) -> str:
@@ -67,72 +103,58 @@ def verdict_table(result: Result, claims: Sequence[Any], text: str = "") -> resu
     family = {letter: result.judged(claims, letter, together=True) for letter in result.sets}
     heads = ["claim", *(f"set {letter}" for letter in result.sets)]
     rows = [[claim, *words.values()] for claim, words in alone.items()]
+    text = text or "Verdicts by rule: a claim holds where the intervals of all its conditions do."
+    if len(result.sets) > 1:
+        differing = sum(len({*words.values()}) > 1 for words in alone.values())
+        text += f" The sets differ in {differing}." if differing else " The sets agree."
     if len(family[result.sets[0]]) > 1:
         heads.append("all at once")
+        text += " All at once: with Holm's correction for the conditions of all claims."
         for row in rows:
-            words = {
-                letter: statistics.verdict(found[row[0]])
-                for letter, found in family.items()
-                if row[0] in found
-            }
+            told = {letter: found.get(row[0]) for letter, found in family.items()}
+            words = {letter: statistics.verdict(one) for letter, one in told.items() if one}
             row.append(worded(words) if words else "")
-    if any(statistics.OPEN in words.values() for words in alone.values()):
+    if any(OPEN in words.values() for words in alone.values()):
         heads.append("would have shown")
+        text += " Would have shown: the ratio that four of five such studies find significant."
         for row in rows:
-            row.append(_shown(result, claims, row[0]) if statistics.OPEN in row else "")
-    differing = sum(len({*words.values()}) > 1 for words in alone.values())
-    agree = f"differ in {differing}" if differing else "agree"
-    caption = [
-        text or "Verdicts by rule: a claim holds where the intervals of all its conditions do.",
-        f"The sets {agree}." if len(result.sets) > 1 else "",
-        "All at once: with Holm's correction for the conditions of all claims."
-        if "all at once" in heads
-        else "",
-        "Would have shown: the ratio that four of five such studies find significant."
-        if "would have shown" in heads
-        else "",
-    ]
-    columns = tuple(results.Column(head, right=False) for head in heads)
-    return results.Table(columns, tuple(map(tuple, rows)), " ".join(filter(None, caption)))
+            claim = next(claim for claim in claims if claim.text == row[0])
+            row.append(_would_have_shown(result, claim) if OPEN in row else "")
+    return _table(heads, rows, text)
 
 
-def _shown(result: Result, claims: Sequence[Any], text: str) -> str:
+def _would_have_shown(result: Result, claim: Any) -> str:
     """The largest of the ratios that would have shown, over the open conditions of a claim."""
-    claim = next(claim for claim in claims if claim.text == text)
     ratios = []
-    for letter in result.sets:
-        conditions = result.conditions(claim, letter) if claim.conditions else ()
-        level = claim.level or 1 - 0.05 / max(len(conditions), 1)
-        ratios += [
-            statistics.smallest_ratio(one.difference, level)
-            for one in conditions
-            if one.verdict == statistics.OPEN
-        ]
+    for letter in result.sets if claim.conditions else ():
+        conditions = result.conditions(claim, letter)
+        level = claim.level or 1 - DOUBT / len(conditions)
+        still = [one.difference for one in conditions if one.verdict == OPEN]
+        ratios += [statistics.smallest_ratio(one, level) for one in still]
     return f"{max(ratios):.2f}" if ratios else ""
 
 
 def rank_table(result: Result) -> results.Table:
     """Methods by their mean in the first set, with their ranks in all."""
     ranks = result.rank()
-    order = list(ranks[ranks["set"] == result.sets[0]]["method"])
     by_place = ranks.set_index(["method", "set"])
-    heads = ["method"]
+    heads, rows = ["method"], []
     for letter in result.sets:
         heads += [f"rank, set {letter}", f"{result.compared} over the first's, set {letter}"]
-    rows = []
-    for method in order:
+    for method in ranks[ranks["set"] == result.sets[0]]["method"]:
         row = [method]
         for letter in result.sets:
             place = by_place.loc[(method, letter)]
             row.append(_range(place["best_rank"], place["worst_rank"]))
             row.append(f"{place['ratio']:.2f} ({place['low']:.2f} to {place['high']:.2f})")
-        rows.append((*row, f"{100 * arrived(result, method):.0f} %"))
-    return results.Table(
-        tuple(results.Column(head, right=head != "method") for head in [*heads, "came"]),
-        tuple(rows),
+        rows.append([*row, f"{100 * arrived(result, method):.0f} %"])
+    return _table(
+        [*heads, "came"],
+        rows,
         "Rank: from one more than how many methods are significantly lower to all but those"
         " significantly higher; all pairs of a set share a doubt of 5 %. Ratios are geometric means"
-        f" over {_count(result, 'scene')}; a time that never came counts as the horizon.",
+        f" over {_scenes(result)}; a time that never came counts as the horizon.",
+        right=[*heads[1:], "came"],
     )
 
 
@@ -145,56 +167,46 @@ def arrived(result: Result, method: str) -> float:
     return float(np.isfinite(values).mean())
 
 
-def profile_figure(result: Result) -> report.Illustration:
-    """Performance profiles of the methods that solve most."""
+def profile_figure(result: Result, names: Sequence[str] = ()) -> Illustration:
+    """Performance profiles of one's own methods and of those that solve most."""
     shares = result.profile(FARTHEST)
-    names = sorted(_areas(shares), key=lambda name: -_areas(shares)[name])[:LINES]
-    series = [
-        results.Series(name, shares["ratio"], *[shares[name].to_numpy()] * 3) for name in names
-    ]
+    told = list(dict.fromkeys([*names, *_areas(shares)]))[:LINES]
     figure = plots.curves(
-        series,
+        [results.Series(name, shares["ratio"], *[shares[name].to_numpy()] * 3) for name in told],
         x_label=f"times the lowest {result.compared} of the run",
         y_label="share of runs",
         y_range=(0.0, 1.0),
     )
     caption = (
-        f"Share of runs (instances of {_count(result, 'scene')}, all sets) whose"
+        f"Share of runs (instances of {_scenes(result)}, all sets) whose"
         f" {result.compared} is within so many times that of the best method there."
     )
-    return report.Illustration(figure, caption)
+    return Illustration(figure, caption)
 
 
 def profile_table(result: Result) -> results.Table:
     """Shares at some ratios, and the mean height of the profile."""
     shares = result.profile(FARTHEST)
-    areas = _areas(shares)
-    at = {ratio: int(np.argmin(np.abs(shares["ratio"] - ratio))) for ratio in (1.0, 2.0, FARTHEST)}
+    at = [int(np.argmin(np.abs(shares["ratio"] - ratio))) for ratio in (1.0, 2.0, FARTHEST)]
     heads = ("method", "best", "within 2 times", f"within {FARTHEST:g} times", "mean to there")
     rows = [
-        (name, *(f"{100 * shares[name][place]:.0f} %" for place in at.values()), f"{area:.2f}")
-        for name, area in sorted(areas.items(), key=lambda item: -item[1])
+        (name, *(f"{100 * shares[name][place]:.0f} %" for place in at), f"{area:.2f}")
+        for name, area in _areas(shares).items()
     ]
-    columns = tuple(results.Column(head, right=head != "method") for head in heads)
-    return results.Table(columns, tuple(rows), "The same in numbers, best first.")
+    return _table(heads, rows, "The same in numbers, best first.", right=heads[1:])
 
 
 def _areas(shares: Any) -> dict[str, float]:
-    """Mean share of each method between 1 and the last ratio."""
+    """Mean share of each method between 1 and the last ratio, the highest first."""
     ratios = shares["ratio"].to_numpy()
-    width = ratios[-1] - ratios[0]
-    return {
-        name: float(np.trapezoid(shares[name].to_numpy(), ratios) / width)
-        for name in shares
-        if name != "ratio"
-    }
+    areas = shares.drop(columns="ratio").apply(lambda own: np.trapezoid(own, ratios))
+    return (areas / np.ptp(ratios)).sort_values(ascending=False, kind="stable").to_dict()
 
 
 def wins(result: Result) -> str:
     """Where the method that is first over all wins and loses, in a sentence."""
     leader = result.rank(set=result.sets[0])["method"].iloc[0]
-    ahead, behind = [], []
-    cells = _cells(result)
+    ahead, behind, cells = [], [], _cells(result)
     for cell, where in cells.items():
         ranks = result.rank(where, result.sets[0])
         place = ranks[ranks["method"] == leader].iloc[0]
@@ -210,26 +222,19 @@ def wins(result: Result) -> str:
     )
 
 
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    more = [f"{len(names) - most} more"] if len(names) > most else []
-    return f": {'; '.join([*names[:most], *more])}" if names else ""
-
-
 def scene_table(result: Result) -> results.Table:
     """The first method of each cell, and who is level with it, in each set."""
-    rows = []
+    heads, rows = ["scene"], []
+    for letter in result.sets:
+        heads += [f"first, set {letter}", "no significant difference"]
     for cell, where in _cells(result).items():
         row = [cell]
         for letter in result.sets:
             ranks = result.rank(where, letter)
             first, *rest = ranks[ranks["with_best"]]["method"]
             row += [first, ", ".join(rest) or "none"]
-        rows.append(tuple(row))
-    heads = ["scene"]
-    for letter in result.sets:
-        heads += [f"first, set {letter}", "no significant difference"]
-    columns = tuple(results.Column(head, right=False) for head in heads)
-    return results.Table(columns, tuple(rows), "Scene by scene, all pairs sharing a doubt of 5 %.")
+        rows.append(row)
+    return _table(heads, rows, "Scene by scene, all pairs sharing a doubt of 5 %.")
 
 
 def trial_table(result: Result) -> results.Table:
@@ -244,18 +249,117 @@ def trial_table(result: Result) -> results.Table:
         chosen = found[found["method"] == method]
         settings = [name for name in names if chosen[name].notna().all()]
         spans = ", ".join(f"{name} {_span(chosen[name])}" for name in settings)
-        spent = result.select(method=method)["processor_seconds"].sum() if timed else None
         trials = _span(chosen["trials"]) if "trials" in chosen else "none"
-        rows.append((method, trials, spans or "none", f"{spent:.0f} s" if timed else "not taken"))
+        taken: Any = result.select(method=method)["processor_seconds"].dropna() if timed else ()
+        cost = f"{taken.sum():.0f} s" if len(taken) else "stored"
+        rows.append((method, trials, spans or "none", cost))
     heads = ("method", "trials a scene", "chosen", "processor time")
     edges = result.facts.get("at an edge", [])
     text = f" At an edge of its grid after the last round: {', '.join(edges)}." if edges else ""
-    return results.Table(
-        tuple(results.Column(head, right=head in heads[1::2]) for head in heads),
-        tuple(rows),
+    return _table(
+        heads,
+        rows,
         "Every method was tuned on other instances than are shown; settings from the least to the"
-        f" most over the scenes.{text}",
+        f" most over the scenes. Processor time is not stored with rows.{text}",
+        right=heads[1::2],
     )
+
+
+def method_table(result: Result, methods: Mapping[str, Method]) -> results.Table:
+    """What each method does."""
+    rows = [(name, methods[name].text or "-") for name in result.methods if name in methods]
+    return _table(("method", "what it does"), rows)
+
+
+# Methods of one's own beside the others.
+
+
+def rivals_of(result: Result, name: str, names: Sequence[str]) -> list[str]:
+    """Methods that are not one's own; where there are none, one's own others."""
+    others = [one for one in result.methods if one not in names]
+    return others or [one for one in names if one != name]
+
+
+def beside_best(result: Result, name: str, rivals: Sequence[str]) -> list[dict[str, Any]]:
+    """A method beside the best rival of each scene: rows of `Result.ratio` with the rival."""
+    scenes, found = list(result.rows["scene"].unique()), []
+    for scene in scenes:
+        where, level = {"scene": scene}, 1 - DOUBT / len(scenes)
+        logs = {one: np.log(result.values(one, CHOSEN_ON, **where).to_numpy()) for one in rivals}
+        best = min(rivals, key=lambda one: float(logs[one].mean()))
+        row = result.ratio(name, best, set=MEASURED_ON, level=level, where=where)
+        found.append({**where, "rival": best, **row.to_dict("records")[0]})
+    return sorted(found, key=lambda row: row["ratio"])
+
+
+def summary_of(result: Result, names: Sequence[str], errors: Mapping[str, str]) -> str:
+    """A sentence a method of one's own, and what raised."""
+    said = []
+    for name in names:
+        rivals = rivals_of(result, name, names)
+        said.append(sentence_of(result, name, rivals) if rivals else f"{name} has no rival here.")
+    said += [f"{name} is left out, since it raised: {words}." for name, words in errors.items()]
+    return "\n".join(said)
+
+
+def sentence_of(result: Result, name: str, rivals: Sequence[str]) -> str:
+    """Where a method wins and loses against the best rival of each scene."""
+    found = beside_best(result, name, rivals)
+    count = counted(len(found), "scene")
+    if not arrived(result, name):
+        return f"{name} never reaches the target, so it loses in {count} of {len(found)}."
+    won = [row for row in found if _word(row) == "wins"]
+    lost = [row for row in found[::-1] if _word(row) == "loses"]
+    over_all = result.ratio(name, over=rivals[0], set=MEASURED_ON)["text"].iloc[0]
+    return (
+        f"{name} wins in {len(won)} of {count}{_listed(map(_told, won))}, loses in"
+        f" {len(lost)}{_listed(map(_told, lost))}, and does not differ significantly in"
+        f" {len(found) - len(won) - len(lost)} from the fastest of the others there. Over all it"
+        f" takes {over_all.removesuffix(' *')} times as long as {rivals[0]}."
+    )
+
+
+def beside_table(result: Result, name: str, rivals: Sequence[str]) -> results.Table:
+    """A row a scene: the best rival and the ratio to it."""
+    rows = [
+        (row["scene"], row["rival"], row["text"].removesuffix(" *"), _word(row))
+        for row in beside_best(result, name, rivals)
+    ]
+    return _table(
+        ("scene", "fastest of the others", "time over its", ""),
+        rows,
+        f"{name} beside the fastest of the others in each scene, which set {CHOSEN_ON} chose; the"
+        f" ratio of times with its interval is that of set {MEASURED_ON}.",
+        right=["time over its"],
+    )
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    if row["high"] < 1:
+        return "wins"
+    return "loses" if row["low"] > 1 else OPEN
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return f"{row['scene']}, {row['ratio']:.2g} times as long as {row['rival']}"
+
+
+# Words and cells of tables.
+
+
+def _table(
+    heads: Sequence[str], rows: Iterable[Any], caption: str = "", *, right: Sequence[str] = ()
+) -> results.Table:
+    columns = tuple(results.Column(head, right=head in right) for head in heads)
+    return results.Table(columns, tuple(map(tuple, rows)), caption)
+
+
+def _marked(table: results.Table, names: Sequence[str]) -> results.Table:
+    """A table with a star behind the names of one's own methods."""
+    if not names:
+        return table
+    rows = tuple((f"{name} *" if name in names else name, *rest) for name, *rest in table.rows)
+    return replace(table, rows=rows, caption=f"{table.caption} * one's own.")
 
 
 def _cells(result: Result) -> dict[str, dict[str, Any]]:
@@ -263,9 +367,25 @@ def _cells(result: Result) -> dict[str, dict[str, Any]]:
     return {", ".join(map(str, cell.values())): cell for cell in cells}
 
 
-def _count(result: Result, what: str) -> str:
-    count = result.rows[what].nunique()
-    return f"{count} {what}{'s' if count > 1 else ''}"
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "scene"), counted(2, "scene")
+        ('1 scene', '2 scenes')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _scenes(result: Result) -> str:
+    return counted(result.rows["scene"].nunique(), "scene")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first of them behind a colon."""
+    names = list(names)
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return f": {'; '.join([*names[:NAMED], *more])}" if names else ""
 
 
 def _range(least: Any, most: Any) -> str:

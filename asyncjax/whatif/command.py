@@ -10,12 +10,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from asyncjax import clocks, traces
-from asyncjax.terminal import plain, quietly, without_folders
+from asyncjax.terminal import answered, options, plain, retyped
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.whatif.answering import answer
 from asyncjax.whatif.comparing.compare import seconds_of
@@ -60,12 +61,7 @@ _KNOWN = {
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=_ABOUT,
-        epilog=_EXAMPLES % {"page": PAGE, "program": program},
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options(program, _ABOUT, _EXAMPLES % {"page": PAGE, "program": program})
     parser.add_argument("file", nargs="?", metavar="FILE", help="the table of durations")
     parser.add_argument(
         "--demo",
@@ -114,42 +110,33 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         program: How the command was called, for its help and its page.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return quietly(lambda: _run(given, program))
+    run = partial(_run, given, program)
+    return answered("whatif", _parser(program), given, run, _in_options)
 
 
-def _run(given: list[str], program: str) -> int:
-    parser = _parser(program)
-    settings, rest = parser.parse_known_args(given)
-    if rest:
-        parser.error(plain(f"unrecognized arguments: {' '.join(rest)}"))
+def _run(given: Sequence[str], program: str, settings: argparse.Namespace) -> int:
     if (settings.file is None) == (settings.demo is None):
-        words = "give the FILE of a table or --demo NAME, one of them; --help says more"
-        print(f"asyncjax.whatif: {words}", file=sys.stderr)
-        return 2
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            log = demo(settings.demo) if settings.demo else _read(settings)
-            page = _place(settings.output, PAGE)
-            figures = None if settings.json is None else _json(settings.json)
-            files = (settings.file, settings.json, settings.output)
-            if settings.quick and barrier_of(log) is None:
-                print(_cost(log), file=sys.stderr, flush=True)
-            found = answer(
-                log,
-                quick=settings.quick,
-                own_labels=_said(settings, "own_labels"),
-                noisy=_said(settings, "noise"),
-                dear_link=_said(settings, "link"),
-                progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
-                command=f"{program} {shlex.join(without_folders(given, files))}",
-            )
-        found.save(page)
-        if figures is not None:
-            found.save(figures)
-    except (OSError, ValueError, TypeError) as error:
-        print(f"asyncjax.whatif: {plain(_in_options(_sentence(error)))}", file=sys.stderr)
-        return 2
+        raise ValueError("give the FILE of a table or --demo NAME, one of them; --help says more")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log = demo(settings.demo) if settings.demo else _read(settings)
+        page = _place(settings.output, PAGE)
+        figures = None if settings.json is None else _json(settings.json)
+        files = (settings.file, settings.json, settings.output)
+        if settings.quick and barrier_of(log) is None:
+            print(_cost(log), file=sys.stderr, flush=True)
+        found = answer(
+            log,
+            quick=settings.quick,
+            own_labels=_said(settings, "own_labels"),
+            noisy=_said(settings, "noise"),
+            dear_link=_said(settings, "link"),
+            progress=None if settings.quick and not sys.stderr.isatty() else _bar(),
+            command=retyped(program, given, files),
+        )
+    found.save(page)
+    if figures is not None:
+        found.save(figures)
     print(plain(found.text(), lines=True))
     if log.columns:
         notes = () if found.comparison is None else log.notes  # else they are in the answer
@@ -241,12 +228,6 @@ def _json(name: str) -> Path:
     if place.suffix != ".json":
         raise ValueError(f"--json must name a file that ends in .json, got {name!r}")
     return place
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower().removeprefix('path ')}"
-    return str(error)
 
 
 def _bar() -> Callable[[str, float], None]:

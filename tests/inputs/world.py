@@ -25,6 +25,7 @@ from asyncjax import (
     steps,
     storage,
     stragglers,
+    study,
     testing,
     traces,
     whatif,
@@ -56,6 +57,7 @@ def world() -> dict[str, Any]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {
         **ROOMS,
+        "study": study,  # bad inputs alone: its doors hand most of them on
         "checks": checks,
         "jax": jax,
         "jnp": jnp,

@@ -160,7 +160,14 @@ def test_rules_are_ranked_and_one_that_raises_is_left_out(folder, capsys):
     assert "broken is left out, since it raised: my_rules.py, line 17: RuntimeError: no idea" in out
     assert "asyncjax.study: 3 methods on 1 scene, about 1 minute" in err
     page = (folder / "page.html").read_text()
-    for word in ("Ranks", "Profiles", "scaled *", "drop-compute", ">stored<", "no idea"):
+    for word in (
+        "Ranks",
+        "Performance profiles",
+        "scaled *",
+        "drop-compute",
+        ">stored<",
+        "no idea",
+    ):
         assert word in page
     assert "asyncjax study my_rules.py --scenes" in page
     again = capsys.readouterr()

@@ -104,6 +104,15 @@ def test_cells_are_read_again_and_never_change_rows(tmp_path):
     assert len(calls.seen) == 10
 
 
+def test_another_study_in_the_folder_changes_no_row(tmp_path):
+    asked = {"measure": MEASURE, "path": tmp_path, **FEW}
+    study.compare({"one": scene}, {"other": OTHER}, **{**asked, "measure": study.last("loss")})
+    before = set((tmp_path / "cells").iterdir())
+    rows = rows_of(study.compare({"one": scene}, WALK, **asked))
+    assert rows == rows_of(study.compare({"one": scene}, WALK, measure=MEASURE, **FEW))
+    assert len(set((tmp_path / "cells").iterdir()) - before) == 5
+
+
 def test_trials_are_equal_and_grids_grow_together():
     far = {"step": study.log_range(0.01, 0.02, 3)}
 
@@ -233,9 +242,8 @@ def test_refuses_what_is_no_study(tmp_path):
     empty = study.Method()
     both = study.Method(traces.Rule(), plain, run=walk)
     asks = study.Method(traces.Rule(), lambda s: optax.sgd(s["pace"]))
-    wrong = study.Method(traces.Rule(), lambda s: s["step"])
     refused(TypeError, "scenes must be a mapping", 3, WALK)
-    refused(TypeError, "methods must be given", one)
+    refused(ValueError, "methods must be one or more", one)
     refused(ValueError, "methods must be one or more", one, {})
     refused(TypeError, r"scenes\['one'\] must be a function", {"one": 3}, WALK)
     refused(TypeError, r"methods\['a'\] must be a study.Method", one, {"a": 3})
@@ -243,7 +251,6 @@ def test_refuses_what_is_no_study(tmp_path):
     refused(ValueError, r"methods\['a'\] must have a rule", one, {"a": both})
     refused(ValueError, "problem must be given in scene 'one'", one, {"a": asks})
     refused(ValueError, "space must have a knob 'pace'.*'a'.*step", SCENES, {"a": asks})
-    refused(TypeError, "the optimizer of method 'a'", SCENES, {"a": wrong})
     refused(TypeError, r"space\['step'\] must be a Knob", one, WALK, space={"step": 0.1})
     refused(ValueError, "knob as a column.*'scene'", one, WALK, space={"scene": SPACE["step"]})
     refused(ValueError, "trials must be", one, WALK, trials=0)
@@ -253,15 +260,10 @@ def test_refuses_what_is_no_study(tmp_path):
     refused(ValueError, "sets must be of A, B and C", one, WALK, sets=("D",))
     refused(ValueError, "seed must be", one, WALK, seed=256)
     refused(NotADirectoryError, "path must be a folder", one, WALK, path=file)
-    refused(TypeError, "path must be", one, WALK, path=3)
     refused(TypeError, "measure must be a Measure", one, WALK, measure=None)
     refused(TypeError, "tuned_over must be", one, WALK, tuned_over="each scene")
-    refused(TypeError, "version must be a text", one, WALK, version=3)
     refused(ValueError, "instances must be.*1024", one, WALK, instances=2000)
-    refused(TypeError, "rounds must be a pair", one, WALK, rounds=3)
-    refused(TypeError, "space must be a mapping", one, WALK, space=3)
     refused(TypeError, "engine must be an engine", one, WALK, engine="processes")
-    refused(TypeError, "progress must be a function", one, WALK, progress=3)
 
 
 def test_refuses_what_cannot_be_told_from_another():
@@ -280,6 +282,13 @@ def test_refuses_what_no_other_process_can_import():
     refused(ValueError, "file that exists, got 'none.py'", "none.py")
     refused(ValueError, "file or a module, got 'nothing_here'", "nothing_here")
     refused(ValueError, "methods must be among.*walk.*'run'", SCENES, {"run": "tests.study.toy"})
+
+
+@pytest.mark.slow
+def test_refuses_a_measure_that_does_not_travel():
+    local = study.Measure(lambda records, scene: {"loss": 1.0}, "loss")
+    words = "measure must be made of functions that workers of engine processes import, got"
+    refused(ValueError, words, "tests.study.toy", engine=live.processes(1), measure=local)
 
 
 def test_a_file_that_was_edited_is_read_again(tmp_path):

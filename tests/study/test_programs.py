@@ -8,8 +8,9 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, stragglers, study, traces
-from asyncjax.study import programs
-from asyncjax.study.programs import records_of_cell, stacked
+from asyncjax.simulation import side_by_side
+from asyncjax.simulation.side_by_side import probe_of, split, stacked
+from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import TUNING, seeds_of
 from tests.study.toy import SCENES, N, plain
 
@@ -68,10 +69,10 @@ def test_settings_and_traces_share_a_program(scenes):
     method = study.Method(
         lambda s: traces.Rule(collect=traces.buffered(s["b"])), plain, load=lambda s: s["h"]
     )
-    before = programs._measured._cache_size()
+    before = side_by_side._measured._cache_size()
     for settings in ({"step": 0.1, "b": 1, "h": 1.0}, {"step": 0.2, "b": 3, "h": 2.0}):
         records_of_cell(method, settings, scenes, SEEDS)
-    assert programs._measured._cache_size() - before == 1
+    assert side_by_side._measured._cache_size() - before == 1
 
 
 @pytest.mark.slow
@@ -94,11 +95,11 @@ def test_what_must_be_known_is_no_data():
 
     params = np.zeros(2, np.float32)
     lanes = [{"n_workers": 3, "step": 0.1, "b": 4, "word": "x"}] * 2
-    maker, data = programs.split(table, programs._probe_of(params), lanes)
+    maker, data = split(table, probe_of(params), lanes)
     assert set(data) == {"step", "b"}
     assert dict(maker.fixed) == {"n_workers": 3, "word": "x"}
     assert data["step"].shape == (2,)
-    maker, data = programs.split(plain, programs._probe_of(params), lanes)
+    maker, data = split(plain, probe_of(params), lanes)
     assert set(data) == {"n_workers", "step", "b"}
 
 
@@ -108,7 +109,7 @@ def test_an_array_of_an_instance_is_data():
 
     params = np.zeros(2, np.float32)
     lanes = [{"step": 0.1, "times": np.array([1.0, slow])} for slow in (2.0, 4.0)]
-    maker, data = programs.split(rescaled, programs._probe_of(params), lanes)
+    maker, data = split(rescaled, probe_of(params), lanes)
     assert data["times"].tolist() == [[1.0, 2.0], [1.0, 4.0]]
     assert not maker.fixed
 
@@ -209,9 +210,9 @@ def test_local_steps_share_a_program(scenes):
         return problems.local_steps(problem, n_steps=counts, step_size=settings["local"])
 
     method = study.Method(traces.Rule(), plain, adapt=adapt, load=lambda s: s["steps"])
-    before = programs._measured._cache_size()
+    before = side_by_side._measured._cache_size()
     for count in (2, 4):
         settings = {"step": 0.1, "steps": count, "local": 0.05}
         found = records_of_cell(method, settings, scenes, SEEDS)
         assert all(one["loss"][-1] < one["loss"][0] for one in found)
-    assert programs._measured._cache_size() - before == 1
+    assert side_by_side._measured._cache_size() - before == 1

@@ -58,7 +58,7 @@ def test_time_to_a_target():
     times, losses = [0.0, 2.0, 3.0, 5.0], [4.0, np.nan, 1.0, 0.5]
     assert protocol.time_to(times, losses, 1.0) == 3.0
     assert protocol.time_to(times, losses, 0.1) == np.inf
-    with pytest.raises(ValueError, match="times must ascend"):
+    with pytest.raises(ValueError, match="axis decreases"):
         protocol.time_to([1.0, 0.0], [1.0, 1.0], 0.5)
 
 
