@@ -48,7 +48,7 @@ PARTS = {  # by their NAME, one a line
     "bias": "experiments.asynchronous.bias",
     "recorded_times": "experiments.asynchronous.recorded_times",
     "time_complexity": "experiments.asynchronous.time_complexity",
-    "shuffled_map": "experiments.shuffled_map.job",
+    "shuffled_map": "experiments.shuffled_map",
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",
     "network_steps": "experiments.delay_adaptive.network_steps",
