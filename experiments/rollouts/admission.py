@@ -281,7 +281,7 @@ def figures_of(settings: Settings, law: str, cell: Cell, repeat: int) -> dict[st
     }
 
 
-def at_shown(result: Result) -> pd.DataFrame:
+def at_shown(result: Result) -> Any:
     """The rows of all rules at the eta that is shown, where they read it."""
     rows = result.select(asked="rules")
     return rows[rows["eta"].isna() | (rows["eta"] == result.facts["shown"])]
@@ -394,9 +394,9 @@ def trial_table(result: Result) -> results.Table:
 def enough_table(result: Result) -> results.Table:
     """The fewest slots that keep the trainer busy, beside Little's law."""
     idle = result.select(asked="slots").groupby(["method", "eta", "scene", "slots"])["trainer_idle"]
-    busy = 1.0 - idle.median()
+    busy: Any = 1.0 - idle.median()
 
-    def fewest(shares: pd.Series) -> Any:
+    def fewest(shares: Any) -> Any:
         enough = shares[shares >= BUSY]
         return enough.index.min() if len(enough) else f"never ({100 * shares.iloc[-1]:.0f} %)"
 
