@@ -29,7 +29,7 @@ and the figures of its page; `make pages` reads the rows and writes the page.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ PARTS = {  # by their NAME, one a line
     "bias": "experiments.asynchronous.bias",
     "recorded_times": "experiments.asynchronous.recorded_times",
     "time_complexity": "experiments.asynchronous.time_complexity",
-    "shuffled_map": "experiments.shuffled_map.job",
+    "shuffled_map": "experiments.shuffled_map",
     "piag": "experiments.delay_adaptive.piag",
     "block_descent": "experiments.delay_adaptive.block_descent",
     "network_steps": "experiments.delay_adaptive.network_steps",
@@ -111,6 +111,21 @@ def facts(part: Any, result: Result) -> dict[str, Any]:
     """Facts of the rows, and those that the part makes of them."""
     made = {name: make(result) for name, make in getattr(part, "FACTS", {}).items()}
     return {**result.facts, **made}
+
+
+def table(
+    heads: Iterable[str], rows: Iterable[Iterable[Any]], caption: str, left: int = 1
+) -> results.Table:
+    """A table whose first columns are of words.
+
+    Args:
+        heads: One a column.
+        rows: One value a column each.
+        caption: Text above the table.
+        left: How many columns are of words.
+    """
+    columns = [results.Column(head, right=at >= left) for at, head in enumerate(heads)]
+    return results.Table(columns, [tuple(row) for row in rows], caption)
 
 
 def tables(part: Any, result: Result) -> dict[str, results.Table]:

@@ -23,7 +23,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.cluster import playing
-from experiments.cluster.playing import PD_ORS, TUNED, Point, earns_more, label, method
+from experiments.cluster.playing import PD_ORS, TUNED, Point, earns_more, in_sets, label, method
 from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_floors"
@@ -86,28 +86,27 @@ def study_of(settings: Settings) -> Result:
         RuntimeError: A schedule breaks a rule.
     """
     at = points(settings)
+    play = partial(playing.played, settings)
     searched = playing.tuned(settings, at, playing.tunable(PD_ORS, playing.CHOOSING, "dorm"))
     searched["method"] = searched["method"].replace(SEARCHED)
     learned = searched.query("scene == @REFERENCE and method == @LEARNED and set == 'A'")
     low = learned["low"].iloc[0]
     others = {name: point for name, point in at.items() if name != REFERENCE}
-    moved = {MOVED: method(partial(cluster.pd_ors, low=low))}
-    past = {LITERAL: method(cluster.pd_ors), GOODPUT: method(cluster.marginal_goodput)}
-    fixed = {BEST_DELAY: method(_at_best_delays), "drf": method(cluster.drf)}
-    known = {
-        "tuned_over": study.TunedOver.EACH_SCENE,
-        "tuning_instances": settings.tuning_instances,
-    }
-    before = playing.played(settings, at, past, rounds=(1, 1), **known)
+    before = play(
+        at,
+        {LITERAL: method(cluster.pd_ors), GOODPUT: method(cluster.marginal_goodput)},
+        tuned_over=study.TunedOver.EACH_SCENE,
+        tuning_instances=settings.tuning_instances,
+        rounds=(1, 1),
+    )
     rows = playing.joined(
         before.query("set != 'tuning'"),
-        playing.played(settings, at, fixed),
-        playing.played(settings, others, moved).assign(low=low),
+        play(at, {BEST_DELAY: method(_at_best_delays), "drf": method(cluster.drf)}),
+        play(others, {MOVED: method(partial(cluster.pd_ors, low=low))}).assign(low=low),
         searched.query("set != 'tuning'"),
     )
-    return Result(
-        rows, "earned", {"past": _past(before), "floors": _floors(searched)}, settings.seed
-    )
+    facts = {"past": _past(before), "floors": _floors(searched)}
+    return Result(rows, "earned", facts, settings.seed)
 
 
 def _past(rows: Any) -> dict[str, dict[str, float]]:
@@ -119,10 +118,10 @@ def _past(rows: Any) -> dict[str, dict[str, float]]:
 def _floors(rows: Any) -> dict[str, dict[str, list[list[float]]]]:
     """Of the trials of a floor: the floor, mean utility and its error, by point and rule."""
     trials = rows[(rows["set"] == "tuning") & rows["low"].notna()]
-    found = trials.groupby(["scene", "method", "low"])["utility"].agg(["mean", "sem"]).fillna(0.0)
+    told = trials.groupby(["scene", "method", "low"])["utility"].agg(["mean", "sem"]).fillna(0.0)
     return {
         point: {
-            rule: found.loc[point, rule].reset_index().to_numpy().tolist()
+            rule: told.loc[point, rule].reset_index().to_numpy().tolist()
             for rule in SEARCHED.values()
         }
         for point in rows["scene"].unique()
@@ -151,34 +150,31 @@ CLAIMS = (
 )
 
 
-def verdict_table(result: Result) -> results.Table:
-    """What the numbers of each set say of every claim."""
-    caption = "A condition a point; the conditions of a claim share its doubt of 5 %."
-    return playing.counted_verdicts(result, CLAIMS, caption)
-
-
 def utility_table(result: Result) -> results.Table:
     """Mean utility of every rule at every point and over that at the literal floor, both sets."""
-    rows = []
-    for point in POINTS:
-        there = set(result.select(scene=point)["method"])
-        for rule in (rule for rule in ORDER if rule in there):
-            row = [point, label(rule)]
-            for letter in result.sets:
-                row.append(f"{playing.mean(result, rule, letter, scene=point):,.0f}")
-                row.append(playing.ratio_text(result, rule, LITERAL, letter, scene=point))
-            rows.append(tuple(row))
-    heads = [f"{s}: {head}" for s in result.sets for head in ("utility", "over literal")]
-    return results.Table(
-        playing.columns("point", "rule", *heads, left=2),
-        rows,
+    texts = {"utility": playing.told(",.0f"), "over literal": _over_literal}
+    rows = [
+        (point, *line)
+        for point in POINTS
+        for line in playing.lines(
+            result, playing.met(result, ORDER, point), in_sets(result, texts, scene=point)
+        )
+    ]
+    heads = ("point", "rule", *(one.head for one in in_sets(result, texts)))
+    caption = (
         "Total utility, and its paired ratio to PD-ORS at its literal floor (geometric mean,"
-        " interval of 95 %); floors were learned on other instances.",
+        " interval of 95 %); floors were learned on other instances."
     )
+    return part.table(heads, rows, caption, left=2)
 
 
+def _over_literal(result: Result, rule: str, **where: Any) -> str:
+    return playing.ratio_text(result, rule, LITERAL, **where)
+
+
+VERDICTS = "A condition a point; the conditions of a claim share its doubt of 5 %."
 TABLES = {
-    "claims": verdict_table,
+    "claims": partial(playing.counted_verdicts, CLAIMS, VERDICTS),
     "utility": utility_table,
     "trials": playing.trials_table,
 }
@@ -188,14 +184,16 @@ def sweep_figure(result: Result) -> Illustration:
     """Utility against the floor on the tuning instances, a panel a point."""
     panels = []
     for name in POINTS:
-        lines, ends = [], np.array([1.0, 0.0])
-        for rule, trials in result.facts["floors"][name].items():
-            lows, mean, error = np.array(trials).T
-            ends = np.array([min(ends[0], lows[0]), max(ends[1], lows[-1])])
-            lines.append(results.Series(rule, lows, mean, mean - error, mean + error))
-        for rule, earned in result.facts["past"][name].items():
-            level = np.full(2, earned)
-            lines.append(results.Series(label(rule), ends, level, level, level))
+        trials = [np.array(some).T for some in result.facts["floors"][name].values()]
+        ends = np.array([min(low[0] for low, *_ in trials), max(low[-1] for low, *_ in trials)])
+        lines = [
+            results.Series(rule, low, mean, mean - error, mean + error)
+            for rule, (low, mean, error) in zip(result.facts["floors"][name], trials, strict=True)
+        ]
+        lines += [
+            results.Series(label(rule), ends, *[np.full(2, earned)] * 3)
+            for rule, earned in result.facts["past"][name].items()
+        ]
         panels.append(plots.Panel(f"price floor, {name}", lines, log_x=True))
     return Illustration(
         plots.panels(panels, y_label="total utility"),

@@ -1,13 +1,21 @@
 """How near to the optimum does PD-ORS come, and why not nearer?
 
-Tiny workloads, four jobs on two machines in four slots, have an exact optimum (`exact`). All rules
+Tiny workloads, four jobs on two machines in four slots, have an exact optimum. All rules
 play two disjoint sets of them, and PD-ORS under price floors that rise. Then one case is told
 (fact `story`): the workload on which PD-ORS comes least near among the first forty seeds, which job
 it admits, what that job blocks, and what becomes of it as the floor rises.
 
+The optimum: for every job and slot at most one of its whole placements is chosen; a job is worth
+its utility at the slot by whose end the samples that its placements really train reach all of them:
+
+    max sum u_i(c - a_i) y[i, c],     sum_k x[i, t, k] <= sum_{c >= t} y[i, c],
+    sum_{t, k} trained[i, k] x[i, t, k] >= V_i (1 - 1e-6) sum_c y[i, c],     sum_c y[i, c] <= 1,
+    sum_{i, k} use[i, k, h, r] x[i, t, k] <= C[h, r],     all x and y are 0 or 1.
+
 Source: Yu, Liu, Wu, Ji, Bentley, 2021.
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import optimize, sparse
 
 from asyncjax import cluster, results, study
 from asyncjax.results import plots
@@ -25,7 +34,6 @@ from asyncjax.study.scene import Records
 from asyncjax.study.statistics import Condition, paired
 from experiments import part
 from experiments.cluster import playing
-from experiments.cluster.exact import best_utility
 from experiments.cluster.playing import CHOOSING, LABELS, PD_ORS, SERVERS
 from experiments.common.parts import Part, run_alone
 
@@ -51,11 +59,105 @@ class Settings:
     commit: bool = False  # write experiments/rows/cluster_optimum.csv.gz
 
 
+def placements(
+    jobs: cluster.Jobs, machines: cluster.Machines, job: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All that one job may hold in a slot: workers, servers int[K, H], samples trained float[K].
+
+    Left out is what takes up as much as another placement, or more, and trains no more.
+    """
+    worker, server = np.asarray(jobs.worker[job]), np.asarray(jobs.server[job])
+    choices = []
+    for room in machines.capacity:
+        most = [int(np.min(room[one > 0] / one[one > 0])) for one in (worker, server)]
+        pairs = itertools.product(range(most[0] + 1), range(most[1] + 1))
+        choices.append([(w, s) for w, s in pairs if (w * worker + s * server <= room).all()])
+    every = np.array(list(itertools.product(*choices)))  # [K, H, 2]
+    total = every.sum(1)
+    most = np.minimum(jobs.batch[job], jobs.workers_per_server[job] * total[:, 1])
+    every = every[(total[:, 0] > 0) & (total[:, 0] <= most)]
+    one = cluster.Jobs(*(np.asarray(field)[job : job + 1] for field in jobs))
+    got = cluster.samples_trained(every[None, :, :, 0], every[None, :, :, 1], one)[0]
+    use = every[..., :1] * worker + every[..., 1:] * server  # [K, H, R]
+    flat = use.reshape(len(every), -1)
+    less = (flat[:, None] <= flat).all(-1) & (got[:, None] >= got)  # [k, l]: k beats l
+    same = less & less.T
+    order = np.arange(len(every))
+    beaten = (less & (~same | (order[:, None] < order))).any(0)
+    return every[~beaten, :, 0], every[~beaten, :, 1], got[~beaten]
+
+
+def best_utility(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -> float:
+    """The optimum, by an integer programme that HiGHS solves to a relative gap of 1e-6.
+
+    Raises:
+        RuntimeError: The solver gives up.
+
+    Example:
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> round(best_utility(jobs, machines, 4), 3)
+        36.513
+    """
+    gain: list[float] = []
+    rows: list[dict[int, float]] = []
+    most: list[float] = []
+    room = {
+        at: {} for at in itertools.product(range(n_slots), *map(range, machines.capacity.shape))
+    }
+    for job, arrival in enumerate(np.asarray(jobs.arrival)):
+        slots = range(int(arrival), n_slots)
+        ends = {slot: len(gain) + index for index, slot in enumerate(slots)}
+        gain += _worth(jobs, job, np.array(slots) - arrival).tolist()
+        workers, servers, got = placements(jobs, machines, job)
+        use = workers[..., None] * jobs.worker[job] + servers[..., None] * jobs.server[job]
+        needed = dict.fromkeys(ends.values(), float(jobs.samples[job]) * (1 - 1e-6))
+        for slot in slots:
+            first = len(gain)
+            gain += [0.0] * len(got)
+            chosen = range(first, len(gain))
+            while_it_runs = {ends[end]: -1.0 for end in slots if end >= slot}
+            rows.append({**dict.fromkeys(chosen, 1.0), **while_it_runs})
+            needed.update(zip(chosen, (-got).tolist(), strict=True))
+            for h, r in np.ndindex(*machines.capacity.shape):
+                taken = zip(chosen, use[:, h, r].tolist(), strict=True)
+                room[slot, h, r].update({column: units for column, units in taken if units})
+        rows += [dict.fromkeys(ends.values(), 1.0), needed]
+        most += [0.0] * len(slots) + [1.0, 0.0]
+    for (_, h, r), row in room.items():
+        rows.append(row)
+        most.append(float(machines.capacity[h, r]))
+    return _solved(np.array(gain), rows, most)
+
+
+def _worth(jobs: cluster.Jobs, job: int, delays: np.ndarray) -> np.ndarray:
+    """Utility of completing after so many slots."""
+    value, steepness, due = np.asarray(jobs.utility[job], float)
+    return value / (1 + np.exp(np.clip(steepness * (delays - due), -700, 700)))
+
+
+def _solved(gain: np.ndarray, rows: list[dict[int, float]], most: list[float]) -> float:
+    """The largest gain of binary variables under `rows <= most`."""
+    entries = [(k, column, value) for k, row in enumerate(rows) for column, value in row.items()]
+    index, columns, values = zip(*entries, strict=True)
+    matrix = sparse.csr_array((values, (index, columns)), shape=(len(rows), len(gain)))
+    limit: Any = np.array(most)  # scipy takes arrays, its types say float
+    found = optimize.milp(
+        -gain,
+        constraints=optimize.LinearConstraint(matrix, -np.inf, limit),
+        integrality=np.ones(len(gain)),
+        bounds=optimize.Bounds(0, 1),
+        options={"mip_rel_gap": 1e-6},
+    )
+    if found.status != 0:
+        raise RuntimeError(f"the integer programme was not solved: {found.message}")
+    return -float(found.fun)
+
+
 def tiny(seeds: study.Seeds) -> study.Scene:
     """A tiny workload and the largest utility that any schedule of it has."""
     jobs, machines = cluster.workloads.tiny(seeds.data)
-    own = playing.Workload(jobs, machines, SLOTS)
-    return study.Scene(data=own, numbers={"optimum": best_utility(jobs, machines, SLOTS)})
+    workload = playing.Workload(jobs, machines, SLOTS)
+    return study.Scene(data=workload, numbers={"optimum": best_utility(jobs, machines, SLOTS)})
 
 
 def floor(low: float) -> str:
@@ -126,10 +228,10 @@ def story(settings: Settings) -> dict[str, Any]:
         )
     floors, searches = [bounds.low, *settings.floors], {}
     for parts in (PARTS, FINER):
-        found = [play(jobs, machines, low=low, parts=parts) for low in floors]
-        earned = np.array([cluster.total_utility(own, jobs) for own in found])
+        schedules = [play(jobs, machines, low=low, parts=parts) for low in floors]
+        earned = np.array([cluster.total_utility(one, jobs) for one in schedules])
         searches[str(parts)] = {
-            "admitted": [np.flatnonzero(own.admitted).tolist() for own in found],
+            "admitted": [np.flatnonzero(one.admitted).tolist() for one in schedules],
             "ratio": (earned / optimum).tolist(),
         }
     return {
@@ -176,9 +278,7 @@ def condition_table(result: Result) -> results.Table:
         for letter in result.sets
         for one in result.conditions(CLAIMS[0], letter)
     ]
-    return results.Table(
-        playing.columns("set", "condition", "verdict", left=3), rows, "The claim by its rule."
-    )
+    return part.table(("set", "condition", "verdict"), rows, "The claim by its rule.", left=3)
 
 
 def ratio_table(result: Result) -> results.Table:
@@ -190,17 +290,13 @@ def ratio_table(result: Result) -> results.Table:
     }
     rows = []
     for rule in (rule for rule in labels if rule in result.methods):
-        row = [labels[rule]]
-        for own in (_ratios(result, rule, letter) for letter in result.sets):
-            row.append(f"{own.mean():.2f}, {np.median(own):.2f}, {own.min():.2f}")
-            row.append(f"{100 * (own < HALF).mean():.0f} %")
-        rows.append(tuple(row))
+        rows.append([labels[rule]])
+        for ratio in (_ratios(result, rule, letter) for letter in result.sets):
+            rows[-1].append(f"{ratio.mean():.2f}, {np.median(ratio):.2f}, {ratio.min():.2f}")
+            rows[-1].append(f"{100 * (ratio < HALF).mean():.0f} %")
     heads = [f"{s}: {h}" for s in result.sets for h in ("mean, median, lowest", "below 0.5")]
-    return results.Table(
-        playing.columns("rule", *heads),
-        rows,
-        "Total utility over the exact optimum, tiny workloads.",
-    )
+    caption = "Total utility over the exact optimum, tiny workloads."
+    return part.table(("rule", *heads), rows, caption)
 
 
 def job_table(result: Result) -> results.Table:
@@ -212,40 +308,34 @@ def job_table(result: Result) -> results.Table:
             job["arrival"],
             job["best_worth"],
             job["end"] if job["end"] >= 0 else None,
-            "yes" if job["admitted"] else "no",
+            job["admitted"],
             ", ".join(map(str, job["blocks"])) or "none",
         )
         for number, job in enumerate(told["jobs"])
     ]
-    heads = ("job", "arrives in slot", "worth, alone on the machines", "ends in slot")
-    words = playing.columns("admitted", "would be admitted without it", left=2)
-    return results.Table(
-        (*playing.columns(*heads, left=0), *words),
-        rows,
-        f"Workload tiny({told['seed']}) at the literal floor {told['literal_floor']:.2g}.",
-    )
+    heads = ("job", "arrives in slot", "worth, alone on the machines", "ends in slot", "admitted")
+    caption = f"Workload tiny({told['seed']}) at the literal floor {told['literal_floor']:.2g}."
+    return part.table((*heads, "would be admitted without it"), rows, caption, left=0)
 
 
 def story_table(result: Result) -> results.Table:
     """What becomes of that case as the floor rises; jobs are counted from 0."""
     told = result.facts["story"]
+    searches = [told["searches"][str(parts)] for parts in (PARTS, FINER)]
     rows = []
-    for index, low in enumerate(told["floors"]):
-        row = [f"{low:.2g}"]
-        for parts in (PARTS, FINER):
-            own = told["searches"][str(parts)]
-            row.append(", ".join(map(str, own["admitted"][index])) or "none")
-            row.append(f"{own['ratio'][index]:.2f}")
-        rows.append(tuple(row))
+    for at, low in enumerate(told["floors"]):
+        rows.append([f"{low:.2g}"])
+        for one in searches:
+            rows[-1].append(", ".join(map(str, one["admitted"][at])) or "none")
+            rows[-1].append(f"{one['ratio'][at]:.2f}")
     pairs = [
         f"{what}, {n} parts" for n in (PARTS, FINER) for what in ("admitted", "of the optimum")
     ]
-    return results.Table(
-        playing.columns("price floor", *pairs),
-        rows,
+    caption = (
         f"The workload tiny({told['seed']}) under floors that rise; jobs are counted from 0. In few"
-        " parts a job is promised a later end than it really has, and is refused too early.",
+        " parts a job is promised a later end than it really has, and is refused too early."
     )
+    return part.table(("price floor", *pairs), rows, caption)
 
 
 TABLES = {
@@ -263,16 +353,14 @@ def floor_figure(result: Result) -> Illustration:
     for letter in result.sets:
         ratios = np.array([_ratios(result, floor(low), letter) for low in floors])
         middle, half = ratios.mean(1), ratios.std(1, ddof=1) / np.sqrt(ratios.shape[1])
-        label = f"set {letter}, mean"
-        lines.append(results.Series(label, lows, middle, middle - half, middle + half))
+        name = f"set {letter}, mean"
+        lines.append(results.Series(name, lows, middle, middle - half, middle + half))
     for parts in (PARTS, FINER):
-        own = np.asarray(told["searches"][str(parts)]["ratio"], float)[1:]
-        name = f"tiny({told['seed']}), {parts} parts"
-        lines.append(results.Series(name, lows, own, own, own))
+        ratio = np.asarray(told["searches"][str(parts)]["ratio"], float)[1:]
+        lines.append(results.Series(f"tiny({told['seed']}), {parts} parts", lows, *[ratio] * 3))
+    panel = plots.Panel("price floor", lines, log_x=True)
     return Illustration(
-        plots.panels(
-            [plots.Panel("price floor", lines, log_x=True)], y_label="utility over the optimum"
-        ),
+        plots.panels([panel], y_label="utility over the optimum"),
         "Utility of PD-ORS over the exact optimum, against the price floor.",
     )
 

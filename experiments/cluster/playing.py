@@ -5,7 +5,7 @@ Utility is better the higher it is, so "PD-ORS earns more than DRF" is
 and a schedule that earns less than one job of the least value counts as that (`earned`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from asyncjax import cluster, results, study
 from asyncjax.study import search, statistics
 from asyncjax.study.result import Claim, Less, Result, less
 from asyncjax.study.scene import Records
+from experiments import part
 
 Scheduler = Callable[..., cluster.Schedule]
 
@@ -78,21 +79,26 @@ def _played(
     rule: Scheduler, scene: study.Scene, settings: search.Settings, seeds: study.Seeds
 ) -> Records:
     """One episode, whose schedule is checked."""
-    own = scene.data
-    asked = {"workers": own.asked} if rule is cluster.fifo else {}
-    schedule = rule(own.jobs, own.machines, n_slots=own.n_slots, **settings, **asked)
-    if wrong := cluster.check(schedule, own.jobs, own.machines):
+    jobs, machines, *_ = scene.data
+    schedule = scheduled(rule, scene.data, **settings)
+    if wrong := cluster.check(schedule, jobs, machines):
         raise RuntimeError(f"{seeds}: {wrong[0]}")
-    found = cluster.outcome(schedule, own.jobs, own.machines)
+    outcome = cluster.outcome(schedule, jobs, machines)
     return {
-        "earned": max(float(found.utility), LEAST),
-        "utility": found.utility,
-        "completed": found.completed,
-        "slots": found.median_slots_of_all,
-        "mean_slots": found.mean_slots_of_all,
-        "wasted": found.wasted,
-        "busy": found.utilisation[0],
+        "earned": max(float(outcome.utility), LEAST),
+        "utility": outcome.utility,
+        "completed": outcome.completed,
+        "slots": outcome.median_slots_of_all,
+        "mean_slots": outcome.mean_slots_of_all,
+        "wasted": outcome.wasted,
+        "busy": outcome.utilisation[0],
     }
+
+
+def scheduled(rule: Scheduler, workload: Workload, **settings: Any) -> cluster.Schedule:
+    """The schedule of a rule; FIFO gives the workers that are asked for."""
+    asked = {"workers": workload.asked} if rule is cluster.fifo else {}
+    return rule(*workload[:2], n_slots=workload.n_slots, **settings, **asked)
 
 
 def _least_attained(*workload: Any, threshold: float, n_slots: int) -> cluster.Schedule:
@@ -115,10 +121,6 @@ def tunable(*names: str) -> dict[str, study.Method]:
     return {name: one for name, one in every.items() if not names or name in names}
 
 
-def _numbers(*columns: str) -> Callable[[Records, study.Scene], Mapping[str, float]]:
-    return partial(_taken, columns)
-
-
 def _taken(columns: tuple[str, ...], records: Records, _: study.Scene) -> Mapping[str, float]:
     return {name: float(np.asarray(records[name])) for name in columns}
 
@@ -127,9 +129,19 @@ def _minus_mean_utility(numbers: Sequence[Mapping[str, float]], _: Any) -> float
     return -float(np.mean([one["utility"] for one in numbers]))
 
 
-def measure(*columns: str) -> study.Measure:
-    """Utility, and some other columns; what is tuned is its mean."""
-    return study.Measure(_numbers("earned", "utility", *columns), "earned", _minus_mean_utility)
+def _compared(
+    settings: Any, scenes: Mapping[str, Any], methods: Mapping[str, Any], columns: Any, how: Any
+) -> Result:
+    """A study of utility and some other columns; what is tuned is the mean utility."""
+    taken = partial(_taken, ("earned", "utility", *columns))
+    return study.compare(
+        scenes,
+        methods,
+        measure=study.Measure(taken, "earned", _minus_mean_utility),
+        path=settings.output,
+        seed=settings.seed,
+        **{"instances": settings.instances, **how},
+    )
 
 
 def played(
@@ -144,16 +156,8 @@ def played(
         *columns: What else is told of an episode.
         **how: For `study.compare`.
     """
-    found = study.compare(
-        scenes,
-        methods,
-        trials=1,
-        measure=measure(*columns),
-        path=settings.output,
-        seed=settings.seed,
-        **{"instances": settings.instances, "tuned_over": study.TunedOver.UNTUNED, **how},
-    )
-    return found.rows
+    how = {"trials": 1, "tuned_over": study.TunedOver.UNTUNED, **how}
+    return _compared(settings, scenes, methods, columns, how).rows
 
 
 def tuned(
@@ -164,25 +168,16 @@ def tuned(
     Their names end in `TUNED`. Columns `trials`, `episodes` and `at_edge` say how; rows of the set
     "tuning" are the trials.
     """
-    found = study.compare(
-        scenes,
-        methods,
-        trials=2 * settings.trials,
-        rounds=(2, 6),
-        instances=settings.instances,
-        tuning_instances=settings.tuning_instances,
-        measure=measure(*columns),
-        path=settings.output,
-        seed=settings.seed,
-    )
-    rows = found.rows
-    trials = found.trials().set_index(["scene", "method"])["trials"]
-    keys = list(zip(rows["scene"], rows["method"], strict=True))
-    rows["trials"] = [int(trials[key]) for key in keys]
+    how = {"trials": 2 * settings.trials, "rounds": (2, 6)}
+    how["tuning_instances"] = settings.tuning_instances
+    result = _compared(settings, scenes, methods, columns, how)
+    cell = ["scene", "method"]
+    rows = result.rows.merge(result.trials()[[*cell, "trials"]], how="left", on=cell)
     rows["episodes"] = rows["trials"] * settings.tuning_instances
-    edges = tuple(found.facts["at an edge"])
+    edges = tuple(result.facts["at an edge"])
     rows["at_edge"] = [
-        any(edge.startswith(f"{method}, {scene}:") for edge in edges) for scene, method in keys
+        any(edge.startswith(f"{method}, {scene}:") for edge in edges)
+        for scene, method in rows[cell].to_numpy()
     ]
     rows["method"] += TUNED
     return rows
@@ -203,17 +198,18 @@ def earns_more(ours: str, rival: str, text: str = "", **where: Any) -> Less:
     return less(rival, than=ours, text=text or f"more than {rival}", **where)
 
 
-def ratio(result: Result, ours: str, rival: str, letter: str, **where: Any) -> Mapping[str, Any]:
-    """One rule's utility over another's, of one set: `ratio`, `low`, `high`."""
-    return result.ratio(ours, over=rival, set=letter, where=where).iloc[0]
+def met(result: Result, names: Iterable[str], scene: str) -> list[str]:
+    """Those methods that were run in a scene, in the order given."""
+    there = set(result.select(scene=scene)["method"])
+    return [name for name in names if name in there]
 
 
-def ratio_text(result: Result, ours: str, rival: str, letter: str, **where: Any) -> str:
-    """The same with its interval of 95 %, with fewer digits from 5 and from 10 on."""
+def ratio_text(result: Result, ours: str, rival: str, set: str, **where: Any) -> str:
+    """One rule's utility over another's with its interval; fewer digits from 5 and 10 on."""
     if ours == rival:
         return "1"
-    found = ratio(result, ours, rival, letter, **where)
-    ends = [found[name] for name in ("ratio", "low", "high")]
+    row = result.ratio(ours, over=rival, set=set, where=where).iloc[0]
+    ends = [row[name] for name in ("ratio", "low", "high")]
     if ends[0] < 5:
         texts = [f"{end:.2f}" for end in ends]
     else:
@@ -221,15 +217,39 @@ def ratio_text(result: Result, ours: str, rival: str, letter: str, **where: Any)
     return f"{texts[0]} ({texts[1]} to {texts[2]})"
 
 
-def mean(result: Result, name: str, letter: str, column: str = "utility", **where: Any) -> float:
-    """A method's mean over the instances of a set."""
-    return float(result.select(method=name, set=letter, **where)[column].mean())
+# What tables say of a method in a place: functions of the result, its name, and the rows.
 
 
-def worth(result: Result, name: str, letter: str, **where: Any) -> str:
+def over(ours: str) -> Callable[..., str]:
+    """A rule's utility over the method's."""
+    return lambda result, name, **where: ratio_text(result, ours, name, **where)
+
+
+def mean(result: Result, name: str, column: str = "utility", **where: Any) -> float:
+    """A method's mean over instances."""
+    return float(result.select(method=name, **where)[column].mean())
+
+
+def told(form: str, column: str = "utility") -> Callable[..., str]:
+    """That mean as a text."""
+    return lambda result, name, **where: f"{mean(result, name, column, **where):{form}}"
+
+
+def worth(result: Result, name: str, **where: Any) -> str:
     """Mean utility and its standard error."""
-    own = result.select(method=name, set=letter, **where)["utility"]
-    return f"{own.mean():.0f} ({own.sem():.0f})"
+    utility = result.select(method=name, **where)["utility"]
+    return f"{utility.mean():.0f} ({utility.sem():.0f})"
+
+
+def chosen(result: Result, name: str, **where: Any) -> str:
+    """The settings that tuning found."""
+    names = ("low", "split", "resize", "slack", "threshold")
+    known = [name for name in names if name in result.rows]
+    knobs = result.select(method=name, **where)[known].iloc[0].dropna()
+    return ", ".join(
+        f"{'floor' if knob == 'low' else knob} {value:{',.0f' if value >= 100 else '.2g'}}"
+        for knob, value in knobs.items()
+    )
 
 
 def label(name: str) -> str:
@@ -238,55 +258,65 @@ def label(name: str) -> str:
     return LABELS.get(plain, plain) + name.removeprefix(plain)
 
 
-def chosen(result: Result, name: str, **where: Any) -> str:
-    """The settings that tuning found."""
-    knobs = result.select(method=name, **where)[knobs_of(result)].iloc[0].dropna()
-    return ", ".join(
-        f"{'floor' if knob == 'low' else knob} {value:{',.0f' if value >= 100 else '.2g'}}"
-        for knob, value in knobs.items()
-    )
+class Column(NamedTuple):
+    """A column of a table with a row a method."""
+
+    head: str
+    text: Callable[..., str]  # of the result, the method, and where
+    where: Mapping[str, Any]
 
 
-def knobs_of(result: Result) -> list[str]:
-    """The columns of settings."""
-    names = ("low", "split", "resize", "slack", "threshold")
-    return [name for name in names if name in result.rows]
+def in_sets(result: Result, texts: Mapping[str, Callable[..., str]], **where: Any) -> list[Column]:
+    """Those columns once a set."""
+    return [
+        Column(f"{letter}: {head}", text, {"set": letter, **where})
+        for letter in result.sets
+        for head, text in texts.items()
+    ]
 
 
-def counted_verdicts(result: Result, claims: Sequence[Claim], caption: str) -> results.Table:
+def lines(result: Result, names: Iterable[str], columns: Sequence[Column]) -> list[list[str]]:
+    """A row a method: its label, and what every column says of it."""
+    return [
+        [label(name), *(one.text(result, name, **one.where) for one in columns)] for name in names
+    ]
+
+
+def method_table(
+    result: Result, head: str, names: Iterable[str], columns: Sequence[Column], caption: str
+) -> results.Table:
+    """A table with a row a method."""
+    heads = [head, *(one.head for one in columns)]
+    return part.table(heads, lines(result, names, columns), caption)
+
+
+def counted_verdicts(claims: Sequence[Claim], caption: str, result: Result) -> results.Table:
     """What each set says of every claim, and how many of its conditions hold."""
-    rows, known = [], result.verdicts(claims)
+    known, rows = result.verdicts(claims), []
     for claim in (claim for claim in claims if claim.text in known):
-        row = [claim.text]
-        for letter, word in result.verdict(claim).items():
-            found = result.conditions(claim, letter)
-            held = sum(one.verdict == statistics.HOLDS for one in found)
-            row.append(f"{word} ({held} of {len(found)})")
-        rows.append(tuple(row))
+        words = known[claim.text]
+        judged = [result.conditions(claim, letter) for letter in words]
+        held = [sum(one.verdict == statistics.HOLDS for one in some) for some in judged]
+        counts = zip(words.values(), held, judged, strict=True)
+        rows.append([claim.text, *(f"{word} ({n} of {len(some)})" for word, n, some in counts)])
     heads = ("claim (conditions that hold)", *(f"set {letter}" for letter in result.sets))
-    return results.Table(columns(*heads, left=3), rows, caption)
+    return part.table(heads, rows, caption, left=3)
 
 
 def trials_table(result: Result) -> results.Table:
     """Trials and episodes of every tuned rule, what was chosen, and whether it is at an edge."""
     cells = result.rows[result.rows["trials"].notna()].drop_duplicates(["scene", "method"])
-    return results.Table(
-        columns("scene", "rule", "chosen", "trials", "episodes", "at an edge", left=3),
-        [
-            (
-                row["scene"],
-                label(row["method"]),
-                chosen(result, row["method"], scene=row["scene"]),
-                int(row["trials"]),
-                int(row["episodes"]),
-                "yes" if row["at_edge"] else "no",
-            )
-            for _, row in cells.iterrows()
-        ],
-        "Tuned alike, on instances that are not shown elsewhere; the others have no knob.",
-    )
-
-
-def columns(*heads: str, left: int = 1) -> tuple[results.Column, ...]:
-    """Heads of a table, of which the first are of words."""
-    return tuple(results.Column(head, right=at >= left) for at, head in enumerate(heads))
+    rows = [
+        (
+            row.scene,
+            label(row.method),
+            chosen(result, row.method, scene=row.scene),
+            int(row.trials),
+            int(row.episodes),
+            bool(row.at_edge),
+        )
+        for row in cells.itertuples()
+    ]
+    caption = "Tuned alike, on instances that are not shown elsewhere; the others have no knob."
+    heads = ("scene", "rule", "chosen", "trials", "episodes", "at an edge")
+    return part.table(heads, rows, caption, left=3)

@@ -4,27 +4,32 @@ Jobs of days of the Philly record (Jeon et al., ATC 2019; not part of this libra
 GPUs and durations are real, and everything in `cluster.MADE_UP` is not: batches, servers, links,
 demands and utilities. An instance is a day with one draw of what is made up. Sets A and B have
 other days and other draws; rules with knobs are tuned alike on a further day. Then the largest job
-that all rules finish is trained under each (`recorded_training`).
+that all rules finish, a small regression, is trained on the clock of each schedule, with as many
+workers as it gives: synchronous steps that wait for the smallest crew, or one step a gradient.
 
 Source: Yu, Liu, Wu, Ji, Bentley, 2021; the record of Jeon et al., 2019.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
-from asyncjax import cluster, results, study
+from asyncjax import clocks, cluster, problems, results, simulation, study, traces
+from asyncjax.results import plots
+from asyncjax.results.report import Illustration
 from asyncjax.study import protocol
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.cluster import playing, recorded_training
-from experiments.cluster.playing import LABELS, PD_ORS, TUNED, earns_more, label
-from experiments.cluster.recorded_training import Training
+from experiments.cluster import playing
+from experiments.cluster.playing import LABELS, PD_ORS, TUNED, earns_more
 from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_recorded"
@@ -41,6 +46,16 @@ LATER = ("marginal_goodput", "least_attained")
 KNOBS = (PD_ORS, "oasis", "dorm", "least_attained")  # rules that are tuned, too
 PARTED = (PD_ORS, "oasis")  # rules that divide a job into parts
 COLUMNS = ("completed", "mean_slots", "busy")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one job is trained."""
+
+    seed: int = 0
+    gradients: int = 2000  # that train the job; each has so many of its samples
+    step_size: float = 0.03
+    late_step_size: float = 0.004  # without waiting
 
 
 @dataclass(frozen=True)
@@ -125,17 +140,17 @@ def read_days(settings: Settings, first_day: int) -> cluster.JobTable:
             " --table names another place"
         )
     table = cluster.read_philly(settings.table)
-    own = np.array([label not in settings.leave_out for label in table.label])
     begins, ends = first_day * DAY, (first_day + settings.days) * DAY
-    own &= (table.submit >= begins) & (table.submit < ends)
-    if not own.any():
+    asked = np.array([label not in settings.leave_out for label in table.label])
+    asked &= (table.submit >= begins) & (table.submit < ends)
+    if not asked.any():
         raise ValueError(
             f"first_day must have jobs that are not left out, got {first_day} and"
             f" {settings.days} days"
         )
-    labels = tuple(label for label, kept in zip(table.label, own, strict=True) if kept)
+    labels = tuple(np.array(table.label)[asked].tolist())
     return cluster.JobTable(
-        table.submit[own] - begins, table.duration[own], table.gpus[own], labels, table.source
+        table.submit[asked] - begins, table.duration[asked], table.gpus[asked], labels, table.source
     )
 
 
@@ -148,9 +163,11 @@ def rules(settings: Settings) -> dict[str, Callable[..., cluster.Schedule]]:
     known = (PD_ORS, *PUBLISHED, *LATER)
     if unknown := [name for name in settings.rivals if name not in known]:
         raise ValueError(f"rivals must be among {', '.join(known[1:])}, got {unknown[0]!r}")
-    made = {name: playing.SCHEDULERS[name] for name in (PD_ORS, *settings.rivals)}
-    return made | {
-        name: partial(made[name], parts=settings.parts) for name in PARTED if name in made
+    return {
+        name: partial(playing.SCHEDULERS[name], parts=settings.parts)
+        if name in PARTED
+        else playing.SCHEDULERS[name]
+        for name in (PD_ORS, *settings.rivals)
     }
 
 
@@ -162,14 +179,14 @@ def study_of(settings: Settings) -> Result:
         ValueError: A day has no jobs, or a name is not that of a rule.
         RuntimeError: A schedule breaks a rule.
     """
-    made, kept = rules(settings), replace(settings, commit=False)
-    scenes = {f"{n} machines": Days(kept, n) for n in settings.machines}
+    known = rules(settings)
+    scenes = {f"{n} machines": Days(replace(settings, commit=False), n) for n in settings.machines}
     searched = {
-        name: playing.method(made[name], one.space) if name in PARTED else one
+        name: playing.method(known[name], one.space) if name in PARTED else one
         for name, one in playing.tunable(*KNOBS).items()
-        if name in made
+        if name in known
     }
-    published = {name: playing.method(rule) for name, rule in made.items()}
+    published = {name: playing.method(rule) for name, rule in known.items()}
     rows = playing.joined(
         playing.played(settings, scenes, published, *COLUMNS),
         playing.tuned(settings, scenes, searched, *COLUMNS).query("set != 'tuning'"),
@@ -189,15 +206,98 @@ def days_told(settings: Settings) -> dict[str, Any]:
 
 
 def trained(settings: Settings) -> dict[str, Any]:
-    """A job of the first instance of A on the last cluster, trained under each of its schedules."""
+    """A job of the first instance of A on the last cluster, trained under each of its schedules.
+
+    It is the largest that all rules finish; or that PD-ORS does, where none is finished by all.
+    """
     [first] = protocol.seeds_of(settings.seed, protocol.SET_A, 1)
-    own = Days(settings, settings.machines[-1])(first).data
-    made = {}
-    for name, rule in rules(settings).items():
-        asked = {"workers": own.asked} if rule is cluster.fifo else {}
-        made[LABELS[name]] = rule(own.jobs, own.machines, n_slots=own.n_slots, **asked)
-    job, curves = recorded_training.trained(settings.training, own.jobs, made, LABELS[PD_ORS])
-    return {"job": job, "curves": [curve._asdict() for curve in curves]}
+    workload = Days(settings, settings.machines[-1])(first).data
+    jobs = workload.jobs
+    schedules = {
+        LABELS[name]: playing.scheduled(rule, workload) for name, rule in rules(settings).items()
+    }
+    ends = {name: cluster.completion(one, jobs) for name, one in schedules.items()}
+    done = np.all([end >= 0 for end in ends.values()], axis=0)
+    done = done if done.any() else ends[LABELS[PD_ORS]] >= 0
+    gpu_slots = np.where(done, jobs.samples * cluster.sample_times(jobs).inside, -1.0)
+    job = int(gpu_slots.argmax())
+    curves = []
+    for name, schedule in schedules.items():
+        if ends[name][job] >= 0:
+            slots = int(ends[name][job] - jobs.arrival[job]) + 1
+            curves += [
+                {"scheduler": name, "completion": slots, **curve}
+                for curve in _curves(settings.training, schedule, jobs, job)
+            ]
+    return {"job": job, "curves": curves}
+
+
+def _curves(
+    settings: Training, schedule: cluster.Schedule, jobs: cluster.Jobs, job: int
+) -> Iterator[dict[str, Any]]:
+    """Trains a job on its clock; all its samples are so many gradients.
+
+    Of each way: `workers` in the largest slot, gradients `awaited` in a step and `used`, and of
+    every record the `loss` and the `time` in slots after arrival.
+    """
+    samples = float(jobs.samples[job]) / settings.gradients
+    clock = cluster.clock_of(schedule, jobs, job, samples=samples)
+    crews = np.asarray(schedule.workers)[job].sum(-1)
+    ways = {
+        "synchronous": (int(crews[crews > 0].min()), settings.step_size),
+        "asynchronous": (1, settings.late_step_size),
+    }
+    for training, (awaited, step_size) in ways.items():
+        trace = _trace(clock, training, awaited, settings.gradients // awaited)
+        records = simulation.replay(
+            _problem(settings.seed),
+            trace,
+            optax.sgd(step_size),
+            record_every=max(1, trace.n_updates // 50),
+            key=jax.random.key(settings.seed),
+        ).records
+        yield {
+            "training": training,
+            "workers": clock.n_workers,
+            "awaited": awaited,
+            "used": int(np.asarray(trace.used).sum()),
+            "loss": np.asarray(records.loss, float).tolist(),
+            "time": np.asarray(records.time, float).tolist(),
+        }
+
+
+def _trace(clock: clocks.Clock, training: str, awaited: int, n_updates: int) -> traces.EventTrace:
+    """So many updates, or as many as the schedule has time for."""
+    try:
+        if training == "synchronous":
+            return traces.synchronous(clock, k=awaited, n_updates=n_updates)
+        return traces.asynchronous(clock, n_updates=n_updates)
+    except traces.StalledError as stalled:
+        if stalled.trace is None:
+            raise
+        return stalled.trace
+
+
+@cache
+def _problem(seed: int) -> problems.Problem:
+    """Linear regression; every worker draws its rows from all of them."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((512, 20)).astype(np.float32)
+    targets = features @ rng.standard_normal(20).astype(np.float32)
+    targets += 0.1 * rng.standard_normal(512).astype(np.float32)
+
+    rows, goals = jnp.asarray(features), jnp.asarray(targets)
+
+    def half_square(params: jax.Array, rows: jax.Array, goals: jax.Array) -> jax.Array:
+        return 0.5 * ((rows @ params - goals) ** 2).mean()
+
+    def gradient(params: jax.Array, worker: Any, job: Any, key: jax.Array) -> Any:
+        drawn = jax.random.randint(key, (8,), 0, 512)
+        return jax.value_and_grad(half_square)(params, rows[drawn], goals[drawn])
+
+    return problems.from_gradient(
+        jnp.zeros(20), gradient, objective=lambda x: half_square(x, rows, goals)
+    )
 
 
 def _more(rivals: tuple[str, ...], end: str = "") -> list[Any]:
@@ -223,51 +323,82 @@ CLAIMS = (
 )
 
 
-def verdict_table(result: Result) -> results.Table:
-    """What the numbers of each set say of every claim."""
-    caption = "A condition a cluster and rival; the conditions of a claim share its doubt of 5 %."
-    return playing.counted_verdicts(result, CLAIMS, caption)
-
-
 def outcome_table(scene: str, result: Result) -> results.Table:
     """What every rule achieves on one cluster, both sets."""
-    there = set(result.select(scene=scene)["method"])
-    rows = []
+    rows, heads = [], []
     for end in ("", TUNED):
-        for name in (PD_ORS, *PUBLISHED, *LATER):
-            if (rule := name + end) not in there:
-                continue
-            row = [label(rule)]
-            for s in result.sets:
-                utility, finished = (
-                    playing.mean(result, rule, s, column, scene=scene)
-                    for column in ("utility", "completed")
-                )
-                row.append(f"{utility:,.0f} ({finished:.0f})")
-                row.append(playing.ratio_text(result, PD_ORS + end, rule, s, scene=scene))
-            for column, decimals in (("mean_slots", 1), ("busy", 2)):
-                value = playing.mean(result, rule, "A", column, scene=scene)
-                row.append(f"{value:.{decimals}f}")
-            rows.append(tuple(row))
-    heads = [f"{s}: {h}" for s in result.sets for h in ("utility (finished)", "PD-ORS / it")]
-    last = ("A: mean slots, unfinished set to T", "A: GPUs in use")
+        names = [name + end for name in (PD_ORS, *PUBLISHED, *LATER)]
+        texts = {"utility (finished)": _finished, "PD-ORS / it": playing.over(PD_ORS + end)}
+        columns = playing.in_sets(result, texts, scene=scene)
+        for head, column, form in (
+            ("A: mean slots, unfinished set to T", "mean_slots", ".1f"),
+            ("A: GPUs in use", "busy", ".2f"),
+        ):
+            where = {"set": "A", "scene": scene}
+            columns.append(playing.Column(head, playing.told(form, column), where))
+        rows += playing.lines(result, playing.met(result, names, scene), columns)
+        heads = [one.head for one in columns]
     jobs = result.facts["jobs"]
-    return results.Table(
-        playing.columns("scheduler", *heads, *last),
-        rows,
+    caption = (
         f"Days of {min(jobs)} to {max(jobs)} recorded jobs on {scene} of 8 GPUs; tuned rules beside"
-        " tuned PD-ORS. Utilities are made up.",
+        " tuned PD-ORS. Utilities are made up."
     )
+    return part.table(("scheduler", *heads), rows, caption)
 
 
+def _finished(result: Result, rule: str, **where: Any) -> str:
+    """Mean utility, and how many jobs are finished."""
+    utility = playing.mean(result, rule, **where)
+    return f"{utility:,.0f} ({playing.mean(result, rule, 'completed', **where):.0f})"
+
+
+def training_table(result: Result) -> results.Table:
+    """One job trained under each rule."""
+    heads = {
+        "scheduler": "scheduler",
+        "training": "training",
+        "workers": "most workers",
+        "awaited": "awaited",
+        "completion": "schedule completes after slots",
+        "used": "gradients used",
+    }
+    rows = [
+        (*(curve[name] for name in heads), curve["time"][-1], curve["loss"][-1])
+        for curve in result.facts["curves"]
+    ]
+    caption = (
+        f"Job {result.facts['job']} trained on the clocks of its schedules, on the smallest"
+        " cluster. Synchronous steps wait for as many gradients as the smallest crew gives."
+    )
+    return part.table((*heads.values(), "trained after slots", "loss"), rows, caption, left=2)
+
+
+VERDICTS = "A condition a cluster and rival; the conditions of a claim share its doubt of 5 %."
 TABLES = {
-    "claims": verdict_table,
+    "claims": partial(playing.counted_verdicts, CLAIMS, VERDICTS),
     "40 machines": partial(outcome_table, "40 machines"),
     "12 machines": partial(outcome_table, "12 machines"),
     "trials": playing.trials_table,
-    "training": recorded_training.training_table,
+    "training": training_table,
 }
-FIGURES = {"training": recorded_training.training_figure}
+
+
+def training_figure(result: Result) -> Illustration:
+    """Loss of the job against slots."""
+    panels = []
+    for training in ("synchronous", "asynchronous"):
+        lines = []
+        for curve in result.facts["curves"]:
+            if curve["training"] == training:
+                time, loss = np.array(curve["time"]), np.array(curve["loss"])
+                lines.append(results.Series(curve["scheduler"], time, *[loss] * 3))
+        panels.append(plots.Panel(f"slots after arrival, {training}", lines))
+    figure = plots.panels(panels, y_label="loss", log_y=True)
+    caption = f"Job {result.facts['job']} trained on the clocks of its schedules."
+    return Illustration(figure, caption)
+
+
+FIGURES = {"training": training_figure}
 FACTS: Mapping[str, Any] = {
     "least": lambda result: {name: min(result.facts[name]) for name in ("jobs", "gpu_days")},
     "most": lambda result: {name: max(result.facts[name]) for name in ("jobs", "gpu_days")},

@@ -13,8 +13,8 @@ Source: Yu, Liu, Wu, Ji, Bentley, 2021; rivals are reconstructed.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,26 +27,25 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.cluster import playing
 from experiments.cluster.playing import (
     CHOOSING,
     LABELS,
     PD_ORS,
     SCHEDULERS,
     TUNED,
+    Column,
     Point,
-    chosen,
-    columns,
-    counted_verdicts,
     earns_more,
-    joined,
-    label,
+    in_sets,
     mean,
+    met,
     method,
-    played,
+    method_table,
+    over,
     ratio_text,
-    trials_table,
+    told,
     tunable,
-    tuned,
     worth,
 )
 from experiments.common.parts import Part, run_alone
@@ -148,36 +147,34 @@ def study_of(settings: Settings) -> Result:
         for split in settings.splits
     }
     few = {"sets": ("A",), "instances": settings.few}
-    play = partial(played, settings)
-    rows = joined(
+    play = partial(playing.played, settings)
+    rows = playing.joined(
         play(at, rules, *COLUMNS),
         play(local, there | apart, *COLUMNS),
         play(scarce, apart | splits, *COLUMNS),
         play(scarce, knobs(settings), *COLUMNS, sets=("A",)),
         play(sweeps(settings), rules, *COLUMNS, **few),
-        tuned(settings, scarce, tunable(), *COLUMNS).query("set != 'tuning'"),
+        playing.tuned(settings, scarce, tunable(), *COLUMNS).query("set != 'tuning'"),
     )
     return Result(rows, "earned", {}, settings.seed)
+
+
+def _more(ours: str, rivals: Iterable[str], *scenes: str, end: str = "") -> list[Any]:
+    """A condition a scene and rival."""
+    return [
+        earns_more(ours + end, rival + end, f"{scene}: more than {rival}", scene=scene)
+        for scene in scenes
+        for rival in rivals
+    ]
 
 
 CLAIMS = (
     Claim(
         "PD-ORS earns more than OASiS, DRF, Dorm and FIFO",
-        [
-            earns_more(PD_ORS, rival, f"{point}: more than {rival}", scene=point)
-            for point in POINTS
-            for rival in PUBLISHED
-        ],
+        _more(PD_ORS, PUBLISHED, *POINTS),
         "Yu et al. 2021",
     ),
-    Claim(
-        "PD-ORS earns more than later schedulers",
-        [
-            earns_more(PD_ORS, rival, f"{point}: more than {rival}", scene=point)
-            for point in POINTS
-            for rival in LATER
-        ],
-    ),
+    Claim("PD-ORS earns more than later schedulers", _more(PD_ORS, LATER, *POINTS)),
     Claim(
         "placing a job on one machine pays where links are slow",
         [earns_more(PD_ORS, APART, "local: more than apart", scene="local")],
@@ -201,50 +198,37 @@ CLAIMS = (
 )
 
 
-def _run(result: Result, names: Any, scene: str) -> list[str]:
-    """Those methods that were run in a scene, in the order given."""
-    there = set(result.select(scene=scene)["method"])
-    return [name for name in names if name in there]
-
-
-def verdict_table(result: Result) -> results.Table:
-    """What the numbers of each set say of every claim."""
-    caption = "A condition a point and rival; the conditions of a claim share its doubt of 5 %."
-    return counted_verdicts(result, CLAIMS, caption)
-
-
 def scarce_table(result: Result) -> results.Table:
     """Everything where machines are scarce."""
-    rows = []
-    for name in _run(result, LABELS, "scarce"):
-        row = [LABELS[name]]
-        for letter in result.sets:
-            row.append(worth(result, name, letter, scene="scarce"))
-            row.append(ratio_text(result, PD_ORS, name, letter, scene="scarce"))
-        others = [mean(result, name, "A", column, scene="scarce") for column in COLUMNS]
-        rows.append((*row, *(f"{x:.{d}f}" for x, d in zip(others, (1, 0, 2), strict=True))))
-    pairs = [f"{s}: {head}" for s in result.sets for head in ("utility (SE)", "PD-ORS / it")]
-    return results.Table(
-        columns("machines scarce", *pairs, "jobs finished", "slots, unfinished = 16", "wasted"),
-        rows,
+    texts = {"utility (SE)": worth, "PD-ORS / it": over(PD_ORS)}
+    columns = in_sets(result, texts, scene="scarce")
+    columns += [
+        Column(head, told(form, column), {"set": "A", "scene": "scarce"})
+        for head, column, form in (
+            ("jobs finished", "completed", ".1f"),
+            ("slots, unfinished = 16", "slots", ".0f"),
+            ("wasted", "wasted", ".2f"),
+        )
+    ]
+    caption = (
         "Mean total utility, and the geometric mean of paired ratios with its interval of 95 %. The"
         " last columns are of set A: slots are means of medians over jobs; wasted unit-slots come"
-        " after a job's completion or belong to jobs that never complete.",
+        " after a job's completion or belong to jobs that never complete."
     )
+    names = met(result, LABELS, "scarce")
+    return method_table(result, "machines scarce", names, columns, caption)
 
 
 def elsewhere_table(result: Result) -> results.Table:
     """PD-ORS over its rivals at the other points."""
-    pairs = [(point, letter) for point in ("plenty", "ranges") for letter in result.sets]
-    return results.Table(
-        columns("PD-ORS / it", *(f"{point}, {letter}" for point, letter in pairs)),
-        [
-            (LABELS[name], *(ratio_text(result, PD_ORS, name, s, scene=p) for p, s in pairs))
-            for name in _run(result, LABELS, "plenty")
-            if name != PD_ORS
-        ],
-        "Geometric mean of paired ratios of utility.",
-    )
+    columns = [
+        Column(f"{point}, {letter}", over(PD_ORS), {"set": letter, "scene": point})
+        for point in ("plenty", "ranges")
+        for letter in result.sets
+    ]
+    names = [name for name in met(result, LABELS, "plenty") if name != PD_ORS]
+    caption = "Geometric mean of paired ratios of utility."
+    return method_table(result, "PD-ORS / it", names, columns, caption)
 
 
 def _places(result: Result, axis: str) -> list[str]:
@@ -255,76 +239,66 @@ def _places(result: Result, axis: str) -> list[str]:
 def sweep_table(result: Result) -> results.Table:
     """Utility and jobs finished along all axes."""
     scenes = [place for axis in AXES for place in _places(result, axis)]
-    shown = [one for one in scenes if one not in ("jobs 40", "load 1")]
 
-    def cell(name: str, scene: str) -> str:
-        finished = mean(result, name, "A", "completed", scene=scene)
-        return f"{mean(result, name, 'A', scene=scene):,.0f} ({finished:.1f})"
+    def both(result: Result, name: str, **where: Any) -> str:
+        finished = mean(result, name, "completed", **where)
+        return f"{mean(result, name, **where):,.0f} ({finished:.1f})"
 
-    return results.Table(
-        columns("total utility (jobs finished)", *shown),
-        [
-            (LABELS[name], *(cell(name, scene) for scene in shown))
-            for name in _run(result, LABELS, scenes[0])
-        ],
-        "Mean total utility, few instances of A; in brackets the jobs finished.",
-    )
+    columns = [
+        Column(one, both, {"set": "A", "scene": one})
+        for one in scenes
+        if one not in ("jobs 40", "load 1")
+    ]
+    names = met(result, LABELS, scenes[0])
+    caption = "Mean total utility, few instances of A; in brackets the jobs finished."
+    return method_table(result, "total utility (jobs finished)", names, columns, caption)
 
 
 def split_table(result: Result) -> results.Table:
     """PD-ORS over OASiS by the share of the machines that holds servers."""
     names = [name for name in result.methods if name.startswith("oasis, split ")]
     shares = [name.removeprefix("oasis, split ") for name in names]
-    return results.Table(
-        columns("PD-ORS / OASiS, servers on", *shares),
-        [
-            (s, *(ratio_text(result, PD_ORS, name, s, scene="scarce") for name in names))
-            for s in result.sets
-        ],
-        "By the share of the machines that holds servers, machines scarce.",
-    )
+    rows = [
+        (s, *(ratio_text(result, PD_ORS, name, set=s, scene="scarce") for name in names))
+        for s in result.sets
+    ]
+    caption = "By the share of the machines that holds servers, machines scarce."
+    return part.table(("PD-ORS / OASiS, servers on", *shares), rows, caption)
 
 
 def tuned_table(result: Result) -> results.Table:
     """Tuned schedulers beside one that has nothing to tune."""
-    names = [name + TUNED for name in LABELS if name + TUNED in result.methods]
-    names += _run(result, ["marginal_goodput"], "scarce")
-    rows = []
-    for name in names:
-        row = [label(name), chosen(result, name, scene="scarce") if name.endswith(TUNED) else ""]
-        for s in result.sets:
-            row.append(worth(result, name, s, scene="scarce"))
-            for ours in (PD_ORS + TUNED, CHOOSING + TUNED):
-                row.append(ratio_text(result, ours, name, s, scene="scarce"))
-        rows.append(tuple(row))
-    heads = ("utility (SE)", "PD-ORS / it", "choosing servers / it")
-    return results.Table(
-        columns("rule", "chosen", *(f"{s}: {head}" for s in result.sets for head in heads), left=2),
-        rows,
-        "Tuned alike, machines scarce; the last has no knob.",
-    )
+    names = met(result, [*(name + TUNED for name in LABELS), "marginal_goodput"], "scarce")
+    texts = {
+        "utility (SE)": worth,
+        "PD-ORS / it": over(PD_ORS + TUNED),
+        "choosing servers / it": over(CHOOSING + TUNED),
+    }
+    columns = in_sets(result, texts, scene="scarce")
+    rows = [
+        (label, playing.chosen(result, name, scene="scarce"), *rest)
+        for name, (label, *rest) in zip(names, playing.lines(result, names, columns), strict=True)
+    ]
+    heads = ("rule", "chosen", *(one.head for one in columns))
+    caption = "Tuned alike, machines scarce; the last has no knob."
+    return part.table(heads, rows, caption, left=2)
 
 
 def locality_table(result: Result) -> results.Table:
     """What standing on one machine is worth."""
-    rivals = ("oasis", "drf", "marginal_goodput")
+    names = (PD_ORS, APART, *met(result, ("oasis", "drf", "marginal_goodput"), "local"))
     rows = []
     for preset, scene in (("local, 20 machines", "local"), ("balanced, 30 machines", "scarce")):
         for s in result.sets:
-            both = [f"{mean(result, name, s, scene=scene):,.0f}" for name in (PD_ORS, APART)]
-            others = [
-                f"{mean(result, name, s, scene=scene):,.0f}"
-                for name in _run(result, rivals, "local")
-            ]
-            ratio = ratio_text(result, PD_ORS, APART, s, scene=scene)
-            rows.append((preset, s, *both, ratio, *others))
+            utility = [told(",.0f")(result, name, set=s, scene=scene) for name in names]
+            ratio = ratio_text(result, PD_ORS, APART, set=s, scene=scene)
+            rows.append((preset, s, *utility[:2], ratio, *utility[2:]))
     heads = ("preset", "set", "PD-ORS", "without", "ratio", "OASiS", "DRF", "marginal goodput")
-    return results.Table(
-        columns(*heads, left=2),
-        rows,
+    caption = (
         "Total utility with and without the case in which a job stands on one machine. In local"
-        " links between machines are a tenth as fast and batches small.",
+        " links between machines are a tenth as fast and batches small."
     )
+    return part.table(heads, rows, caption, left=2)
 
 
 def apart_from_default(result: Result, name: str) -> tuple[float, float]:
@@ -341,36 +315,41 @@ def effect(result: Result, name: str) -> str:
     return "no effect" if abs(apart) < 2 * error else "an effect"
 
 
-def knob_table(result: Result) -> results.Table:
-    """Settings of PD-ORS that hardly matter, with errors that say so."""
-    rows = []
-    for name in settings_of(result):
-        apart, error = apart_from_default(result, name)
-        utility = mean(result, name, "A", scene="scarce")
-        texts = (f"{utility:.0f}", f"{apart:.0f}", f"{error:.0f}")
-        rows.append((name, *texts, effect(result, name)))
-    return results.Table(
-        (*columns("PD-ORS with", "total utility", "difference", "SE"), *columns("")),
-        rows,
-        "Machines scarce, paired with the default (20 parts, hulls, deterministic), set A; an"
-        " effect is beyond two standard errors.",
-    )
-
-
 def settings_of(result: Result) -> list[str]:
     """The settings of PD-ORS that were tried."""
     known = (PLAIN, DRAWN, BOTH)
     return [name for name in result.methods if name in known or name.endswith(" parts")]
 
 
+def knob_table(result: Result) -> results.Table:
+    """Settings of PD-ORS that hardly matter, with errors that say so."""
+    rows = [
+        (
+            name,
+            *(f"{number:.0f}" for number in (mean(result, name, set="A", scene="scarce"), *apart)),
+            effect(result, name),
+        )
+        for name in settings_of(result)
+        for apart in [apart_from_default(result, name)]
+    ]
+    caption = (
+        "Machines scarce, paired with the default (20 parts, hulls, deterministic), set A; an"
+        " effect is beyond two standard errors."
+    )
+    heads = ("PD-ORS with", "total utility", "difference", "SE")
+    table = part.table((*heads, ""), rows, caption)
+    return replace(table, columns=(*table.columns[:-1], results.Column("", right=False)))
+
+
+VERDICTS = "A condition a point and rival; the conditions of a claim share its doubt of 5 %."
 TABLES = {
-    "claims": verdict_table,
+    "claims": partial(playing.counted_verdicts, CLAIMS, VERDICTS),
     "scarce": scarce_table,
     "elsewhere": elsewhere_table,
     "sweeps": sweep_table,
     "splits": split_table,
     "tuned": tuned_table,
-    "trials": trials_table,
+    "trials": playing.trials_table,
     "locality": locality_table,
     "knobs": knob_table,
 }
@@ -390,7 +369,7 @@ def _lines(result: Result, axis: str) -> Iterator[results.Series]:
     """A line for each scheduler, with a band of one standard error."""
     scenes = _places(result, axis)
     x = np.array([float(scene.removeprefix(f"{axis} ")) for scene in scenes])
-    for name in _run(result, LABELS, scenes[0]):
+    for name in met(result, LABELS, scenes[0]):
         values = result.values(name, "A", "utility", scene=scenes).loc[scenes]
         middle, half = values.mean(axis=1).to_numpy(), values.sem(axis=1).fillna(0).to_numpy()
         yield results.Series(LABELS[name], x, middle, middle - half, middle + half)
@@ -399,7 +378,7 @@ def _lines(result: Result, axis: str) -> Iterator[results.Series]:
 FIGURES = {"utility": utility_figure}
 FACTS: Mapping[str, Any] = {
     "tuned_over_literal": lambda result: {
-        s: mean(result, PD_ORS + TUNED, s) / mean(result, PD_ORS, s, scene="scarce")
+        s: mean(result, PD_ORS + TUNED, set=s) / mean(result, PD_ORS, set=s, scene="scarce")
         for s in result.sets
     },
     "effects": lambda result: [effect(result, name) for name in settings_of(result)].count(

@@ -13,29 +13,52 @@ same split, initial model, batches and delays for all:
 With five seeds "on every seed" is the strongest that signs can say: under equal chances it happens,
 one way or the other, in 2 of 32 cases.
 
+Trained are a small network on digits and a small language model on characters.
 `python -m experiments.delay_bench` runs the whole; what is finished is kept in `OUTPUT/cells`. For
 a loop of your own see `experiments.delay_bench.bench.delay_bench`.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
+from optax import contrib
 
-from asyncjax import results
+from asyncjax import problems, results
+from asyncjax.problems.losses.network import cross_entropy
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_legend_below, drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.study import statistics
+from asyncjax.study.cells import Cells
+from asyncjax.study.digests import key_of
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import grids
 from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
-from experiments.delay_bench.bench import Cell
-from experiments.delay_bench.runs import LAWS, Settings, checked, run_all
+from experiments.delay_bench.bench import (
+    Cell,
+    Law,
+    Loop,
+    Tuned,
+    by_stage,
+    constant,
+    delay_bench,
+    geometric,
+    train,
+    uniform,
+)
 
 NAME = "delay_bench"
 TITLE = "How much do optimizers lose when gradients are late?"
@@ -58,6 +81,211 @@ ANSWERS = {
     statistics.FAILS: "no",
     statistics.OPEN: "no significant difference",
 }
+METHODS: Mapping[str, tuple[Any, float]] = {  # as optax has them; the step the grid is laid about
+    "SGD momentum": (partial(optax.sgd, momentum=0.9), 2.0**-3),
+    "Adam": (optax.adam, 2.0**-6),
+    "NAdamW .9": (optax.nadamw, 2.0**-6),
+    "NAdamW .99": (partial(optax.nadamw, b1=0.99), 2.0**-6),
+    "Lion": (optax.lion, 2.0**-9),
+    "Muon": (contrib.muon, 2.0**-5),
+}
+LONGEST = 8  # of the delays by stage and of the uniform ones, in updates
+CUT = 32  # of the geometric delays
+LAWS = ("0", "1", "4", "8", "by stage 8..0", "uniform 0..8", "geometric, mean 4")
+
+Found = Mapping[str, Mapping[str, Mapping[str, Cell]]]  # by task, method and law
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A loop for every seed.
+
+    Attributes:
+        text: What it is.
+        make_loop: `key -> Loop`.
+        stage_of: `params -> tree` of the pipeline's stage of each leaf.
+    """
+
+    text: str
+    make_loop: Callable[[jax.Array], Loop]
+    stage_of: Callable[[Any], Any]
+
+
+def network_task(
+    text: str,
+    model: nn.Module,
+    rows: tuple[Any, Any],
+    *,
+    batch: int,
+    n_train: int,
+    n_judged: int,
+    stage_of: Callable[[str], int],
+) -> Task:
+    """A network trained by cross-entropy; split, initial model and batches are the seed's.
+
+    Args:
+        text: What it is.
+        model: A flax module.
+        rows: Features and integer targets, of all rows.
+        batch: Rows of an update, drawn with replacement.
+        n_train: Rows that are trained on.
+        n_judged: Training rows, and as many others at most, that are judged.
+        stage_of: Stage of a part of the model, by its name.
+    """
+    features, targets = jnp.asarray(rows[0]), jnp.asarray(rows[1])
+
+    def mean_loss(params: Any, chosen: jax.Array) -> jax.Array:
+        scores = jnp.asarray(model.apply({"params": params}, features[chosen]))
+        return jnp.mean(cross_entropy(scores, targets[chosen]))
+
+    def make_loop(key: jax.Array) -> Loop:
+        for_split, for_model = jax.random.split(key)
+        order = jax.random.permutation(for_split, len(features))
+        train, held_out = order[:n_train], order[n_train:]
+
+        def loss(params: Any, key: jax.Array) -> jax.Array:
+            return mean_loss(params, train[jax.random.randint(key, (batch,), 0, n_train)])
+
+        def judged(params: Any) -> tuple[jax.Array, jax.Array]:
+            return mean_loss(params, train[:n_judged]), mean_loss(params, held_out[:n_judged])
+
+        return Loop(model.init(for_model, features[:1])["params"], loss, judged)
+
+    def stages(params: Any) -> Any:
+        forms = {name: jax.tree.structure(layer) for name, layer in params.items()}
+        return {
+            name: form.unflatten([stage_of(name)] * form.num_leaves) for name, form in forms.items()
+        }
+
+    return Task(text, make_loop, stages)
+
+
+def digits(hidden: int = 32, batch: int = 32) -> Task:
+    """Handwritten digits by a network of one hidden layer; its two layers are two stages."""
+    data = problems.digits()
+    features = np.concatenate([data.train_features, data.test_features])
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    return network_task(
+        f"digits, a 64-{hidden}-10 network, batches of {batch}",
+        problems.MLP(hidden=(hidden,), classes=10),
+        (features, labels),
+        batch=batch,
+        n_train=len(data.train_labels),
+        n_judged=len(data.train_labels),
+        stage_of=lambda name: int(name == "Dense_1"),
+    )
+
+
+def language(
+    width: int = 40, depth: int = 2, length: int = 24, batch: int = 6, rows: int = 12288
+) -> Task:
+    """Characters of Shakespeare's tragedies by a small transformer.
+
+    Stage 0 is the embedding (which also makes the scores) with the positions, then come the blocks,
+    then the last norm.
+
+    Raises:
+        ImportError: The package with the plays is missing; says which.
+    """
+    corpus = problems.shakespeare_characters(genres=["tragedies"])
+    inputs, targets = problems.windows(corpus.train, length)
+    model = problems.TinyGPT(len(corpus.vocabulary), width, depth=depth, heads=2, length=length)
+
+    def stage_of(name: str) -> int:
+        kind, _, number = name.partition("_")
+        parts = {"Dense": 4, "LayerNorm": 2}  # of a block
+        return 1 + int(number) // parts[kind] if kind in parts else 0
+
+    task = network_task(
+        "",
+        model,
+        (inputs[:rows], targets[:rows]),
+        batch=batch,
+        n_train=rows - 512,
+        n_judged=256,
+        stage_of=stage_of,
+    )
+    shapes = jax.eval_shape(lambda key: task.make_loop(key).params, jax.random.key(0))
+    size = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    text = f"characters of Shakespeare's tragedies, a transformer of {size:,} parameters, "
+    text += f"batches of {batch} rows of {length}"
+    return Task(text, task.make_loop, task.stage_of)
+
+
+def laws_of(task: Task) -> dict[str, Law]:
+    """All laws of delays, those of the table in its order."""
+    return {
+        "0": constant(0),
+        "1": constant(1),
+        "4": constant(4),
+        "8": constant(8),
+        "by stage 8..0": by_stage(LONGEST, task.stage_of),
+        "uniform 0..8": uniform(LONGEST),
+        "geometric, mean 4": geometric(4.0, CUT),
+    }
+
+
+TASKS = {"digits": digits, "language": language}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run; the defaults take about nine minutes of CPU time, most of it `language`."""
+
+    output: Path = Path("output/delay_bench")
+    seed: int = 0
+    methods: tuple[str, ...] = tuple(METHODS)
+    tasks: tuple[str, ...] = tuple(TASKS)
+    digits_laws: tuple[str, ...] = LAWS
+    language_laws: tuple[str, ...] = LAWS[:5]
+    digits_updates: int = 400
+    language_updates: int = 300
+    digits_steps: int = 6  # of a grid to begin with, a factor of 2 apart
+    language_steps: int = 4
+    seeds: int = 5  # reported
+    tuning_seeds: int = 2  # only to choose the step size
+    width: int = 40  # of the transformer
+    hidden: int = 32  # units of the network on digits
+    commit: bool = False  # also write rows and figures where the page is made from
+
+    def of(self, task: str, field: str) -> Any:
+        """A setting of one task."""
+        return getattr(self, f"{task}_{field}")
+
+
+def checked(settings: Settings) -> None:
+    """Refuses settings that cannot be run.
+
+    Raises:
+        ValueError: A name is not known, or a number is out of range.
+    """
+    for field, known in (
+        ("methods", tuple(METHODS)),
+        ("tasks", tuple(TASKS)),
+        ("digits_laws", LAWS),
+        ("language_laws", LAWS),
+    ):
+        for name in getattr(settings, field) or ("nothing",):
+            if name not in known:
+                raise ValueError(f"{field} must be among {'; '.join(known)}, got {name!r}")
+        if field.endswith("laws") and LAWS[0] not in getattr(settings, field):
+            raise ValueError(f"{field} must have '0', with which all others are compared")
+    lowest = {name: 1 for name in ("seeds", "tuning_seeds", "hidden")}
+    for task in TASKS:
+        lowest |= {f"{task}_updates": 1, f"{task}_steps": 2}
+    for field, least in lowest.items():
+        if getattr(settings, field) < least:
+            raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")
+
+
+def grid(centre: float, count: int) -> tuple[float, ...]:
+    """Step sizes a factor of 2 apart about a centre, one more below it than above.
+
+    Example:
+        >>> grid(1.0, 4)
+        (0.25, 0.5, 1.0, 2.0)
+    """
+    return tuple(centre * 2.0 ** (place - count // 2) for place in range(count))
 
 
 def study_of(settings: Settings) -> Result:
@@ -74,7 +302,99 @@ def study_of(settings: Settings) -> Result:
     return as_rows(settings, found)
 
 
-def as_rows(settings: Settings, found: Mapping[str, Mapping[str, Mapping[str, Cell]]]) -> Result:
+def run_all(settings: Settings) -> Found:
+    """Runs what is not there yet, and says how far it is.
+
+    Returns:
+        Cells by task, method and law. A task whose data are missing is left out, with a printed
+        sentence.
+    """
+    found: dict[str, Any] = {}
+    for name in settings.tasks:
+        try:
+            task = digits(settings.hidden) if name == "digits" else language(settings.width)
+        except (ImportError, FileNotFoundError) as missing:
+            print(f"{name} left out: {missing}", flush=True)
+            continue
+        print(task.text, flush=True)
+        found[name] = run_task(settings, name, task)
+    return found
+
+
+def run_task(settings: Settings, name: str, task: Task) -> dict[str, dict[str, Cell]]:
+    """Tunes and runs all optimizers on a task under all its laws, but for what is known.
+
+    Args:
+        settings: What is run.
+        name: Of the task.
+        task: In the size of the settings.
+
+    Returns:
+        Cells by optimizer and law.
+    """
+    laws, first = laws_of(task), settings.of(name, "steps")
+    folder = settings.output / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = Cells(folder)
+    keys = {method: key(settings, name, method) for method in settings.methods}
+    known = {method: unpacked(cells.get(keys[method]) or {}) for method in settings.methods}
+
+    def done(method: str, own: dict[str, Cell]) -> None:
+        cells.put(keys[method], packed(known[method] | own))
+        tried = sum(len(cell.step_sizes) for cell in own.values())
+        print(f"{name}: {method}, {tried} steps", flush=True)
+
+    return delay_bench(
+        task.make_loop,
+        {one: Tuned(METHODS[one][0], grid(METHODS[one][1], first)) for one in settings.methods},
+        {law: laws[law] for law in settings.of(name, "laws")},
+        n_updates=settings.of(name, "updates"),
+        key=jax.random.key(settings.seed),
+        seeds=settings.seeds,
+        tuning_seeds=settings.tuning_seeds,
+        at_once=28 if name == "digits" else 5,
+        known=known,
+        done=done,
+    )
+
+
+def key(settings: Settings, task: str, method: str) -> str:
+    """A digest of all that decides the numbers of a single run of a method on a task."""
+    names = ("seed", "seeds", "tuning_seeds", "width", "hidden")
+    facts = [getattr(settings, name) for name in names]
+    code = (delay_bench, train, laws_of, TASKS[task], METHODS[method], grids.wanted)
+    device = jax.devices()[0].device_kind
+    return key_of(*code, task, method, facts, settings.of(task, "updates"), device)
+
+
+def packed(cells: Mapping[str, Cell]) -> dict[str, np.ndarray]:
+    """Cells by law as arrays."""
+    return {
+        f"{law}|{one.name}": np.asarray(getattr(cell, one.name), np.float64)
+        for law, cell in cells.items()
+        for one in fields(Cell)
+    }
+
+
+def unpacked(arrays: Mapping[str, np.ndarray]) -> dict[str, Cell]:
+    """Cells by law of what `packed` made."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        law, _, field = name.rpartition("|")
+        found.setdefault(law, {})[field] = array
+    return {
+        law: Cell(
+            **{
+                **own,
+                "step_sizes": tuple(own["step_sizes"].tolist()),
+                "chosen": int(own["chosen"]),
+            }
+        )
+        for law, own in found.items()
+    }
+
+
+def as_rows(settings: Settings, found: Found) -> Result:
     """A row a seed: the loss at the end, with the step size that was chosen for the law."""
     rows = [
         {
@@ -158,12 +478,6 @@ def _tasks(result: Result) -> dict[str, list[str]]:
     return {str(task): list(laws.unique()) for task, laws in by_task}
 
 
-def _table(first: Sequence[str], rest: Sequence[str], rows: Any, caption: str) -> results.Table:
-    columns = [results.Column(head, right=False) for head in first]
-    columns += [results.Column(head) for head in rest]
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), caption)
-
-
 def loss_table(result: Result, task: str) -> results.Table:
     """A row a method: the loss under every law of a task."""
     laws, rows = _tasks(result).get(task, []), []
@@ -178,58 +492,55 @@ def loss_table(result: Result, task: str) -> results.Table:
         rows.append(row)
     updates = result.facts[f"{task}_updates"]
     caption = f"{task}: training loss after {updates} updates by delay [in updates], median"
-    return _table(["method"], laws, rows, f"{caption} (quartiles) of the seeds.")
+    return part.table(["method", *laws], rows, f"{caption} (quartiles) of the seeds.")
 
 
 def relative_table(result: Result) -> results.Table:
     """A row a method: the median of its loss over its own without delay, by task and law."""
-    places = [(task, law) for task, laws in _tasks(result).items() for law in laws if law != PLAIN]
-    rows = [
-        [name]
-        + [
-            f"{np.median(losses(result, name, 'relative', task=task, law=law)):.2f}"
-            for task, law in places
-        ]
-        for name in result.methods
-    ]
+    rows = result.select(law=lambda laws: laws != PLAIN)
+    by = ["method", "task", "law"]
+    wide = rows.groupby(by, sort=False)["relative"].median().unstack(by[1:], sort=False)
+    texts = [(name, *(f"{x:.2f}" for x in cells)) for name, *cells in wide.itertuples()]
     caption = "Final loss over the method's own without delay, seed by seed, median."
-    return _table(["method"], [", ".join(place) for place in places], rows, caption)
+    return part.table(["method", *map(", ".join, wide.columns)], texts, caption)
 
 
 def claim_table(result: Result) -> results.Table:
     """A row a claim and task: what the seeds say under every law; `~` where they do not agree."""
-    said, rows = answers(result), []
-    for text, by_scene in said.items():
-        for task in _tasks(result):
+    rows = []
+    for text, by_scene in answers(result).items():
+        for place, task in enumerate(_tasks(result)):
             words = [by_scene.get(f"{task}, delay {law}", "") for law in LAWS]
-            first = text if task == next(iter(_tasks(result))) else ""
-            rows.append([first, task, *("~" if len(word) > 3 else word for word in words)])
+            said = ("~" if len(word) > 3 else word for word in words)
+            rows.append(("" if place else text, task, *said))
     caption = "Yes if it is so on every seed, no if the opposite is."
-    return _table(["claim", "task"], LAWS, rows, caption)
+    return part.table(["claim", "task", *LAWS], rows, caption, left=2)
 
 
 def order_table(result: Result) -> results.Table:
     """A row a task and law: the methods by median loss."""
     rows = [
-        ["" if place else task, law, order(result, f"{task}, delay {law}")]
+        ("" if place else task, law, order(result, f"{task}, delay {law}"))
         for task, laws in _tasks(result).items()
         for place, law in enumerate(laws)
     ]
     caption = "Ranks by the median. '<': the next one is behind on every seed."
-    return _table(["task", "delay", "by final loss, best first"], [], rows, caption)
+    return part.table(["task", "delay", "by final loss, best first"], rows, caption, left=3)
 
 
 def step_table(result: Result) -> results.Table:
     """The chosen step sizes as powers of two, of how many; a star near an end of the grid."""
-    rows = []
-    for (task, method), own in result.select(instance=0).groupby(["task", "method"], sort=False):
-        by_law = own.set_index("law")
-        cells = [
-            f"2^{np.log2(at.step):g}{'*' if at.at_edge else ''} of {at.trials}"
-            for at in (by_law.loc[law] for law in LAWS if law in by_law.index)
-        ]
-        rows.append([task, method, *cells, *[""] * (len(LAWS) - len(cells))])
-    return _table(["task", "method"], LAWS, rows, "The chosen step size, of how many were tried.")
+    rows = result.select(instance=0)
+    texts = [
+        f"2^{np.log2(one.step):g}{'*' if one.at_edge else ''} of {one.trials}"
+        for one in rows.itertuples()
+    ]
+    by = ["task", "method", "law"]
+    wide = rows[by].assign(text=texts).set_index(by)["text"].unstack(sort=False)
+    wide = wide.reindex(columns=list(LAWS), fill_value="").fillna("")
+    caption = "The chosen step size, of how many were tried."
+    texts = [(*key, *cells) for key, *cells in wide.itertuples()]
+    return part.table(["task", "method", *LAWS], texts, caption, left=2)
 
 
 TABLES = {

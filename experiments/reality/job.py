@@ -15,20 +15,26 @@ The two sets of runs, A and B, are those on processes and on Ray.
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
+import jax
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import results
+from asyncjax import clocks, live, results, traces
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments import part
 from experiments.common.parts import Part, run_alone
-from experiments.reality.runs import CASES, CLOCKS, RULES, Case, Compared, Settings, run_case
+from experiments.reality.tasks import Workers, make
 
 NAME = "reality"
 TITLE = "Does the simulator predict real runs?"
@@ -37,9 +43,92 @@ COMMAND = "python -m experiments.reality --commit, also --engine ray"
 SETS = {"processes": "A", "ray": "B"}
 CLAIM = "the clock of one run foretells the pace of every rule"
 BOUND = 10.0  # percent
-BEST = CLOCKS[-1]
 LARGE = "10 MB"
 BESIDE = ("to_target", "delay", "utilisation")  # compared beside the pace, with the last clock
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A server rule, and the step size it gets; a mean of b gradients steps b times as far."""
+
+    name: str
+    collect: Callable[[int], Any]  # of the number of workers
+    step_size: float
+
+
+RULES = (
+    Rule("pure", lambda n: traces.immediately(), 0.08),
+    Rule("buffered 3", lambda n: traces.buffered(3), 0.24),
+    Rule("fastest 3, stops", lambda n: traces.rennala(3, cancel=True), 0.24),
+    Rule("Ringmaster", lambda n: traces.ringmaster(n), 0.08),
+    Rule("synchronous", lambda n: traces.wait_for(n), 0.4),
+    Rule("table", lambda n: traces.table(), 0.08),
+)
+CASES = (
+    Workers("even", (0.03,) * 6),
+    Workers("uneven", (0.02, 0.02, 0.03, 0.04, 0.06, 0.1)),
+    Workers("one killed", (0.02, 0.02, 0.03, 0.04, 0.06, 0.1), dies=(2, 1.0)),
+    Workers("10 MB", (0.03,) * 6, large=True),
+)
+CLOCKS = ("as asked for", "measured", "measured, server too")
+BEST = CLOCKS[-1]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run."""
+
+    output: Path = Path("output/reality/reality")
+    engine: Literal["processes", "threads", "ray"] = "processes"
+    cases: tuple[str, ...] = tuple(case.name for case in CASES)
+    rules: tuple[str, ...] = tuple(rule.name for rule in RULES)
+    repeats: int = 5
+    seconds: float = 2.0  # about how long each run takes
+    heard: int = 100  # arrivals of the slowest worker in the run that measures the clock
+    target: float = 0.8  # training loss
+    seed: int = 0
+    commit: bool = False  # also write rows and figures where the page is made from
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is compared of one run."""
+
+    updates: int  # as many as were asked for, or as there were when it stalled
+    time: float  # seconds, of the last update
+    to_target: float  # seconds; NaN where it is not asked
+    delay: float  # mean over arrivals
+    utilisation: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the run under the pure rule tells of workers and server."""
+
+    clock: clocks.Clock
+    service: traces.Service
+    heard: int  # arrivals of the worker that was heard least
+    link: float  # seconds, median over jobs, that are not computing
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One rule with one kind of workers; R repeats, simulated on the clock of their own repeat."""
+
+    workers: Workers
+    rule: Rule
+    n_updates: int
+    real: tuple[Figures, ...]
+    simulated: dict[str, tuple[Figures, ...]]  # by the kind of clock
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of workers."""
+
+    workers: Workers
+    measured: tuple[Measured, ...]  # a repeat each
+    rules: tuple[Compared, ...]
 
 
 def study_of(settings: Settings) -> Result:
@@ -112,23 +201,172 @@ def _rows(case: Case, one: Compared) -> Iterator[dict[str, Any]]:
     real = np.array([run.time for run in one.real])
     stalled = [int(run.updates) for run in one.real if run.updates < one.n_updates]
     stalls = len(stalled) > len(one.real) / 2
-    for clock in CLOCKS:
-        runs = one.simulated[clock]
-        row: dict[str, Any] = {"scene": case.workers.name, "method": one.rule.name, "clock": clock}
-        row |= {"updates": one.n_updates}
+    best = {"real": one.real, "simulated": one.simulated[BEST]}
+    beside = {
+        f"{name}_{kind}": float(np.median([getattr(run, name) for run in runs]))
+        for name in BESIDE
+        for kind, runs in best.items()
+    }
+    for clock, runs in one.simulated.items():
         off = 100 * (np.array([run.time for run in runs]) / real - 1.0)
-        for name, value in (("median", np.median(off)), ("least", off.min()), ("most", off.max())):
-            row[name] = math.nan if stalls else round(float(value), 1)
+        ends = {"median": np.median(off), "least": off.min(), "most": off.max()}
         after = int(np.median([run.updates for run in runs]))
-        row["real_seconds"] = math.nan if stalls else round(float(np.median(real)), 2)
-        row |= {"stalls_after": float(np.median(stalled)) if stalls else math.nan}
-        row |= {"simulated_stalls_after": float(after) if stalls else math.nan}
-        for name in BESIDE:
-            ends = {"real": one.real, "simulated": one.simulated[BEST]}
-            for kind, those in ends.items():
-                middle = float(np.median([getattr(run, name) for run in those]))
-                row[f"{name}_{kind}"] = middle
-        yield row
+        yield {
+            "scene": case.workers.name,
+            "method": one.rule.name,
+            "clock": clock,
+            "updates": one.n_updates,
+            **{name: math.nan if stalls else round(float(x), 1) for name, x in ends.items()},
+            "real_seconds": math.nan if stalls else round(float(np.median(real)), 2),
+            "stalls_after": float(np.median(stalled)) if stalls else math.nan,
+            "simulated_stalls_after": float(after) if stalls else math.nan,
+            **beside,
+        }
+
+
+def run_case(settings: Settings, workers: Workers) -> Case:
+    """In every repeat: measures the clock under the pure rule, then runs every rule, in turn."""
+    rules = [rule for rule in RULES if rule.name in settings.rules]
+    alive = replace(workers, dies=None)
+    asked = clocks.lognormal(mean=workers.seconds, sigma=workers.sigma)
+    share = 1 / 3 if workers.large else 1.0  # these take longer
+    counts = {rule: _updates_in(asked, rule, share * settings.seconds) for rule in rules}
+    real: dict[Rule, list[Figures]] = {rule: [] for rule in rules}
+    measured: list[Measured] = []
+    with getattr(live, settings.engine)(workers.n_workers, restarts=0) as engine:  # lost: away
+        for repeat in range(settings.repeats):
+            heard = max(2, int(share * settings.heard))
+            measured.append(measure(settings, engine, alive, heard, repeat))
+            for rule, count in counts.items():
+                real[rule].append(_real(settings, engine, workers, rule, count, repeat))
+
+    def simulated(rule: Rule, clock: Callable[[Measured], Any]) -> tuple[Figures, ...]:
+        return tuple(
+            _simulated(settings, workers, clock(one), rule, counts[rule], repeat)
+            for repeat, one in enumerate(measured)
+        )
+
+    pairs = (lambda _: (asked, None), lambda m: (m.clock, None), lambda m: (m.clock, m.service))
+    compared = [
+        Compared(
+            workers,
+            rule,
+            counts[rule],
+            tuple(real[rule]),
+            {name: simulated(rule, pair) for name, pair in zip(CLOCKS, pairs, strict=True)},
+        )
+        for rule in rules
+    ]
+    return Case(workers, tuple(measured), tuple(compared))
+
+
+def measure(settings: Settings, engine: Any, workers: Workers, heard: int, repeat: int) -> Measured:
+    """A run under the pure rule, until the slowest worker has been heard often enough."""
+    rate = sum(max(workers.seconds) / np.array(workers.seconds))
+    n_updates = int(1.15 * heard * rate) + workers.n_workers
+    run = live.train(
+        partial(make, workers),
+        engine,
+        optax.sgd(RULES[0].step_size),
+        n_updates=n_updates,
+        key=jax.random.key(1_000 + 100 * settings.seed + repeat),
+        record_every=n_updates,
+    )
+    trace, own = run.trace, live.timing(run)
+    assert trace.start is not None  # a live run has starts
+    return Measured(
+        clocks.of_trace(trace, law=clocks.resampled),
+        live.service_of(run),
+        int(np.bincount(trace.worker).min()),
+        float(np.median(trace.time - trace.start - own.computed)),
+    )
+
+
+def _updates_in(clock: clocks.Clock, rule: Rule, seconds: float) -> int:
+    """How many updates a rule makes in so many seconds, on the clock that was asked for."""
+    how = {"collect": rule.collect(clock.n_workers), "key": jax.random.key(0)}
+    [trace] = traces.lasting(lambda n: [traces.asynchronous(clock, n_updates=n, **how)], [seconds])
+    return max(1, int(np.sum(trace.time[trace.steps] <= seconds)))
+
+
+def _real(
+    settings: Settings, engine: Any, workers: Workers, rule: Rule, n_updates: int, repeat: int
+) -> Figures:
+    """A real run."""
+    began = time.perf_counter()
+    try:
+        run = live.train(
+            partial(make, workers),
+            engine,
+            optax.sgd(rule.step_size),
+            n_updates=n_updates,
+            collect=rule.collect(workers.n_workers),
+            key=_key(settings, repeat),
+            record_every=n_updates if workers.large else 1,
+            patience=60.0,
+        )
+    except traces.StalledError as stalled:
+        return _of_stalled(stalled)
+    took = time.perf_counter() - began
+    print(f"{rule.name:<18}{run.trace.time[-1]:6.2f} s of {took:.1f}", flush=True)
+    return _figures(settings, workers, run)
+
+
+def _simulated(
+    settings: Settings,
+    workers: Workers,
+    clock_and_service: tuple[clocks.Clock, traces.Service | None],
+    rule: Rule,
+    n_updates: int,
+    repeat: int,
+) -> Figures:
+    """The same run in simulation."""
+    clock, service = clock_and_service
+    if workers.dies is not None:
+        leave = np.full(workers.n_workers, np.inf)
+        leave[workers.dies[0]] = workers.dies[1]
+        clock = clocks.available(clock, leave=leave)
+    key = _key(settings, repeat)
+    try:
+        trace = traces.asynchronous(
+            clock,
+            n_updates=n_updates,
+            collect=rule.collect(workers.n_workers),
+            service=service,
+            interruptible=False,  # a real worker goes on with a job that is stopped
+            key=key,
+        )
+    except traces.StalledError as stalled:
+        return _of_stalled(stalled)
+    if workers.large:
+        return _of_trace(trace, float("nan"))
+    task, optimizer = make(workers, None), optax.sgd(rule.step_size)
+    run = live.rerun(task, trace, optimizer, key=key, record_every=1)
+    return _figures(settings, workers, run)
+
+
+def _key(settings: Settings, repeat: int) -> jax.Array:
+    return jax.random.key(100 * settings.seed + repeat)
+
+
+def _figures(settings: Settings, workers: Workers, run: results.Run) -> Figures:
+    """What a run that ended comes to."""
+    reached = results.time_to_target(run.records.time, run.records.loss, settings.target)
+    return _of_trace(run.trace, float("nan") if workers.large else float(reached))
+
+
+def _of_stalled(stalled: traces.StalledError) -> Figures:
+    """What a run that stalled comes to."""
+    if stalled.trace is None:
+        return Figures(0, float("nan"), float("inf"), float("nan"), float("nan"))
+    return _of_trace(stalled.trace, float("inf"))
+
+
+def _of_trace(trace: traces.EventTrace, to_target: float) -> Figures:
+    summary = traces.summarize(trace)
+    return Figures(
+        summary.updates, summary.time, to_target, summary.delay_mean, summary.utilisation
+    )
 
 
 def conditions(result: Result, letter: str) -> tuple[Condition, ...]:
@@ -154,37 +392,36 @@ def claims(result: Result) -> tuple[Claim, ...]:
 
 def sizes(result: Result) -> dict[str, dict[str, list[float]]]:
     """Absolute median errors by set, ascending, of small models and of the large one."""
-    found = {}
-    for letter in result.sets:
-        rows = result.select(set=letter, clock=BEST).dropna(subset="median")
-        is_large = rows["scene"] == LARGE
-        found[letter] = {
-            "small": sorted(rows[~is_large]["median"].abs()),
-            LARGE: sorted(rows[is_large]["median"].abs()),
+    rows = result.select(clock=BEST).dropna(subset="median")
+    errors, is_large = rows["median"].abs().sort_values(), rows["scene"] == LARGE
+    return {
+        letter: {
+            "small": errors[(rows["set"] == letter) & ~is_large].tolist(),
+            LARGE: errors[(rows["set"] == letter) & is_large].tolist(),
         }
-    return found
+        for letter in result.sets
+    }
 
 
 def counts(result: Result) -> dict[str, dict[str, int]]:
     """How many cases have each verdict by set, and how many there are."""
-    found = {}
-    for letter in result.sets:
-        said = [one.verdict for one in conditions(result, letter)]
-        found[letter] = {name: said.count(name) for name in (HOLDS, OPEN, FAILS)}
-        found[letter]["all"] = len(said)
-    return found
+    said = {s: [one.verdict for one in conditions(result, s)] for s in result.sets}
+    return {
+        letter: {**{word: words.count(word) for word in (HOLDS, OPEN, FAILS)}, "all": len(words)}
+        for letter, words in said.items()
+    }
 
 
 def answer(result: Result) -> str:
     """How far off the simulation is, over workers and rules that do not stall."""
     said = []
     for letter in result.sets:
-        own = [size for errors in sizes(result)[letter].values() for size in errors]
-        if own:
+        errors = [size for some in sizes(result)[letter].values() for size in some]
+        if errors:
             said.append(
                 f"set {letter}: the simulation with the clock '{BEST}' misses the time of all"
-                f" updates by {np.median(own):.1f} % (at most {max(own):.1f} %), median over"
-                f" {len(own)} pairs of workers and rule, each the median of its repeats"
+                f" updates by {np.median(errors):.1f} % (at most {max(errors):.1f} %), median over"
+                f" {len(errors)} pairs of workers and rule, each the median of its repeats"
             )
     return f"{'; '.join(said) or 'all runs stall'}."
 
@@ -204,29 +441,24 @@ def error_table(result: Result, letter: str) -> results.Table:
         rows.append(("" if workers == before else workers, rule, int(first.updates), *said))
         before = workers
     heads = ("workers", "rule", "updates", "real [s]", "the law asked for", "measured clock")
-    heads += ("and the server's time",)
-    return results.Table(
-        tuple(results.Column(head, right=place > 1) for place, head in enumerate(heads)),
-        tuple(rows),
+    caption = (
         "Time of so many updates: real, median, and the error of the simulation in percent, median"
-        " (smallest to largest) of the repeats, with three clocks.",
+        " (smallest to largest) of the repeats, with three clocks."
     )
+    return part.table((*heads, "and the server's time"), rows, caption, left=2)
 
 
 def beside_table(result: Result) -> results.Table:
     """What else is compared, real and simulated side by side."""
     rows = result.select(clock=BEST)
     shown = [f"{name}_{kind}" for name in BESIDE for kind in ("real", "simulated")]
-    table = [
+    texts = [
         (letter, workers, rule, *(None if math.isnan(x) else f"{x:.3g}" for x in own))
         for letter, workers, rule, *own in rows[["set", "scene", "method", *shown]].to_numpy()
     ]
     heads = ("set", "workers", "rule", *(name.replace("_", ", ") for name in shown))
-    return results.Table(
-        tuple(results.Column(head, right=place > 2) for place, head in enumerate(heads)),
-        tuple(table),
-        f"Time to the target [s], mean delay, utilisation: medians, with the clock '{BEST}'.",
-    )
+    caption = f"Time to the target [s], mean delay, utilisation: medians, with the clock '{BEST}'."
+    return part.table(heads, texts, caption, left=3)
 
 
 TABLES = {

@@ -2,43 +2,84 @@
 
 Generators with many slots make samples of uneven lengths, a trainer takes batches of them. Every
 rule faces the same samples. Compared are steps a time, who idles, how old what is trained is, what
-is thrown away, and whether long samples are heard, for three laws of lengths and several bounds
-eta. Then: is age <= eta, as the settings of several frameworks say? How many slots are enough?
+is thrown away, and whether long samples are heard, for several bounds eta and three laws of
+lengths, all of mean 1:
 
-No model is involved, nothing is tuned. What the ages do to learning is the part `learning`.
+    recorded    output lengths of requests to a language model, of a public recording
+    lognormal   sigma = 1
+    one tenth   lognormal, sigma = 1/2, but one sample in ten is ten times longer
+
+Then: is age <= eta, as the settings of several frameworks say? How many slots are enough?
+
+The unit of time is that of a sample of mean length. With `load` 1 the trainer takes as long for a
+batch as the slots need for one on average, batch / slots. No model is involved, nothing is tuned.
+What the ages do to learning is the part `learning`.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
 
-from asyncjax import results, rollouts
+from asyncjax import clocks, results, rollouts
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.rollouts.admission import (
+    Rule,
+    budget,
+    discard,
+    first_finished,
+    in_order,
+    one_step_off,
+    ready_first,
+    synchronous,
+    windowed,
+    withhold,
+)
 from asyncjax.study.result import Result
 from experiments import part
+from experiments.common.kept_rows import once
 from experiments.common.parts import Part, run_alone
-from experiments.rollouts.admission_runs import (
-    BUSY,
-    ENOUGH,
-    LOADS,
-    TRIAL,
-    Settings,
-    checked,
-    run_all,
-)
-from experiments.rollouts.laws import BOUNDED, PRESETS
 
 NAME = "rollouts_admission"
 TITLE = "What does each admission rule of rollouts cost?"
 PAPERS = ()
 COMMAND = "python -m experiments.rollouts.admission --etas 1 4 --widths 128 --commit"
 CLAIMS = ()
+LAWS = ("recorded", "lognormal", "one tenth")
+POINTS = 20_000  # of a law that is no recording
+
+Make = Callable[[float, int, int], Rule]  # of eta, batch and slots
+
+PRESETS: Mapping[str, Make] = {
+    "synchronous": lambda eta, batch, slots: synchronous(),
+    "one step off": lambda eta, batch, slots: one_step_off(),
+    "budget": lambda eta, batch, slots: budget(eta),
+    "first finished": lambda eta, batch, slots: first_finished(eta),
+    "windowed": lambda eta, batch, slots: windowed(eta, window_of(eta, batch)),
+    "withhold": lambda eta, batch, slots: withhold(int(eta)),
+    "in order": lambda eta, batch, slots: in_order(eta),
+    "discard": lambda eta, batch, slots: discard(int(eta)),
+    "discard, a batch waits": lambda eta, batch, slots: discard(int(eta), batch),
+    "ready first": lambda eta, batch, slots: ready_first(),
+    "ready first, as many wait": lambda eta, batch, slots: ready_first(slots),
+}
+BOUNDED = ("budget", "first finished", "windowed", "withhold", "in order", "discard")
+BOUNDED += ("discard, a batch waits",)  # these read eta, the others do not
+
+
+LOADS = (0.5, 1.0, 1.5)  # of the first trial that is repeated
+TRIAL = ("budget", "in order", "discard")
+ENOUGH = (("budget", 2), ("budget", 4), ("budget", 8), ("in order", 4), ("in order", 8))
+BUSY = 0.95  # a trainer that works so much of the time has enough samples
 DRAWN = ("synchronous", "one step off", "ready first", "budget", "windowed", "withhold", "in order")
 DRAWN += ("discard", "discard, a batch waits")
 COSTS = {  # of the table of all rules: columns, and how they are written
@@ -50,86 +91,230 @@ COSTS = {  # of the table of all rules: columns, and how they are written
     "wasted": ("time thrown away", "%"),
     "long_share": ("longest tenth heard", ".2f"),
 }
-NAMED = {  # rules of the page's table, the last four for every law
+NAMED = {  # rules of the page's table
     "synchronous": "synchronous",
     "one step off": "one step off",
-    "withhold": "withhold",
-    "ready first, as many wait": "ready first, 128 may wait",
     "in order": "in order",
+    "withhold": "withhold",
     "windowed": "windowed, W = 48",
     "budget": "budget",
     "discard": "discard",
+    "ready first, as many wait": "ready first, 128 may wait",
 }
-ORDER = ("synchronous", "one step off", "in order", "withhold", "windowed", "budget", "discard")
-ORDER += ("ready first, as many wait",)
+FOR_ALL = ("in order", "windowed", "budget", "discard")  # of these, for every law
+
+
+def window_of(eta: float, batch: int) -> int:
+    """Torchtitan's default: .3 of what may be ahead.
+
+    Example:
+        >>> window_of(4, 32)
+        48
+    """
+    return max(1, int(0.3 * (eta + 1) * batch))
+
+
+@cache
+def lengths_of(law: str) -> np.ndarray:
+    """Lengths to draw from with replacement, float64[L], of mean 1.
+
+    A law that is no recording is given by its quantiles.
+
+    Example:
+        >>> [round(float(lengths_of(law).max()), 1) for law in LAWS]
+        [5.8, 35.0, 26.5]
+    """
+    if law == "recorded":
+        column = clocks.recording("request_lengths").columns["output_length"]
+        lengths = np.asarray(column, float)
+        lengths = lengths[lengths > 0]
+    elif law == "lognormal":
+        lengths = np.exp(_normal(POINTS))
+    else:
+        tenth = np.exp(0.5 * _normal(POINTS // 10))
+        lengths = np.concatenate([np.repeat(tenth, 9), 10.0 * tenth])
+    return lengths / lengths.mean()
+
+
+def _normal(count: int) -> np.ndarray:
+    """Quantiles of the normal law, in the middle of equal shares."""
+    law = NormalDist()
+    return np.array([law.inv_cdf((place + 0.5) / count) for place in range(count)])
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run; the defaults take about five minutes."""
+
+    output: Path = Path("output/rollouts/admission")
+    seed: int = 0
+    laws: tuple[str, ...] = LAWS
+    rules: tuple[str, ...] = tuple(PRESETS)
+    etas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+    shown: float = 4.0  # the eta of the table of all rules
+    slots: int = 128
+    batch: int = 32
+    steps: int = 600
+    trial_steps: int = 400
+    seeds: int = 5
+    widths: tuple[int, ...] = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384)
+    width_steps: int = 300
+    commit: bool = False  # also write rows and figures where the page is made from
+
+
+class Cell(NamedTuple):
+    """What is run of a law."""
+
+    asked: str  # "rules", "trial" or "slots"
+    method: str
+    eta: float  # NaN: the rule reads none
+    load: float  # what the trainer needs for a batch over what all slots need
+    slots: int
+    n_steps: int
+
+
+def checked(settings: Settings) -> None:
+    """Refuses settings that cannot be run.
+
+    Raises:
+        ValueError: A name is not known, or a number is out of range.
+    """
+    for field, known in (("laws", LAWS), ("rules", tuple(PRESETS))):
+        for name in getattr(settings, field) or ("nothing",):
+            if name not in known:
+                raise ValueError(f"{field} must be of {'; '.join(known)}, got {name!r}")
+    for field in ("slots", "batch", "steps", "trial_steps", "seeds", "width_steps"):
+        if getattr(settings, field) < 1:
+            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
+    if settings.shown not in settings.etas:
+        raise ValueError(f"shown must be one of the etas, got {settings.shown:g}")
+    if min(settings.etas) < 0 or not settings.widths or min(settings.widths) < 1:
+        raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
+
+
+def cells(settings: Settings) -> Iterator[Cell]:
+    """All there is to run of a law."""
+    for rule in settings.rules:
+        for eta in settings.etas if rule in BOUNDED else (np.nan,):
+            if eta % 1 and rule.startswith(("withhold", "discard")):
+                continue
+            yield Cell("rules", rule, eta, 1.0, settings.slots, settings.steps)
+    for rule in TRIAL:
+        for load in LOADS:
+            yield Cell("trial", rule, settings.shown, load, settings.slots, settings.trial_steps)
+    for rule, eta in ENOUGH:
+        for width in settings.widths:
+            load = width / settings.slots  # the training time stays
+            yield Cell("slots", rule, eta, load, width, settings.width_steps)
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs all laws that are missing.
+    """Runs all laws that are missing: a row a law, cell and seed.
 
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
     checked(settings)
-    return as_rows(settings, run_all(settings))
-
-
-def as_rows(settings: Settings, found: Any) -> Result:
-    """A row a law, cell and seed."""
+    asked = replace(settings, output=Path(), laws=(), commit=False)
     tables = []
-    for law, columns in found.items():
-        rows = pd.DataFrame(dict(columns)).rename(columns={"rule": "method", "steps": "n_steps"})
-        rows.insert(0, "scene", law)
-        rows.insert(1, "set", "A")
-        tables.append(rows)
+    for law in settings.laws:
+        tables.append(once(settings.output / "laws", partial(rows_of, asked, law)))
+        print(f"[{len(tables)}/{len(settings.laws)}] {law} is done", flush=True)
     names = ("shown", "slots", "batch", "steps", "trial_steps", "seeds")
     facts = {name: getattr(settings, name) for name in names}
     return Result(pd.concat(tables, ignore_index=True), "speed", facts, settings.seed)
 
 
-def numbers(result: Result, column: str, **where: Any) -> np.ndarray:
-    """A column of a cell, a number a seed."""
-    return result.select(**where)[column].to_numpy(float)
-
-
-def middle(result: Result, column: str, **where: Any) -> float:
-    """Its median over seeds."""
-    return float(np.median(numbers(result, column, **where)))
-
-
-def of_rule(result: Result, rule: str) -> dict[str, Any]:
-    """Where a rule's rows are at the eta that is shown."""
-    return {"asked": "rules", "method": rule} | (
-        {"eta": float(result.facts["shown"])} if rule in BOUNDED else {}
+def rows_of(settings: Settings, law: str) -> pd.DataFrame:
+    """All rows of a law."""
+    return pd.DataFrame(
+        {
+            "scene": law,
+            "set": "A",
+            **cell._asdict(),
+            "instance": repeat,
+            **figures_of(settings, law, cell, repeat),
+        }
+        for cell in cells(settings)
+        for repeat in range(settings.seeds)
     )
+
+
+def trace_of(settings: Settings, law: str, cell: Cell, repeat: int) -> rollouts.RolloutTrace:
+    """One trace. The same seed draws the same samples.
+
+    Without a pause at a swap, in flight or not is the same trace but for who made the parts.
+    """
+    training_time = cell.load * settings.batch / cell.slots
+    eta = settings.shown if np.isnan(cell.eta) else cell.eta
+    return rollouts.trace(
+        lengths_of(law),
+        rollouts.Engine(cell.slots, training_time, in_flight=True),
+        PRESETS[cell.method](eta, settings.batch, cell.slots),
+        batch=settings.batch,
+        n_steps=cell.n_steps,
+        key=jax.random.key(1_000 * settings.seed + repeat),
+    )
+
+
+def figures_of(settings: Settings, law: str, cell: Cell, repeat: int) -> dict[str, float]:
+    """What one trace amounts to; shares are of 1."""
+    trace = trace_of(settings, law, cell, repeat)
+    summary = rollouts.summarize(trace)
+    most = cell.slots / settings.batch / max(1.0, cell.load)
+    eta = settings.shown if np.isnan(cell.eta) else cell.eta
+    return {
+        "speed": summary.steps_per_time / most,  # over what slots and trainer can do at most
+        "generators_idle": summary.generators_idle,
+        "trainer_idle": summary.trainer_idle,
+        "age": summary.age_trained.mean,  # over trained samples
+        "age_late": summary.age_trained.late,  # that 99 % do not exceed
+        "age_longest": summary.age_trained.longest,
+        "age_of_parts": summary.age_of_parts,  # mean, if weights had been swapped in flight
+        "age_made": summary.age_made.mean,  # by the time that it was finished
+        "above": float(np.mean(trace.age > eta)),  # share of trained samples older than eta
+        "wasted": summary.time_wasted,  # share of the time of slots at work
+        "samples_wasted": summary.samples_wasted,
+        "long_share": summary.long_share,
+        "concurrency": summary.concurrency,
+        "needed": summary.concurrency_needed,  # Little's law: batch / training time * mean time
+    }
+
+
+def at_shown(result: Result) -> Any:
+    """The rows of all rules at the eta that is shown, where they read it."""
+    rows = result.select(asked="rules")
+    return rows[rows["eta"].isna() | (rows["eta"] == result.facts["shown"])]
+
+
+def laws_of(result: Result) -> list[str]:
+    """The laws of lengths."""
+    return list(result.rows["scene"].unique())
 
 
 def fastest(result: Result) -> dict[str, tuple[str, float]]:
     """The fastest rule for each law of lengths, and its speed over that of synchronous rounds."""
-    found = {}
-    for law in result.rows["scene"].unique():
-        speeds = {
-            rule: middle(result, "speed", scene=law, **of_rule(result, rule))
-            for rule in result.select(asked="rules")["method"].unique()
-        }
-        best = max(speeds, key=speeds.__getitem__)
-        found[law] = best, speeds[best] / speeds.get("synchronous", np.nan)
-    return found
+    medians = at_shown(result).groupby(["scene", "method"], sort=False)["speed"].median()
+    best = {law: str(medians[law].idxmax()) for law in laws_of(result)}
+    return {
+        law: (rule, medians[law, rule] / medians[law].get("synchronous", np.nan))
+        for law, rule in best.items()
+    }
 
 
 def answer(result: Result) -> str:
     """The fastest rule for each law of lengths, and what it costs."""
-    said = []
+    said, rows = [], at_shown(result).set_index(["scene", "method"]).sort_index()
     for law, (best, gain) in fastest(result).items():
-        where = {"scene": law, **of_rule(result, best)}
-        late = middle(result, "age_late", **where)
-        wasted = written(numbers(result, "wasted", **where), "%").split(" (")[0]
+        costs = rows.loc[(law, best)]
         words = f"{law}: {best} is fastest, {gain:.2f} times the steps of synchronous, at ages to"
+        wasted = median_of(costs["wasted"], "%")
+        late = costs["age_late"].median()
         said.append(f"{words} {late:.0f} (99 %), time thrown away {wasted}")
     return f"At eta {result.facts['shown']:g}, by lengths. {'; '.join(said)}."
 
 
-def written(values: np.ndarray, form: str) -> str:
+def written(values: Any, form: str) -> str:
     """A median, with its quartiles where they differ from it as they are written."""
 
     def text(value: float) -> str:
@@ -137,106 +322,94 @@ def written(values: np.ndarray, form: str) -> str:
             return f"{value:.0%}".replace("%", " %") if value else "0"
         return f"{value:{form}}" if value or form == ".2f" else "0"
 
-    own = results.median_and_spread(values)
-    low, median, high = (text(float(one)) for one in (own.low, own.median, own.high))
+    spread = results.median_and_spread(np.asarray(values, float))
+    low, median, high = (text(float(one)) for one in (spread.low, spread.median, spread.high))
     return median if low == high else f"{median} ({low} to {high})"
 
 
-def table(first: Sequence[str], rest: Sequence[str], rows: Any, caption: str) -> results.Table:
-    """A table of texts."""
-    columns = [results.Column(head, right=False) for head in first]
-    columns += [results.Column(head) for head in rest]
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), caption)
+def median_of(values: Any, form: str) -> str:
+    """The median alone."""
+    return written(values, form).split(" (")[0]
 
 
 def cost_table(result: Result) -> results.Table:
     """The rules at one eta: all of the page for the first law, four of them for the others."""
-    rows, known = [], set(result.select(asked="rules")["method"])
-    for place, law in enumerate(result.rows["scene"].unique()):
-        shown = [rule for rule in (ORDER if not place else list(NAMED)[4:]) if rule in known]
-        for at, rule in enumerate(shown):
-            where = {"scene": law, **of_rule(result, rule)}
-            cells = [
-                written(numbers(result, column, **where), form)
-                for column, (_, form) in COSTS.items()
-            ]
-            rows.append(["" if at else law, NAMED[rule], *cells])
+    forms = {column: partial(written, form=form) for column, (_, form) in COSTS.items()}
+    texts = at_shown(result).groupby(["scene", "method"]).agg(forms)
+    rows = []
+    for law in laws_of(result):
+        shown = [rule for rule in (FOR_ALL if rows else NAMED) if (law, rule) in texts.index]
+        rows += [
+            ("" if at else law, NAMED[rule], *texts.loc[(law, rule)])
+            for at, rule in enumerate(shown)
+        ]
+    heads = ("lengths", "rule", *(head for head, _ in COSTS.values()))
     caption = "Median (quartiles) of the seeds, eta as shown where a rule reads it."
-    return table(["lengths", "rule"], [head for head, _ in COSTS.values()], rows, caption)
+    return part.table(heads, rows, caption, left=2)
 
 
 def bound_table(result: Result) -> results.Table:
     """Whether no sample is older than eta."""
     asked = result.select(asked="rules", method=["budget", "first finished", "windowed"])
-    rows = [
-        [
-            law,
-            rule,
-            f"{eta:g}",
-            written(own["above"].to_numpy(float), "%").split(" (")[0],
-            f"{own['age'].max():.2f}",
-            *(written(own[name].to_numpy(float), ".0f") for name in ("age_late", "age_longest")),
-            written(own["speed"].to_numpy(float), ".2f"),
-        ]
-        for (law, rule, eta), own in asked.groupby(["scene", "method", "eta"], sort=False)
-    ]
-    heads = ("eta", "older than eta", "largest mean age", "99 %", "longest", "speed")
+    texts = asked.groupby(["scene", "method", "eta"], sort=False).agg(
+        {
+            "above": partial(median_of, form="%"),
+            "age": lambda ages: f"{ages.max():.2f}",
+            "age_late": partial(written, form=".0f"),
+            "age_longest": partial(written, form=".0f"),
+            "speed": partial(written, form=".2f"),
+        }
+    )
+    rows = [(law, rule, f"{eta:g}", *cells) for (law, rule, eta), *cells in texts.itertuples()]
+    heads = ("lengths", "rule", "eta", "older than eta", "largest mean age", "99 %", "longest")
     caption = "Is age <= eta? The share of trained samples that are older, and their ages."
-    return table(["lengths", "rule"], heads, rows, caption)
+    return part.table((*heads, "speed"), rows, caption, left=2)
 
 
 def trial_table(result: Result) -> results.Table:
     """The first trial, with seeds, at several loads of the trainer."""
+    cells = dict(list(result.select(asked="trial").groupby(["scene", "load", "method"])))
     rows = []
-    for law in result.rows["scene"].unique():
+    for law in laws_of(result):
         for load in LOADS:
-            ahead, strict, thrown = (
-                {"scene": law, "asked": "trial", "method": rule, "load": load} for rule in TRIAL
-            )
-            slower = numbers(result, "speed", **strict) / numbers(result, "speed", **ahead)
+            ahead, strict, thrown = (cells[law, load, rule] for rule in TRIAL)
+            slower = strict["speed"].to_numpy() / ahead["speed"].to_numpy()
             rows.append(
-                [
+                (
                     law,
                     f"{load:g}",
-                    *(
-                        written(numbers(result, name, **ahead), form)
-                        for name, form in (
-                            ("age", ".2f"),
-                            ("age_late", ".0f"),
-                            ("age_longest", ".0f"),
-                        )
-                    ),
+                    written(ahead["age"], ".2f"),
+                    *(written(ahead[name], ".0f") for name in ("age_late", "age_longest")),
                     written(slower, ".2f"),
-                    *(
-                        written(numbers(result, name, **thrown), form)
-                        for name, form in (("wasted", "%"), ("long_share", ".2f"))
-                    ),
-                ]
+                    written(thrown["wasted"], "%"),
+                    written(thrown["long_share"], ".2f"),
+                )
             )
-    heads = ("load", "budget: mean age", "99 %", "longest", "in order: speed over budget's")
-    heads += ("discard: time thrown away", "longest tenth heard")
+    heads = ("lengths", "load", "budget: mean age", "99 %", "longest")
+    heads += ("in order: speed over budget's", "discard: time thrown away", "longest tenth heard")
     caption = "Load: what the trainer needs for a batch over what all slots need."
-    return table(["lengths"], heads, rows, caption)
+    return part.table(heads, rows, caption)
 
 
 def enough_table(result: Result) -> results.Table:
     """The fewest slots that keep the trainer busy, beside Little's law."""
-    laws, rows = list(result.rows["scene"].unique()), []
-    for rule, eta in ENOUGH:
-        cells = []
-        for law in laws:
-            own = result.select(scene=law, asked="slots", method=rule, eta=float(eta))
-            busy = 1.0 - own.groupby("slots")["trainer_idle"].median()
-            enough = busy[busy >= BUSY]
-            cells.append(
-                enough.index.min() if len(enough) else f"never ({100 * busy.iloc[-1]:.0f} %)"
-            )
-        rows.append([f"{rule}, eta {eta:g}", *cells])
+    idle = result.select(asked="slots").groupby(["method", "eta", "scene", "slots"])["trainer_idle"]
+    busy: Any = 1.0 - idle.median()
+
+    def fewest(shares: Any) -> Any:
+        enough = shares[shares >= BUSY]
+        return enough.index.min() if len(enough) else f"never ({100 * shares.iloc[-1]:.0f} %)"
+
+    laws = laws_of(result)
+    rows = [
+        (f"{rule}, eta {eta:g}", *(fewest(busy[rule, float(eta), law]) for law in laws))
+        for rule, eta in ENOUGH
+    ]
     caption = (
         f"The fewest slots with which the trainer is busy {100 * BUSY:.0f} % of the time; never:"
         f" how busy it is with the most. Little's law says {result.facts['slots']} for all."
     )
-    return table(["rule"], laws, rows, caption)
+    return part.table(("rule", *laws), rows, caption)
 
 
 TABLES = {"costs": cost_table, "bound": bound_table, "trial": trial_table, "enough": enough_table}
@@ -244,30 +417,25 @@ TABLES = {"costs": cost_table, "bound": bound_table, "trial": trial_table, "enou
 
 def over_budget(result: Result) -> dict[str, Any]:
     """Speed in strict order over the budget's, by law: at the eta shown, and by load."""
-
-    def ratio(**where: Any) -> float:
-        speeds = [middle(result, "speed", method=rule, **where) for rule in ("in order", "budget")]
-        return speeds[0] / speeds[1]
-
-    shown = float(result.facts["shown"])
+    speed = result.rows.groupby(["method", "asked", "scene", "eta", "load"])["speed"].median()
+    ratio, shown = speed["in order"] / speed["budget"], float(result.facts["shown"])
     return {
         law: {
-            "shown": ratio(scene=law, asked="rules", eta=shown),
-            **{f"load {x:g}": ratio(scene=law, asked="trial", load=x) for x in LOADS},
+            "shown": ratio["rules", law, shown, 1.0],
+            **{f"load {load:g}": ratio["trial", law, shown, load] for load in LOADS},
         }
-        for law in result.rows["scene"].unique()
+        for law in laws_of(result)
     }
 
 
 def overtaken(result: Result) -> dict[str, float]:
     """Under the budget at the eta shown: of all laws the least and the most of some medians."""
-    own = result.select(**of_rule(result, "budget")).groupby("scene")
-    above, longest = own["above"].median(), own["age_longest"].median()
+    rows = at_shown(result)
+    medians = rows[rows["method"] == "budget"].groupby("scene")[["above", "age_longest"]].median()
     return {
-        "least above": above.min(),
-        "most above": above.max(),
-        "least longest": longest.min(),
-        "most longest": longest.max(),
+        f"{kind} {word}": getattr(medians[name], end)()
+        for name, word in (("above", "above"), ("age_longest", "longest"))
+        for kind, end in (("least", "min"), ("most", "max"))
     }
 
 
@@ -285,9 +453,8 @@ def frontier(result: Result) -> Illustration:
         grid = page.subplots(1, len(laws), sharey=True, squeeze=False).ravel()
         for axes, law in zip(grid, laws, strict=True):
             for rule in rules:
-                _path(
-                    axes, asked[(asked["scene"] == law) & (asked["method"] == rule)], rule, styles
-                )
+                rows = asked[(asked["scene"] == law) & (asked["method"] == rule)]
+                _path(axes, rows, rule, styles[rule])
             axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
             axes.set_xticks([0, 1, 2, 4, 8, 16, 32], ["0", "1", "2", "4", "8", "16", "32"])
             axes.minorticks_off()
@@ -304,11 +471,11 @@ def frontier(result: Result) -> Illustration:
     return Illustration(page, caption)
 
 
-def _path(axes: Any, own: Any, rule: str, styles: Any) -> None:
+def _path(axes: Any, rows: Any, rule: str, style: Any) -> None:
     """A rule at all whole etas."""
-    cells = own[own["eta"].isna() | (own["eta"] % 1 == 0)].groupby("eta", dropna=False)
+    cells = rows[rows["eta"].isna() | (rows["eta"] % 1 == 0)].groupby("eta", dropna=False)
     points = cells[["age_late", "speed", "long_share"]].median()
-    marker, colour, dash = "o" if rule in BOUNDED else "D", styles[rule].colour, styles[rule].dash
+    marker, colour, dash = "o" if rule in BOUNDED else "D", style.colour, style.dash
     axes.plot(points["age_late"], points["speed"], color=colour, linestyle=dash, linewidth=1)
     for at, height, heard in points.itertuples(index=False):
         fill = colour if heard > 0.5 else "white"
@@ -316,9 +483,10 @@ def _path(axes: Any, own: Any, rule: str, styles: Any) -> None:
     axes.plot([], [], marker, color=colour, linestyle=dash, label=rule, linewidth=1)
 
 
-def _busy_lines(own: Any) -> Iterator[results.Series]:
+def _busy_lines(rows: Any) -> Iterator[results.Series]:
     for rule, eta in ENOUGH:
-        cells = own[(own["method"] == rule) & (own["eta"] == eta)].groupby("slots")["trainer_idle"]
+        fits = (rows["method"] == rule) & (rows["eta"] == eta)
+        cells = rows[fits].groupby("slots")["trainer_idle"]
         seen = results.median_and_spread(np.stack([1.0 - idle.to_numpy() for _, idle in cells]))
         widths = [float(slots) for slots, _ in cells]
         yield plots.Series(f"{rule}, eta {eta:g}", widths, seen.median, seen.low, seen.high)
@@ -327,7 +495,7 @@ def _busy_lines(own: Any) -> Iterator[results.Series]:
 def busy(result: Result) -> Illustration:
     """How busy the trainer is, against slots."""
     asked = result.select(asked="slots").groupby("scene", sort=False)
-    parts = [plots.Panel(f"slots ({law})", list(_busy_lines(own))) for law, own in asked]
+    parts = [plots.Panel(f"slots ({law})", list(_busy_lines(rows))) for law, rows in asked]
     page = plots.panels(parts, y_label="trainer busy", y_range=(0.0, 1.02))
     for axes in page.axes:
         axes.axvline(result.facts["slots"], color="0.5", linewidth=0.8, linestyle=":")

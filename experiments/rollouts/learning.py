@@ -1,93 +1,340 @@
 """What do age and correction do to learning?
 
 A small transformer learns to copy, by policy gradients, from samples that it has made itself, in
-old versions. What a sample takes is what the policy writes, in slots of unequal speed. Rules are
-compared with one correction, corrections under one rule, at equal simulated time, all tuned alike.
-"Ahead" and "behind" are so on every reported seed.
+old versions. What a sample takes is what the policy writes, token by token, in slots of unequal
+speed. Rules are compared with one correction, corrections under one rule, at equal simulated time,
+with the same prompts, all tuned alike: every arm begins with the same grid of learning rates, on
+seeds of its own; grids grow where an end is best, and arms that have tried fewer rates than another
+then get rates between theirs. "Ahead" and "behind" are so on every reported seed.
 """
 
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import results
+from asyncjax import results, rollouts
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.rollouts import corrections
+from asyncjax.rollouts.corrections import Correction
 from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import grids
+from experiments.common.kept_rows import arrays_once
 from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
-from experiments.rollouts.learning_runs import (
-    BASE,
-    N_RECORDS,
-    Found,
-    Outcome,
-    Settings,
-    checked,
-    run_all,
-)
+from experiments.rollouts.admission import PRESETS
 
 NAME = "rollouts_learning"
 TITLE = "What do age and correction do to learning?"
 PAPERS = ()
+CAP = 2.0  # of importance weights
+CORRECTIONS: Mapping[str, tuple[Callable[[], Correction], bool]] = {  # and whether ESS scales steps
+    "none": (corrections.none, False),
+    "truncated": (lambda: corrections.truncated_importance(CAP), False),
+    "PPO clip": (lambda: corrections.ppo_clip(0.2), False),
+    "decoupled": (lambda: corrections.decoupled(0.2, CAP), False),
+    "truncated, ESS": (lambda: corrections.truncated_importance(CAP), True),
+}
+RULES: Mapping[str, tuple[str, float]] = {  # preset and eta
+    "synchronous": ("synchronous", 0),
+    "one step off": ("one step off", 1),
+    "in order 4": ("in order", 4),
+    "budget 4": ("budget", 4),
+    "discard 4": ("discard, a batch waits", 4),
+    "ready first": ("ready first, as many wait", 0),
+}
+BASE = ("budget 4", "truncated")  # in both lists; what others are compared with
+ARM = ", ".join(BASE)
+ARMS = tuple((rule, "truncated") for rule in RULES) + tuple(
+    (BASE[0], name) for name in CORRECTIONS if name != "truncated"
+)
+N_RECORDS = 20  # of each run; all arms with one correction share a compilation
 SHARES = {"quarter": 0.25, "half": 0.5, "end": 1.0}  # of the time, at which rewards are read off
 NAMED = {"truncated, ESS": "truncated, step times ESS"}  # in the pages
-ARM = ", ".join(BASE)
 FIELDS = ("solved", "steps", "age", "age_longest", "effective", "long_share", "trainer_idle")
+
+Pair = tuple[str, str]  # rule and correction
+Run = Mapping[str, np.ndarray]  # time and reward, float64[R + 1], and `FIELDS`
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run; the defaults take about sixteen minutes of one core."""
+
+    output: Path = Path("output/rollouts/learning")
+    seed: int = 0
+    rules: tuple[str, ...] = tuple(RULES)
+    corrections: tuple[str, ...] = tuple(CORRECTIONS)
+    horizon: float = 800.0  # time units, a token of a fast slot each
+    slots: int = 96
+    slow: float = 3.0  # one slot in eight is so many times slower
+    batch: int = 32
+    training_time: float = 1.5  # of a step
+    minibatches: int = 2
+    longest: int = 6  # symbols of the longest prompt
+    rates: tuple[float, ...] = (0.001, 0.002, 0.004)  # of Adam; extended where an end is best
+    extensions: int = 5  # at most, a factor of 2 each
+    seeds: int = 5
+    tuning_seeds: int = 2
+    judged: int = 64  # prompts by which a policy is judged
+    commit: bool = False  # also write rows and figures where the page is made from
+
+
+def checked(settings: Settings) -> None:
+    """Refuses settings that cannot be run.
+
+    Raises:
+        ValueError: A name is not known, or a number is out of range.
+    """
+    for field, known in (("rules", tuple(RULES)), ("corrections", tuple(CORRECTIONS))):
+        for name in getattr(settings, field) or ("nothing",):
+            if name not in known:
+                raise ValueError(f"{field} must be of {'; '.join(known)}, got {name!r}")
+    if not set(BASE) <= {*settings.rules, *settings.corrections}:
+        raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
+    for field in ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged"):
+        if getattr(settings, field) < 1:
+            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
+    if settings.horizon <= 0 or not settings.rates or min(settings.rates) <= 0:
+        raise ValueError("horizon and rates must be above 0")
+
+
+class Arm(NamedTuple):
+    """What an arm did."""
+
+    scores: Mapping[float, float]  # by rate, of the tuning seeds
+    runs: Sequence[Run]  # at the best rate, one a reported seed
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs all arms that are missing.
+    """Runs all arms that are missing, until all have tried as many rates.
 
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
     checked(settings)
-    return as_rows(settings, run_all(settings))
+    scores = all_scores(settings)
+    found = {
+        pair: Arm(
+            known, [one_run(settings, pair, best_rate(known), s) for s in range(settings.seeds)]
+        )
+        for pair, known in scores.items()
+    }
+    return as_rows(settings, found)
 
 
-def as_rows(settings: Settings, found: Found) -> Result:
+def all_scores(settings: Settings) -> dict[Pair, dict[float, float]]:
+    """Scores by pair and rate; says how far it is."""
+    pairs = [one for one in ARMS if one[0] in settings.rules and one[1] in settings.corrections]
+    scores: dict[Pair, dict[float, float]] = {}
+    behind, least = pairs, 0
+    while behind:
+        for pair in behind:
+            known = scores.get(pair, {})
+            scores[pair] = tuned(settings, partial(tried, settings, pair), known, least)
+            print(f"{', '.join(pair)}: {len(scores[pair])} rates", flush=True)
+        least = max(map(len, scores.values()))
+        behind = [pair for pair, known in scores.items() if len(known) < least]
+    return scores
+
+
+def tuned(
+    settings: Settings,
+    tried: Callable[[float], float],
+    known: Mapping[float, float],
+    least: int,
+) -> dict[float, float]:
+    """Scores by rate, from those known on: the grid, grown while an end is best, and more between.
+
+    Args:
+        settings: First rates, and by how many the grid grows at most.
+        tried: The score of a rate.
+        known: Scores that are there.
+        least: Rates that must be tried in all.
+
+    Example:
+        >>> found = tuned(Settings(), lambda rate: -abs(rate - 0.005), {}, 6)
+        >>> [round(rate, 4) for rate in found]
+        [0.001, 0.002, 0.004, 0.008, 0.0028, 0.0057]
+    """
+    scores = dict(known)
+    wanted = [rate for rate in sorted(settings.rates) if rate not in scores]
+    while wanted := wanted or grids.wanted(
+        scores,
+        best_rate(scores),
+        factor=2.0,
+        inside=1,
+        most=len(settings.rates) + settings.extensions,
+        least=least,
+    ):
+        scores |= {rate: tried(rate) for rate in wanted}
+        wanted = []
+    return scores
+
+
+def best_rate(scores: Mapping[float, float]) -> float:
+    """The rate with the highest score, the smallest of several."""
+    return max(sorted(scores), key=lambda rate: scores[rate])
+
+
+def tried(settings: Settings, pair: Pair, rate: float) -> float:
+    """The score of a rate: mean reward over the last third of the time, median over seeds."""
+    runs = [one_run(settings, pair, rate, 5_000 + seed) for seed in range(settings.tuning_seeds)]
+    rewards = read_off(settings, runs)
+    return float(np.median(rewards[:, -(N_RECORDS // 3) :].mean(1)))
+
+
+def one_run(settings: Settings, pair: Pair, rate: float, seed: int) -> Run:
+    """One run, from a file if it was made before."""
+    seed += 10_000 * settings.seed
+    asked = replace(settings, output=Path(), rules=(), corrections=(), rates=(), commit=False)
+    asked = replace(asked, extensions=0, seeds=0, tuning_seeds=0)
+    return arrays_once(settings.output / "runs", partial(run_one, asked, pair, rate, seed))
+
+
+def run_one(settings: Settings, pair: Pair, rate: float, seed: int) -> dict[str, np.ndarray]:
+    """Trains a policy within the horizon."""
+    trained, trace = train(settings, pair, rate, steps_of(settings, pair), seed)
+    records: Any = trained.records
+    summary = rollouts.summarize(trace)
+    one = {
+        **curve(settings, records),
+        "solved": records.metrics["solved"][-1],
+        "steps": np.sum(trace.step_end <= settings.horizon),
+        "age": summary.age_trained.mean,
+        "age_longest": summary.age_trained.longest,
+        "effective": np.median(records.effective_sample_size),
+        "long_share": summary.long_share,
+        "trainer_idle": summary.trainer_idle,
+    }
+    whole = ("steps", "age_longest")
+    return {n: np.asarray(one[n], np.int64 if n in whole else np.float64) for n in one}
+
+
+def curve(settings: Settings, records: Any) -> dict[str, np.ndarray]:
+    """Times and rewards from 0 on."""
+    first = -float(_objective(task_of(settings)))
+    rewards = -np.asarray(records.loss, float)
+    return {"time": np.append(0.0, records.time), "reward": np.append(first, rewards)}
+
+
+@jax.jit
+def _objective(problem: rollouts.RolloutProblem) -> Any:
+    objective: Any = problem.objective
+    return objective(problem.params)
+
+
+@cache
+def task_of(settings: Settings) -> rollouts.RolloutProblem:
+    """Copying up to so many symbols of four."""
+    return rollouts.token_task(
+        rollouts.copying(),
+        key=jax.random.key(settings.seed),
+        longest=settings.longest,
+        max_length=settings.longest + 4,
+        n_judged=settings.judged,
+    )
+
+
+@cache
+def _optimizer() -> Any:
+    """Adam with a rate that is part of its state, so that all rates share a compilation."""
+    return optax.inject_hyperparams(optax.adam)(learning_rate=0.001)
+
+
+def train(settings: Settings, pair: Pair, rate: float, n_steps: int, seed: int) -> tuple[Any, Any]:
+    """Trains a policy once; `n_steps` is a multiple of the records."""
+    preset, eta = RULES[pair[0]]
+    correction, is_scaled = CORRECTIONS[pair[1]]
+    problem, optimizer = task_of(settings), _optimizer()
+    state = optimizer.init(problem.params)
+    state.hyperparams["learning_rate"] = jnp.float32(rate)
+    learner = rollouts.Learner(
+        optimizer,
+        correction=correction(),
+        step_scale=corrections.effective_sample_size() if is_scaled else None,
+        minibatches=settings.minibatches,
+    )
+    token_time = np.where(np.arange(settings.slots) % 8 == 7, settings.slow, 1.0)
+    return rollouts.train(
+        problem,
+        learner,
+        rollouts.Engine(settings.slots, settings.training_time, token_time=token_time),
+        PRESETS[preset](eta, settings.batch, settings.slots),
+        batch=settings.batch,
+        n_steps=n_steps,
+        key=jax.random.key(seed),
+        record_every=n_steps // N_RECORDS,
+        opt_state=state,
+    )
+
+
+@cache
+def steps_of(settings: Settings, pair: Pair) -> int:
+    """Steps of an arm: a little more than fit into the horizon, from a short run."""
+    count, half = 2 * N_RECORDS, N_RECORDS // 2
+    time = curve(settings, train(settings, pair, 1e-6, count, settings.seed)[0].records)["time"]
+    pace = (time[-1] - time[half]) / (count - 2 * half)
+    return N_RECORDS * max(2, int(np.ceil(1.15 * settings.horizon / pace / N_RECORDS)))
+
+
+def read_off(settings: Settings, runs: Sequence[Run]) -> np.ndarray:
+    """Rewards at equal times, float64[S, G]; a run that has ended keeps what it had."""
+    axis, values = (np.stack([one[name] for one in runs]) for name in ("time", "reward"))
+    grid = np.linspace(0.0, settings.horizon, N_RECORDS + 1)
+    rewards = results.resample(axis, values, grid, stepwise=True)
+    return np.where(np.isnan(rewards), values[:, -1:], rewards)
+
+
+def as_rows(settings: Settings, found: Mapping[Pair, Arm]) -> Result:
     """A row an arm and seed: its rewards at three times, and what the run was like."""
-    rows, scores = [], {}
-    for (rule, correction), own in found.items():
-        rewards = {f"reward_{name}": about(own, share) for name, share in SHARES.items()}
-        edge = results.at_grid_edge(own.rates.index(own.chosen), len(own.rates))
-        scores[f"{rule}, {correction}"] = {
-            f"{rate:g}": one for rate, one in zip(own.rates, own.scores, strict=True)
+    tables = []
+    for (rule, correction), arm in found.items():
+        rates, rate = sorted(arm.scores), best_rate(arm.scores)
+        rewards = read_off(settings, arm.runs)
+        columns = {
+            "scene": "copying",
+            "set": "A",
+            "instance": range(len(arm.runs)),
+            "method": f"{rule}, {correction}",
+            "rule": rule,
+            "correction": correction,
+            **{f"reward_{name}": about(rewards, share) for name, share in SHARES.items()},
+            **{name: [np.asarray(one[name]).item() for one in arm.runs] for name in FIELDS},
+            "rate": rate,
+            "trials": len(rates),
+            "at_edge": results.at_grid_edge(rates.index(rate), len(rates)),
         }
-        rows += [
-            {
-                "scene": "copying",
-                "set": "A",
-                "instance": seed,
-                "method": f"{rule}, {correction}",
-                "rule": rule,
-                "correction": correction,
-                **{name: values[seed] for name, values in rewards.items()},
-                **{name: getattr(own, name)[seed] for name in FIELDS},
-                "rate": own.chosen,
-                "trials": len(own.rates),
-                "at_edge": edge,
-            }
-            for seed in range(len(own.solved))
-        ]
+        tables.append(pd.DataFrame(columns))
+    scores = {
+        ", ".join(pair): {f"{rate:g}": arm.scores[rate] for rate in sorted(arm.scores)}
+        for pair, arm in found.items()
+    }
     facts = {"scores": scores, "horizon": settings.horizon, "seeds": settings.seeds}
-    return Result(pd.DataFrame(rows), "reward_end", facts, settings.seed)
+    return Result(pd.concat(tables, ignore_index=True), "reward_end", facts, settings.seed)
 
 
-def about(outcome: Outcome, share: float) -> np.ndarray:
+def about(rewards: np.ndarray, share: float) -> np.ndarray:
     """Reward of each seed about a share of the time, mean of three records, float64[S].
 
     Example:
-        >>> own = Outcome("budget 4", "none", (), (), 1.0, [list(range(21))], *[[]] * 7)
-        >>> about(own, 0.5), about(own, 1.0)
+        >>> rewards = np.arange(21.0)[None]
+        >>> about(rewards, 0.5), about(rewards, 1.0)
         (array([10.]), array([19.]))
     """
     place = min(round(share * N_RECORDS), N_RECORDS - 1)
-    return np.array(outcome.reward)[:, place - 1 : place + 2].mean(1)
+    return rewards[:, place - 1 : place + 2].mean(1)
 
 
 def rewards(result: Result, arm: str, time: str = "end") -> np.ndarray:
@@ -101,7 +348,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
     return tuple(
         Claim(
             f"{arm} ends ahead of {ARM}",
-            [lambda own, letter, level, a=arm: apart(a, rewards(own, ARM), rewards(own, a))],
+            [lambda of, letter, level, a=arm: apart(a, rewards(of, ARM), rewards(of, a))],
         )
         for arm in arms
     )
@@ -127,68 +374,57 @@ def answer(result: Result) -> str:
     )
 
 
-def _table(heads: list[str], rows: list[list[Any]], caption: str) -> results.Table:
-    columns = [results.Column(head, right=head not in heads[:2]) for head in heads]
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), caption)
-
-
 def reward_table(result: Result) -> results.Table:
     """Rewards at equal times, and how each arm ends beside the base."""
+    arms = result.rows.groupby(["method", "rule", "correction"], sort=False)
     rows, before = [], ""
-    for arm in result.methods:
-        own = result.select(method=arm)
-        rule, correction = own[["rule", "correction"]].iloc[0]
+    for (arm, rule, correction), middle in arms[["steps", "age"]].median().iterrows():
         *early, last = (
             results.median_and_spread(rewards(result, arm, time), smaller_is_better=False)
             for time in SHARES
         )
-        low, middle, high = (f"{float(x):.2f}" for x in (last.low, last.median, last.high))
-        age = own["age"].median()
+        low, median, high = (f"{float(x):.2f}" for x in (last.low, last.median, last.high))
         rows.append(
-            [
+            (
                 "" if rule == before else rule,
                 NAMED.get(correction, correction),
                 *(f"{float(one.median):.2f}" for one in early),
-                f"{middle} ({low} to {high})",
+                f"{median} ({low} to {high})",
                 ended(result, arm),
-                round(own["steps"].median()),
-                f"{age:.1f}" if age else "0",
-            ]
+                round(middle["steps"]),
+                f"{middle['age']:.1f}" if middle["age"] else "0",
+            )
         )
         before = rule
     times = [f"at {share * result.facts['horizon']:g}" for share in SHARES.values()]
-    heads = ["rule", "correction", *times, "than the base?", "steps", "mean age"]
+    heads = ("rule", "correction", *times, "than the base?", "steps", "mean age")
     caption = (
         "Reward of the evaluated prompts (1 is all right), median (quartiles) of seeds that were"
         f" not tuned on. The base is {ARM}: ahead or behind at the end on every seed."
     )
-    return _table(heads, rows, caption)
+    return part.table(heads, rows, caption, left=2)
 
 
 def run_table(result: Result) -> results.Table:
     """What the runs were like."""
-    rows = []
-    for arm in result.methods:
-        own = result.select(method=arm)
-        middle = own[list(FIELDS)].median()
-        rule, correction, rate, edge = own[["rule", "correction", "rate", "at_edge"]].iloc[0]
-        rows.append(
-            [
-                rule,
-                correction,
-                f"{rate:g}{'*' if edge else ''}",
-                f"{middle['age']:.1f}",
-                f"{middle['age_longest']:.0f}",
-                f"{middle['effective']:.2f}",
-                f"{middle['long_share']:.2f}",
-                f"{middle['solved']:.2f}",
-                f"{100 * middle['trainer_idle']:.0f} %",
-            ]
+    forms = {"age": ".1f", "age_longest": ".0f", "effective": ".2f", "long_share": ".2f"}
+    forms["solved"] = ".2f"
+    by = ["method", "rule", "correction", "rate", "at_edge"]
+    middles = result.rows.groupby(by, sort=False)[[*forms, "trainer_idle"]].median()
+    rows = [
+        (
+            rule,
+            correction,
+            f"{rate:g}{'*' if edge else ''}",
+            *(f"{middle[name]:{form}}" for name, form in forms.items()),
+            f"{100 * middle['trainer_idle']:.0f} %",
         )
-    heads = ["rule", "correction", "rate", "age, mean", "longest", "effective samples"]
-    heads += ["longest tenth heard", "solved", "trainer idle"]
+        for (_, rule, correction, rate, edge), middle in middles.iterrows()
+    ]
+    heads = ("rule", "correction", "rate", "age, mean", "longest", "effective samples")
+    heads += ("longest tenth heard", "solved", "trainer idle")
     caption = "Medians over seeds. Rate: of Adam, of as many for every arm; * at the grid's end."
-    return _table(heads, rows, caption)
+    return part.table(heads, rows, caption, left=2)
 
 
 TABLES = {"rewards": reward_table, "runs": run_table}
@@ -198,14 +434,14 @@ def figure(result: Result) -> Illustration:
     """Rewards at the three times: the rules, and the corrections."""
     times = [share * result.facts["horizon"] for share in SHARES.values()]
 
-    def line(name: str, arm: str) -> results.Series:
-        own = np.stack([rewards(result, arm, time) for time in SHARES], axis=1)
-        low, middle, high = np.quantile(own, [0.25, 0.5, 0.75], axis=0)
-        return plots.Series(name, times, middle, low, high)
+    def lines(name: str, **where: Any) -> list[results.Series]:
+        columns = [f"reward_{time}" for time in SHARES]
+        ends = result.select(**where).groupby(name, sort=False)[columns].quantile([0.25, 0.5, 0.75])
+        arms = ends.index.unique(name)
+        bands = {arm: ends.loc[arm].to_numpy() for arm in arms}
+        return [plots.Series(arm, times, band[1], band[0], band[2]) for arm, band in bands.items()]
 
-    arms = result.rows[["method", "rule", "correction"]].drop_duplicates().to_dict("records")
-    rules = [line(own["rule"], own["method"]) for own in arms if own["correction"] == BASE[1]]
-    others = [line(own["correction"], own["method"]) for own in arms if own["rule"] == BASE[0]]
+    rules, others = lines("rule", correction=BASE[1]), lines("correction", rule=BASE[0])
     page = plots.panels(
         [plots.Panel(f"time ({BASE[1]})", rules), plots.Panel(f"time ({BASE[0]})", others)],
         y_label="reward",

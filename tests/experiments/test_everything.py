@@ -48,7 +48,8 @@ def test_every_experiment_is_there_and_unknown_ones_are_refused(tmp_path):
         path.parent.name
         for path in everything.Path(everything.__file__).parent.glob("*/__main__.py")
     }
-    assert folders == {re.split(r"[. ]", name)[0] for name in everything.EXPERIMENTS}
+    modules = {path.split(".")[1] for path in part.PARTS.values() if path.count(".") == 1}
+    assert folders | modules == {re.split(r"[. ]", name)[0] for name in everything.EXPERIMENTS}
     with pytest.raises(ValueError, match=r"must be among compare, .* got 'nothing'"):
         everything.run(everything.Settings(tmp_path / "a.json", ("nothing",)))
 

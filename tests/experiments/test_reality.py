@@ -10,19 +10,18 @@ import pytest
 
 from asyncjax import clocks, traces
 from experiments import part
-from experiments.reality import job, runs, tasks
+from experiments.reality import job, tasks
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
-FIGURES = runs.Figures(10, 2.0, 1.0, 3.0, 0.5)
+FIGURES = job.Figures(10, 2.0, 1.0, 3.0, 0.5)
 EVEN = tasks.Workers("even", (0.01, 0.01))
 
 
 @pytest.mark.slow
 def test_two_rules_on_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "CASES", (EVEN,))
     monkeypatch.setattr(job, "CASES", (EVEN,))
-    settings = runs.Settings(
+    settings = job.Settings(
         output=tmp_path,
         engine="threads",
         cases=("even",),
@@ -35,7 +34,7 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
     result = part.Result.load(tmp_path / "reality.csv.gz")
     rows = result.rows
     assert list(rows["method"]) == ["pure"] * 3 + ["synchronous"] * 3
-    assert list(rows["clock"]) == [*runs.CLOCKS] * 2
+    assert list(rows["clock"]) == [*job.CLOCKS] * 2
     assert (rows["least"] <= rows["median"]).all()
     assert (rows["median"] <= rows["most"]).all()
     assert (result.select(method="synchronous")[["delay_real", "delay_simulated"]] == 0).all(
@@ -53,10 +52,10 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
 def test_a_worker_that_is_killed_is_foreseen(tmp_path):
     before = {process.pid for process in multiprocessing.active_children()}
     workers = tasks.Workers("one killed", (0.01, 0.01), dies=(1, 0.3))
-    settings = runs.Settings(
+    settings = job.Settings(
         tmp_path, rules=("pure", "synchronous"), repeats=1, seconds=0.6, heard=50
     )
-    case = runs.run_case(settings, workers)
+    case = job.run_case(settings, workers)
     pure, synchronous = case.rules
     assert pure.real[0].updates == pure.n_updates
     for found in (synchronous.real, synchronous.simulated[job.BEST]):
@@ -84,9 +83,9 @@ def test_workers_sleep_as_they_are_told_and_the_server_does_not():
 def compared_with(errors, workers=EVEN):
     """A case whose simulated times are off by these percents, repeat by repeat."""
     made = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
-    simulated = {name: made for name in runs.CLOCKS}
-    one = runs.Compared(workers, runs.RULES[0], 10, (FIGURES,) * len(errors), simulated)
-    return runs.Case(workers, (), (one,))
+    simulated = {name: made for name in job.CLOCKS}
+    one = job.Compared(workers, job.RULES[0], 10, (FIGURES,) * len(errors), simulated)
+    return job.Case(workers, (), (one,))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def compared_with(errors, workers=EVEN):
 )
 def test_the_verdict_turns_with_the_errors(errors, said):
     def verdict(*cases):
-        result = job.as_rows(runs.Settings(repeats=5), cases)
+        result = job.as_rows(job.Settings(repeats=5), cases)
         return result.verdict(job.claims(result)[0])["A"]
 
     own = compared_with(errors)
@@ -113,26 +112,26 @@ def test_the_verdict_turns_with_the_errors(errors, said):
 def test_errors_are_in_percent_and_runs_that_stall_have_none():
     large = tasks.Workers("10 MB", (0.01,) * 2)
     cases = (compared_with((2.0, 1.0, -3.0)), compared_with((30.0, 20.0, 25.0), large))
-    result = job.as_rows(runs.Settings(repeats=3), cases)
+    result = job.as_rows(job.Settings(repeats=3), cases)
     assert job.error_table(result, "A").rows[0][3:5] == ("2.00", "+1.0 (-3.0 to +2.0)")
     assert job.sizes(result) == {"A": {"small": [1.0], "10 MB": [25.0]}}
     assert job.worst_repeat(result) == {"A": 3.0}
     assert "by 13.0 % (at most 25.0 %), median over 2 pairs" in job.answer(result)
-    stalled = runs.Compared(
+    stalled = job.Compared(
         EVEN,
-        runs.RULES[0],
+        job.RULES[0],
         20,  # of which all runs make 10
         (FIGURES,) * 3,
-        {name: (replace(FIGURES, updates=9),) * 3 for name in runs.CLOCKS},
+        {name: (replace(FIGURES, updates=9),) * 3 for name in job.CLOCKS},
     )
-    result = job.as_rows(runs.Settings(repeats=3), [runs.Case(EVEN, (), (stalled,))])
+    result = job.as_rows(job.Settings(repeats=3), [job.Case(EVEN, (), (stalled,))])
     assert job.error_table(result, "A").rows[0][3:5] == ("stalls after 10", "after 9")
     assert job.claims(result) == ()
 
 
 def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
     known = part.committed(job.NAME)
-    result = job.as_rows(runs.Settings(engine="ray"), [compared_with((1.0, 2.0, 3.0))])
+    result = job.as_rows(job.Settings(engine="ray"), [compared_with((1.0, 2.0, 3.0))])
     both = job.beside(result, known)
     assert both.sets == ("A", "B")
     assert list(both.rows) == list(known.rows)
@@ -153,20 +152,20 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
 )
 def test_settings_that_cannot_be_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        job.run(replace(runs.Settings(), **change))
+        job.run(replace(job.Settings(), **change))
 
 
 def test_updates_that_fit_into_the_time():
-    count = runs._updates_in(clocks.constant([0.1, 0.1]), runs.RULES[0], 1.05)
+    count = job._updates_in(clocks.constant([0.1, 0.1]), job.RULES[0], 1.05)
     assert count == 20
     trace = traces.asynchronous(clocks.constant([0.1, 0.1]), n_updates=count)
     assert trace.time[-1] <= 1.05
 
 
-@pytest.mark.parametrize("rule", runs.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", job.RULES, ids=lambda rule: rule.name)
 def test_a_clock_of_one_pure_run_foretells_the_pace_of_every_rule(rule):
     """In virtual time, where "real" runs are of a clock that the forecast never sees."""
-    workers = runs.CASES[1]
+    workers = job.CASES[1]
     true = clocks.lognormal(mean=workers.seconds, sigma=workers.sigma)
     pure = traces.asynchronous(true, n_updates=2500, key=jax.random.key(1))
     assert np.bincount(pure.worker).min() >= 100

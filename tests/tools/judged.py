@@ -196,10 +196,7 @@ def compare() -> Found:
 
 def shuffled_map() -> Found:
     """Claims, who is ahead in every cell, from when on shuffled is."""
-    from experiments import part
-    from experiments.shuffled_map import job
-
-    result = part.committed(job.NAME)
+    job, result = _rows_of("shuffled_map")
     claims = [claim for claim in job.CLAIMS if claim.text.startswith(job.CLAIM)]
     for claim, words in result.verdicts(claims).items():
         for letter, word in words.items():

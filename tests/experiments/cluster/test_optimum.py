@@ -8,7 +8,7 @@ from asyncjax import cluster
 from asyncjax.study import protocol
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.cluster import exact, optimum
+from experiments.cluster import optimum
 from experiments.cluster.optimum import Settings
 from tests.oracles import cluster as oracle
 
@@ -25,12 +25,12 @@ def result(tmp_path_factory):
 def test_two_programmes_find_the_same_optimum(seed):
     jobs, machines = cluster.workloads.tiny(seed)
     expected = oracle.best_schedule(jobs, machines, 4)
-    assert exact.best_utility(jobs, machines, 4) == pytest.approx(expected, rel=1e-5)
+    assert optimum.best_utility(jobs, machines, 4) == pytest.approx(expected, rel=1e-5)
 
 
 def test_placements_that_are_left_out_are_no_better():
     jobs, machines = cluster.workloads.tiny(3)
-    workers, servers, got = exact.placements(jobs, machines, 1)
+    workers, servers, got = optimum.placements(jobs, machines, 1)
     for w, s, trained in zip(workers, servers, got, strict=True):
         assert 0 < w.sum() <= min(jobs.batch[1], jobs.workers_per_server[1] * s.sum())
         use = w[:, None] * jobs.worker[1] + s[:, None] * jobs.server[1]
@@ -73,7 +73,7 @@ def test_the_worst_case_is_what_the_price_of_the_paper_decides():
     empty = np.full((4, 2, 2), bounds.low)
     free = np.broadcast_to(machines.capacity, (4, 2, 2))
     assert max(oracle.payoffs_with_servers(jobs, 2, empty, free, 24, (1,))) > 60
-    share = cluster.total_utility(schedule, jobs) / exact.best_utility(jobs, machines, 4)
+    share = cluster.total_utility(schedule, jobs) / optimum.best_utility(jobs, machines, 4)
     assert share == pytest.approx(0.0772, abs=1e-3)
 
 

@@ -10,8 +10,7 @@ from asyncjax.study import protocol
 from asyncjax.study.result import Result
 from experiments.cluster import recorded
 from experiments.cluster.__main__ import COLLECTION
-from experiments.cluster.recorded import Settings, read_days
-from experiments.cluster.recorded_training import Training
+from experiments.cluster.recorded import Settings, Training, read_days
 
 ROWS = [
     (100, 3600, 2, "a"),

@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import asyncjax
 from experiments.common import parts
-from experiments.diloco import gaussians
 from tests.experiments.asynchronous import small_part
 
 EXPERIMENTS = Path(parts.__file__).parents[1]
@@ -100,14 +98,3 @@ def test_a_part_that_says_nothing_has_no_answer(tmp_path):
     page = parts.write_page(tmp_path / "small.html", part).read_text(encoding="utf-8")
     assert 'class="verdict"' not in page
     assert "Papers:" not in page
-
-
-def test_the_answer_of_the_notebook_is_made_of_last_losses():
-    ways = {
-        way: SimpleNamespace(loss=np.full((3, 2), [9.0, 0.1 * place]))
-        for place, way in enumerate(gaussians.WAYS, start=1)
-    }
-    assert gaussians.in_words(ways) == (
-        "Median loss after equal local steps: with Nesterov 0.2 (asynchronous) and 0.1"
-        " (synchronous), with SGD 0.4 (asynchronous) and 0.3 (synchronous)."
-    )

@@ -9,8 +9,16 @@ from optax import contrib
 
 from asyncjax import steps
 from experiments.delay_bench import bench
-from experiments.delay_bench.bench import Loop, Tuned, delay_bench
-from experiments.delay_bench.delays import by_stage, constant, drawn, geometric, uniform
+from experiments.delay_bench.bench import (
+    Loop,
+    Tuned,
+    by_stage,
+    constant,
+    delay_bench,
+    drawn,
+    geometric,
+    uniform,
+)
 
 CURVATURE = {"a": np.array([1.0, 0.5], np.float32), "b": np.array([[0.25, 2.0]], np.float32)}
 KEY = jax.random.key(3)

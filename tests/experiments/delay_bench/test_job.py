@@ -9,7 +9,7 @@ from asyncjax import problems
 from experiments import part
 from experiments.delay_bench import bench, job
 from experiments.delay_bench.bench import Cell
-from experiments.delay_bench.runs import Settings, packed, unpacked
+from experiments.delay_bench.job import Settings, packed, unpacked
 from experiments.pages import SITE
 
 

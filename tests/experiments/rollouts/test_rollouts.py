@@ -7,11 +7,12 @@ import pytest
 
 from asyncjax import rollouts
 from experiments import part
-from experiments.rollouts import admission, admission_runs, laws, learning, learning_runs
-from experiments.rollouts.admission_runs import Cell
-from experiments.rollouts.learning_runs import BASE, Outcome
+from experiments.common import kept_rows
+from experiments.rollouts import admission, learning
+from experiments.rollouts.admission import Cell
+from experiments.rollouts.learning import BASE, Arm
 
-TINY = admission_runs.Settings(
+TINY = admission.Settings(
     laws=("recorded", "one tenth"),
     rules=("synchronous", "budget", "in order", "discard", "ready first"),
     etas=(0.0, 0.5, 2.0),
@@ -27,21 +28,21 @@ TINY = admission_runs.Settings(
 
 
 def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
-    for law in laws.LAWS:
-        assert laws.lengths_of(law).mean() == pytest.approx(1.0)
-        assert laws.lengths_of(law).min() > 0.0
-    logs = np.log(laws.lengths_of("lognormal"))
+    for law in admission.LAWS:
+        assert admission.lengths_of(law).mean() == pytest.approx(1.0)
+        assert admission.lengths_of(law).min() > 0.0
+    logs = np.log(admission.lengths_of("lognormal"))
     assert logs.std() == pytest.approx(1.0, abs=0.001)
-    tenth = laws.lengths_of("one tenth")
+    tenth = admission.lengths_of("one tenth")
     assert len(tenth[18_000:]) == 2_000
     assert np.median(tenth[18_000:]) == pytest.approx(10.0 * np.median(tenth[:18_000]))
 
 
-@pytest.mark.parametrize("rule", laws.PRESETS)
+@pytest.mark.parametrize("rule", admission.PRESETS)
 def test_figures_are_those_of_the_trace(rule):
     cell = Cell("rules", rule, 2.0, 0.5, 16, 40)
-    own = admission_runs.figures_of(TINY, "one tenth", cell, 1)
-    trace = admission_runs.trace_of(TINY, "one tenth", cell, 1)
+    own = admission.figures_of(TINY, "one tenth", cell, 1)
+    trace = admission.trace_of(TINY, "one tenth", cell, 1)
     assert own["speed"] == pytest.approx(40 / trace.step_end[-1] / 4.0)
     assert own["age"] == pytest.approx(trace.age.mean())
     assert own["above"] == pytest.approx(np.mean(trace.age > 2))
@@ -71,7 +72,7 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
     assert (ahead[ahead["eta"] == 2.0]["above"] > 0.0).any()
     assert [len(table.rows) for table in made.tables] == [7, 6, 6, 5]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path, _ in made.figures)
-    monkeypatch.setattr(admission_runs.Cells, "put", None)  # what is there is not run again
+    monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     kept = (tmp_path / "rollouts_admission.csv.gz").read_bytes()
     admission.run(settings)
     assert (tmp_path / "rollouts_admission.csv.gz").read_bytes() == kept
@@ -80,7 +81,7 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path):
+def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
     settings = learning.Settings(
         output=tmp_path,
         rules=("synchronous", "budget 4"),
@@ -109,54 +110,35 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path):
     assert (result.select(rule="synchronous")["age_longest"] == 0).all()
     assert (result.select(rule="budget 4")["age_longest"] > 0).all()
     assert [len(table.rows) for table in made.tables] == [2, 3, 3]
+    [damaged, *_] = (tmp_path / "runs").glob("*.npz")
+    damaged.write_text("{")
     assert learning.run(settings).numbers == made.numbers
+    monkeypatch.setattr(rollouts, "train", None)  # what is there is not run again
+    assert learning.run(settings).numbers == made.numbers
+    with pytest.raises(TypeError):
+        learning.run(replace(settings, slow=2.0))
 
 
-def made_up(settings, arm, known, least, best):
-    """What `run_arm` gives, from scores that only depend on the rate; and the rates it ran."""
-    ran = []
-
-    def tried(rate):
-        ran.append(rate)
-        return -abs(np.log2(rate / best))
-
-    before = dict(zip(known.rates, known.scores, strict=True)) if known else {}
-    scores = learning_runs.tuned(settings, tried, before, least)
-    rates = tuple(sorted(scores))
-    own = Outcome(
-        *arm, rates, tuple(scores[r] for r in rates), learning_runs.best_rate(scores), *[[]] * 8
-    )
-    return own, ran
-
-
-def test_all_arms_try_as_many_rates_and_none_twice(tmp_path, monkeypatch):
+def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
     settings = learning.Settings(
-        output=tmp_path, rules=("synchronous", "budget 4"), corrections=("truncated", "none")
+        rules=("synchronous", "budget 4"), corrections=("truncated", "none")
     )
     best = {"synchronous": 0.0023, "budget 4": 0.0001}
     ran = []
 
-    def run_arm(settings, problem, arm, known, least):
-        own, rates = made_up(settings, arm, known, least, best[arm[0]])
-        ran.extend((*arm, rate) for rate in rates)
-        return own
+    def tried(settings, pair, rate):
+        ran.append((*pair, rate))
+        return -abs(np.log2(rate / best[pair[0]]))
 
-    monkeypatch.setattr(learning_runs, "task_of", lambda settings: None)
-    monkeypatch.setattr(learning_runs, "run_arm", run_arm)
-    found = learning_runs.run_all(settings)
-    assert [len(own.rates) for own in found.values()] == [7, 7, 7]
-    first, second, _ = found.values()
-    np.testing.assert_allclose(second.rates, 0.001 * 2.0 ** np.arange(-4, 3))
-    assert first.chosen == pytest.approx(0.002 * 2**0.25)  # of four between .001 and .004
+    monkeypatch.setattr(learning, "tried", tried)
+    scores = learning.all_scores(settings)
+    assert [len(known) for known in scores.values()] == [7, 7, 7]
+    first, second, _ = scores.values()
+    np.testing.assert_allclose(sorted(second), 0.001 * 2.0 ** np.arange(-4, 3))
+    # of four between .001 and .004
+    assert learning.best_rate(first) == pytest.approx(0.002 * 2**0.25)
     assert len(ran) == len(set(ran)) == 21
-    again = learning_runs.run_all(settings)
-    assert again == found
-    assert len(ran) == 21
-    key = learning_runs.key_of_arm(settings, ("synchronous", "truncated"))
-    (tmp_path / "arms" / f"{key}.npz").write_text("{")
-    assert learning_runs.run_all(settings) == found
-    assert {rule for rule, *_ in ran[21:]} == {"synchronous"}
-    more = learning_runs.tuned(settings, lambda rate: rate, dict.fromkeys((0.001, 0.002), 0.0), 0)
+    more = learning.tuned(settings, lambda rate: rate, dict.fromkeys((0.001, 0.002), 0.0), 0)
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
 
 
@@ -180,12 +162,12 @@ def test_settings_that_cannot_be_are_refused(run, settings, words):
         run(settings)
 
 
-def arm(rule, correction, last, age=4.0):
+def arm(last, age=4.0):
     """An arm whose reward grows evenly to some ends, a seed each."""
-    curves = [np.linspace(0.0, end, 21).tolist() for end in last]
-    scores, count = ((0.001, 0.002, 0.004), (0.1, 0.3, 0.2), 0.002), len(last)
-    rest = (0.5, 41, age, 9, 0.9, 0.5, 0.0)
-    return Outcome(rule, correction, *scores, curves, *([own] * count for own in rest))
+    scores = {0.001: 0.1, 0.002: 0.3, 0.004: 0.2}
+    rest = dict(zip(learning.FIELDS, (0.5, 41, age, 9, 0.9, 0.5, 0.0), strict=True))
+    time = np.linspace(0.0, 800.0, 21)
+    return Arm(scores, [{"time": time, "reward": end * time / 800.0, **rest} for end in last])
 
 
 @pytest.mark.parametrize(
@@ -199,8 +181,8 @@ def arm(rule, correction, last, age=4.0):
 )
 def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
     found = {
-        BASE: arm(*BASE, [0.8, 0.5]),
-        ("budget 4", "truncated, ESS"): arm("budget 4", "truncated, ESS", last),
+        BASE: arm([0.8, 0.5]),
+        ("budget 4", "truncated, ESS"): arm(last),
     }
     result = learning.as_rows(learning.Settings(), found)
     assert learning.ended(result, "budget 4, truncated, ESS") == word

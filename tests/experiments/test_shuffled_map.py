@@ -5,12 +5,15 @@ from dataclasses import replace
 import jax
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
-from asyncjax import simulation, storage
+from asyncjax import simulation, traces
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
-from experiments.shuffled_map import job, runs
-from experiments.shuffled_map.runs import Settings
+from asyncjax.study.result import Result
+from experiments import shuffled_map
+from experiments.common.judging import raveled
+from experiments.shuffled_map import Settings
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
 
@@ -34,18 +37,18 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def part(settings):
-    return job.run(settings)
+    return shuffled_map.run(settings)
 
 
 @pytest.mark.slow
 def test_slow_workers_alone_hold_one_class(settings):
     for instance in seeds_of(0, SET_A, 4):
         for data in ("breast cancer", "digits"):
-            one = runs.drawn(settings, data, instance)
+            one = shuffled_map.drawn(settings, data, instance)
             fast, slow = np.split(one.signs, 2)
             assert set(fast) | set(slow) == {-1.0, 1.0}
             assert len(set(fast)) == len(set(slow)) == 1
-        means = np.asarray(runs.workers(settings, instance, 8.0).mean)
+        means = np.asarray(shuffled_map.workers(settings, instance, 8.0).mean)
         assert np.all(np.diff(means) >= 0)
         assert (means[0], means[-1]) == pytest.approx((1.0, 8.0))
 
@@ -53,11 +56,11 @@ def test_slow_workers_alone_hold_one_class(settings):
 @pytest.mark.slow
 def test_the_objective_is_that_of_the_problem_and_its_lowest_value_is_low(settings):
     [instance] = seeds_of(0, TUNING, 1)
-    one = runs.drawn(settings, "breast cancer", instance)
+    one = shuffled_map.drawn(settings, "breast cancer", instance)
     problem = one.problem(settings.n_workers)
     objective = problem.objective
     assert objective is not None
-    assert runs.value(one.features, one.signs, one.start) == pytest.approx(
+    assert shuffled_map.value(one.features, one.signs, one.start) == pytest.approx(
         float(objective(problem.params)), rel=1e-5
     )
     down = problem.params
@@ -70,62 +73,60 @@ def test_the_objective_is_that_of_the_problem_and_its_lowest_value_is_low(settin
 def test_a_gap_is_the_mean_over_the_last_tenth_of_the_time(settings):
     """Between records the model stays; before the first it is the start."""
     ones = np.ones((2, 3), np.float32)
-    own = runs.Drawn(ones, np.ones(2, np.float32), np.zeros(3, np.float32), 0.0)
-    time, way = np.array([4.0, 9.5, 20.0]), np.array([[1.0] * 3, [2.0] * 3, [3.0] * 3])
+    own = shuffled_map.Drawn(ones, np.ones(2, np.float32), np.zeros(3, np.float32), 0.0)
+    time, models = np.array([4.0, 9.5, 20.0]), np.array([[1.0] * 3, [2.0] * 3, [3.0] * 3])
     early = replace(settings, horizons=(2.0, 10.0, 30.0))
-    values = runs.value(ones, np.ones(2), np.array([[0.0] * 3, *way]))
-    found = runs.read_off(early, own, way, time)
+    values = shuffled_map.value(ones, np.ones(2), np.array([[0.0] * 3, *models]))
+    found = shuffled_map.read_off(early, own, models, time)
     # of the moments 9.1, 9.2, ..., 10 the first four come before the record at 9.5
     known = [values[0], 0.4 * values[1] + 0.6 * values[2], values[3]]
     np.testing.assert_allclose(found, known)
-    assert runs.read_off(early, own, np.full((3, 3), np.nan), time)[-1] == np.inf
+    assert shuffled_map.read_off(early, own, np.full((3, 3), np.nan), time)[-1] == np.inf
 
 
 @pytest.mark.slow
 def test_a_run_among_many_is_the_run_alone(settings):
     """All updates are recorded, so that both are read off at the same moments."""
     settings = replace(settings, horizons=(10.0, 40.0), records=400)
-    field = runs.field_of(settings, "breast cancer")
+    field = shuffled_map.field_of(settings, "breast cancer")
     number = field.numbers(SET_A)[1]
     instance = field.instances[number]
-    found = runs.gaps_of(settings, field, "shuffled", 8.0)([(0, 0.1), (number, 0.5)])[1]
-    clock = runs.workers(settings, instance, 8.0)
-    trace = runs.METHODS["shuffled"](clock, 400, jax.random.key(instance.noise()))
+    found = shuffled_map.gaps_of(settings, field, "shuffled", 8.0)([(0, 0.1), (number, 0.5)])[1]
+    clock = shuffled_map.workers(settings, instance, 8.0)
+    trace = shuffled_map.METHODS["shuffled"](clock, 400, jax.random.key(instance.noise()))
     problem = field.drawn[number].problem(settings.n_workers)
-    own = replace(problem, metrics_of=(("model", runs.raveled),))
+    own = replace(problem, metrics_of=(("model", raveled),))
     records = simulation.replay(own, trace, optax.sgd(0.5), record_every=1).records
-    way = np.asarray(records.metrics["model"]) - field.drawn[number].start
-    alone = runs.read_off(settings, field.drawn[number], way, np.asarray(records.time))
+    models, time = (np.asarray(one) for one in (records.metrics["model"], records.time))
+    alone = shuffled_map.read_off(settings, field.drawn[number], models, time)
     np.testing.assert_allclose(found, alone, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_pure_is_ahead_early_and_shuffled_late(settings):
     """The verdict itself, and that it flips where the two are exchanged."""
-    result = job.study_of(settings)
-    apart = job.apart(result).set_index(["set", "time"])["ratio"]
+    result = shuffled_map.study_of(settings)
+    apart = shuffled_map.apart(result).set_index(["set", "time"])["ratio"]
     for letter in "AB":
         assert apart[letter, 40.0] > 1
         assert apart[letter, 1080.0] < 0.75
-    assert (
-        (job.crossings(result)["crossing"] > 40) & (job.crossings(result)["crossing"] < 1080)
-    ).all()
-    late = f"{job.CLAIM}, time 1080"
+    assert shuffled_map.crossings(result)["crossing"].between(40, 1080, inclusive="neither").all()
+    late = f"{shuffled_map.CLAIM}, time 1080"
     turned = result.rows.replace({"method": {"pure": "shuffled", "shuffled": "pure"}})
-    assert result.verdicts(job.CLAIMS)[late]["A"] == "holds"
-    assert replace(result, rows=turned).verdicts(job.CLAIMS)[late]["A"] == "does not hold"
+    assert result.verdicts(shuffled_map.CLAIMS)[late]["A"] == "holds"
+    assert replace(result, rows=turned).verdicts(shuffled_map.CLAIMS)[late]["A"] == "does not hold"
 
 
 @pytest.mark.slow
 def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
-    def never(*_):
+    def never(*_, **__):
         raise AssertionError("a cell was run again")
 
-    monkeypatch.setattr(runs, "field_of", never)
-    again = job.run(settings)
+    monkeypatch.setattr(traces, "lasting", never)
+    again = shuffled_map.run(settings)
     assert again.numbers == part.numbers
     with pytest.raises(AssertionError, match="run again"):
-        job.run(replace(settings, rows=80))
+        shuffled_map.run(replace(settings, rows=80))
     path, caption = part.figures[0]
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "cross" in caption
@@ -133,12 +134,15 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
 
 def made_up(pure, shuffled):
     """Rows of one data set and unevenness 4: gaps at two horizons, an instance each."""
-    fixed = {"steps": [1.0, 1.0], "trials": [4, 4], "at_edge": [False, False]}
-    cells = {
-        name: {"gaps": {"A": gaps, "B": gaps}, **fixed}
-        for name, gaps in (("pure", pure), ("shuffled", shuffled))
-    }
-    return job.as_rows(Settings(horizons=(10.0, 100.0), instances=4), {"made up": {"4": cells}})
+    rows = [
+        ("made up", letter, at, method, f"time {time:g}", "made up", 4.0, time, gap)
+        for letter in "AB"
+        for method, by_time in (("pure", pure), ("shuffled", shuffled))
+        for time, gaps in zip((10.0, 100.0), by_time, strict=True)
+        for at, gap in enumerate(gaps)
+    ]
+    head = ["scene", "set", "instance", "method", "tuned_for", "data", "unevenness", "time", "gap"]
+    return Result(pd.DataFrame(rows, columns=head), "gap")
 
 
 LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.04, 0.5]
@@ -156,19 +160,12 @@ LOW, HIGH, LEVEL = [0.1, 0.12, 0.11, 0.1], [0.4, 0.5, 0.45, 0.6], [0.3, 0.05, 0.
 def test_the_verdict_follows_from_the_cells(pure, shuffled, said, when):
     """The claim of the table of claims: it flips with the numbers, and so does the crossing."""
     result = made_up(pure, shuffled)
-    assert result.verdict(job.CLAIMS[0]) == {"A": said, "B": said}
+    assert result.verdict(shuffled_map.CLAIMS[0]) == {"A": said, "B": said}
     if when is not None:
-        [ahead] = set(job.crossings(result)["crossing"])
+        [ahead] = set(shuffled_map.crossings(result)["crossing"])
         assert ahead == pytest.approx(when, rel=0.01)
 
 
 def test_a_cell_is_won_only_if_the_difference_is_significant():
-    won = job.cells_won(made_up([LOW, LOW], [HIGH, LEVEL]))
+    won = shuffled_map.cells_won(made_up([LOW, LOW], [HIGH, LEVEL]))
     assert (won["pure"], won["shuffled"], won["neither"]) == (1, 0, 1)
-
-
-def test_cells_of_other_settings_are_not_taken(settings, tmp_path):
-    path = tmp_path / "cell.json"
-    storage.save_json(path, {"settings": runs.identity(settings), "cell": {"steps": [1.0]}})
-    assert runs._kept(settings, path) == {"steps": [1.0]}
-    assert runs._kept(replace(settings, seed=1), path) is None

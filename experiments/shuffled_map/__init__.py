@@ -1,1 +1,0 @@
-"""Shuffled against pure dispatch over unevenness and horizon."""
