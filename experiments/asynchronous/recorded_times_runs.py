@@ -127,18 +127,9 @@ def _server(
     return lambda settings: server_with(collect=collect(settings), **rules)
 
 
-def rules_of(n: int) -> tuple[Rule, ...]:
-    """The family for n workers."""
-    few, more = max(n // 4, 1), max(n // 2, 2)
-    values = tuple(sorted({few, more, more + few}))
-    part = Knob(values, most=n, whole=True)  # of the open jobs, which are n
-    b = {"b": Knob(values, whole=True)}
-    heard = {"S": Knob((1.0, 1.5, 2.25), least=1.0)}
-    threshold = {"R": Knob(tuple(sorted({max(n // 2, 2), n + 1, 2 * n})), whole=True)}
-    shares = {"cut": log_range(0.025, 0.4, 3, most=0.8)}
-    waiting, shuffled = lambda s: traces.wait_for(s["b"]), traces.shuffled()
-    steps_by_delay = (
-        # The step of a late gradient changes, or the gradient; all but the last are pure.
+def _late_rules(n: int) -> tuple[Rule, ...]:
+    """Rules that change the step of a late gradient, or the gradient; all but the last are pure."""
+    return (
         Rule(
             "Koloskova",  # step at most 1 / (4 L delay) beyond delay n
             _server(),
@@ -155,8 +146,20 @@ def rules_of(n: int) -> tuple[Rule, ...]:
             lambda s: (s["step"], s["strength"] / s["step"]),
         ),
         Rule("Rescaled, measured", lambda _: rescaled),  # step times the worker's time, so far
-        Rule("shuffled, Adaptive 1", _server(dispatch=shuffled), optimizer=adaptive_1),
+        Rule("shuffled, Adaptive 1", _server(dispatch=traces.shuffled()), optimizer=adaptive_1),
     )
+
+
+def rules_of(n: int) -> tuple[Rule, ...]:
+    """The family for n workers."""
+    few, more = max(n // 4, 1), max(n // 2, 2)
+    values = tuple(sorted({few, more, more + few}))
+    part = Knob(values, most=n, whole=True)  # of the open jobs, which are n
+    b = {"b": Knob(values, whole=True)}
+    heard = {"S": Knob((1.0, 1.5, 2.25), least=1.0)}
+    threshold = {"R": Knob(tuple(sorted({max(n // 2, 2), n + 1, 2 * n})), whole=True)}
+    shares = {"cut": log_range(0.025, 0.4, 3, most=0.8)}
+    waiting, shuffled = lambda s: traces.wait_for(s["b"]), traces.shuffled()
     return (
         # Steps take several gradients.
         Rule("synchronous", lambda _: rounds_of(1.0)),  # rounds that wait for all
@@ -196,7 +199,7 @@ def rules_of(n: int) -> tuple[Rule, ...]:
             lambda s: server_with(gate=traces.lead_at_most(s["s"]), read="start"),
             {"s": Knob((1, 2, 4), whole=True)},
         ),
-        *steps_by_delay,
+        *_late_rules(n),
     )
 
 
