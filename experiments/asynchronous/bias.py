@@ -6,36 +6,37 @@ The model should go to the minimum of the mean of the f_i. A rule that lets fast
 goes elsewhere: pure dispatch to the minimum of sum_i f_i / s_i, whatever the step size. Measured
 are the distances to both points against time, and their floors against the step size. An instance
 draws a_ij, b_ij and who has which time; gradients are exact. Two disjoint sets of instances are
-reported; all rules get the same grid of step sizes. Rules and runs are in `bias_runs`.
+reported; all rules get the same grid of step sizes. The workers of all instances stand in one row,
+so that one program runs them all.
 
 Source of the question: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
 """
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import optax
+import pandas as pd
 
-from asyncjax import results
+from asyncjax import clocks, problems, results, simulation, traces
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
+from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.asynchronous.bias_runs import (
-    GAP,
-    NEVER,
-    ROUNDING,
-    TARGET,
-    WINDOW,
-    Settings,
-    study_of,
-)
+from experiments.common.judging import raveled
 from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone
+from experiments.common.parts import Part, run_alone, table
+from experiments.common.side_by_side import moved
 
-__all__ = ["Settings", "study_of"]
 NAME = "bias"
 TITLE = "Which methods reach the true optimum, and which the optimum of the fast workers?"
 PAPERS = ("Islamov, Safaryan, Alistarh, 2024, AsGrad (arXiv 2310.20452)",)
@@ -43,7 +44,210 @@ NEAR = 0.25  # share of the way between the optima that counts as being at one
 FALLING = 2  # steps of the grid between the two floors that give the exponent
 OPTIMUM = {"true": "true", "weighted": "speed-weighted"}
 AT = (("pure", "weighted"), ("shuffled", "true"), ("Rescaled", "true"), ("table", "true"))
+N_WORKERS, DIMENSION = 6, 3
+DIVERGED = 100.0  # distance
+ROUNDING = 1e-5  # distances below count as this
+NEVER = 1e12  # time
+TARGET = 0.05  # distance to the true optimum whose time is reported
+WINDOW = 0.25  # share of a run over which a floor is averaged
+GAP = "distance of the optima"  # stands among the methods, with what it is of every instance
+SETS = {"A": SET_A, "B": SET_B}
 DEAF = ("Ringmaster, cancel", "fastest half")
+RULES: Mapping[str, traces.Rule | traces.Synchronous] = {
+    "pure": traces.Rule(),
+    "random": traces.Rule(dispatch=traces.uniformly()),
+    "shuffled": traces.Rule(dispatch=traces.shuffled()),
+    "Rescaled": traces.Rule(),  # pure; steps in proportion to the worker's time
+    "Malenia": traces.Rule(collect=traces.malenia(1.0)),
+    "Ringleader": traces.Rule(collect=traces.ringleader()),
+    "table": traces.Rule(collect=traces.table()),
+    "Ringmaster, cancel": traces.Rule(collect=traces.ringmaster(5, cancel=True)),
+    "fastest half": traces.Synchronous(k=N_WORKERS // 2),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run."""
+
+    output: Path = Path("output/bias")
+    seed: int = 0
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 4  # only to choose the step size whose time is reported
+    methods: tuple[str, ...] = tuple(RULES)
+    n_updates: int = 4000  # of every run
+    records: int = 800  # points of a run
+    horizon: float = 400.0  # simulated time of the curves
+    # One grid for all: a floor falls with the step size, so the least is where one looks.
+    step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-8, 2))
+    curve_step: int = 3  # place of the step size of the curves
+    commit: bool = False  # also write the rows where committed ones are
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An instance: coefficients a_ij and b_ij, float[n, d], and times of a job, float[n]."""
+
+    curvature: np.ndarray
+    linear: np.ndarray
+    times: np.ndarray
+
+    def optimum(self, weights: Any) -> np.ndarray:
+        """The minimum of sum_i weights_i f_i, float[d]."""
+        return np.asarray(weights) @ self.linear / (np.asarray(weights) @ self.curvature)
+
+    @cached_property
+    def optima(self) -> dict[str, np.ndarray]:
+        """The minima of the mean and of sum_i f_i / s_i."""
+        return {"true": self.optimum(np.ones(N_WORKERS)), "weighted": self.optimum(1 / self.times)}
+
+    @property
+    def gap(self) -> float:
+        """How far the two lie apart."""
+        return float(np.linalg.norm(self.optima["true"] - self.optima["weighted"]))
+
+
+def drawn(seeds: Seeds) -> Drawn:
+    """Curvatures from 1 to 2, linear parts from -1.5 to 1.5, times 1, ..., n in an order."""
+    generator = np.random.default_rng(seeds.data)
+    shape = N_WORKERS, DIMENSION
+    curvature, linear = generator.uniform(1, 2, shape), generator.uniform(-1.5, 1.5, shape)
+    times = np.random.default_rng(seeds.clock).permutation(N_WORKERS) + 1.0
+    return Drawn(curvature, linear, times)
+
+
+def trace_of(name: str, times: np.ndarray, n_updates: int, key: jax.Array) -> traces.EventTrace:
+    """A rule's trace; Rescaled has its factors as weights in pure's."""
+    trace = RULES[name].trace(clocks.constant(times), n_updates=n_updates, key=key)
+    if name != "Rescaled":
+        return trace
+    factors = (times / times.mean()).astype(np.float32)
+    return trace._replace(weight=trace.weight * factors[trace.worker])
+
+
+def study_of(settings: Settings) -> Result:
+    """Runs all rules on all instances with the whole grid of step sizes."""
+    counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
+    counts[SET_B] = settings.instances
+    seeds = [one for role, n in counts.items() for one in seeds_of(settings.seed, role, n)]
+    instances = [drawn(one) for one in seeds]
+    rows = [
+        row_of(letter, one.number, GAP, settings.step_sizes[0], instance.gap, instance.gap)
+        for letter, role in SETS.items()
+        for one, instance in zip(seeds, instances, strict=True)
+        if one.role == role
+    ]
+    by_rule = {}
+    for name in settings.methods:
+        found, by_rule[name] = measured(settings, name, seeds, instances)
+        rows += found
+    names = ("n_updates", "instances", "tuning_instances", "horizon")
+    facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    facts |= {"curve_step": settings.step_sizes[settings.curve_step], "rules": by_rule}
+    frame = pd.DataFrame(rows).assign(trials=len(settings.step_sizes))
+    return Result(frame, "true", facts, settings.seed)
+
+
+def row_of(
+    letter: str, instance: int, method: str, step: float, true: float, weighted: float, **more: Any
+) -> dict[str, Any]:
+    """A row: distances to the true and to the speed-weighted optimum."""
+    head = {"scene": "times 1 to 6", "set": letter, "instance": instance, "method": method}
+    return {**head, "step": step, "true": true, "weighted": weighted, **more}
+
+
+def run_rule(
+    settings: Settings, name: str, seeds: list[Seeds], instances: list[Drawn]
+) -> tuple[np.ndarray, np.ndarray, list[traces.EventTrace]]:
+    """Models float[I, G, R + 1, d], times [I, R + 1] and traces of all instances."""
+    quadratics = problems.quadratic(
+        np.concatenate([one.curvature for one in instances]),
+        np.concatenate([one.linear for one in instances]),
+    )
+    keys = [jax.random.key(one.noise()) for one in seeds]
+    runs = [
+        trace_of(name, one.times, settings.n_updates, key)
+        for one, key in zip(instances, keys, strict=True)
+    ]
+    records = simulation.sweep(
+        replace(quadratics, metrics_of=(("model", raveled),)),
+        [moved(trace, at, N_WORKERS) for at, trace in enumerate(runs)],
+        optax.sgd,
+        settings.step_sizes,
+        keys=jax.numpy.stack(keys),
+        record_every=max(1, settings.n_updates // settings.records),
+    ).records
+    models = np.asarray(records.metrics["model"])
+    models = np.pad(models, ((0, 0), (0, 0), (1, 0), (0, 0)), constant_values=1.0)
+    return models, np.pad(np.asarray(records.time)[:, 0], ((0, 0), (1, 0))), runs
+
+
+def measured(
+    settings: Settings, name: str, seeds: list[Seeds], instances: list[Drawn]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a rule did: its rows, and means and medians over set A."""
+    models, time, runs = run_rule(settings, name, seeds, instances)
+    places = {role: [at for at, s in enumerate(seeds) if s.role == role] for role in protocol.ROLES}
+    ways = {
+        point: np.stack(
+            [distances(own, one.optima[point]) for own, one in zip(models, instances, strict=True)]
+        )
+        for point in OPTIMUM
+    }  # [I, G, R + 1]
+    floors = {point: floors_of(way) for point, way in ways.items()}  # [I, G]
+    within = results.time_to_target(time[:, None], ways["true"], TARGET, stays=True)  # [I, G]
+    best = int(np.argmin(np.log(np.minimum(within[places[TUNING]], NEVER)).mean(0)))
+    rows = []
+    for letter, role in SETS.items():
+        for g, step in enumerate(settings.step_sizes):
+            for i in places[role]:
+                reached = {"within": float(within[i, g])} if g == best else {}
+                pair = (float(floors[point][i, g]) for point in OPTIMUM)
+                rows.append(row_of(letter, seeds[i].number, name, step, *pair, **reached))
+    shown = places[SET_A]
+    shares = [shares_of(runs[i], N_WORKERS)[np.argsort(instances[i].times)] for i in shown]
+    busy = [traces.summarize(runs[i]).utilisation for i in shown]
+    grid = np.linspace(settings.horizon / 60, settings.horizon, 60)
+    curves = {
+        point: np.median([smoothed(time[i], way[i, settings.curve_step], grid) for i in shown], 0)
+        for point, way in ways.items()
+    }
+    return rows, {
+        "shares": np.mean(shares, axis=0).tolist(),
+        "utilisation": float(np.mean(busy)),
+        "curves": {point: curve.tolist() for point, curve in curves.items()},
+    }
+
+
+def distances(models: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """||model - point||, float[...]; NaN or infinity where a run diverged."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.linalg.norm(models - point, axis=-1)
+
+
+def floors_of(way: np.ndarray) -> np.ndarray:
+    """Mean distance over the last part of the updates, float[..., G]; NaN: diverged."""
+    count = max(1, round(WINDOW * (way.shape[-1] - 1)))
+    mean = way[..., -count:].mean(-1)
+    return np.where(mean < DIVERGED, np.maximum(mean, ROUNDING), np.nan)
+
+
+def smoothed(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Mean of a step function over the last tenth of the time to each point of the grid."""
+    moments = np.outer(grid, np.linspace(0.9, 1.0, 11)[1:])
+    return values[np.searchsorted(time, moments, side="right") - 1].mean(-1)
+
+
+def shares_of(trace: traces.EventTrace, n: int) -> np.ndarray:
+    """How much each worker's gradients count in all directions together, float[n], summing to 1."""
+    if trace.reuse is None:
+        counted = np.bincount(trace.worker, trace.weight, minlength=n)
+    else:
+        lines = trace.reuse
+        worker = trace.worker[lines.arrival]
+        served = lines.weight * (lines.last - lines.first + 1.0)
+        counted = np.bincount(worker, served, minlength=n)
+    return counted / np.sum(counted)
 
 
 def steps(result: Result) -> tuple[list[float], tuple[float, float]]:
@@ -129,9 +333,9 @@ def main_table(result: Result) -> results.Table:
         "share of gradients from fastest, slowest",
         f"time to stay within {TARGET:g}",
     )
-    return results.Table(
-        (results.Column("rule", right=False), *map(results.Column, heads)),
-        tuple(rows),
+    return table(
+        ("rule", *heads),
+        rows,
         f"Distance of the model after {own['n_updates']:,} updates, mean over the last"
         f" {100 * WINDOW:g} %, median over {own['instances']} instances of set A / of set B; the"
         f" two optima lie {gaps[0]:.2f} / {gaps[-1]:.2f} apart. The time has the step size of the"
@@ -153,9 +357,9 @@ def floor_table(result: Result) -> results.Table:
         for medians in [np.median(floors(result, rule), axis=1)]
     ]
     heads = [f"step {_named(step)}" for step in steps(result)[0]]
-    return results.Table(
-        (results.Column("rule", right=False), *map(results.Column, heads)),
-        tuple(rows),
+    return table(
+        ("rule", *heads),
+        rows,
         "Floor of the distance to the true optimum by step size, median over set A.",
     )
 

@@ -10,8 +10,8 @@ A small network learns handwritten digits, each worker on its own skewed share o
 draws the shares, the first model, the recording, its workers and the place where it begins. All
 rules get the same simulated time, the same workers and as many trials of all their knobs, scored by
 the time to the last level on instances that are not shown; two disjoint sets of instances are. A
-run that was stopped goes on where it was: what is done is kept in the output folder. The rules are
-in `recorded_times_rules`, the runs in `recorded_times_runs`.
+run that was stopped goes on where it was: what is done is kept in the output folder. Rules and runs
+are in `recorded_times_runs`.
 """
 
 import sys
@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from asyncjax import results
 from asyncjax.results import plots
@@ -28,9 +29,9 @@ from asyncjax.study import protocol
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Place, ranks
 from experiments import part
-from experiments.asynchronous.recorded_times_runs import Settings, as_rows, columns, run_column
+from experiments.asynchronous.recorded_times_runs import Settings, columns, rules, run_column
 from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone
+from experiments.common.parts import Part, run_alone, table
 from experiments.common.recordings import spread_of_jobs
 
 NAME = "recorded_times"
@@ -76,9 +77,21 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A recording is not known.
     """
-    told = partial(print, flush=True)
-    found = {one.name: run_column(settings, one, told) for one in columns(settings)}
-    return as_rows(settings, found)
+    every, told = columns(settings), partial(print, flush=True)
+    rows = [row for one in every for row in run_column(settings, one, told)]
+    families = [rules(settings, one.n_workers) for one in every]
+    knobs = [
+        "step",
+        *dict.fromkeys(name for one in families for rule in one for name in rule.knobs),
+    ]
+    times = [f"time_{level:g}" for level in settings.levels]
+    facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "tuning_instances")}
+    facts |= {"recordings": [*settings.even, *settings.uneven], "knobs": knobs}
+    heads = ["scene", "set", "instance", "method", *knobs, *times]
+    heads += ["final_accuracy", "utilisation", "thrown_away", "delay_mean"]
+    heads += ["horizon", "trials", "tuning_gradients", "at_edge"]
+    frame = pd.DataFrame(rows).reindex(columns=heads)
+    return Result(frame, times[-1], facts, settings.seed, tuple(times))
 
 
 def scenes(result: Result) -> list[str]:
@@ -137,9 +150,9 @@ def time_table(result: Result) -> results.Table:
             spans = " / ".join(span(stands[one, letter][rule]) for letter in result.sets)
             cells.append(f"{said} ({spans})")
         rows.append((rule, *cells))
-    return results.Table(
-        (results.Column("rule", right=False), *map(results.Column, every)),
-        tuple(rows),
+    return table(
+        ("rule", *every),
+        rows,
         f"Time to {_percent(last)} test accuracy, median over {result.facts['instances']} instances"
         " of set A (ranks in set A / in set B: those that the instances leave open at"
         f" {PAIR:.0%} a pair). Never: not by {result.rows['horizon'].iloc[0]:g}. The unit is the"
@@ -149,14 +162,12 @@ def time_table(result: Result) -> results.Table:
 
 def level_table(result: Result) -> results.Table:
     """At every level the share that came, the restricted mean, the rank."""
-    heads = [results.Column(name, right=False) for name in ("workers", "rule")]
-    for column in levels(result):
-        for letter in result.sets:
-            names = (f"{_percent(column)}, {letter}: share", "restricted mean", "rank")
-            heads += map(results.Column, names)
+    pairs = [(column, letter) for column in levels(result) for letter in result.sets]
+    heads = ["workers", "rule"]
+    for column, letter in pairs:
+        heads += [f"{_percent(column)}, {letter}: share", "restricted mean", "rank"]
     rows = []
     for one in scenes(result):
-        pairs = [(column, letter) for column in levels(result) for letter in result.sets]
         stands = {pair: places(result, pair[1], one, pair[0]) for pair in pairs}
         for rule in result.methods:
             cells: list[Any] = [one, rule]
@@ -164,12 +175,13 @@ def level_table(result: Result) -> results.Table:
                 known = reached(result, letter, one, rule, column)
                 place = span(stands[column, letter][rule])
                 cells += [known.share, known.text(".4g").split(" ")[0], place]
-            rows.append(tuple(cells))
-    return results.Table(
-        tuple(heads),
-        tuple(rows),
+            rows.append(cells)
+    return table(
+        heads,
+        rows,
         "Share of the instances that reach a test accuracy within the horizon, mean of the times"
         " cut there, and ranks. Settings are those tuned for the last level.",
+        names=2,
     )
 
 
@@ -180,15 +192,12 @@ def cost_table(result: Result) -> results.Table:
         (*key, *(results.median_and_spread(own[name].to_numpy()) for name in names))
         for key, own in result.select(set="A").groupby(["scene", "method"], sort=False)
     ]
-    heads = ("final accuracy", "utilisation", "thrown away", "mean delay")
-    return results.Table(
-        (
-            *(results.Column(name, right=False) for name in ("workers", "rule")),
-            *map(results.Column, heads),
-        ),
-        tuple(rows),
+    return table(
+        ("workers", "rule", "final accuracy", "utilisation", "thrown away", "mean delay"),
+        rows,
         "Set A, median (quartiles) over instances. 'Thrown away' is the share of delivered or"
         " cancelled gradients that never entered a step.",
+        names=2,
     )
 
 
@@ -206,32 +215,27 @@ def setting_table(result: Result) -> results.Table:
         f"{scene}: {own['trials'].iloc[0]} trials, {own['tuning_gradients'].iloc[0]:,} gradients"
         for scene, own in chosen.groupby("scene", sort=False)
     )
-    heads = ("rule", *scenes(result))
-    return results.Table(
-        tuple(results.Column(head, right=False) for head in heads),
-        tuple((rule, *(setting(rule, one) for one in scenes(result))) for rule in result.methods),
+    every = scenes(result)
+    return table(
+        ("rule", *every),
+        [(rule, *(setting(rule, one) for one in every)) for rule in result.methods],
         f"Settings chosen on {result.facts['tuning_instances']} further instances. Each rule has"
         f" had, {spent}. A star: a value at the end of its grid after the last round.",
+        names=1 + len(every),
     )
 
 
 def recording_table(result: Result) -> results.Table:
     """How uneven the recordings are."""
     named = {"llm_sequences": "LLM, uneven sequences", "llm_slow_worker": "LLM, a slow worker"}
-    table = spread_of_jobs(tuple(result.facts["recordings"]))
-    rows = [
-        (
-            named.get(name, name.replace("_", " ")),
-            workers,
-            f"{ratio:.2f}",
-            f"{own:.2f}",
-            f"{100 * where:.0f}",
-            f"{busy:.2f}",
-            f"{gain:.2f}",
-        )
-        for name, workers, _, ratio, own, where, busy, gain in table.rows
-    ]
+    found = spread_of_jobs(tuple(result.facts["recordings"]))
+    rows = []
+    for name, workers, _, *ratios, where, busy, gain in found.rows:
+        own = [f"{value:.2f}" for value in (*ratios, busy, gain)]
+        own.insert(2, f"{100 * where:.0f}")
+        rows.append((named.get(name, name.replace("_", " ")), workers, *own))
     heads = (
+        "recording",
         "workers",
         "slowest over fastest",
         "coefficient of variation",
@@ -239,8 +243,7 @@ def recording_table(result: Result) -> results.Table:
         "busy in rounds that wait for all",
         "gradients without waiting",
     )
-    columns_of = (results.Column("recording", right=False), *map(results.Column, heads))
-    return results.Table(columns_of, tuple(rows), table.caption)
+    return table(heads, rows, found.caption)
 
 
 TABLES = {

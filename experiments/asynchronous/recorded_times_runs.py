@@ -2,33 +2,205 @@
 
 An instance draws how labels are divided over the workers, the first model, which recording of its
 column, which of its workers (and who of them holds which shard), and where in the recording it
-begins. Its noise is the rows of each gradient and what a dispatch rule draws.
+begins. Its noise is the rows of each gradient and what a dispatch rule draws. A rule has all of its
+knobs.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
+import optax
 
-from asyncjax import clocks, problems, storage, traces
+from asyncjax import clocks, problems, steps, storage, traces
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
-from asyncjax.study.result import Result
-from experiments.asynchronous.recorded_times_rules import LOCAL_STEPS, Rule, rules_of
+from asyncjax.study.search import Knob, log_range
 from experiments.common import reaching
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
+from experiments.common.methods import MakeTrace, plain, rounds_of, server_with
 from experiments.common.recordings import EVEN, UNEVEN, read_recordings
 from experiments.common.skewed_digits import digits_problem
 
 SETS = {"A": SET_A, "B": SET_B}
+LOCAL_STEPS = 4
+HISTORY = 1024  # delays that Adaptive 1 remembers; more are an error
+MakeOptimizer = Callable[[Any], optax.GradientTransformation]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way of training.
+
+    Attributes:
+        name: What tables call it.
+        trace: Of its knobs, `settings -> make a trace`.
+        knobs: Further than the step, at first.
+        optimizer: From one number, so that settings share a compilation.
+        numbers: `settings -> (factor of the weights of a trace, number of the optimizer)`.
+        local: A job is `LOCAL_STEPS` steps of the size `local step`.
+    """
+
+    name: str
+    trace: Callable[[tuning.Settings], MakeTrace]
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
+    optimizer: MakeOptimizer = plain
+    numbers: Callable[[tuning.Settings], tuple[float, float]] = lambda s: (1.0, s["step"])
+    local: bool = False
+
+
+def corrected(strength: Any) -> optax.GradientTransformation:
+    """DC-ASGD whose step is in the weights: strength over step."""
+    return optax.chain(steps.compensate_delay(strength), optax.sgd(1.0))
+
+
+def adaptive_1(step_size: Any) -> optax.GradientTransformation:
+    """Adaptive 1 with the step bound `step_size`."""
+    rule = steps.scale_by_adaptive_1(step_size, max_delay=HISTORY)
+    return optax.chain(rule, optax.scale(-1.0))
+
+
+@lru_cache
+def bounded(n: int) -> MakeOptimizer:
+    """Koloskova's rule whose step is in the weights: of the product of step and smoothness."""
+
+    def optimizer(product: Any) -> optax.GradientTransformation:
+        rule = steps.scale_by_concurrency_bound(1.0, concurrency=n, smoothness=product)
+        return optax.chain(rule, optax.scale(-1.0))
+
+    return optimizer
+
+
+@lru_cache
+def falling(n: int) -> MakeOptimizer:
+    """Mishchenko's rule: the step times n / max(n, delay)."""
+
+    def optimizer(step_size: Any) -> optax.GradientTransformation:
+        return optax.chain(
+            steps.scale_by_staleness("concurrency", n_workers=n), optax.sgd(step_size)
+        )
+
+    return optimizer
+
+
+def rescaled(clock: clocks.Clock, n_updates: int, key: jax.Array) -> traces.EventTrace:
+    """Pure's trace whose weights are the factors of `steps.scale_by_measured_time`.
+
+    The iterates are the same, and all workers share one compilation, since a trace is data.
+    """
+    trace = server_with()(clock, n_updates, key)
+    factors = _factors(clock.n_workers, trace.worker, np.asarray(trace.time, np.float32))
+    return trace._replace(weight=trace.weight * np.asarray(factors))
+
+
+@partial(jax.jit, static_argnums=0)
+def _factors(n: int, workers: jax.Array, times: jax.Array) -> jax.Array:
+    rule, one = steps.scale_by_measured_time(n), jnp.float32(1.0)
+
+    def deliver(state: Any, arrival: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        factor, state = rule.update(one, state, worker=arrival[0], time=arrival[1])
+        return state, jnp.asarray(factor)
+
+    return jax.lax.scan(deliver, rule.init(one), (workers, times))[1]
+
+
+def _rounds(settings: tuning.Settings) -> MakeTrace:
+    def make(clock: clocks.Clock, n_updates: int, key: jax.Array) -> traces.EventTrace:
+        return traces.synchronous(clock, k=settings["k"], n_updates=n_updates, key=key)
+
+    return make
+
+
+def _server(
+    collect: Callable[[tuning.Settings], Any] | None = None, **rules: Any
+) -> Callable[[tuning.Settings], MakeTrace]:
+    """An asynchronous server; how it collects may depend on the knobs."""
+    if collect is None:
+        return lambda _: server_with(**rules)
+    return lambda settings: server_with(collect=collect(settings), **rules)
+
+
+def _late_rules(n: int) -> tuple[Rule, ...]:
+    """Rules that change the step of a late gradient, or the gradient; all but the last are pure."""
+    return (
+        Rule(
+            "Koloskova",  # step at most 1 / (4 L delay) beyond delay n
+            _server(),
+            {"L": log_range(0.25, 4.0, 3)},
+            bounded(n),
+            lambda s: (s["step"], s["L"] * s["step"]),
+        ),
+        Rule("Mishchenko", _server(), optimizer=falling(n)),  # step times n / max(n, delay)
+        Rule(
+            "DC-ASGD",  # late gradients corrected
+            _server(),
+            {"strength": log_range(0.01, 0.16, 3)},
+            corrected,
+            lambda s: (s["step"], s["strength"] / s["step"]),
+        ),
+        Rule("Rescaled, measured", lambda _: rescaled),  # step times the worker's time, so far
+        Rule("shuffled, Adaptive 1", _server(dispatch=traces.shuffled()), optimizer=adaptive_1),
+    )
+
+
+def rules_of(n: int) -> tuple[Rule, ...]:
+    """The family for n workers."""
+    few, more = max(n // 4, 1), max(n // 2, 2)
+    values = tuple(sorted({few, more, more + few}))
+    part = Knob(values, most=n, whole=True)  # of the open jobs, which are n
+    b = {"b": Knob(values, whole=True)}
+    heard = {"S": Knob((1.0, 1.5, 2.25), least=1.0)}
+    threshold = {"R": Knob(tuple(sorted({max(n // 2, 2), n + 1, 2 * n})), whole=True)}
+    shares = {"cut": log_range(0.025, 0.4, 3, most=0.8)}
+    waiting, shuffled = lambda s: traces.wait_for(s["b"]), traces.shuffled()
+    return (
+        # Steps take several gradients.
+        Rule("synchronous", lambda _: rounds_of(1.0)),  # rounds that wait for all
+        Rule("fastest k", _rounds, {"k": part}),  # rounds that wait for k
+        Rule("wait for b", _server(waiting), {"b": part}),  # mean of b, then b jobs
+        Rule("wait for b, shuffled", _server(waiting, dispatch=shuffled), {"b": part}),
+        Rule("buffered b", _server(lambda s: traces.buffered(s["b"])), b),  # mean of b
+        Rule("Rennala", _server(lambda s: traces.rennala(s["b"])), b),  # mean of b fresh ones
+        Rule("k-batch-sync", _server(lambda s: traces.rennala(s["b"], cancel=True)), b),
+        Rule("Malenia", _server(lambda s: traces.malenia(s["S"])), heard),  # mean by worker
+        Rule("Ringleader", _server(lambda _: traces.ringleader())),  # rounds of n steps
+        Rule("table", _server(lambda _: traces.table())),  # mean of everyone's last gradient
+        Rule(
+            f"FedBuff, {LOCAL_STEPS} local steps",  # mean of b, jobs last longer
+            _server(lambda s: traces.buffered(s["b"]), load=float(LOCAL_STEPS)),
+            {**b, "local step": log_range(0.05, 0.4, 3)},
+            local=True,
+        ),
+        # A step at every gradient that is used.
+        Rule("pure", _server()),  # applied on arrival, the deliverer goes on
+        Rule("random", _server(dispatch=traces.uniformly())),  # next job to a random worker
+        Rule("shuffled", _server(dispatch=shuffled)),  # next job along permutations
+        Rule("shuffled once", _server(dispatch=traces.shuffled_once())),  # along one permutation
+        Rule("Ringmaster", _server(lambda s: traces.ringmaster(s["R"])), threshold),  # delays < R
+        Rule(
+            "Ringmaster, stops",  # the others are stopped
+            _server(lambda s: traces.ringmaster(s["R"], cancel=True)),
+            threshold,
+        ),
+        Rule(
+            "quantile",  # without the latest share
+            _server(lambda s: traces.ringmaster_quantile(1.0 - s["cut"])),
+            shares,
+        ),
+        Rule(
+            "SSP",  # nobody leads by more than s jobs
+            lambda s: server_with(gate=traces.lead_at_most(s["s"]), read="start"),
+            {"s": Knob((1, 2, 4), whole=True)},
+        ),
+        *_late_rules(n),
+    )
 
 
 @dataclass(frozen=True)
@@ -234,51 +406,52 @@ class Bench:
             rounds=settings.rounds,
         )
 
-    def reported(self, rule: Rule, tuned: tuning.Tuned) -> dict[str, Any]:
-        """A tuned rule on both sets of instances, as plain values."""
-        mark = json.dumps([rule.name, tuned.best.settings, "reported"])
+    def rows(self, rule: Rule, tuned: tuning.Tuned) -> list[dict[str, Any]]:
+        """A tuned rule on both sets of instances: a row a run."""
+        chosen, per_call = tuned.best.settings, self.settings.tuning_instances
+        mark = json.dumps([rule.name, chosen, "rows"])
         if mark not in self._known:
-            self._known[mark] = {
-                "knobs": tuned.best.settings,
-                "sets": {
-                    letter: self._measured(rule, tuned.best.settings, self.numbers(role))
-                    for letter, role in SETS.items()
-                },
-            }
-        gradients = len(tuned.trials) * tuned.gradients
-        spent = {"trials": len(tuned.trials), "tuning_gradients": gradients}
-        return {**self._known[mark], **spent, "at_edge": list(tuned.edges)}
+            every = {letter: self.numbers(role) for letter, role in SETS.items()}
+            self._known[mark] = [
+                {"set": letter, **row}
+                for letter, numbers in every.items()
+                for begin in range(0, len(numbers), per_call)
+                for row in self._measured(rule, chosen, numbers[begin : begin + per_call])
+            ]
+        count = len(tuned.trials)
+        spent = {"trials": count, "tuning_gradients": count * tuned.gradients}
+        spent |= {"horizon": self.settings.horizon, "at_edge": bool(tuned.edges)}
+        head = {"scene": self.column.name, "method": rule.name}
+        return [{**head, **chosen, **row, **spent} for row in self._known[mark]]
 
     def _measured(
         self, rule: Rule, chosen: tuning.Settings, numbers: Sequence[int]
-    ) -> dict[str, Any]:
-        settings, per_call = self.settings, self.settings.tuning_instances
-        times: list[np.ndarray] = []
-        last: list[float] = []
-        used: list[Any] = []
-        for begin in range(0, len(numbers), per_call):
-            own = list(numbers[begin : begin + per_call])
-            count = len(own)
-            own += own[-1:] * (per_call - count)  # the same program
-            ran = self.run(rule, chosen, own)
-            found = self.accuracies(own, ran)
-            reached = [reaching.times_to_target(a, ran.time, found) for a in settings.levels]
-            times += list(np.stack(reached, axis=-1)[:count])
-            last += reaching.last_within(settings.horizon, ran.time, found)[:count].tolist()
-            used += [traces.summarize(one) for one in self.traces_of(rule, chosen, own)[:count]]
-        return {
-            "times": {
-                f"{level:g}": [
-                    float(t) if t <= settings.horizon else float("inf")
-                    for t in np.array(times)[:, place]
-                ]
-                for place, level in enumerate(settings.levels)
-            },
-            "final_accuracy": last,
-            "utilisation": [float(own.utilisation) for own in used],
-            "thrown_away": [float(reaching.wasted(own)) for own in used],
-            "delay_mean": [float(own.delay_mean) for own in used],
+    ) -> list[dict[str, Any]]:
+        """Runs on instances, as many at once as are tuned on: the last is repeated."""
+        horizon, count = self.settings.horizon, len(numbers)
+        numbers = [*numbers, *[numbers[-1]] * (self.settings.tuning_instances - count)]
+        ran = self.run(rule, chosen, numbers)
+        found = self.accuracies(numbers, ran)
+        last = reaching.last_within(horizon, ran.time, found)
+        reached = {
+            f"time_{level:g}": reaching.times_to_target(level, ran.time, found)
+            for level in self.settings.levels
         }
+        rows = []
+        for lane, trace in enumerate(self.traces_of(rule, chosen, numbers)[:count]):
+            used = traces.summarize(trace)
+            times = {name: float(own[lane]) for name, own in reached.items()}
+            rows.append(
+                {
+                    "instance": self.instances[numbers[lane]].number,
+                    **{name: t if t <= horizon else np.inf for name, t in times.items()},
+                    "final_accuracy": float(last[lane]),
+                    "utilisation": float(used.utilisation),
+                    "thrown_away": float(reaching.wasted(used)),
+                    "delay_mean": float(used.delay_mean),
+                }
+            )
+        return rows
 
     def keep(self) -> None:
         """Writes what is known, so that a run that is killed goes on from there."""
@@ -288,44 +461,15 @@ class Bench:
 
 def run_column(
     settings: Settings, column: Column, told: Callable[[str], None] = print
-) -> dict[str, Any]:
-    """What all rules did on one kind of workers, as plain values."""
+) -> list[dict[str, Any]]:
+    """The rows of all rules on one kind of workers."""
     bench, family = Bench(settings, column), rules(settings, column.n_workers)
-    tuned = bench.tuned(family, told)
-    found = {}
+    tuned, rows = bench.tuned(family, told), []
     for rule in family:
-        found[rule.name] = bench.reported(rule, tuned[rule.name])
+        rows += bench.rows(rule, tuned[rule.name])
         bench.keep()
     told(f"{column.name}: {len(family)} rules on {2 * settings.instances} instances")
-    return found
-
-
-def as_rows(settings: Settings, columns: Mapping[str, Any]) -> Result:
-    """A row a run that is shown, with times to all levels.
-
-    Args:
-        settings: What was run.
-        columns: For each kind of workers what every rule did.
-    """
-    knobs = dict.fromkeys(
-        n for family in columns.values() for one in family.values() for n in one["knobs"]
-    )
-    rows = [
-        {"scene": column, "set": letter, "instance": instance, "method": rule}
-        | {name: own["knobs"].get(name, np.nan) for name in knobs}
-        | {f"time_{level}": times[instance] for level, times in ran["times"].items()}
-        | {name: values[instance] for name, values in ran.items() if name != "times"}
-        | {"horizon": settings.horizon, "trials": own["trials"]}
-        | {"tuning_gradients": own["tuning_gradients"], "at_edge": bool(own["at_edge"])}
-        for column, family in columns.items()
-        for rule, own in family.items()
-        for letter, ran in own["sets"].items()
-        for instance in range(settings.instances)
-    ]
-    cut = tuple(f"time_{level:g}" for level in settings.levels)
-    facts: dict[str, Any] = {n: getattr(settings, n) for n in ("instances", "tuning_instances")}
-    facts |= {"recordings": [*settings.even, *settings.uneven], "knobs": list(knobs)}
-    return Result(pd.DataFrame(rows), cut[-1], facts, settings.seed, cut)
+    return rows
 
 
 def identity(settings: Settings) -> dict[str, Any]:

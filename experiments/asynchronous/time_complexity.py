@@ -30,7 +30,7 @@ from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.asynchronous.time_complexity_runs import CANDIDATES, Settings, study_of, workers
 from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone
+from experiments.common.parts import Part, run_alone, table
 
 __all__ = ["Settings", "study_of"]
 NAME = "time_complexity"
@@ -158,8 +158,7 @@ def _table(result: Result, heads: Any, cell: Any, last: Any, text: str) -> resul
     for speeds, noise, n in cells(result):
         own = (cell(rule, {"speeds": speeds, "noise": noise, "n": n}) for rule in CANDIDATES)
         rows.append((speeds, f"{noise:g}", n, *own, *last(speeds, noise, n)))
-    columns = tuple(results.Column(name, right=place > 0) for place, name in enumerate(names))
-    return results.Table(columns, tuple(rows), text)
+    return table(names, rows, text)
 
 
 def time_table(result: Result) -> results.Table:

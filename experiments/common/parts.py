@@ -48,6 +48,14 @@ class Part:
     note: str = ""
 
 
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], text: str, *, names: int = 1
+) -> results.Table:
+    """A table whose first columns, so many, are names and stand to the left."""
+    columns = [results.Column(head, right=place >= names) for place, head in enumerate(heads)]
+    return results.Table(tuple(columns), tuple(map(tuple, rows)), text)
+
+
 def save(path: Path, figure: Any) -> bytes:
     """Writes a figure of matplotlib, or the bytes of a PNG file, and returns the bytes."""
     picture = figure if isinstance(figure, bytes) else plots.png_bytes(figure)

@@ -27,15 +27,18 @@ from experiments import part
 from experiments.common.parts import Part, run_alone
 from experiments.delay_adaptive import step_rules
 from experiments.delay_adaptive.piag import EVEN, SLOW, available, clock_of
-from experiments.delay_adaptive.regularized import N_BLOCKS, SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
+    N_BLOCKS,
+    SAFETY,
     Arm,
     Case,
     Numbered,
+    Regularized,
     Study,
     Task,
     drawn,
     first_model,
+    regularized,
     result_of,
 )
 
@@ -67,27 +70,22 @@ def trace_of(law: str, n_updates: int, instance: Seeds) -> traces.EventTrace:
     """
     clock = clock_of(SLOW if law == SLOW else EVEN, N_WORKERS, instance)
     key = jax.random.key(instance.noise())
-    made = traces.asynchronous(clock, n_updates=n_updates, key=key)
-    delay, k = made.delay.astype(np.int64), np.arange(n_updates)
+    run = traces.asynchronous(clock, n_updates=n_updates, key=key)
+    delay, k = run.delay.astype(np.int64), np.arange(n_updates)
     if law.startswith("1 write"):
         delay = np.where(k % 64 == 63, np.minimum(100, k), delay)
-    return traces.from_delays(delay, time=made.time)
+    return traces.from_delays(delay, time=run.time)
 
 
 def task_of(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of a data set and a law; the block of a write is drawn from the key of its job."""
-    trace = trace_of(law, n_updates, instance)
+    trace, problem = trace_of(law, n_updates, instance), first_model(chosen.whole, instance)
     largest, longest = chosen.blocks.largest, float(trace.delay.max())
     step_size = SAFETY / largest
     davis = SAFETY / (largest + 2 * chosen.blocks.across * longest / np.sqrt(N_BLOCKS))
-    return Task(
-        problem=first_model(chosen.whole, instance),
-        trace=trace,
-        ages=np.asarray(trace.delay),
-        step_size=step_size,
-        fixed={"sun": step_size / (longest + 0.5), "Davis": float(davis)},
-        optimum=chosen.optimum,
-    )
+    fixed = {"sun": step_size / (longest + 0.5), "Davis": float(davis)}
+    ages = np.asarray(trace.delay)
+    return Task(instance, problem, trace, ages, step_size, fixed, chosen.optimum)
 
 
 @cache
@@ -100,13 +98,9 @@ def _by_blocks(l1: float) -> Numbered:
 
 def case_of(study: Study, seed: int, name: str, law: str) -> Case:
     """A data set and a law with all instances."""
-    instances = drawn(study, seed)
-    made = [regularized(name, one.data) for one in instances]
-    tasks = tuple(
-        task_of(chosen, law, study.n_updates, one)
-        for chosen, one in zip(made, instances, strict=True)
-    )
-    return Case(instances, Arm(tasks, _by_blocks(made[0].l1), study.record_every))
+    every_one = [(regularized(name, one.data), one) for one in drawn(study, seed)]
+    tasks = tuple(task_of(chosen, law, study.n_updates, one) for chosen, one in every_one)
+    return Case(Arm(tasks, _by_blocks(every_one[0][0].l1), study.record_every))
 
 
 def study_of(settings: Settings) -> Result:

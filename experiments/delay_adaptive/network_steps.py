@@ -28,11 +28,15 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, reached
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.parts import Part, run_alone
-from experiments.delay_adaptive.network_steps_rules import BASES, CONSTANT, FADAS, KNOBS, RULES
+from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.network_steps_runs import (
+    BASES,
     CARRIED,
+    CONSTANT,
+    FADAS,
+    KNOB_NAMES,
     LAWS,
+    RULES,
     TUNED,
     Settings,
     result_of,
@@ -92,38 +96,33 @@ def _ratio(result: Result, scene: str, letter: str, kind: str, rule: str) -> Any
 def speed_table(result: Result, kind: str = TUNED) -> results.Table:
     """Updates to the last target, and those of a constant step over them, both sets."""
     rows = _last(result, tuned_for=kind)
-    laws = [law for law in LAWS if law in {*rows["law"]}]
+    heads, laws = ["base", "rule"], [law for law in LAWS if law in {*rows["law"]}]
+    for law in laws:
+        heads += [f"{law}: updates", *(f"{law}: constant / it, {one}" for one in result.sets)]
 
     def cells(base: str, rule: str, law: str) -> list[str]:
-        own = rows[(rows["scene"] == f"{base}, {law}") & (rows["method"] == rule)]
-        own = own[own["set"] == "A"]
-        middle = reached(own["updates"].to_numpy(), own["horizon"].iloc[0]).quartiles[1]
-        ratios = ["1"] * len(result.sets)
-        if rule != CONSTANT:
-            found = [_ratio(result, f"{base}, {law}", one, kind, rule) for one in result.sets]
-            ratios = [f"{r['ratio']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in found]
-        return ["never" if middle is None else f"{middle:.0f}", *ratios]
+        scene = f"{base}, {law}"
+        own = _last(result, tuned_for=kind, scene=scene, method=rule, set="A")
+        middle = reached(own["updates"], own["horizon"].iloc[0]).quartiles[1]
+        said = ["never" if middle is None else f"{middle:.0f}"]
+        if rule == CONSTANT:
+            return said + ["1"] * len(result.sets)
+        ratios = [_ratio(result, scene, letter, kind, rule) for letter in result.sets]
+        return said + [f"{r['ratio']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in ratios]
 
-    run = {*zip(rows["base"], rows["method"], strict=True)}
-    columns = [results.Column("base", right=False), results.Column("rule", right=False)]
-    for law in laws:
-        columns.append(results.Column(f"{law}: updates"))
-        columns += [results.Column(f"{law}: constant / it, {letter}") for letter in result.sets]
     text = {
         TUNED: "learning rate and knob tuned alike",
         CARRIED: "the learning rate that is best for the base one job at a time",
     }[kind]
-    return results.Table(
-        tuple(columns),
-        tuple(
-            (base, rule, *(cell for law in laws for cell in cells(base, rule, law)))
-            for base in BASES
-            for rule in RULES
-            if (base, rule) in run
-        ),
+    run = {*zip(rows["base"], rows["method"], strict=True)}
+    pairs = [(base, rule) for base in BASES for rule in RULES if (base, rule) in run]
+    return table(
+        heads,
+        [(*pair, *(cell for law in laws for cell in cells(*pair, law))) for pair in pairs],
         f"Updates to {100 * rows['to'].max():g} % of the way, {text}: median of set A, and those of"
         " the constant step over those of the rule (geometric mean of pairs, interval of 95 %)."
         f" Runs that are not there count as {rows['horizon'].max():.0f}.",
+        names=2,
     )
 
 
@@ -148,12 +147,9 @@ def share_table(result: Result) -> results.Table:
         own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
         return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
 
-    return results.Table(
-        (
-            results.Column("rule", right=False),
-            *(results.Column(f"{base}, {kind}") for kind, base in pairs),
-        ),
-        tuple((rule, *(cell(*pair, rule) for pair in pairs)) for rule in RULES),
+    return table(
+        ("rule", *(f"{base}, {kind}" for kind, base in pairs)),
+        [(rule, *(cell(*pair, rule) for pair in pairs)) for rule in RULES],
         "Percent of the runs, over the kinds of workers, that reach the last target; sets A, B."
         " Carried: with the learning rate that is best one job at a time.",
     )
@@ -161,15 +157,17 @@ def share_table(result: Result) -> results.Table:
 
 def trials_table(result: Result) -> results.Table:
     """Trials and gradients of every rule, what was chosen, and what is at an edge."""
-    knobs = ["step", *dict.fromkeys(knob for knob, *_ in KNOBS.values())]
     rows = []
     for row in _last(result, tuned_for=TUNED, set="A", instance=0).to_dict("records"):
-        chosen = ", ".join(f"{k} {row[k]:.3g}" for k in knobs if np.isfinite(row[k]))
-        edge = "yes" if row["at_edge"] else "no"
-        rows.append((row["scene"], row["method"], row["trials"], row["gradients"], chosen, edge))
-    heads = ("base, workers", "rule", "trials", "gradients", "chosen", "at an edge")
+        knobs = ("step", *KNOB_NAMES)
+        chosen = ", ".join(f"{name} {row[name]:.3g}" for name in knobs if np.isfinite(row[name]))
+        spent = row["trials"], row["gradients"]
+        rows.append((row["scene"], row["method"], *spent, chosen, bool(row["at_edge"])))
     return results.Table(
-        tuple(results.Column(head, right=head in ("trials", "gradients")) for head in heads),
+        tuple(
+            results.Column(head, right=head in ("trials", "gradients"))
+            for head in ("base, workers", "rule", "trials", "gradients", "chosen", "at an edge")
+        ),
         tuple(rows),
         "Tuned alike: learning rate and the rule's own knob, on instances that are not reported.",
     )
@@ -178,16 +176,10 @@ def trials_table(result: Result) -> results.Table:
 def delay_table(result: Result) -> results.Table:
     """Delays under each law."""
     rows = _last(result, set="A", method=CONSTANT, base=result.rows["base"].iloc[0])
-    return results.Table(
-        (
-            results.Column("workers", right=False),
-            results.Column("mean delay", "updates"),
-            results.Column("longest, median"),
-        ),
-        tuple(
-            (law, float(own["mean_delay"].mean()), int(own["longest"].median()))
-            for law, own in rows.groupby("law", sort=False)
-        ),
+    by_law = rows.groupby("law", sort=False).agg({"mean_delay": "mean", "longest": "median"})
+    return table(
+        ("workers", "mean delay [updates]", "longest, median"),
+        by_law.astype({"longest": int}).itertuples(name=None),
         "Delays of the runs of set A.",
     )
 

@@ -1,42 +1,176 @@
-"""Rules behind SGD, momentum and Adam: instances, tuning and runs."""
+"""Rules behind SGD, momentum and Adam: formulas, knobs, optimizers by number, tuning and runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import clocks, problems, simulation, traces
-from asyncjax.simulation.plans.program import Sizes
+from asyncjax import clocks, problems, results, steps, traces
+from asyncjax.steps.transformation import transformation
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
-from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import LEVELS, Seeds
 from asyncjax.study.result import Result
+from asyncjax.study.search import Knob
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.delay_adaptive.network_steps_rules import (
-    BASES,
-    CONSTANT,
-    FADAS,
-    IN_FRONT,
-    KNOBS,
-    MAX_DELAY,
-    RULES,
-    Numbered,
-    space_of,
-    with_step,
-)
+from experiments.delay_adaptive.step_rules_runs import MAX_DELAY, SETS, drawn, losses_of, score
 
-SETS = {"A": SET_A, "B": SET_B}
+BASES = {
+    "SGD": optax.identity,
+    "momentum": partial(optax.trace, decay=0.9),
+    "Adam": optax.scale_by_adam,
+}
+CONSTANT, DROPPING, FADAS = "constant", "drop late", "FADAS"
+IN_FRONT = "Adaptive 1 in front"
+RULES = (  # s is the step, n the number of workers
+    CONSTANT,  # s
+    "Adaptive 1",  # s times a share of the room that the steps taken meanwhile leave, behind
+    "Adaptive 2",  # s / (delay + 1) if there is room, else 0, behind the base
+    "inverse",  # s / max(1, delay)
+    "polynomial",  # s / (delay + 1)^p
+    "concurrency",  # s m n / max(m n, delay)
+    DROPPING,  # gradients with a delay of m n and more are left out, as if they had never come
+    IN_FRONT,  # the factor of Adaptive 1 on what enters the momentum; without a base the same
+    FADAS,  # AMSGrad; min(s, 1 / delay) where the delay is above m n
+)
 SLOW, OUTAGES = "one slow", "outages"
 LAWS = ("even", SLOW, OUTAGES)
 TUNED, CARRIED = "tuned", "carried"  # learning rates
-KNOB_NAMES = tuple(dict.fromkeys(knob for knob, *_ in KNOBS.values()))
 DIGITS = 5  # of numbers in rows
+# The one knob of a rule beside its step, and where it stands if the step alone is carried over.
+_SHARE = Knob((0.25, 0.5, 1.0), least=1 / 16, most=1.0)
+_MULTIPLE = Knob((0.5, 1.0, 2.0, 4.0), least=1 / 16, most=8.0)
+KNOBS: dict[str, tuple[str, Knob, float]] = {
+    "Adaptive 1": ("share", _SHARE, 0.9),
+    IN_FRONT: ("share", _SHARE, 0.9),
+    "polynomial": ("p", Knob((0.25, 0.5, 1.0), least=1 / 16, most=2.0), 0.5),
+    "concurrency": ("m", _MULTIPLE, 1.0),
+    DROPPING: ("m", _MULTIPLE, 2.0),
+    FADAS: ("m", _MULTIPLE, 1.0),
+}
+KNOB_NAMES = tuple(dict.fromkeys(knob for knob, *_ in KNOBS.values()))
+_FINE, _LOWEST, _CODES = 64, -24, 40 * 64  # of a step: codes an octave, first octave, codes
+_KNOB_FINE, _KNOB_CODES = 8, 64  # of a knob: codes an octave; the middle one is 1
+
+
+class RuleState(NamedTuple):
+    """State of `chosen_rule`."""
+
+    base_state: optax.OptState
+    window_state: optax.OptState
+
+
+def chosen_rule(
+    base: optax.GradientTransformation,
+    which: jax.Array,
+    knob: jax.Array,
+    step_size: jax.Array,
+    n_workers: int,
+) -> optax.GradientTransformationExtraArgs:
+    """A base behind or before one of the rules.
+
+    The rule is a value, so all of them share one compilation: its factor is found on the number 1.
+
+    Args:
+        base: What makes the direction.
+        which: int32[], place in `RULES` of any rule but FADAS.
+        knob: float[], of the rule, if it has one.
+        step_size: float[], s.
+        n_workers: n.
+    """
+    inner, many = optax.with_extra_args_support(base), knob * n_workers
+    in_front, dropping = which == RULES.index(IN_FRONT), which == RULES.index(DROPPING)
+
+    def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
+        late = delay.astype(room.dtype)
+        one = jnp.ones_like(room)
+        factors = {
+            CONSTANT: one,
+            "Adaptive 1": knob * room,
+            "Adaptive 2": steps.adaptive_2_rule()(room, delay),
+            "inverse": 1 / jnp.maximum(1, late),
+            "polynomial": (late + 1) ** -knob,
+            "concurrency": many / jnp.maximum(many, late),
+            DROPPING: one,
+            IN_FRONT: knob * room,
+        }
+        return jnp.stack([factors[rule] for rule in RULES if rule in factors])[which]
+
+    window = steps.scale_by_window(relative, 1.0, max_delay=MAX_DELAY)
+
+    def init(params: optax.Params) -> RuleState:
+        return RuleState(inner.init(params), window.init(jnp.ones(())))
+
+    def update(
+        updates: optax.Updates,
+        state: RuleState,
+        params: optax.Params | None = None,
+        *,
+        delay: jax.typing.ArrayLike,
+        **extra: Any,
+    ) -> tuple[optax.Updates, RuleState]:
+        found, window_state = window.update(jnp.ones(()), state.window_state, delay=delay)
+        factor = jnp.asarray(found)
+        updates = optax.tree.scale(jnp.where(in_front, factor, 1.0), updates)
+        updates, base_state = inner.update(updates, state.base_state, params, **extra)
+        updates = optax.tree.scale(-step_size * jnp.where(in_front, 1.0, factor), updates)
+        return updates, RuleState(base_state, window_state)
+
+    threshold = jnp.where(dropping, jnp.round(many).astype(jnp.int32), jnp.iinfo(jnp.int32).max)
+    return steps.drop_stale(threshold, transformation(init, update))
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Optimizers of a base by a number that stands for a rule, its knob and a step.
+
+    A sweep varies one number only, and compiles anew for every function that makes optimizers. Here
+    one serves all rules of a base but FADAS, which has no base. A step is rounded to a 1/64 of an
+    octave, a knob to an eighth.
+    """
+
+    base: str  # of `BASES`, or FADAS
+    n_workers: int
+
+    def number(self, rule: str, settings: Mapping[str, float]) -> float:
+        """The number of a rule with its step and its knob, where it has one."""
+        code = round(_FINE * (np.log2(settings["step"]) - _LOWEST))
+        knob = settings[KNOBS[rule][0]] if rule in KNOBS else 1.0
+        knob_code = round(_KNOB_FINE * np.log2(knob)) + _KNOB_CODES // 2
+        assert 0 <= code < _CODES, f"a step of {settings['step']}"
+        assert 0 <= knob_code < _KNOB_CODES, f"a knob of {knob}"
+        return float((RULES.index(rule) * _KNOB_CODES + knob_code) * _CODES + code)
+
+    def __call__(self, number: Any) -> optax.GradientTransformation:
+        """The optimizer of a number, which may be traced."""
+        whole = jnp.round(number).astype(jnp.int32)
+        step = jnp.exp2(_LOWEST + (whole % _CODES).astype(jnp.float32) / _FINE)
+        knob_code = (whole // _CODES) % _KNOB_CODES - _KNOB_CODES // 2
+        knob = jnp.exp2(knob_code.astype(jnp.float32) / _KNOB_FINE)
+        if self.base == FADAS:
+            return steps.fadas(step, knob * self.n_workers)
+        which = whole // (_CODES * _KNOB_CODES)
+        return chosen_rule(BASES[self.base](), which, knob, step, self.n_workers)
+
+
+def space_of(base: str, rule: str) -> dict[str, Knob]:
+    """The knobs of a rule behind a base: the step, and that of the rule, where it has one."""
+    low = -6 if base == "SGD" else -10
+    space = {"step": tuning.powers(low, low + 8)}
+    return space | ({KNOBS[rule][0]: KNOBS[rule][1]} if rule in KNOBS else {})
+
+
+def with_step(rule: str, step: float) -> dict[str, float]:
+    """A rule's settings where only the step was chosen."""
+    return {"step": step} | ({KNOBS[rule][0]: KNOBS[rule][2]} if rule in KNOBS else {})
 
 
 @dataclass(frozen=True)
@@ -53,12 +187,8 @@ class Settings:
     bases: tuple[str, ...] = tuple(BASES)
     rules: tuple[str, ...] = RULES
     n_workers: int = 8
-    slow: float = 10.0  # times slower is the slow worker of the law "one slow"
-    up: float = 60.0  # mean time between two outages of a worker
-    down: float = 20.0  # mean length of an outage; a job takes about 1
     hidden: int = 24  # width of the network's one hidden layer
     rows: int = 800  # of an instance
-    batch: int = 8  # rows of a gradient
     judged: int = 200  # training rows whose loss is recorded
     n_updates: int = 800  # of every run
     records: int = 80  # points of a run
@@ -73,22 +203,21 @@ def rules_of(settings: Settings, base: str) -> list[str]:
     return [rule for rule in RULES if rule in settings.rules and rule not in left_out]
 
 
-def workers(settings: Settings, law: str, instance: Seeds) -> clocks.Clock:
-    """Gamma times of deviation 1/4, means of 0.9 to 1.1; one drawn slow, or all with outages."""
+def workers(n_workers: int, law: str, instance: Seeds) -> clocks.Clock:
+    """Gamma times of deviation 1/4, means of 0.9 to 1.1; one ten times slower, or all with outages.
+
+    An outage lasts 20 and comes 60 after the last one, both in the mean.
+    """
     generator = np.random.default_rng(instance.clock)
-    times = generator.uniform(0.9, 1.1, settings.n_workers)
+    times = generator.uniform(0.9, 1.1, n_workers)
     if law == SLOW:
-        times[generator.integers(settings.n_workers)] *= settings.slow
+        times[generator.integers(n_workers)] *= 10.0
     clock = clocks.gamma(16.0, times)
-    if law != OUTAGES:
-        return clock
-    up, down = (
-        clocks.exponential(np.full(settings.n_workers, mean))
-        for mean in (settings.up, settings.down)
-    )
-    return clocks.on_off(clock, up=up, down=down)
+    up, down = (clocks.exponential(np.full(n_workers, mean)) for mean in (60.0, 20.0))
+    return clocks.on_off(clock, up=up, down=down) if law == OUTAGES else clock
 
 
+@cache
 def problem_of(settings: Settings, instance: Seeds) -> problems.Problem:
     """Handwritten digits by a small network; rows, shards and first model of an instance."""
     data = problems.digits()
@@ -100,132 +229,83 @@ def problem_of(settings: Settings, instance: Seeds) -> problems.Problem:
         data.train_labels[rows],
         n_workers=settings.n_workers,
         shards=problems.contiguous(len(rows), settings.n_workers),
-        batch=problems.uniform(settings.batch),
+        batch=problems.uniform(8),
         eval_rows=settings.judged,
         key=jax.random.key(instance.model),
     )
 
 
-class Bench:
-    """All instances, those for tuning first, then set A, then set B; and what is run on them."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        counts = {TUNING: settings.tuning_instances}
-        counts |= {role: settings.instances for role in SETS.values()}
-        self.instances = tuple(
-            one
-            for role, count in counts.items()
-            for one in protocol.seeds_of(settings.seed, role, count)
-        )
-        self._traces: dict[tuple[str, int], traces.EventTrace] = {}
-
-    @cached_property
-    def parts(self) -> list[problems.Problem]:
-        """The problem of each instance."""
-        return [problem_of(self.settings, one) for one in self.instances]
-
-    @cached_property
-    def starts(self) -> list[float]:
-        """Loss of each first model."""
-        objectives: list[Any] = [part.objective for part in self.parts]
-        pairs = zip(objectives, self.parts, strict=True)
-        return [float(objective(part.params)) for objective, part in pairs]
-
-    def trace(self, law: str, place: int) -> traces.EventTrace:
-        """The run of an instance's workers under a law; of law "", one job at a time."""
-        if (law, place) not in self._traces:
-            settings, instance = self.settings, self.instances[place]
-            alone: dict[str, Any] = {"dispatch": traces.uniformly(), "concurrency": 1}
-            made = traces.asynchronous(
-                workers(settings, law, instance),
-                n_updates=settings.n_updates,
-                key=jax.random.key(instance.noise()),
-                **({} if law else alone),
-            )
-            assert int(np.max(made.delay)) <= MAX_DELAY, "a longer delay than is served"
-            self._traces[law, place] = made
-        return self._traces[law, place]
-
-    def losses(
-        self, base: str, law: str, place: int, pairs: Sequence[tuple[str, Mapping[str, float]]]
-    ) -> np.ndarray:
-        """Losses of rules with their settings on an instance, float64[G, records].
-
-        Infinity where a run is not at a number, and from then on.
-        """
-        settings, found = self.settings, []
-        for begin in range(0, len(pairs), settings.trials):
-            some = list(pairs[begin : begin + settings.trials])
-            kinds = FADAS if some[0][0] == FADAS else base
-            made = Numbered(kinds, settings.n_workers)
-            padded = some + some[-1:] * (settings.trials - len(some))
-            records = simulation.sweep(
-                self.parts[place],
-                self.trace(law, place),
-                made,
-                np.array([made.number(*one) for one in padded]),
-                keys=jax.random.split(jax.random.key(self.instances[place].noise(1)), 1),
-                record_every=max(1, settings.n_updates // settings.records),
-                width=1,
-                sizes=_roomy,
-            ).records
-            found.append(np.asarray(records.loss, np.float64)[0, : len(some)])
-        losses = np.concatenate(found)
-        return np.where(np.isfinite(losses), losses, np.inf)
+@cache
+def start_of(settings: Settings, instance: Seeds) -> float:
+    """Loss of an instance's first model."""
+    problem: Any = problem_of(settings, instance)
+    return float(problem.objective(problem.params))
 
 
 @cache
-def bench_of(settings: Settings) -> Bench:
-    """The instances of some settings, made once."""
-    return Bench(settings)
+def trace_of(settings: Settings, law: str, instance: Seeds) -> traces.EventTrace:
+    """The run of an instance's workers under a law; of law "", one job at a time."""
+    alone: dict[str, Any] = {"dispatch": traces.uniformly(), "concurrency": 1}
+    clock, key = workers(settings.n_workers, law, instance), jax.random.key(instance.noise())
+    count = settings.n_updates
+    trace = traces.asynchronous(clock, n_updates=count, key=key, **({} if law else alone))
+    assert int(np.max(trace.delay)) <= MAX_DELAY, "a longer delay than is served"
+    return trace
 
 
-def _roomy(own: Sizes) -> Sizes:
-    """Sizes that the traces of all laws share."""
-    return replace(own, slots=max(own.slots, 16))
+def losses(
+    settings: Settings,
+    base: str,
+    law: str,
+    instance: Seeds,
+    pairs: Sequence[tuple[str, Mapping[str, float]]],
+) -> np.ndarray:
+    """Losses of rules with their settings on an instance, float64[G, records]; FADAS goes alone."""
+    optimizers = Numbered(FADAS if pairs[0][0] == FADAS else base, settings.n_workers)
+    found, *_ = losses_of(
+        problem_of(settings, instance),
+        trace_of(settings, law, instance),
+        optimizers,
+        [optimizers.number(*pair) for pair in pairs],
+        instance,
+        every=max(1, settings.n_updates // settings.records),
+        lanes=settings.trials,
+    )
+    return found
 
 
 def updates_to(settings: Settings, losses: np.ndarray, start: float, best: float) -> np.ndarray:
     """Updates to each target, float64[G, levels]; inf: never, or the run ends above its start."""
     when = np.arange(1, losses.shape[1] + 1) * (settings.n_updates / losses.shape[1])
     goals = protocol.targets(start, best, settings.levels)
-    found = np.array([[protocol.time_to(when, own, goal) for goal in goals] for own in losses])
+    found = np.stack([results.time_to_target(when, losses, goal) for goal in goals], axis=1)
     return np.where(losses[:, -1:] > start, np.inf, found)
 
 
-def score(settings: Settings, updates: np.ndarray, losses: np.ndarray, start: float) -> np.ndarray:
-    """What tuning lowers, float64[G]: the logarithm of the updates to the last target.
+def tuned(
+    settings: Settings, base: str, law: str, rules: Sequence[str], best: float | None = None
+) -> dict[str, tuning.Tuned]:
+    """The learning rate and knob of rules behind a base under a law.
 
-    Where it was not reached, that of the horizon, and more the higher the last loss.
+    What is lowered is the time to the last target, on the way to the loss `best`; None: the loss
+    after half of the updates.
     """
-    left = np.minimum(losses[:, -1] / start, 10.0)
-    there = np.log(np.where(np.isfinite(updates[:, -1]), updates[:, -1], 1.0))
-    return np.where(np.isfinite(updates[:, -1]), there, np.log(settings.n_updates) + 1.0 + left)
 
+    def score_of(instance: Seeds, pairs: Sequence[tuple[str, Mapping[str, float]]]) -> np.ndarray:
+        found, start = losses(settings, base, law, instance, pairs), start_of(settings, instance)
+        if best is None:
+            return np.minimum(found[:, found.shape[1] // 2 - 1], 1e6)
+        left = np.minimum(found[:, -1] / start, 10.0)
+        return score(updates_to(settings, found, start, best), left, settings.n_updates)
 
-def without_delay(settings: Settings, base: str) -> pd.DataFrame:
-    """The learning rate that is best one job at a time, and its loss after half of the updates.
+    def evaluate(rule: str, tried: Sequence[tuning.Settings], _: int) -> list[float]:
+        asked = drawn(settings, settings.seed)[: settings.tuning_instances]
+        pairs = [(rule, one) for one in tried]
+        return np.mean([score_of(instance, pairs) for instance in asked], axis=0).tolist()
 
-    That loss is the reference of all targets of the base.
-    """
-    bench = bench_of(settings)
-
-    def evaluate(_: str, tried: Sequence[tuning.Settings], __: int) -> list[float]:
-        return np.mean([lows(place, tried) for place in range(settings.tuning_instances)], 0)
-
-    def lows(place: int, tried: Sequence[tuning.Settings]) -> np.ndarray:
-        losses = bench.losses(base, "", place, [(CONSTANT, own) for own in tried])
-        return np.minimum(losses[:, losses.shape[1] // 2 - 1], 1e6)
-
-    [found] = _tuned(settings, {CONSTANT: space_of(base, CONSTANT)}, evaluate).values()
-    return pd.DataFrame([{"step": found.best.settings["step"], "loss": found.best.score}])
-
-
-def _tuned(settings: Settings, spaces: Any, evaluate: Any) -> dict[str, tuning.Tuned]:
     return tuning.tune(
-        spaces,
-        lambda *asked: list(evaluate(*asked)),
+        {rule: space_of(base, rule) for rule in rules},
+        evaluate,
         trials=settings.trials,
         gradients=settings.tuning_instances * settings.n_updates,
         seed=settings.seed,
@@ -233,22 +313,13 @@ def _tuned(settings: Settings, spaces: Any, evaluate: Any) -> dict[str, tuning.T
     )
 
 
-def tuned_rules(settings: Settings, base: str, law: str, best: float) -> dict[str, tuning.Tuned]:
-    """The learning rate and knob of every rule behind a base under a law."""
-    bench = bench_of(settings)
+def without_delay(settings: Settings, base: str) -> pd.DataFrame:
+    """The learning rate that is best one job at a time, and its loss after half of the updates.
 
-    def evaluate(rule: str, tried: Sequence[tuning.Settings], _: int) -> np.ndarray:
-        found = []
-        for place in range(settings.tuning_instances):
-            losses = bench.losses(base, law, place, [(rule, own) for own in tried])
-            start = bench.starts[place]
-            reached = updates_to(settings, losses, start, best)
-            found.append(score(settings, reached, losses, start))
-        return np.mean(found, axis=0)
-
-    return _tuned(
-        settings, {rule: space_of(base, rule) for rule in rules_of(settings, base)}, evaluate
-    )
+    That loss is the reference of all targets of the base.
+    """
+    best = tuned(settings, base, "", [CONSTANT])[CONSTANT].best
+    return pd.DataFrame([{"step": best.settings["step"], "loss": best.score}])
 
 
 def measured(settings: Settings, base: str, law: str, step: float, best: float) -> pd.DataFrame:
@@ -261,33 +332,30 @@ def measured(settings: Settings, base: str, law: str, step: float, best: float) 
         step: The learning rate that was chosen without delay.
         best: The loss to which targets are shares of the way.
     """
-    bench, found = bench_of(settings), tuned_rules(settings, base, law, best)
+    found = tuned(settings, base, law, rules_of(settings, base), best)
     asked = [(TUNED, rule, one.best.settings) for rule, one in found.items()]
     asked += [(CARRIED, rule, with_step(rule, step)) for rule in found if rule != FADAS]
-    head = {"scene": f"{base}, {law}", "base": base, "law": law}
-    letters, rows = {role: letter for letter, role in SETS.items()}, []
-    for place, one in enumerate(bench.instances):
-        if one.role not in letters:
-            continue
-        reached: dict[tuple[str, str], np.ndarray] = {}
-        for alone in (False, True):  # FADAS has a program of its own
-            group = [own for own in asked if (own[1] == FADAS) == alone]
-            if group:
-                losses = bench.losses(base, law, place, [own[1:] for own in group])
-                updates = updates_to(settings, losses, bench.starts[place], best)
-                reached |= {own[:2]: row for own, row in zip(group, updates, strict=True)}
-        delay = np.asarray(bench.trace(law, place).delay)
-        delays = {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
+    rows = []
+    for instance in drawn(settings, settings.seed)[settings.tuning_instances :]:
+        start, reached = start_of(settings, instance), {}
+        for alone in (False, True):  # FADAS has a program for itself
+            if group := [one for one in asked if (one[1] == FADAS) == alone]:
+                curves = losses(settings, base, law, instance, [one[1:] for one in group])
+                updates = updates_to(settings, curves, start, best)
+                reached |= zip((one[:2] for one in group), updates, strict=True)
+        delay = np.asarray(trace_of(settings, law, instance).delay)
+        head = {"scene": f"{base}, {law}", "base": base, "law": law}
+        head |= {"set": SETS[instance.role], "instance": instance.number}
         for kind, rule, chosen in asked:
             count = len(found[rule].trials) if kind == TUNED else np.nan
-            tuned = {"trials": count, "gradients": count * found[rule].gradients}
-            tuned["at_edge"] = kind == TUNED and bool(found[rule].edges)
-            knobs = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
+            facts = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
+            facts |= {"trials": count, "gradients": count * found[rule].gradients}
+            facts["at_edge"] = kind == TUNED and bool(found[rule].edges)
+            facts |= {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
             for to, updates in zip(settings.levels, reached[kind, rule], strict=True):
-                named = {"set": letters[one.role], "instance": one.number, "method": rule}
-                counted = {"tuned_for": kind, "to": to, "updates": float(updates)}
-                counted["horizon"] = float(settings.n_updates)
-                rows.append({**head, **named, **counted, **knobs, **tuned, **delays})
+                row = {**head, "method": rule, "tuned_for": kind, "to": to}
+                row |= {"updates": float(updates), "horizon": float(settings.n_updates)}
+                rows.append({**row, **facts})
     return pd.DataFrame(numbers.rounded(rows, DIGITS))
 
 

@@ -36,17 +36,20 @@ from asyncjax.study.result import Result
 from experiments import part
 from experiments.common.parts import Part, run_alone
 from experiments.delay_adaptive import step_rules
-from experiments.delay_adaptive.regularized import SAFETY, Regularized, regularized
 from experiments.delay_adaptive.step_rules_runs import (
+    SAFETY,
     Arm,
     Case,
     Numbered,
+    Regularized,
     Rule,
     Study,
     Task,
     drawn,
     first_model,
+    regularized,
     result_of,
+    rows_of,
 )
 
 NAME = "piag"
@@ -102,53 +105,48 @@ def sequence(law: str, n_updates: int, seed: int) -> np.ndarray:
 
 def worker_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of simulated workers: a table with a row each."""
-    problem = first_model(chosen.shards, instance)
-    n_workers = problem.n_workers or 1
-    key = jax.random.key(instance.noise())
-    clock = clock_of(law, n_workers, instance)
+    n_workers = chosen.shards.n_workers or 1
+    clock, key = clock_of(law, n_workers, instance), jax.random.key(instance.noise())
     trace = traces.asynchronous(clock, n_updates=n_updates, key=key)
     ages = steps.table_delays(trace.worker, trace.delay, n_workers)
-    return _task(chosen, problem, trace, ages)
+    return _task(chosen, chosen.shards, trace, ages, instance)
 
 
 def sequence_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """The task of a sequence of delays: every row of the table has the same stamp."""
     ages = sequence(law, n_updates, instance.noise())
-    return _task(chosen, first_model(chosen.whole, instance), traces.from_delays(ages), ages)
+    return _task(chosen, chosen.whole, traces.from_delays(ages), ages, instance)
 
 
-def _task(chosen: Regularized, problem: Any, trace: Any, ages: np.ndarray) -> Task:
+def _task(chosen: Regularized, problem: Any, trace: Any, ages: np.ndarray, instance: Seeds) -> Task:
     step_size = SAFETY / chosen.smoothness.root_mean_square
     longest = float(ages.max())
     fixed = {"sun": step_size / (longest + 0.5), "worst case": step_size / (longest + 1)}
-    return Task(problem, trace, ages, step_size, fixed, chosen.optimum)
+    problem = first_model(problem, instance)
+    return Task(instance, problem, trace, ages, step_size, fixed, chosen.optimum)
 
 
 def synchronous_task(chosen: Regularized, law: str, n_updates: int, instance: Seeds) -> Task:
     """Proximal gradient in rounds that wait for all, as many gradients; its theory step is h/L."""
     problem = first_model(chosen.shards, instance)
-    clock = clock_of(law, problem.n_workers or 1, instance)
-    n_rounds, key = n_updates // clock.n_workers, jax.random.key(instance.noise())
+    clock, key = clock_of(law, problem.n_workers or 1, instance), jax.random.key(instance.noise())
+    n_rounds = n_updates // clock.n_workers
     trace = traces.synchronous(clock, k=clock.n_workers, n_updates=n_rounds, key=key)
     step_size = SAFETY / chosen.smoothness.objective
-    return Task(problem, trace, np.zeros(n_rounds, int), step_size, {}, chosen.optimum)
+    return Task(instance, problem, trace, np.zeros(n_rounds, int), step_size, {}, chosen.optimum)
 
 
 @cache
 def _aggregated(name: str, instances: tuple[Seeds, ...]) -> Numbered:
-    """Optimizers of PIAG for all instances of a data set: each has its own first gradients."""
-    made = [regularized(name, one.data) for one in instances]
-    n_workers = made[0].shards.n_workers or 1
+    """Optimizers of PIAG for all instances of a data set: each has first gradients of its own."""
+    drawn_from = [(regularized(name, one.data), one) for one in instances]
+    n_workers, prox = drawn_from[0][0].shards.n_workers or 1, steps.l1(drawn_from[0][0].l1)
     key = jax.random.key(0)  # jobs take whole shards, so nothing is drawn
-    tables = np.stack(
-        [
-            np.asarray(
-                simulation.first_gradients(first_model(own.shards, one), key=key), np.float32
-            )
-            for own, one in zip(made, instances, strict=True)
-        ]
-    )
-    prox = steps.l1(made[0].l1)
+    first = [
+        simulation.first_gradients(first_model(chosen.shards, one), key=key)
+        for chosen, one in drawn_from
+    ]
+    tables = np.stack([np.asarray(table, np.float32) for table in first])
 
     def optimizer(rule: Rule, place: jax.Array) -> optax.GradientTransformation:
         table = jnp.asarray(tables)[place]
@@ -165,18 +163,16 @@ def descending(l1: float) -> Numbered:
 
 def case_of(study: Study, seed: int, name: str, law: str) -> Case:
     """A data set and a law with all instances."""
-    instances = drawn(study, seed)
-    made = [(regularized(name, one.data), one) for one in instances]
-    every = study.record_every
-
-    def tasks(make: Any) -> tuple[Task, ...]:
-        return tuple(make(chosen, law, study.n_updates, one) for chosen, one in made)
-
-    plain = descending(made[0][0].l1)
+    instances, every = drawn(study, seed), study.record_every
+    every_one = [(regularized(name, one.data), law, study.n_updates, one) for one in instances]
+    plain = descending(every_one[0][0].l1)
     if law not in WORKERS:
-        return Case(instances, Arm(tasks(sequence_task), plain, every))
-    own = Arm(tasks(worker_task), _aggregated(name, instances), every)
-    return Case(instances, own, Arm(tasks(synchronous_task), plain, max(1, every // 5)))
+        return Case(Arm(tuple(sequence_task(*one) for one in every_one), plain, every))
+    optimizers = _aggregated(name, instances)
+    return Case(
+        Arm(tuple(worker_task(*one) for one in every_one), optimizers, every),
+        Arm(tuple(synchronous_task(*one) for one in every_one), plain, max(1, every // 5)),
+    )
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -184,7 +180,7 @@ def available(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            regularized(name)
+            rows_of(name)
         except ImportError as missing:
             print(f"left out: {name}. {missing}")
         else:
@@ -203,22 +199,14 @@ def study_of(settings: Settings) -> Result:
 
 def picture(result: Result) -> Illustration:
     """Delays and step sizes of one run with a slow worker, the first of set A."""
-    data, n_updates = (
-        result.rows["data"].iloc[0],
-        int(result.select(axis="updates")["horizon"].max()),
-    )
-    instance = Seeds(0, SET_A, 0)
-    task = worker_task(regularized(data, instance.data), SLOW, n_updates, instance)
+    first = result.select(axis="updates").iloc[0]
+    data, instance = first["data"], Seeds(0, SET_A, 0)
+    chosen = regularized(data, instance.data)
+    task = worker_task(chosen, SLOW, int(first["horizon"]), instance)
     return step_rules.steps_figure(f"{data}, {SLOW}", task)
 
 
-CLAIMS = (
-    step_rules.SAFE,
-    step_rules.STEADY,
-    step_rules.TUNED_ALIKE,
-    step_rules.NAIVE,
-    step_rules.ROUNDS,
-)
+CLAIMS = tuple(step_rules.SHORT)
 TABLES = {"verdicts": partial(step_rules.verdict_table, CLAIMS), **step_rules.TABLES}
 FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.predictions}
 FIGURES = {"steps": picture, "prediction": step_rules.prediction_figure}

@@ -24,7 +24,7 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone
+from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.step_rules import PAPER
 
 NAME = "sawtooth"
@@ -76,23 +76,21 @@ def replayed(rule: Rule, period: int, cycles: int) -> np.ndarray:
 def study_of(settings: Settings) -> Result:
     """A row a rule, c and T; nothing is drawn, so there is one set without instances."""
     n_updates = settings.cycles * max(settings.periods)
-    rows = []
-    for name, rule in RULES.items():
-        for c in settings.constants:
-            made = rule(c)
-            for period in settings.periods:
-                row = {"set": "A", "method": name, "c": c, "period": period}
-                rows.append({**row, "factor": growth(made, period, n_updates)})
-    return Result(pd.DataFrame(rows), "factor", {"cycles": settings.cycles})
+    rows = [
+        ("A", name, c, period, growth(one, period, n_updates))
+        for name, rule in RULES.items()
+        for c, one in {c: rule(c) for c in settings.constants}.items()
+        for period in settings.periods
+    ]
+    frame = pd.DataFrame(rows, columns=["set", "method", "c", "period", "factor"])
+    return Result(frame, "factor", {"cycles": settings.cycles})
 
 
 def unsafe(result: Result) -> dict[str, Any]:
     """The least T at which a rule diverges, by rule and c; infinite: none of them."""
-    found: dict[str, Any] = {}
-    for (name, c), rows in result.rows.groupby(["method", "c"]):
-        periods = rows[rows["factor"] > 1]["period"]
-        found.setdefault(name, {})[f"{c:g}"] = float(periods.min()) if len(periods) else np.inf
-    return found
+    periods = result.rows["period"].where(result.rows["factor"] > 1, np.inf)
+    least = periods.groupby([result.rows["c"].map("{:g}".format), result.rows["method"]]).min()
+    return least.unstack("c").to_dict("index")
 
 
 def answer(result: Result) -> str:
@@ -110,15 +108,9 @@ def growth_table(result: Result) -> results.Table:
     for name, c in ((name, c) for name in RULES for c in sorted(result.rows["c"].unique())):
         least = first[name][f"{c:g}"]
         rows.append((name, c, *wide.loc[name, c], int(least) if np.isfinite(least) else "none"))
-    columns = (
-        results.Column("steps", right=False),
-        results.Column("c"),
-        *(results.Column(f"T = {period}") for period in wide.columns),
-        results.Column("diverges from T ="),
-    )
-    return results.Table(
-        columns,
-        tuple(rows),
+    return table(
+        ("steps", "c", *(f"T = {period}" for period in wide.columns), "diverges from T ="),
+        rows,
         "Factor by which |x| changes over one cycle of delays 0 .. T - 1 on x^2 / 2, from the"
         " steps alone: above 1 the run diverges. Adaptive rules get c as gamma' (allowed: below 1"
         " / L = 1).",

@@ -6,7 +6,7 @@ delays) at a target; a target that neither rule keeps in any run of a scene is n
 conditions of one claim share its doubt of 5 %. Runs that are not there count as the horizon.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import LEVELS, reached
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import FAILS, HOLDS, Condition, verdict
+from experiments.common.parts import table
 from experiments.delay_adaptive.step_rules_runs import (
     ADAPTIVE,
     CONSTANT,
@@ -35,23 +36,20 @@ PAPER = "Wu, Magnússon, Feyzmahdavian, Johansson, 2022, delay-adaptive steps (a
 OURS, FIXED, INVERSE = "Adaptive 1", "sun", "c/(delay+1)"
 
 
-def _ahead(text: str, rival: str, axis: str = UPDATES, **where: Any) -> Claim:
-    """That Adaptive 1 at its theory step size needs less than a rival, to every level."""
-    conditions = [
-        less(
-            OURS,
-            than=rival,
-            each=True,
-            arriving=True,
-            text=f"{100 * to:g} %",
-            tuned_for=THEORY,
-            axis=axis,
-            to=to,
-            **where,
-        )
-        for to in LEVELS
-    ]
-    return Claim(text, conditions, PAPER)
+def _ahead(
+    text: str,
+    rival: str,
+    tuned_for: str = THEORY,
+    axis: str = UPDATES,
+    levels: Sequence[float] = LEVELS,
+    source: str = PAPER,
+    **where: Any,
+) -> Claim:
+    """That Adaptive 1 needs less than a rival, to every level."""
+    kind = {"each": True, "arriving": True, "tuned_for": tuned_for, "axis": axis, **where}
+    texts = {to: f"{100 * to:g} %" for to in levels}
+    asked = [less(OURS, than=rival, text=texts[to], to=to, **kind) for to in levels]
+    return Claim(text, asked, source)
 
 
 SAFE = _ahead(
@@ -64,25 +62,16 @@ STEADY = _ahead(
     FIXED,
     delays=lambda law: law.str.contains("constant"),
 )
-TUNED_ALIKE = Claim(
+TUNED_ALIKE = _ahead(
     "tuned alike, Adaptive 1 needs fewer updates than a constant step",
-    [
-        less(
-            OURS,
-            than=CONSTANT,
-            each=True,
-            arriving=True,
-            text=f"{100 * LEVELS[-1]:g} %",
-            tuned_for=TUNED,
-            axis=UPDATES,
-            to=LEVELS[-1],
-        )
-    ],
-    "asked here",
+    CONSTANT,
+    TUNED,
+    levels=LEVELS[-1:],
+    source="asked here",
 )
 NAIVE = _ahead("at gamma', Adaptive 1 needs fewer updates than c / (delay + 1)", INVERSE)
 ROUNDS = _ahead(
-    "at theory steps, Adaptive 1 takes less time than synchronous rounds", SYNCHRONOUS, TIME
+    "at theory steps, Adaptive 1 takes less time than synchronous rounds", SYNCHRONOUS, axis=TIME
 )
 SHORT = {SAFE: "safe", STEADY: "steady", TUNED_ALIKE: "tuned", NAIVE: "naive", ROUNDS: "rounds"}
 
@@ -104,13 +93,13 @@ def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> resu
         held = sum(one.verdict == HOLDS for one in found)
         return f"{verdict(found)} ({held} of {len(found)})" if found else "nobody is there"
 
-    sets = [result.judged(claims, letter) for letter in result.sets]
-    asked = [one.text for one in claims if any(one.text in own for own in sets)]
-    heads = ("claim (conditions that hold)", *(f"set {letter}" for letter in result.sets))
-    return results.Table(
-        tuple(results.Column(head, right=False) for head in heads),
-        tuple((text, *(cell(own.get(text, ())) for own in sets)) for text in asked),
+    sets = {f"set {letter}": result.judged(claims, letter) for letter in result.sets}
+    asked = [one.text for one in claims if any(one.text in found for found in sets.values())]
+    return table(
+        ("claim (conditions that hold)", *sets),
+        [(one, *(cell(found.get(one, ())) for found in sets.values())) for one in asked],
         f"{text} The conditions of a claim share its doubt of 5 %.",
+        names=1 + len(sets),
     )
 
 
@@ -120,7 +109,7 @@ def verdict_table(claims: Sequence[Claim], result: Result) -> results.Table:
     return counted_verdicts(result, claims, text)
 
 
-def _where(scene: str, to: float, tuned_for: str = THEORY, axis: str = UPDATES) -> dict[str, Any]:
+def _where(scene: str, to: Any, tuned_for: str = THEORY, axis: str = UPDATES) -> dict[str, Any]:
     return {"scene": scene, "to": to, "tuned_for": tuned_for, "axis": axis}
 
 
@@ -135,47 +124,45 @@ def _cell(result: Result, letter: str, rival: str, **where: Any) -> str:
     late = (rows["needed"] > rows["horizon"]).groupby(rows["method"])
     if late.all().all():
         return "nobody there"
-    own = result.ratio(rival, OURS, set=letter, where=where).iloc[0]
+    ratio = result.ratio(rival, OURS, set=letter, where=where).iloc[0]
     sign = {0: "", 1: "> ", 2: "< ", 3: "about "}[late.any()[rival] + 2 * late.any()[OURS]]
-    return f"{sign}{own['ratio']:.3g} ({own['low']:.3g} to {own['high']:.3g})"
+    return f"{sign}{ratio['ratio']:.3g} ({ratio['low']:.3g} to {ratio['high']:.3g})"
 
 
-def _columns(*headings: str) -> tuple[results.Column, ...]:
-    left = (results.Column("data", right=False), results.Column("delays", right=False))
-    return (*left, *(results.Column(heading) for heading in headings))
-
-
-def _named(scene: str) -> tuple[str, str]:
-    data, law = scene.split(", ", 1)
-    return data, law
+def _by_scene(
+    result: Result, heads: Iterable[str], cells: Callable[[str], Iterable[str]], text: str
+) -> results.Table:
+    """A row a scene: data, delays, and what `cells` says of it."""
+    rows = [(*scene.split(", ", 1), *cells(scene)) for scene in scenes(result)]
+    return table(("data", "delays", *heads), rows, text, names=2)
 
 
 def theory_table(result: Result) -> results.Table:
     """The table that answers the question: Adaptive 1 against the safe step, theory steps."""
     targets = levels(result)
     pairs = [(letter, to) for letter in result.sets for to in targets[1:]]
-    rows = []
-    for scene in scenes(result):
-        where = {"set": "A", "scene": scene, "tuned_for": THEORY, "axis": UPDATES, "method": OURS}
-        own = result.select(**where)
-        horizon = own["horizon"].iloc[0]
-        middle = [
-            reached(one["needed"].to_numpy(), horizon).quartiles[1] for _, one in own.groupby("to")
+
+    def cells(scene: str) -> list[str]:
+        rows = result.select(set="A", method=OURS, scene=scene, tuned_for=THEORY, axis=UPDATES)
+        horizon, once = rows["horizon"].iloc[0], rows[rows["to"] == targets[0]]
+        middle = [reached(one, horizon).quartiles[1] for _, one in rows.groupby("to")["needed"]]
+        return [
+            f"{once['longest'].median():.0f} ({np.mean(once['mean_delay'].tolist()):.1f})",
+            " / ".join("never" if count is None else f"{count:,.0f}" for count in middle),
+            *(_cell(result, letter, FIXED, **_where(scene, to)) for letter, to in pairs),
+            f"{predicted(result, scene, 'A'):.3g}",
         ]
-        once = own[own["to"] == targets[0]]
-        delays = f"{once['longest'].median():.0f} ({np.mean(once['mean_delay'].tolist()):.1f})"
-        times = " / ".join("never" if m is None else f"{m:,.0f}" for m in middle)
-        cells = [_cell(result, letter, FIXED, **_where(scene, to)) for letter, to in pairs]
-        rows.append((*_named(scene), delays, times, *cells, f"{predicted(result, scene, 'A'):.3g}"))
-    shown = [f"{100 * to:g} %" for to in targets]
-    return results.Table(
-        _columns(
-            "longest (mean)",
-            f"Adaptive 1, updates to {' / '.join(shown)}",
-            *(f"{FIXED} / it to {100 * to:g} %, {letter}" for letter, to in pairs),
-            "predicted",
-        ),
-        tuple(rows),
+
+    heads = (
+        "longest (mean)",
+        f"Adaptive 1, updates to {' / '.join(f'{100 * to:g} %' for to in targets)}",
+        *(f"{FIXED} / it to {100 * to:g} %, {letter}" for letter, to in pairs),
+        "predicted",
+    )
+    return _by_scene(
+        result,
+        heads,
+        cells,
         "Updates from which a target is kept, theory steps: median of set A, and paired ratios"
         " (geometric mean, interval of 95 %) of both sets. Runs that were not there in"
         f" {result.rows['horizon'].max():,.0f} updates count as that many: '>' where they are runs"
@@ -185,29 +172,25 @@ def theory_table(result: Result) -> results.Table:
 
 def tuned_table(result: Result) -> results.Table:
     """All rules at their best multiple of gamma', the last target."""
-    last, rows = levels(result)[-1], []
-    pairs = [(CONSTANT, letter) for letter in result.sets]
-    pairs += [("Adaptive 2", "A"), (INVERSE, "A")]
-    for scene in scenes(result):
-        where = _where(scene, last, TUNED)
-        own = result.select(set="A", instance=0, **where).set_index("method")
-        cells = [_cell(result, letter, rule, **where) for rule, letter in pairs]
-        multiples = ", ".join(f"{own['multiple'][rule]:.3g}" for rule in RELATIVE)
-        edges = ", ".join(own.index[own["at_edge"].astype(bool)]) or "none"
-        count = (f"{own['trials'][OURS]:.0f}", f"{own['gradients'][OURS]:,.0f}")
-        rows.append((*_named(scene), *cells, multiples, *count, edges))
-    return results.Table(
-        _columns(
-            "constant / Adaptive 1, A",
-            "B",
-            "Adaptive 2 / it, A",
-            "c/(delay+1) / it, A",
-            "multiples of gamma'",
-            "trials a rule",
-            "gradients a rule",
-            "at an edge",
-        ),
-        tuple(rows),
+    first, *rest = ((CONSTANT, letter) for letter in result.sets)
+    rivals = {f"{CONSTANT} / Adaptive 1, {first[1]}": first, **{pair[1]: pair for pair in rest}}
+    rivals |= {f"{rule} / it, A": (rule, "A") for rule in ("Adaptive 2", INVERSE)}
+
+    def cells(scene: str) -> list[str]:
+        where = _where(scene, levels(result)[-1], TUNED)
+        chosen = result.select(set="A", instance=0, **where).set_index("method")
+        return [
+            *(_cell(result, letter, rule, **where) for rule, letter in rivals.values()),
+            ", ".join(f"{multiple:.3g}" for multiple in chosen["multiple"][list(RELATIVE)]),
+            f"{chosen['trials'][OURS]:.0f}",
+            f"{chosen['gradients'][OURS]:,.0f}",
+            ", ".join(chosen.index[chosen["at_edge"].astype(bool)]) or "none",
+        ]
+
+    return _by_scene(
+        result,
+        (*rivals, "multiples of gamma'", "trials a rule", "gradients a rule", "at an edge"),
+        cells,
         "The same with every rule at its best multiple of gamma' (Adaptive 1, Adaptive 2,"
         " c/(delay+1), constant), searched on other instances, to the last target.",
     )
@@ -215,25 +198,25 @@ def tuned_table(result: Result) -> results.Table:
 
 def others_table(result: Result) -> results.Table:
     """The other rules at theory steps; synchronous rounds, in time."""
-    last = levels(result)[-1]
     run = {*result.select(tuned_for=THEORY)["method"]}
-    others = sorted(run - {OURS, SYNCHRONOUS, FIXED})
-    rounds = [(kind, letter) for kind in (THEORY, TUNED) for letter in result.sets]
-    rounds = rounds if SYNCHRONOUS in run else []
-    rows = []
-    for scene in scenes(result):
-        cells = [_cell(result, "A", rule, **_where(scene, last)) for rule in others]
-        cells += [
-            _cell(result, letter, SYNCHRONOUS, **_where(scene, last, kind, TIME))
-            for kind, letter in rounds
-        ]
-        rows.append((*_named(scene), *cells))
-    return results.Table(
-        _columns(
-            *(f"{rule} / Adaptive 1, A" for rule in others),
-            *(f"synchronous / it in time, {kind}, {letter}" for kind, letter in rounds),
-        ),
-        tuple(rows),
+    asked = {
+        f"{rule} / Adaptive 1, A": ("A", rule, THEORY, UPDATES)
+        for rule in sorted(run - {OURS, SYNCHRONOUS, FIXED})
+    }
+    if SYNCHRONOUS in run:
+        asked |= {
+            f"{SYNCHRONOUS} / it in time, {kind}, {letter}": (letter, SYNCHRONOUS, kind, TIME)
+            for kind in (THEORY, TUNED)
+            for letter in result.sets
+        }
+    last = levels(result)[-1]
+    return _by_scene(
+        result,
+        asked,
+        lambda scene: [
+            _cell(result, letter, rule, **_where(scene, last, *kind))
+            for letter, rule, *kind in asked.values()
+        ],
         "Updates of the other rules over those of Adaptive 1 at theory steps, and time of"
         " synchronous rounds, which wait for all workers, over its time; the last target.",
     )
@@ -281,59 +264,62 @@ def steps_figure(name: str, task: Task) -> Illustration:
     )
 
 
-def point(result: Result, scene: str) -> tuple[float, bool] | None:
-    """By how much Adaptive 1 is ahead at the tightest target that all runs of both keep.
+def points(result: Result) -> dict[str, tuple[float, float, bool]]:
+    """By scene what is predicted, and by how much Adaptive 1 is ahead.
 
-    Where there is none, at the tightest that all of its own keep: a lower bound, and True.
+    At the tightest target that all runs of both keep; where there is none, at the tightest that all
+    runs of Adaptive 1 keep: a lower bound, and True.
     """
-    for rules in ([OURS, FIXED], [OURS]):
-        for to in reversed(levels(result)):
-            rows = result.select(set="A", method=rules, **_where(scene, to))
-            if np.isfinite(rows["needed"]).all():
-                ratio = result.ratio(FIXED, OURS, set="A", where=_where(scene, to))
-                return float(ratio["ratio"].iloc[0]), FIXED not in rules
-    return None
+    found = {}
+    for scene in scenes(result):
+        rows = result.select(set="A", method=[OURS, FIXED], **_where(scene, levels(result)))
+        wide = rows.pivot_table("needed", "to", "method", "max")
+        for bound, rules in enumerate(([OURS, FIXED], [OURS])):
+            kept = wide.index[np.isfinite(wide[rules]).all(axis=1)]
+            if len(kept):
+                where = _where(scene, kept.max())
+                ratio = float(result.ratio(FIXED, OURS, set="A", where=where)["ratio"].iloc[0])
+                found[scene] = predicted(result, scene, "A"), ratio, bool(bound)
+                break
+    return found
 
 
 def told(claims: Sequence[Claim], result: Result) -> dict[str, dict[str, dict[str, int]]]:
     """In how many conditions of a claim Adaptive 1 is ahead and behind, by set and in both."""
     found = {}
     for claim in claims:
-        sets = [result.conditions(claim, letter) for letter in result.sets]
-        by_text = [{one.text: one.verdict for one in own} for own in sets]
-        alike = [word for text, word in by_text[0].items() if by_text[-1].get(text) == word]
-        words = dict(zip(result.sets, (list(own.values()) for own in by_text), strict=True))
+        words = {
+            letter: {one.text: one.verdict for one in result.conditions(claim, letter)}
+            for letter in result.sets
+        }
+        first, last = words[result.sets[0]], words[result.sets[-1]]
+        words["both"] = {text: word for text, word in first.items() if last.get(text) == word}
+        counts = {letter: list(one.values()) for letter, one in words.items()}
         found[SHORT[claim]] = {
-            letter: {"ahead": own.count(HOLDS), "behind": own.count(FAILS), "of": len(own)}
-            for letter, own in {**words, "both": alike}.items()
+            letter: {"ahead": one.count(HOLDS), "behind": one.count(FAILS), "of": len(one)}
+            for letter, one in counts.items()
         }
     return found
 
 
 def predictions(result: Result) -> dict[str, float]:
     """How many scenes there are, how many were predicted to 5 %, and the most that one misses."""
-    ratios = {one: own[0] for one in scenes(result) if (own := point(result, one)) is not None}
-    missed = [abs(own / predicted(result, one, "A") - 1) for one, own in ratios.items()]
+    missed = [abs(ratio / expected - 1) for expected, ratio, _ in points(result).values()]
     return {"scenes": len(missed), "near": sum(one < 0.05 for one in missed), "most": max(missed)}
 
 
 def prediction_figure(result: Result) -> Illustration:
     """What is predicted from the delays against what was measured."""
-    points = {
-        scene: (predicted(result, scene, "A"), own)
-        for scene in scenes(result)
-        if (own := point(result, scene)) is not None
-    }
-    data, laws = (list(dict.fromkeys(_named(one)[at] for one in points)) for at in (0, 1))
+    shown = {tuple(scene.split(", ", 1)): point for scene, point in points(result).items()}
+    data, laws = (list(dict.fromkeys(names)) for names in zip(*shown, strict=True))
     markers, styles = dict(zip(data, "osD^v", strict=False)), plots.assign_styles(laws)
-    values = [value for expected, own in points.values() for value in (expected, own[0])]
+    values = [value for *pair, _ in shown.values() for value in pair]
     low, high = 0.8 * min(values), 1.4 * max(values)
     with drawing():
         figure = new_figure(7.4, 4.6)
         axes = figure.subplots()
         axes.plot([low, high], [low, high], color="0.6", linewidth=1, zorder=0)
-        for scene, (expected, (ratio, bound)) in points.items():
-            name, law = _named(scene)
+        for (name, law), (expected, ratio, bound) in shown.items():
             colour = styles[law].colour
             face = "none" if bound else colour
             mark = {"color": colour, "markerfacecolor": face, "markersize": 7}

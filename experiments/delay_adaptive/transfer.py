@@ -15,37 +15,50 @@ trials on instances that are not reported.
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
+from asyncjax.study import statistics
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, Condition
 from experiments import part
-from experiments.common.parts import Part, run_alone
+from experiments.common import numbers
+from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.step_rules import PAPER
-from experiments.delay_adaptive.transfer_failures import (
-    ALL,
-    CARRIED,
-    FACTOR,
-    FASTER,
-    FEWER,
-    UNTUNED,
-    result_of,
+from experiments.delay_adaptive.transfer_runs import (
+    ALGORITHMS,
+    CONSTANT,
+    LAWS,
+    OWN,
+    RULES,
+    SCENES,
+    SETS,
+    THEORY,
+    Settings,
+    all_runs,
 )
-from experiments.delay_adaptive.transfer_runs import Settings, outcomes
-from experiments.delay_adaptive.transfer_tasks import ALGORITHMS, CONSTANT, LAWS, RULES, SCENES
 
 NAME = "transfer"
 TITLE = "Steps for those who cannot tune: chosen on one pattern of delays, used on another"
 PAPERS = (PAPER,)
 NOTE = FIRST_CROSSING
+CARRIED, UNTUNED = "carried to other delays", "at the theory step"
+ALL = "all"  # data sets
+FACTOR = 2.0  # a run that needs more than that many times its own updates has failed
+UNKNOWN = "own step never there"
+FEWER, FASTER = "fails less often than a constant", "is faster than a constant"
+NEVER = "at its theory step a rule never diverges"
+DIGITS = 4  # of numbers in rows
+Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
 
 
 def study_of(settings: Settings) -> Result:
@@ -61,7 +74,149 @@ def study_of(settings: Settings) -> Result:
     ):
         if missing := set(given) - set(known):
             raise ValueError(f"{name} must be among {', '.join(known)}, got {min(missing)!r}")
-    return result_of(settings, outcomes(settings))
+    return result_of(settings, all_runs(settings))
+
+
+def compared(settings: Settings, runs: Frame) -> Frame:
+    """The runs of each scene beside those with the step that was chosen on the law that they met.
+
+    Columns further than those of `transfer_runs.measured`: `scene`; `regret`, updates over those
+    with the law's own step, and `slower`, the same of times; `missed`, whether that one never came;
+    `failed`, NaN where it was missed; `over`, updates over those of the constant chosen on the law;
+    `behind`, whether it diverged or needs more than `FACTOR` times as many.
+    """
+    met = ["algorithm", "data", "set", "instance", "law"]
+    runs = runs.assign(
+        missed=np.isinf(runs["updates"]),
+        updates=runs["updates"].clip(upper=settings.n_updates),
+        times=runs[["times", "end"]].min(axis=1),
+    )
+    own = runs[runs["chosen"] == OWN].set_index([*met, "method"])
+    constant = own.xs(CONSTANT, level="method")["updates"].rename("constant")
+    own = own[["updates", "times", "missed"]].add_prefix("own_")
+    runs = runs.drop(columns="missed").join(own, on=own.index.names).join(constant, on=met)
+    runs = runs.rename(columns={"own_missed": "missed"}).assign(
+        regret=runs["updates"] / runs["own_updates"],
+        slower=runs["times"] / runs["own_times"],
+        over=runs["updates"] / runs["constant"],
+    )
+    failed = (runs["diverged"] | (runs["regret"] > FACTOR)).astype(float)
+    runs["failed"] = failed.mask(runs["missed"])
+    runs["behind"] = runs["diverged"] | (runs["over"] > FACTOR)
+    law, chosen, steady = runs["law"], runs["chosen"], runs["law"].isin(settings.laws)
+    scene = law.where(chosen == law.map(SCENES))
+    scene = scene.mask(steady & chosen.isin(settings.laws) & (chosen != law), CARRIED)
+    runs["scene"] = scene.mask(steady & (chosen == THEORY), UNTUNED)
+    return runs.dropna(subset="scene")
+
+
+def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
+    """What came of a rule, over all pairs of some cases; the intervals are over instances."""
+    known = runs[~runs["missed"]]
+    by_instance = runs.groupby("instance")[["failed", "behind"]].mean()
+    shares, behind = by_instance["failed"].dropna().to_numpy(), by_instance["behind"].to_numpy()
+    failed = statistics.interval(shares) if shares.size > 1 else (np.nan, np.nan)
+    ends = statistics.interval(behind)
+    # Not there in the end, and with the law's own step only after half of it.
+    is_open = (runs["updates"] >= n_updates) & (runs["failed"] == 0)
+    return {
+        "diverged": runs["diverged"].mean(),
+        "failed": shares.mean() if shares.size else np.nan,
+        "failed_low": failed[0],
+        "failed_high": failed[1],
+        "median": known["regret"].median(),
+        "worst": known["regret"].max(),
+        "median_in_time": known["slower"].median(),
+        "own_missed": runs["missed"].mean(),
+        "open": is_open.mean(),
+        "to_tuned_constant": runs["over"].median(),
+        "behind": runs["behind"].mean(),
+        "behind_low": ends[0],
+        "behind_high": ends[1],
+    }
+
+
+def rows_of(settings: Settings, runs: Frame) -> Iterator[dict[str, Any]]:
+    """A row a scene, algorithm, data (or all), set and rule: shares and medians over pairs."""
+    tried = runs.drop_duplicates(["algorithm", "data", "law", "method"]).groupby("method")
+    trials, edges = tried["trials"].sum(), tried["at_edge"].any()
+    price = settings.tuning_instances * settings.n_updates
+    shown = compared(settings, runs)
+    carried = shown[shown["scene"] == CARRIED]
+    names = ["scene", "algorithm", "data", "set", "method"]
+    for scene in (CARRIED, UNTUNED, *settings.scenes):
+        pooled = [shown[shown["scene"] == scene].assign(data=ALL)]
+        for group in [*pooled, carried] if scene == CARRIED else pooled:
+            for key, own in group.groupby(names, sort=False):
+                head = dict(zip(names, key, strict=True))
+                count = int(trials[head["method"]]) if scene == CARRIED else np.nan
+                tuned = {"trials": count, "gradients": count * price}
+                tuned["at_edge"] = bool(edges[head["method"]])
+                yield {**head, **row_of(own, settings.n_updates), **tuned}
+
+
+def verdicts_of(carried: Frame) -> dict[str, str]:
+    """For every rule and algorithm, and over all: does it carry over better than a constant?
+
+    A claim has a condition for every data set of the algorithm.
+    """
+    scores = carried.assign(log=np.log(carried["updates"]))
+    by = ["algorithm", "data", "method", "instance"]
+    wide = scores.groupby(by, sort=False)[["failed", "log"]].mean().unstack("method", sort=False)
+    verdicts = {}
+    for rule in RULES:
+        for claim, score in ((FEWER, "failed"), (FASTER, "log")) if rule != CONSTANT else ():
+            both = wide[score][[rule, CONSTANT]].dropna()
+            found: dict[str, list[Condition]] = {one: [] for one in carried["algorithm"].unique()}
+            for (algorithm, data), pairs in both.groupby(level=[0, 1], sort=False):
+                if len(pairs) > 1:
+                    apart = statistics.paired(*pairs.to_numpy().T)
+                    found[algorithm].append(Condition(data, apart))
+            found["all"] = [one for conditions in found.values() for one in conditions]
+            for algorithm, asked in found.items():
+                word = statistics.verdict(asked) if asked else UNKNOWN
+                verdicts[f"{algorithm}: {rule} {claim}"] = word
+    return verdicts
+
+
+def _untuned(rows: Frame, rule: str) -> str:
+    """Whether a rule never diverges at its theory step; a condition an algorithm.
+
+    Runs are counted, nothing is estimated: a condition holds if no run diverged.
+    """
+    clean = rows[(rows["scene"] == UNTUNED) & (rows["method"] == rule)]["diverged"] == 0
+    return HOLDS if clean.all() else IN_PART if clean.any() else FAILS
+
+
+def _map(carried: Frame, laws: tuple[str, ...]) -> list[list[float]]:
+    """Share that failed, by the law of the step (rows) and the law that is run on."""
+    shares = carried.pivot_table("failed", "chosen", "law", "mean").reindex(laws, columns=laws)
+    return np.where(np.eye(len(laws)), 0.0, shares).tolist()
+
+
+def result_of(settings: Settings, runs: Frame) -> Result:
+    """Aggregates as rows; verdicts, which follow from single runs, and maps as facts."""
+    rows = pd.DataFrame(numbers.rounded(list(rows_of(settings, runs)), DIGITS))
+    shown = compared(settings, runs)
+    carried = shown[shown["scene"] == CARRIED]
+    words = {
+        letter: verdicts_of(carried[carried["set"] == letter])
+        | {f"{rule}: {NEVER}": _untuned(rows[rows["set"] == letter], rule) for rule in RULES}
+        for letter in SETS.values()
+    }
+    maps = {
+        algorithm: {rule: _map(own[own["method"] == rule], settings.laws) for rule in RULES}
+        for algorithm, own in carried.groupby("algorithm", sort=False)
+    }
+    facts = {
+        "laws": list(settings.laws),
+        "instances": settings.instances,
+        "n_updates": settings.n_updates,
+        "level": settings.level,
+        "maps": numbers.rounded(maps, DIGITS),
+        "verdicts": {text: {one: words[one][text] for one in words} for text in words["A"]},
+    }
+    return Result(rows, "failed", facts, cut=())
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
@@ -101,21 +256,19 @@ def share_text(row: dict[str, Any]) -> str:
     """
     if math.isnan(row["failed"]):
         return "n/a"
-    return "{:.0f} ({:.0f} to {:.0f})".format(
-        *(100 * row[name] for name in ("failed", "failed_low", "failed_high"))
-    )
+    share, low, high = (100 * row[name] for name in ("failed", "failed_low", "failed_high"))
+    return f"{share:.0f} ({low:.0f} to {high:.0f})"
 
 
-_HEADINGS = (
-    "diverged, %",
-    "failed, % (interval)",
-    "median",
-    "worst",
-    "over tuned constant",
-    "more than 2x that, %",
-    "own step fails, %",
-    "failed, set B",
-)
+_CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "diverged, %": lambda row: f"{100 * row['diverged']:.0f}",
+    "failed, % (interval)": share_text,
+    "median": lambda row: format_number(row["median"]),
+    "worst": lambda row: format_number(row["worst"]),
+    "over tuned constant": lambda row: format_number(row["to_tuned_constant"]),
+    "more than 2x that, %": lambda row: f"{100 * row['behind']:.0f}",
+    "own step fails, %": lambda row: f"{100 * row['own_missed']:.0f}",
+}
 
 
 def _table(
@@ -133,19 +286,12 @@ def _table(
     for scene, algorithm, data in groups:
         names = {"scene": scene, "algorithm": algorithm, "case": f"{algorithm}, {data}"}
         for rule in RULES:
-            own, other = (one(result, algorithm, rule, scene, data, letter) for letter in "AB")
-            cells = (
-                f"{100 * own['diverged']:.0f}",
-                share_text(own),
-                *(format_number(own[name]) for name in ("median", "worst", "to_tuned_constant")),
-                f"{100 * own['behind']:.0f}",
-                f"{100 * own['own_missed']:.0f}",
-                share_text(other),
-            )
-            rows.append((*(names[n] if rule == CONSTANT else "" for n in named), rule, *cells))
-    columns = [results.Column(name, right=False) for name in (*named, "rule")]
-    columns += [results.Column(heading) for heading in _HEADINGS]
-    return results.Table(tuple(columns), tuple(rows), text)
+            first, second = (one(result, algorithm, rule, scene, data, letter) for letter in "AB")
+            shown = [names[name] if rule == CONSTANT else "" for name in named]
+            cells = [cell(first) for cell in _CELLS.values()]
+            rows.append([*shown, rule, *cells, share_text(second)])
+    heads = (*named, "rule", *_CELLS, "failed, set B")
+    return table(heads, rows, text, names=len(named) + 1)
 
 
 def carried_table(result: Result) -> results.Table:
@@ -197,56 +343,58 @@ def scene_table(result: Result) -> results.Table:
 
 def short_scenes(result: Result) -> results.Table:
     """What became of the rules in the other scenes, three shares an algorithm."""
-    names, rows = algorithms(result), []
-    for scene in scenes_of(result):
-        for rule in RULES:
-            own = [one(result, name, rule, scene) for name in names]
-            shares = [(row["diverged"], row["failed"], row["behind"]) for row in own]
-            cells = [
-                " / ".join("n/a" if math.isnan(own) else f"{100 * own:.0f}" for own in three)
-                for three in shares
-            ]
-            rows.append((scene if rule == CONSTANT else "", rule, *cells))
-    return results.Table(
-        tuple(results.Column(name, right=name in names) for name in ("scene", "rule", *names)),
-        tuple(rows),
+
+    def cell(scene: str, rule: str, algorithm: str) -> str:
+        row = one(result, algorithm, rule, scene)
+        shares = [row[name] for name in ("diverged", "failed", "behind")]
+        return " / ".join("n/a" if math.isnan(x) else f"{100 * x:.0f}" for x in shares)
+
+    names = algorithms(result)
+    rows = [
+        (scene if rule == CONSTANT else "", rule, *(cell(scene, rule, name) for name in names))
+        for scene in scenes_of(result)
+        for rule in RULES
+    ]
+    return table(
+        ("scene", "rule", *names),
+        rows,
         "Percent of runs, set A: diverged / failed / diverged or more than twice the updates of the"
         " tuned constant.",
+        names=2,
     )
 
 
 def verdict_table(result: Result) -> results.Table:
     """The verdicts by rule on both sets of instances."""
     words, names = result.facts["verdicts"], ["all", *algorithms(result)]
-    return results.Table(
-        tuple(results.Column(name, right=False) for name in ("claim", "rule", *names)),
-        tuple(
-            (
-                claim,
-                rule,
-                *(" / ".join(dict.fromkeys(words[f"{n}: {rule} {claim}"].values())) for n in names),
-            )
-            for claim in (FEWER, FASTER)
-            for rule in RULES
-            if rule != CONSTANT
-        ),
+
+    def cell(name: str, rule: str, claim: str) -> str:
+        return " / ".join(dict.fromkeys(words[f"{name}: {rule} {claim}"].values()))
+
+    rows = [
+        (claim, rule, *(cell(name, rule, claim) for name in names))
+        for claim in (FEWER, FASTER)
+        for rule in RULES
+        if rule != CONSTANT
+    ]
+    return table(
+        ("claim", "rule", *names),
+        rows,
         "Steps carried to other delays, against a constant carried alike: verdicts from paired"
         " differences over instances, a condition a data set; two where the sets disagree.",
+        names=2 + len(names),
     )
 
 
 def trial_table(result: Result) -> results.Table:
     """Trials of each rule."""
-    names = ("trials", "gradients")
-    own = [one(result, algorithms(result)[0], rule) for rule in RULES]
-    return results.Table(
-        (results.Column("rule", right=False), *map(results.Column, (*names, "at an edge"))),
-        tuple(
-            (row["method"], *(f"{row[n]:,.0f}" for n in names), "yes" if row["at_edge"] else "no")
-            for row in own
-        ),
-        "Trials over all cases and laws.",
-    )
+    spent = [one(result, algorithms(result)[0], rule) for rule in RULES]
+    rows = [
+        (rule, f"{row['trials']:,.0f}", f"{row['gradients']:,.0f}", bool(row["at_edge"]))
+        for rule, row in zip(RULES, spent, strict=True)
+    ]
+    text = "Trials over all cases and laws."
+    return table(("rule", "trials", "gradients", "at an edge"), rows, text)
 
 
 TABLES = {

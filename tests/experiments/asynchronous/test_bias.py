@@ -8,12 +8,12 @@ from asyncjax import clocks, traces
 from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
-from experiments.asynchronous import bias, bias_runs
+from experiments.asynchronous import bias
 from experiments.asynchronous.bias import Settings
 
 
 def test_optima_are_those_of_the_formula():
-    one = bias_runs.drawn(seeds_of(0, SET_A, 1)[0])
+    one = bias.drawn(seeds_of(0, SET_A, 1)[0])
     assert sorted(one.times) == [1, 2, 3, 4, 5, 6]
     for point, weights in (("true", np.ones(6)), ("weighted", 1 / one.times)):
         slope = weights @ (one.curvature * one.optima[point] - one.linear)
@@ -53,7 +53,7 @@ def made_up(true, weighted):
     """Floors of pure and shuffled at two step sizes; the optima lie 1 apart."""
     gaps = [1.0, 1.1, 0.9, 1.0]
     rows = [
-        bias_runs.row_of(letter, i, method, step, *pair)
+        bias.row_of(letter, i, method, step, *pair)
         for letter in "AB"
         for method, steps, values in (
             (bias.GAP, (0.01,), (gaps, gaps)),
@@ -82,23 +82,15 @@ def test_a_verdict_flips_with_the_floors(true, weighted, said):
 
 
 def test_rescaled_steps_are_weights_and_stops_silence_the_slow():
-    trace = bias_runs.trace_of("Rescaled", np.array([1.0, 3.0]), 8, None)
+    trace = bias.trace_of("Rescaled", np.array([1.0, 3.0]), 8, None)
     np.testing.assert_allclose(trace.weight, np.array([0.5, 1.5])[trace.worker])
     traces.validate(trace)
-    trace = bias_runs.trace_of("Ringmaster, cancel", np.arange(1.0, 7.0), 100, None)
+    trace = bias.trace_of("Ringmaster, cancel", np.arange(1.0, 7.0), 100, None)
     assert np.bincount(trace.worker).tolist() == [60, 30, 10]
-
-
-def test_time_within_is_that_of_the_last_return():
-    gaps = np.array(
-        [[1.0, 0.1, 1.0, 0.2, 0.2], [1.0, 1.0, 1.0, 1.0, 0.1], [1.0, 0.1, 0.1, 0.1, 1.0]]
-    )
-    assert bias_runs.times_within(0.5, np.arange(5.0), gaps).tolist() == [3.0, 4.0, np.inf]
-    assert bias_runs.times_within(0.5, np.arange(5.0), np.full((1, 5), 0.1)).tolist() == [0.0]
 
 
 def test_shares_count_gradients_that_serve_again():
     table = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=3, collect=traces.table())
-    np.testing.assert_allclose(bias_runs.shares_of(table, 2), [0.5, 0.5])
+    np.testing.assert_allclose(bias.shares_of(table, 2), [0.5, 0.5])
     pure = traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=6)
-    np.testing.assert_allclose(bias_runs.shares_of(pure, 2), [4 / 6, 2 / 6])
+    np.testing.assert_allclose(bias.shares_of(pure, 2), [4 / 6, 2 / 6])

@@ -4,19 +4,15 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import traces
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
-from experiments.asynchronous import (
-    recorded_times,
-    recorded_times_rules,
-    recorded_times_runs,
-)
+from experiments.asynchronous import recorded_times, recorded_times_runs
 from experiments.asynchronous.recorded_times import Settings
-from experiments.asynchronous.recorded_times_runs import as_rows
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
@@ -86,13 +82,15 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
 
 def made_up(**times):
     """Rows of two kinds of workers on which rules take these times, in both sets."""
-    fixed = {"knobs": {"step": 0.1}, "trials": 4, "tuning_gradients": 10, "at_edge": []}
-    family = {
-        name: {"sets": {letter: {"times": {"0.9": own}} for letter in "AB"}, **fixed}
-        for name, own in times.items()
-    }
-    settings = Settings(horizon=100.0, levels=(0.9,), instances=4)
-    return as_rows(settings, {"even jobs": family, "job 4": family})
+    rows = [
+        (scene, letter, instance, method, time, 100.0)
+        for scene in ("even jobs", "job 4")
+        for method, own in times.items()
+        for letter in "AB"
+        for instance, time in enumerate(own)
+    ]
+    heads = ["scene", "set", "instance", "method", "time_0.9", "horizon"]
+    return Result(pd.DataFrame(rows, columns=heads), "time_0.9")
 
 
 FAST, SLOW, NEVER = [20.0, 22.0, 19.0, 21.0], [60.0, 61.0, 66.0, 58.0], [np.inf] * 4
@@ -137,7 +135,7 @@ def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_p
 def test_all_rules_make_valid_traces_at_all_first_values():
     [column] = recorded_times_runs.columns(Settings(even=(), uneven=("llm_slow_worker",)))
     clock = column.clock(seeds_of(0, SET_A, 1)[0])
-    rules = recorded_times_rules.rules_of(4)
+    rules = recorded_times_runs.rules_of(4)
     assert len({rule.name for rule in rules}) == len(rules) == 24
     for rule in rules:
         for place in (0, -1):

@@ -16,18 +16,22 @@ from asyncjax.study.result import Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments import part
 from experiments.common import kept_rows
-from experiments.delay_adaptive import network_steps, network_steps_rules, network_steps_runs
-from experiments.delay_adaptive.network_steps_rules import (
+from experiments.delay_adaptive import network_steps, network_steps_runs
+from experiments.delay_adaptive.network_steps_runs import (
     BASES,
+    CARRIED,
     FADAS,
     IN_FRONT,
     KNOBS,
     RULES,
+    TUNED,
     Numbered,
+    Settings,
     space_of,
+    trace_of,
     with_step,
 )
-from experiments.delay_adaptive.network_steps_runs import CARRIED, TUNED, Bench, Settings
+from experiments.delay_adaptive.step_rules_runs import drawn, score
 
 N_WORKERS = 4
 STEP = 1 / 8
@@ -144,14 +148,14 @@ def test_rules_of_a_base_and_their_knobs():
                 "step",
                 *([KNOBS[rule][0]] if rule in KNOBS else []),
             }
-    assert set(network_steps_rules.TEXTS) == set(RULES)
 
 
 @pytest.mark.slow
 def test_laws_are_as_named():
-    bench = Bench(Settings(n_updates=600, instances=1, tuning_instances=1))
+    settings = Settings(n_updates=600, instances=1, tuning_instances=1)
+    two = drawn(settings, 0)[:2]
     delays = {
-        law: np.concatenate([bench.trace(law, place).delay for place in range(2)])
+        law: np.concatenate([trace_of(settings, law, one).delay for one in two])
         for law in network_steps_runs.LAWS
     }
     assert delays["even"].max() < 3 * 8
@@ -159,7 +163,7 @@ def test_laws_are_as_named():
     assert delays["outages"].max() > 60
     rare = {law: np.mean(late >= 16) for law, late in delays.items()}
     assert rare["even"] < 0.01 < rare["one slow"] < 0.05
-    assert not bench.trace("", 0).delay.any()  # one job at a time
+    assert not trace_of(settings, "", two[0]).delay.any()  # one job at a time
 
 
 @pytest.mark.slow
@@ -211,9 +215,9 @@ def test_a_run_is_read_off_as_said():
     losses = np.array([[2.0, 1.0, 0.1], [0.9, 0.9, 3.0], [1.0, np.inf, np.inf]])
     found = network_steps_runs.updates_to(settings, losses, 2.0, 0.0)
     np.testing.assert_array_equal(found, [[20.0, 30.0], [np.inf, np.inf], [np.inf, np.inf]])
-    score = network_steps_runs.score(settings, found, losses, 2.0)
-    assert score[0] == pytest.approx(np.log(30))
-    assert score[0] < score[1] < score[2] < np.inf
+    scores = score(found, losses[:, -1].clip(max=20.0) / 2.0, 30)
+    assert scores[0] == pytest.approx(np.log(30))
+    assert scores[0] < scores[1] < scores[2] < np.inf
 
 
 def test_names_that_are_not_known_are_refused():

@@ -11,8 +11,7 @@ from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments import part
 from experiments.common import kept_rows
 from experiments.delay_adaptive import block_descent, piag, step_rules
-from experiments.delay_adaptive.regularized import minimum, regularized, rows_of
-from experiments.delay_adaptive.step_rules_runs import Study, drawn
+from experiments.delay_adaptive.step_rules_runs import Study, drawn, minimum, regularized, rows_of
 
 SMALL = Study(
     instances=3,
