@@ -6,7 +6,7 @@
     recorded_times    every rule on recorded times of real workers
 
 All: `python -m experiments.asynchronous`; one: `python -m experiments.asynchronous.asgrad`.
-What was found is told in `experiments/README.md`.
+What was found is in `docs/experiments`.
 """
 
 from experiments.asynchronous import asgrad, bias, recorded_times, time_complexity

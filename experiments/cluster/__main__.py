@@ -6,7 +6,7 @@
     cluster_traces   days of recorded jobs, and a job trained on the clock of its schedule
 
 All: `python -m experiments.cluster`; one: `python -m experiments.cluster.rivals`.
-What was found is told in `experiments/README.md`.
+What was found is in `docs/experiments`.
 """
 
 from experiments.cluster import floors, optimum, recorded, rivals

@@ -100,11 +100,12 @@ def write(
 def _figures(settings: Settings, outcomes: Sequence[Outcome]) -> dict[str, report.Illustration]:
     """All but the bars; what has several panels has a narrow form, too."""
     styles = plots.assign_styles(outcome.method.name for outcome in outcomes)
-    drawn = {}
-    for values, label, more in (
+    drawn: dict[str, report.Illustration] = {}
+    shapes: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("accuracy", "test accuracy", {"target": settings.target}),
         ("loss", "training loss", {"log_y": True}),
-    ):
+    )
+    for values, label, more in shapes:
         curves = [_panel(settings, outcomes, values, *axis) for axis in AXES.items()]
         wide, narrow = (
             plots.panels(curves, y_label=label, columns=columns, styles=styles, **more)

@@ -332,7 +332,7 @@ class Gain(NamedTuple):
     """
 
     method: str
-    count: int  # of scenes
+    scenes: int  # of scenes
     over: Mapping[str, Ratio]  # of every other method, the fastest first
     over_synchronous: Ratio
     over_pure: Ratio

@@ -190,8 +190,8 @@ def speed_up(result: Result, method: str, where: Where, letter: str = "A") -> di
     """
     [row] = result.ratio(REFERENCE, over=method, set=letter, where=where).to_dict("records")
     rows = [result.select(set=letter, method=name, **where) for name in (REFERENCE, method)]
-    cut = tuple(bool((own[COMPARED] > own["horizon"]).any()) for own in rows)
-    return {**row, "sign": {(True, False): ">", (False, True): "<"}.get(cut, "")}
+    ours, theirs = (bool((one[COMPARED] > one["horizon"]).any()) for one in rows)
+    return {**row, "sign": "" if ours == theirs else ">" if ours else "<"}
 
 
 def _logs(result: Result) -> Any:

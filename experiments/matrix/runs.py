@@ -97,11 +97,11 @@ def searched(settings: Settings) -> Tuned:
                 runs += [Run(scene, one, tuple(own.items())) for own in asked for one in drawn]
             pieces.append((f"{method}, round {turn}", method, tuple(runs)))
         print(f"round {turn}: {len(open_scenes)} of {len(settings.scenes)} scenes", flush=True)
-        for (_, method, runs), (times, gaps) in computed(settings, pieces):
-            for at in range(0, len(runs), len(drawn)):
-                own = slice(at, at + len(drawn))
-                key = method, runs[at].scene, runs[at].knobs
-                scores[key] = score(runs[at].scene, times[own], gaps[own])
+        for (_, method, done), (times, gaps) in computed(settings, pieces):
+            for at in range(0, len(done), len(drawn)):
+                one = slice(at, at + len(drawn))
+                key = method, done[at].scene, done[at].knobs
+                scores[key] = score(done[at].scene, times[one], gaps[one])
         for method in settings.methods:
             for scene in open_scenes:
                 tuned = _tuned(settings, scores, method, scene, turn)

@@ -6,7 +6,7 @@
     ordered_networks   MLPs, an LSTM, LeNet and a small GPT: the same where nothing is convex
 
 All: `python -m experiments.ordering`; one: `python -m experiments.ordering.herding`.
-`--full` takes the larger sizes. What was found is told in `experiments/README.md`.
+`--full` takes the larger sizes. What was found is in `docs/experiments`.
 """
 
 from experiments.common.parts import Collection

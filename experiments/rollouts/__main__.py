@@ -4,7 +4,7 @@
     learning    what the ages, and corrections for them, do to a policy that learns
 
 All: `python -m experiments.rollouts`; one: `python -m experiments.rollouts.admission`.
-What was found is told in `experiments/README.md`.
+What was found is in `docs/experiments`.
 """
 
 from experiments.common.parts import Collection

@@ -6,7 +6,7 @@
     straggler_times       plans from one half of recorded times, run on the other half
 
 All: `python -m experiments.stragglers`; one: `python -m experiments.stragglers.bounds`.
-What was found is told in `experiments/README.md`.
+What was found is in `docs/experiments`.
 """
 
 from experiments.common.parts import Collection
