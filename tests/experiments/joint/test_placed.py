@@ -117,6 +117,7 @@ def verdicts(result, goal="0.9"):
     return {text[len(begin) :]: own["A"] for text, own in found.items() if text.startswith(begin)}
 
 
+@pytest.mark.slow
 def test_verdicts_on_the_whole_and_on_each_part_flip_with_the_numbers():
     for goal in ("0.9", END):
         assert {*verdicts(made_up({FULL.name: -0.5}), goal).values()} == {HOLDS}
