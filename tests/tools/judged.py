@@ -388,7 +388,7 @@ def matrix_decision() -> Found:
     ratios = {}
     for at, gain in enumerate(own.gains, start=1):
         begin = f"leaf {at}"
-        yield begin, gain.method, {"scenes": gain.count}
+        yield begin, gain.method, {"scenes": gain.scenes}
         yield f"{begin} / level with", ", ".join(gain.level_with), {}
         yield f"{begin} / faster", ", ".join(gain.faster), {}
         shares = {"own": gain.arrived, "reference": gain.reference_arrived}
