@@ -42,10 +42,10 @@ from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common import lanes
+from experiments.common.data import rows_of
 from experiments.common.kept_rows import once
 from experiments.common.methods import pure, server_with
 from experiments.common.parts import Part, run_alone
-from experiments.common.standardised import rows_of
 
 NAME = "shuffled_map"
 TITLE = "Where does shuffled dispatch get further than pure in the same time?"

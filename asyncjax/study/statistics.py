@@ -148,8 +148,8 @@ class Place:
     Attributes:
         name: The method.
         mean: Over instances.
-        best_rank: 1 + how many methods are told to be lower.
-        worst_rank: All, less those told to be higher.
+        best_rank: 1 + how many methods are significantly lower.
+        worst_rank: All, less those significantly higher.
         to_leader: Difference to the method of the lowest mean.
         with_best: Not told apart from that one.
     """

@@ -42,9 +42,9 @@ from asyncjax.study.programs import records_of_cell
 from asyncjax.study.protocol import SET_A, SET_B, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
+from experiments.common.data import rows_of
 from experiments.common.lanes import compile_quickly
 from experiments.common.parts import Part, run_alone
-from experiments.common.standardised import rows_of
 
 NAME = "asgrad"
 TITLE = "Does shuffled dispatch win, per update and per unit of time?"

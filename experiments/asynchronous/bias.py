@@ -32,10 +32,9 @@ from asyncjax.study import protocol
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.judging import raveled
 from experiments.common.lanes import compile_quickly
 from experiments.common.parts import Part, run_alone, table
-from experiments.common.side_by_side import moved
+from experiments.common.side_by_side import moved, raveled
 
 NAME = "bias"
 TITLE = "Which methods reach the true optimum, and which the optimum of the fast workers?"

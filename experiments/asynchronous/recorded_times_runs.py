@@ -24,10 +24,10 @@ from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.search import Knob, log_range
 from experiments.common import reaching
+from experiments.common.data import digits_problem
 from experiments.common.lanes import Field, Lane, Ran, field_of, replayed
 from experiments.common.methods import MakeTrace, plain, rounds_of, server_with
 from experiments.common.recordings import EVEN, UNEVEN, read_recordings
-from experiments.common.skewed_digits import digits_problem
 
 SETS = {"A": SET_A, "B": SET_B}
 LOCAL_STEPS = 4

@@ -18,8 +18,7 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, simulation, traces
 from asyncjax.simulation.plans.waves import ceil_to_grid
-from experiments.common.judging import raveled
-from experiments.common.side_by_side import moved, side_by_side
+from experiments.common.side_by_side import moved, raveled, side_by_side
 
 FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
 

@@ -99,10 +99,3 @@ def wasted(summary: Any) -> float:
     """Share of delivered or cancelled gradients that entered no step."""
     lost = summary.thrown_away + summary.cancelled
     return lost / (summary.used + lost)
-
-
-def plain_value(value: Any) -> Any:
-    """A table cell for JSON."""
-    if isinstance(value, results.Spread):
-        return {name: float(getattr(value, name)) for name in ("median", "low", "high", "reached")}
-    return value

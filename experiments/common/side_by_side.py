@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, traces
 from asyncjax.problems.finite_sum import Samples
@@ -100,6 +101,12 @@ def _widened(samples: Samples, width: int) -> np.ndarray:
     rows = np.asarray(samples.rows)
     spare = np.repeat(rows[:, :1], width - rows.shape[1], axis=1)
     return np.concatenate([rows, spare], axis=1)
+
+
+def raveled(data: Any, params: Any) -> jax.Array:
+    """A model as one vector, float[d]: a metric that records the model itself."""
+    del data
+    return ravel_pytree(params)[0]
 
 
 def moved(trace: traces.EventTrace, number: int, n_workers: int) -> traces.EventTrace:

@@ -30,9 +30,9 @@ from asyncjax.study import search as tuning
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import disagreements
 from experiments import part
+from experiments.common.data import split_digits
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import last_within, times_to_stay, wasted
-from experiments.common.skewed_digits import split_digits
 from experiments.compare import report
 from experiments.compare.runs import ROLES, UNIT, Bench, Outcome, Settings, tuned_alike
 

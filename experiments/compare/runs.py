@@ -28,10 +28,9 @@ from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from experiments.common import reaching
-from experiments.common.judging import raveled
+from experiments.common.data import digits_problem
 from experiments.common.methods import Method
-from experiments.common.side_by_side import moved, side_by_side
-from experiments.common.skewed_digits import digits_problem
+from experiments.common.side_by_side import moved, raveled, side_by_side
 
 ROLES = {"A": SET_A, "B": SET_B}
 UNIT = "mean job of the fastest worker"

@@ -232,7 +232,7 @@ def sentence(rule: Rule | None, gains: Gains, other: Gains) -> str:
         other: On what it is evaluated.
     """
     if rule is None:
-        return "In no cell are both together told to be faster than the best of the others"
+        return "In no cell are both together significantly faster than the best of the others"
     inside = [gain.difference.mean for cell, gain in other.items() if rule.holds(cell)]
     outside = [gain.difference.mean for cell, gain in other.items() if not rule.holds(cell)]
     bounds = [f"the slow half is at least {rule.unevenness:g} times slower"]

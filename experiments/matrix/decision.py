@@ -499,7 +499,7 @@ def leaf_table(result: Result) -> results.Table:
     """A row a leaf: what it gains, what is level with it, the knobs."""
     heads = ("leaf", "use", "times synchronous", "in single scenes", "set A", "at 50 %")
     heads += ("times pure", "arrives (synchronous)", "no significant difference from it")
-    heads += ("told to be faster", "knobs, as tuned")
+    heads += ("significantly faster", "knobs, as tuned")
     left = ("use", *heads[-3:])
     gains = decided(result).gains if PURE in result.methods else ()
     rows = [

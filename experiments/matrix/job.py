@@ -242,8 +242,9 @@ def rank_table(result: Result) -> results.Table:
     return results.Table(
         (results.Column("method", right=False), *map(results.Column, columns)),
         tuple((m, *(own[m] for own in columns.values())) for m in ordered(result)),
-        "Ranks by time to 95 % of the way, set A: from one more than how many methods are told to"
-        " be faster to all but those told to be slower; 5 % of doubt for all pairs together.",
+        "Ranks by time to 95 % of the way, set A: from one more than how many methods are"
+        " significantly faster to all but those significantly slower; all pairs share a doubt of"
+        " 5 %.",
     )
 
 

@@ -34,8 +34,7 @@ from asyncjax.study.scenes import (
     workers,
 )
 from asyncjax.study.search import Knob
-from experiments.common.judging import raveled
-from experiments.common.side_by_side import moved, side_by_side
+from experiments.common.side_by_side import moved, raveled, side_by_side
 
 LANES = 48  # traces of one call where every run has its own
 SHARED = 10  # where several runs share one

@@ -32,9 +32,8 @@ from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds,
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
-from experiments.common.judging import raveled
 from experiments.common.parts import Part, run_alone
-from experiments.common.side_by_side import moved, side_by_side
+from experiments.common.side_by_side import moved, raveled, side_by_side
 from experiments.matrix.lanes import METHODS, read_off
 
 NAME = "matrix_straggler"

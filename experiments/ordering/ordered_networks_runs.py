@@ -25,7 +25,7 @@ from asyncjax.study import search as tuning
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.search import Knob, log_range
 from experiments.common import numbers
-from experiments.common.judging import raveled
+from experiments.common.side_by_side import raveled
 from experiments.ordering.herding_runs import ALONE, BASELINE, COORDINATED, PROJECTED, SETS
 from experiments.ordering.ordered_convex_runs import prices
 

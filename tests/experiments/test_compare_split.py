@@ -5,7 +5,7 @@ import pytest
 
 from asyncjax import problems
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
-from experiments.common import skewed_digits
+from experiments.common import data as skewed_digits
 from experiments.common.methods import METHODS
 from experiments.compare import job, runs
 from experiments.compare.runs import Settings

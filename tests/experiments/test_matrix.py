@@ -21,7 +21,7 @@ from asyncjax.study.result import Result
 from asyncjax.study.scenes import COLUMNS, COMPARED, N_WORKERS, ROWS, UNEVEN, drawn, workers
 from asyncjax.study.scenes import FACTORS as SCENES
 from experiments import part
-from experiments.common.judging import raveled
+from experiments.common.side_by_side import raveled
 from experiments.matrix import full, job, lanes, runs
 from experiments.matrix.decided import row_times
 from experiments.matrix.lanes import METHODS, Run

@@ -12,7 +12,7 @@ from asyncjax import simulation, traces
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
 from experiments import shuffled_map
-from experiments.common.judging import raveled
+from experiments.common.side_by_side import raveled
 from experiments.shuffled_map import Settings
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")

@@ -1,6 +1,6 @@
-"""Handwritten digits and a small network, every worker with few of the classes."""
+"""Public data as experiments take them; digits and a small network, few classes a worker."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import jax
@@ -72,3 +72,21 @@ def digits_problem(
         test=rows[judged_on],
         key=jax.random.key(instance.model),
     )
+
+
+@cache
+def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised features with a column of ones, and labels: those of ten digits, or of two.
+
+    Raises:
+        ValueError: The data are not known.
+    """
+    loaders = {"breast cancer": problems.breast_cancer, "digits": problems.digits}
+    if name not in loaders:
+        raise ValueError(f"data must be one of {', '.join(loaders)}, got {name!r}")
+    data = loaders[name]()
+    features = np.asarray(data.train_features, np.float64)
+    spread = features.std(0)
+    features = (features - features.mean(0)) / np.where(spread > 0, spread, 1.0)
+    ones = np.ones((len(features), 1))
+    return np.hstack([features, ones]), np.asarray(data.train_labels)
