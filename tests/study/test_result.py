@@ -186,7 +186,11 @@ def test_a_file_gives_back_what_was_saved_and_the_same_bytes(tmp_path):
     assert head[8].split(",")[6] == "0.3"
 
 
-@pytest.mark.parametrize("content", [b"", b"scene,set", gzip.compress(b"a,b\n1,2\n")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"scene,set", gzip.compress(b"a,b\n1,2\n")],
+    ids=["empty", "text", "packed"],  # a packed file has the time in its head
+)
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path, content):
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(content)
