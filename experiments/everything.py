@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import storage
-from experiments.common.parts import sources
+from experiments.collection import sources
 
 EXPERIMENTS = (
     "compare",

@@ -241,7 +241,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if "--figures" in options:
         for name in names or part.PARTS:
-            print(*part.draw(part.module(name), part.committed(name)), sep="\n")
+            for path, _ in part.draw(part.module(name), part.committed(name)):
+                print(path)
         return 0
     changed = 0
     for page, text in stale(names):

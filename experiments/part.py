@@ -18,26 +18,28 @@ A part is a module with a docstring (question, set-up, source) and these names:
 
 It ends in
 
-    def run(settings: Settings) -> Part:
-        return part.run(sys.modules[__name__], settings)
+    if __name__ == "__main__":
+        part.main(NAME)
 
-    def main() -> None:
-        run_alone(run, Settings, __doc__)
-
-so that it can be run alone and in a collection. `--commit` writes `experiments/rows/NAME.csv.gz`
-and the figures of its page; `make pages` reads the rows and writes the page.
+`--commit` writes `experiments/rows/NAME.csv.gz` and the figures of its page; `make pages` reads the
+rows and writes the page.
 """
 
 import importlib
+import os
+import shlex
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from asyncjax import results
+from asyncjax import results, storage
+from asyncjax.results import plots, report
 from asyncjax.study import summary
 from asyncjax.study.result import Claim, Result
-from experiments.common.parts import Part, save, written
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("rows")
@@ -82,6 +84,31 @@ PARTS = {  # by their NAME, one a line
     "story": "experiments.story.job",
     "story_workloads": "experiments.story.workloads",
 }
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was measured, and the files that were written.
+
+    Attributes:
+        name: Short name for files, such as `asgrad`.
+        title: The question.
+        figures: Paths of PNG files and their captions.
+        tables: Tables, first the one that answers the question.
+        numbers: Everything in the tables and more, as plain values for JSON.
+        verdict: The answer in words, made of the numbers; empty: none.
+        papers: Whose claims and methods these are, a reference each.
+        note: What has to be known to read the tables, in words; empty: nothing.
+    """
+
+    name: str
+    title: str
+    figures: tuple[tuple[Path, str], ...]
+    tables: tuple[results.Table, ...]
+    numbers: dict[str, Any]
+    verdict: str = ""
+    papers: tuple[str, ...] = ()
+    note: str = ""
 
 
 def module(name: str) -> Any:
@@ -143,13 +170,22 @@ def answer(part: Any, result: Result) -> str:
     return summary.answer(result, claims(part, result))
 
 
-def draw(part: Any, result: Result, folder: Path = FIGURES) -> list[Path]:
-    """Writes the figures of a part's page."""
+def save(path: Path, figure: Any) -> bytes:
+    """Writes a figure of matplotlib, or the bytes of a PNG file, and returns the bytes."""
+    picture = figure if isinstance(figure, bytes) else plots.png_bytes(figure)
+    storage.write_atomically(path, picture)
+    return picture
+
+
+def draw(part: Any, result: Result, folder: Path = FIGURES) -> list[tuple[Path, str]]:
+    """Writes the figures of a part into a folder: their paths and captions."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{part.NAME}_{name}.png".replace(" ", "_") for name in part.FIGURES]
-    for path, make in zip(paths, part.FIGURES.values(), strict=True):
-        save(path, make(result).figure)
-    return paths
+    drawn = []
+    for name, make in part.FIGURES.items():
+        path, picture = folder / f"{part.NAME}_{name}.png".replace(" ", "_"), make(result)
+        save(path, picture.figure)
+        drawn.append((path, picture.caption))
+    return drawn
 
 
 def run(part: Any, settings: Any) -> Part:
@@ -161,20 +197,88 @@ def run(part: Any, settings: Any) -> Part:
     """
     result = part.study_of(settings)
     settings.output.mkdir(parents=True, exist_ok=True)
-    command = getattr(part, "COMMAND", f"python -m {PARTS[part.NAME]} --commit")
+    if not (command := getattr(part, "COMMAND", "")):
+        command = f"python -m {PARTS[part.NAME]} --commit"
     result.save(settings.output / f"{part.NAME}.csv.gz", command=command)
     if settings.commit:
         result.save(ROWS / f"{part.NAME}.csv.gz", command=command)
         draw(part, result)
-    drawings = ((name, make(result)) for name, make in part.FIGURES.items())
-    return written(
-        settings.output,
+    numbers = {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)}
+    storage.save_json(settings.output / f"{part.NAME}.json", numbers)
+    return Part(
         part.NAME,
         part.TITLE,
-        ((name, drawn.figure, drawn.caption) for name, drawn in drawings),
-        tables(part, result).values(),
-        {"verdicts": result.verdicts(claims(part, result)), "facts": facts(part, result)},
+        tuple(draw(part, result, settings.output)),
+        tuple(tables(part, result).values()),
+        numbers,
         answer(part, result),
-        part.PAPERS,
+        tuple(part.PAPERS),
         getattr(part, "NOTE", ""),
     )
+
+
+def main(name: str, *, quick: bool = False) -> None:
+    """Runs one part from the command line; prints its answer and its tables, writes `NAME.html`.
+
+    Args:
+        name: Of the part; the fields of its `Settings` are the options.
+        quick: Whether to compile quickly.
+    """
+    import tyro
+
+    if quick:
+        compile_quickly()
+    began, part = time.perf_counter(), module(name)
+    settings = tyro.cli(part.Settings, description=part.__doc__)
+    settings.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
+    done = run(part, settings)
+    for text in filter(None, (done.verdict, done.note, *map(results.as_text, done.tables))):
+        print(f"{text}\n")
+    for path, caption in done.figures:
+        print(f"{path}  {caption}")
+    print(f"report  {write_page(settings.output / f'{name}.html', done)}")
+    print(f"done in {time.perf_counter() - began:.0f} s")
+
+
+def compile_quickly() -> None:
+    """For parts whose time is compilation, and whose operations are too small to be shared.
+
+    Read when XLA starts, so before anything is computed; what is set already is left as it is.
+    """
+    level = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
+    os.environ.setdefault("XLA_FLAGS", level)
+    os.environ.setdefault("NPROC", "1")
+
+
+def section(part: Part) -> report.Section:
+    """A part in a report."""
+    return report.Section(part.title, part.note, illustrations(part), part.tables, part.verdict)
+
+
+def illustrations(part: Part) -> tuple[report.Illustration, ...]:
+    """The figures of a part, read."""
+    return tuple(report.Illustration(path.read_bytes(), text) for path, text in part.figures)
+
+
+def provenance(parts: Iterable[Part]) -> report.Section:
+    """How a report was made: command, versions, and the papers of its parts."""
+    papers = dict.fromkeys(paper for part in parts for paper in part.papers)
+    return report.provenance(command(), list(papers))
+
+
+def command() -> str:
+    """How this process was begun, as it is typed.
+
+    Example:
+        >>> command().startswith("python")
+        True
+    """
+    return shlex.join(["python", *sys.orig_argv[1:]])
+
+
+def write_page(path: Path, part: Part) -> Path:
+    """Writes the report of one part: its answer on top, its figures and tables, how it was made."""
+    shown = report.Section("Figures and tables", part.note, illustrations(part), part.tables)
+    sections = [shown, provenance([part])]
+    report.write(path, report.render(part.title, "", sections, verdict=part.verdict))
+    return path

@@ -21,8 +21,6 @@ Source: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
 """
 
 import math
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -45,7 +43,6 @@ from experiments.common import lanes
 from experiments.common.data import rows_of
 from experiments.common.kept_rows import once
 from experiments.common.methods import pure, server_with
-from experiments.common.parts import Part, run_alone
 
 NAME = "shuffled_map"
 TITLE = "Where does shuffled dispatch get further than pure in the same time?"
@@ -502,16 +499,5 @@ def _panel(axes: Any, rows: Any) -> None:
 FIGURES = {"map": the_map}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the map, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    os.environ.setdefault("NPROC", "1")  # operations are too small to be shared; XLA reads it
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

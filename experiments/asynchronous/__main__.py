@@ -10,8 +10,8 @@ What was found is in `docs/experiments`.
 """
 
 from experiments.asynchronous import asgrad, bias, recorded_times, time_complexity
-from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Collection
+from experiments.collection import Collection
+from experiments.part import compile_quickly
 
 COLLECTION = Collection(
     "asynchronous",

@@ -21,7 +21,6 @@ Source: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452), whose publ
 four laws.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +42,6 @@ from asyncjax.study.protocol import SET_A, SET_B, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.data import rows_of
-from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone
 
 NAME = "asgrad"
 TITLE = "Does shuffled dispatch win, per update and per unit of time?"
@@ -432,16 +429,5 @@ def curves(result: Result) -> Illustration:
 FIGURES = {"curves": curves}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    compile_quickly()
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME, quick=True)

@@ -12,7 +12,6 @@ so that one program runs them all.
 Source of the question: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20452).
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,8 +31,6 @@ from asyncjax.study import protocol
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone, table
 from experiments.common.side_by_side import moved, raveled
 
 NAME = "bias"
@@ -332,7 +329,7 @@ def main_table(result: Result) -> results.Table:
         "share of gradients from fastest, slowest",
         f"time to stay within {TARGET:g}",
     )
-    return table(
+    return part.table(
         ("rule", *heads),
         rows,
         f"Distance of the model after {own['n_updates']:,} updates, mean over the last"
@@ -356,7 +353,7 @@ def floor_table(result: Result) -> results.Table:
         for medians in [np.median(floors(result, rule), axis=1)]
     ]
     heads = [f"step {_named(step)}" for step in steps(result)[0]]
-    return table(
+    return part.table(
         ("rule", *heads),
         rows,
         "Floor of the distance to the true optimum by step size, median over set A.",
@@ -425,16 +422,5 @@ def against_steps(result: Result) -> Illustration:
 FIGURES = {"time": against_time, "floors": against_steps}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    compile_quickly()
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME, quick=True)

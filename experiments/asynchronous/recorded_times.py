@@ -14,7 +14,6 @@ run that was stopped goes on where it was: what is done is kept in the output fo
 are in `recorded_times_runs`.
 """
 
-import sys
 from functools import partial
 from typing import Any
 
@@ -30,8 +29,6 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Place, ranks
 from experiments import part
 from experiments.asynchronous.recorded_times_runs import Settings, columns, rules, run_column
-from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone, table
 from experiments.common.recordings import spread_of_jobs
 
 NAME = "recorded_times"
@@ -150,7 +147,7 @@ def time_table(result: Result) -> results.Table:
             spans = " / ".join(span(stands[one, letter][rule]) for letter in result.sets)
             cells.append(f"{said} ({spans})")
         rows.append((rule, *cells))
-    return table(
+    return part.table(
         ("rule", *every),
         rows,
         f"Time to {_percent(last)} test accuracy, median over {result.facts['instances']} instances"
@@ -176,12 +173,12 @@ def level_table(result: Result) -> results.Table:
                 place = span(stands[column, letter][rule])
                 cells += [known.share, known.text(".4g").split(" ")[0], place]
             rows.append(cells)
-    return table(
+    return part.table(
         heads,
         rows,
         "Share of the instances that reach a test accuracy within the horizon, mean of the times"
         " cut there, and ranks. Settings are those tuned for the last level.",
-        names=2,
+        left=2,
     )
 
 
@@ -192,12 +189,12 @@ def cost_table(result: Result) -> results.Table:
         (*key, *(results.median_and_spread(own[name].to_numpy()) for name in names))
         for key, own in result.select(set="A").groupby(["scene", "method"], sort=False)
     ]
-    return table(
+    return part.table(
         ("workers", "rule", "final accuracy", "utilisation", "thrown away", "mean delay"),
         rows,
         "Set A, median (quartiles) over instances. 'Thrown away' is the share of delivered or"
         " cancelled gradients that never entered a step.",
-        names=2,
+        left=2,
     )
 
 
@@ -216,12 +213,12 @@ def setting_table(result: Result) -> results.Table:
         for scene, own in chosen.groupby("scene", sort=False)
     )
     every = scenes(result)
-    return table(
+    return part.table(
         ("rule", *every),
         [(rule, *(setting(rule, one) for one in every)) for rule in result.methods],
         f"Settings chosen on {result.facts['tuning_instances']} further instances. Each rule has"
         f" had, {spent}. A star: a value at the end of its grid after the last round.",
-        names=1 + len(every),
+        left=1 + len(every),
     )
 
 
@@ -243,7 +240,7 @@ def recording_table(result: Result) -> results.Table:
         "busy in rounds that wait for all",
         "gradients without waiting",
     )
-    return table(heads, rows, found.caption)
+    return part.table(heads, rows, found.caption)
 
 
 TABLES = {
@@ -279,16 +276,5 @@ def bars(result: Result) -> Illustration:
 FIGURES = {"to target": bars}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    compile_quickly()
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME, quick=True)

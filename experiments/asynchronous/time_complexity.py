@@ -16,7 +16,6 @@ its method, or the horizon; this and the methods are in `time_complexity_runs`. 
 stopped goes on where it was: every cell is kept in the output folder.
 """
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ from asyncjax.study import protocol
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.asynchronous.time_complexity_runs import CANDIDATES, Settings, study_of, workers
-from experiments.common.lanes import compile_quickly
-from experiments.common.parts import Part, run_alone, table
 
 __all__ = ["Settings", "study_of"]
 NAME = "time_complexity"
@@ -158,7 +155,7 @@ def _table(result: Result, heads: Any, cell: Any, last: Any, text: str) -> resul
     for speeds, noise, n in cells(result):
         own = (cell(rule, {"speeds": speeds, "noise": noise, "n": n}) for rule in CANDIDATES)
         rows.append((speeds, f"{noise:g}", n, *own, *last(speeds, noise, n)))
-    return table(names, rows, text)
+    return part.table(names, rows, text)
 
 
 def time_table(result: Result) -> results.Table:
@@ -259,16 +256,5 @@ def against_workers(result: Result) -> Illustration:
 FIGURES = {"workers": against_workers}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    compile_quickly()
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME, quick=True)

@@ -10,7 +10,7 @@ What was found is in `docs/experiments`.
 """
 
 from experiments.cluster import floors, optimum, recorded, rivals
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 
 COLLECTION = Collection(
     "cluster",

@@ -9,7 +9,6 @@ that know no prices. Three points: machines scarce, half the work, more machines
 Source: Yu, Liu, Wu, Ji, Bentley, 2021; the learned floor is this library's.
 """
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.cluster import playing
 from experiments.cluster.playing import PD_ORS, TUNED, Point, earns_more, in_sets, label, method
-from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_floors"
 TITLE = "What is the price of an idle machine worth?"
@@ -204,15 +202,5 @@ def sweep_figure(result: Result) -> Illustration:
 FIGURES = {"sweep": sweep_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

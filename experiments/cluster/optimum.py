@@ -16,7 +16,6 @@ Source: Yu, Liu, Wu, Ji, Bentley, 2021.
 """
 
 import itertools
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +34,6 @@ from asyncjax.study.statistics import Condition, paired
 from experiments import part
 from experiments.cluster import playing
 from experiments.cluster.playing import CHOOSING, LABELS, PD_ORS, SERVERS
-from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_optimum"
 TITLE = "How near to the optimum does PD-ORS come, and why not nearer?"
@@ -373,15 +371,5 @@ FACTS: Mapping[str, Any] = {
 }
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the verdict."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -10,7 +10,6 @@ workers as it gives: synchronous steps that wait for the smallest crew, or one s
 Source: Yu, Liu, Wu, Ji, Bentley, 2021; the record of Jeon et al., 2019.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -30,7 +29,6 @@ from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.cluster import playing
 from experiments.cluster.playing import LABELS, PD_ORS, TUNED, earns_more
-from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_recorded"
 TITLE = "Recorded days, and a job trained on its schedule's clock"
@@ -405,15 +403,5 @@ FACTS: Mapping[str, Any] = {
 }
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -12,7 +12,6 @@ paired. Everything counts real progress, and every schedule is checked. Scenes a
 Source: Yu, Liu, Wu, Ji, Bentley, 2021; rivals are reconstructed.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +47,6 @@ from experiments.cluster.playing import (
     tunable,
     worth,
 )
-from experiments.common.parts import Part, run_alone
 
 NAME = "cluster_rivals"
 TITLE = "Who earns most from a crowded cluster?"
@@ -387,15 +385,5 @@ FACTS: Mapping[str, Any] = {
 }
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -5,7 +5,6 @@ how many updates they make, and one number that the optimizer is made of, such a
 Another call with another number, or with other traces of like sizes, compiles nothing.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,17 +18,6 @@ from jax.flatten_util import ravel_pytree
 from asyncjax import problems, simulation, traces
 from asyncjax.simulation.plans.waves import ceil_to_grid
 from experiments.common.side_by_side import moved, raveled, side_by_side
-
-FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
-
-
-def compile_quickly() -> None:
-    """For parts whose time is compilation, and whose operations are too small to be shared.
-
-    Read when XLA starts, so before anything is computed; what is set already is left as it is.
-    """
-    os.environ.setdefault("XLA_FLAGS", FLAGS)
-    os.environ.setdefault("NPROC", "1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import numpy as np
 
 from asyncjax import results
 from asyncjax.results import plots, report
-from experiments.common.parts import save
 from experiments.compare.runs import UNIT, Outcome, Settings
+from experiments.part import save
 
 AXES = {
     "time": f"time [{UNIT}]",

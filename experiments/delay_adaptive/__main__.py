@@ -10,7 +10,7 @@ All: `python -m experiments.delay_adaptive`; one: `python -m experiments.delay_a
 What was found is told in `docs/experiments`, a page a part.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.delay_adaptive import block_descent, network_steps, piag, sawtooth, transfer
 
 COLLECTION = Collection(

@@ -12,7 +12,6 @@ Laws of delays: eight workers that are about even; one of them ten times slower;
 with a delay of 100 in one write of 64. Instances, tuning and verdicts are as in `piag`.
 """
 
-import sys
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from asyncjax import steps, traces
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.delay_adaptive import step_rules
 from experiments.delay_adaptive.piag import EVEN, SLOW, available, clock_of
 from experiments.delay_adaptive.step_rules_runs import (
@@ -117,15 +115,5 @@ FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.pre
 FIGURES = {"prediction": step_rules.prediction_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -17,7 +17,6 @@ to the loss that the base has without delay after half as many updates. All rule
 arrivals, so times are in the same proportion as updates.
 """
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, reached
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.network_steps_runs import (
     BASES,
     CARRIED,
@@ -116,13 +114,13 @@ def speed_table(result: Result, kind: str = TUNED) -> results.Table:
     }[kind]
     run = {*zip(rows["base"], rows["method"], strict=True)}
     pairs = [(base, rule) for base in BASES for rule in RULES if (base, rule) in run]
-    return table(
+    return part.table(
         heads,
         [(*pair, *(cell for law in laws for cell in cells(*pair, law))) for pair in pairs],
         f"Updates to {100 * rows['to'].max():g} % of the way, {text}: median of set A, and those of"
         " the constant step over those of the rule (geometric mean of pairs, interval of 95 %)."
         f" Runs that are not there count as {rows['horizon'].max():.0f}.",
-        names=2,
+        left=2,
     )
 
 
@@ -147,7 +145,7 @@ def share_table(result: Result) -> results.Table:
         own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
         return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
 
-    return table(
+    return part.table(
         ("rule", *(f"{base}, {kind}" for kind, base in pairs)),
         [(rule, *(cell(*pair, rule) for pair in pairs)) for rule in RULES],
         "Percent of the runs, over the kinds of workers, that reach the last target; sets A, B."
@@ -177,7 +175,7 @@ def delay_table(result: Result) -> results.Table:
     """Delays under each law."""
     rows = _last(result, set="A", method=CONSTANT, base=result.rows["base"].iloc[0])
     by_law = rows.groupby("law", sort=False).agg({"mean_delay": "mean", "longest": "median"})
-    return table(
+    return part.table(
         ("workers", "mean delay [updates]", "longest, median"),
         by_law.astype({"longest": int}).itertuples(name=None),
         "Delays of the runs of set A.",
@@ -247,15 +245,5 @@ def rules_figure(result: Result) -> Illustration:
 FIGURES = {"rules": rules_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

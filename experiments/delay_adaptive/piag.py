@@ -17,7 +17,6 @@ model near 0. Step sizes are chosen on instances that are not reported, with as 
 every rule; two disjoint sets are reported, and verdicts follow from them by rule (`step_rules`).
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -34,7 +33,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import SET_A, Seeds
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.delay_adaptive import step_rules
 from experiments.delay_adaptive.step_rules_runs import (
     SAFETY,
@@ -212,15 +210,5 @@ FACTS = {"told": partial(step_rules.told, CLAIMS), "predictions": step_rules.pre
 FIGURES = {"steps": picture, "prediction": step_rules.prediction_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -9,7 +9,6 @@ window are safe whatever the delays. Wu, Magnússon, Feyzmahdavian, Johansson 20
 2202.08550).
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.step_rules import PAPER
 
 NAME = "sawtooth"
@@ -108,7 +106,7 @@ def growth_table(result: Result) -> results.Table:
     for name, c in ((name, c) for name in RULES for c in sorted(result.rows["c"].unique())):
         least = first[name][f"{c:g}"]
         rows.append((name, c, *wide.loc[name, c], int(least) if np.isfinite(least) else "none"))
-    return table(
+    return part.table(
         ("steps", "c", *(f"T = {period}" for period in wide.columns), "diverges from T ="),
         rows,
         "Factor by which |x| changes over one cycle of delays 0 .. T - 1 on x^2 / 2, from the"
@@ -138,15 +136,5 @@ FIGURES = {"replays": replays}
 FACTS = {"unsafe": unsafe}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, the table, the figure."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

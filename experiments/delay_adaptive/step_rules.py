@@ -18,7 +18,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import LEVELS, reached
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import FAILS, HOLDS, Condition, verdict
-from experiments.common.parts import table
+from experiments import part
 from experiments.delay_adaptive.step_rules_runs import (
     ADAPTIVE,
     CONSTANT,
@@ -95,11 +95,11 @@ def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> resu
 
     sets = {f"set {letter}": result.judged(claims, letter) for letter in result.sets}
     asked = [one.text for one in claims if any(one.text in found for found in sets.values())]
-    return table(
+    return part.table(
         ("claim (conditions that hold)", *sets),
         [(one, *(cell(found.get(one, ())) for found in sets.values())) for one in asked],
         f"{text} The conditions of a claim share its doubt of 5 %.",
-        names=1 + len(sets),
+        left=1 + len(sets),
     )
 
 
@@ -134,7 +134,7 @@ def _by_scene(
 ) -> results.Table:
     """A row a scene: data, delays, and what `cells` says of it."""
     rows = [(*scene.split(", ", 1), *cells(scene)) for scene in scenes(result)]
-    return table(("data", "delays", *heads), rows, text, names=2)
+    return part.table(("data", "delays", *heads), rows, text, left=2)
 
 
 def theory_table(result: Result) -> results.Table:

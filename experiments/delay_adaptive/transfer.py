@@ -14,7 +14,6 @@ trials on instances that are not reported.
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -32,7 +31,6 @@ from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, Condition
 from experiments import part
 from experiments.common import numbers
-from experiments.common.parts import Part, run_alone, table
 from experiments.delay_adaptive.step_rules import PAPER
 from experiments.delay_adaptive.transfer_runs import (
     ALGORITHMS,
@@ -291,7 +289,7 @@ def _table(
             cells = [cell(first) for cell in _CELLS.values()]
             rows.append([*shown, rule, *cells, share_text(second)])
     heads = (*named, "rule", *_CELLS, "failed, set B")
-    return table(heads, rows, text, names=len(named) + 1)
+    return part.table(heads, rows, text, left=len(named) + 1)
 
 
 def carried_table(result: Result) -> results.Table:
@@ -355,12 +353,12 @@ def short_scenes(result: Result) -> results.Table:
         for scene in scenes_of(result)
         for rule in RULES
     ]
-    return table(
+    return part.table(
         ("scene", "rule", *names),
         rows,
         "Percent of runs, set A: diverged / failed / diverged or more than twice the updates of the"
         " tuned constant.",
-        names=2,
+        left=2,
     )
 
 
@@ -377,12 +375,12 @@ def verdict_table(result: Result) -> results.Table:
         for rule in RULES
         if rule != CONSTANT
     ]
-    return table(
+    return part.table(
         ("claim", "rule", *names),
         rows,
         "Steps carried to other delays, against a constant carried alike: verdicts from paired"
         " differences over instances, a condition a data set; two where the sets disagree.",
-        names=2 + len(names),
+        left=2 + len(names),
     )
 
 
@@ -394,7 +392,7 @@ def trial_table(result: Result) -> results.Table:
         for rule, row in zip(RULES, spent, strict=True)
     ]
     text = "Trials over all cases and laws."
-    return table(("rule", "trials", "gradients", "at an edge"), rows, text)
+    return part.table(("rule", "trials", "gradients", "at an edge"), rows, text)
 
 
 TABLES = {
@@ -472,15 +470,5 @@ def price(result: Result) -> dict[str, float]:
 FACTS = {"to even workers": to_even_workers, "price": price}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, maps, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

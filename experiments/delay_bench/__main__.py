@@ -1,6 +1,6 @@
 """Runs `experiments.delay_bench.job`."""
 
-from experiments.delay_bench.job import main
+from experiments import part
 
 if __name__ == "__main__":
-    main()
+    part.main("delay_bench")

@@ -18,7 +18,6 @@ Trained are a small network on digits and a small language model on characters.
 a loop of your own see `experiments.delay_bench.bench.delay_bench`.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -45,7 +44,6 @@ from asyncjax.study.digests import key_of
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import grids
-from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
 from experiments.delay_bench.bench import (
     Cell,
@@ -591,15 +589,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"loss": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -7,7 +7,7 @@ All: `python -m experiments.diloco`; one: `python -m experiments.diloco.language
 What was found is told in `docs/experiments/diloco.md`.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.diloco import gaussians, language
 
 COLLECTION = Collection(

@@ -25,7 +25,6 @@ Different here: rows are drawn with replacement, each worker drawing from all of
 half a second for company is left out (jobs last 12 to 67 seconds); the network is smaller.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -43,7 +42,6 @@ from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccurac
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common.kept_rows import arrays_once
-from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
 from experiments.diloco.language import columns, spread
 
@@ -345,15 +343,5 @@ FIGURES: dict[str, Any] = {}
 FACTS = {"sooner": sooner}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, the table, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

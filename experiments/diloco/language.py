@@ -13,7 +13,6 @@ a scene where it does on every reported seed. A finished run is a file: a run th
 on where it was.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +28,6 @@ from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import Condition
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
 from experiments.diloco.arms import ARMS, MOMENTA, SYNCHRONOUS, Scene
 from experiments.diloco.language_runs import (
@@ -342,15 +340,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"losses": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -9,7 +9,7 @@ All: `python -m experiments.joint`; one: `python -m experiments.joint.scenes`, `
 What was found is told in `docs/experiments/joint_scenes.md` and its neighbours.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.joint import phases, placed, scenes
 
 COLLECTION = Collection(

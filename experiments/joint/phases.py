@@ -10,7 +10,6 @@ A cell is written when it is measured; run it again with the same settings and i
 """
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -28,7 +27,6 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN, Difference
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import JOINT, MAPPED
 from experiments.joint.scenes import table, trained
 from experiments.joint.training import Plans, at_least, drawn, in_turn, watched
@@ -336,15 +334,5 @@ def map_figure(result: Result) -> Illustration:
 FIGURES = {"ratio": map_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, the map, the rule."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -18,7 +18,6 @@ are. Last gaps are not cut. A place is written when it is measured; run it again
 settings and it goes on.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +36,6 @@ from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, log_range, tune
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import COMPUTING, DRF, FULL, GOODPUT, LINKED, PD_ORS, PLAIN, SHARDS, Arm
 from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, table
 from experiments.joint.sites import Place, Plans, schedulers, sites_of, utility_of
@@ -287,15 +285,5 @@ FACTS = {
 }
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -14,7 +14,6 @@ are. The last gaps are not cut anywhere. A scene is written when it is measured;
 the same settings and it goes on.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +31,6 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, draws_at, interval, paired
 from experiments import part
 from experiments.common.forest import forest
-from experiments.common.parts import Part, run_alone
 from experiments.joint.arms import ARMS, BIASED, JOINT, SINGLE, UNBIASED, Arm
 from experiments.joint.training import (
     END,
@@ -358,15 +356,5 @@ def effects_figure(result: Result) -> Illustration:
 FIGURES = {"times": times_figure, "effects": effects_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

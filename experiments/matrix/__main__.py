@@ -1,10 +1,11 @@
 """Runs `experiments.matrix.job`, on one thread: its operations are too small to be shared."""
 
 import os
+import sys
 
 os.environ.setdefault("NPROC", "1")
 
-from experiments.matrix.job import main
+from experiments import part
 
 if __name__ == "__main__":
-    main()
+    part.main("matrix_full" if "--full" in sys.argv else "matrix")

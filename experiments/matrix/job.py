@@ -32,7 +32,6 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scenes import COMPARED, FACTORS
 from asyncjax.study.statistics import paired
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.matrix import decision
 from experiments.matrix.runs import (
     CURVE,
@@ -356,15 +355,5 @@ def level_curves(result: Result) -> Illustration:
 FIGURES = {"speed_up": heat_map, "levels": level_curves}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part, or that of all methods: rows, tables, figures, the answer."""
-    return part.run(part.module("matrix_full" if settings.full else NAME), settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the matrix."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -13,7 +13,6 @@ The first factor is n - 1 + 1/s for n workers of which one is s times slower, ov
 second is what staleness costs.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +31,6 @@ from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds,
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.common.side_by_side import moved, raveled, side_by_side
 from experiments.matrix.lanes import METHODS, read_off
 
@@ -234,15 +232,5 @@ FACTS = {
 }
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, the table, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

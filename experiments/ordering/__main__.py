@@ -9,7 +9,7 @@ All: `python -m experiments.ordering`; one: `python -m experiments.ordering.herd
 `--full` takes the larger sizes. What was found is in `docs/experiments`.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.ordering import herding, ordered_convex, ordered_instances, ordered_networks
 
 COLLECTION = Collection(

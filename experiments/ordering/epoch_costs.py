@@ -25,7 +25,6 @@ Run alone, it compiles for a TPU that is not there, by its own compiler and in i
 `pip install '.[tpu-compile]'` in a clone.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,6 @@ from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.common import numbers
-from experiments.common.parts import Part, run_alone
 from experiments.ordering.ordered_networks_runs import OPTIMIZERS, Task, tasks
 
 STEP = 1e-3
@@ -329,15 +327,5 @@ TABLES = {"costs": tpu_table}
 FIGURES: dict[str, Any] = {}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, the table, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -13,7 +13,6 @@ Sources: Lu, Guo, De Sa 2022, GraB (arXiv 2205.10733); Cooper et al. 2023, CD-Gr
 2302.00845). What such vectors say of an order is how it ranks, not what training gains.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,7 +28,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_spread
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.ordering.herding_runs import (
     ALONE,
     BASELINE,
@@ -368,15 +366,5 @@ def blocks_figure(result: Result) -> Illustration:
 FIGURES = {"epochs": epochs_figure, "blocks": blocks_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

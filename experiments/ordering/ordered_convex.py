@@ -12,7 +12,6 @@ over seeds. One set of seeds and no instances, so there are no verdicts: these a
 Source: Cooper et al. 2023, CD-GraB (arXiv 2302.00845).
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,6 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.common import numbers
-from experiments.common.parts import Part, run_alone
 from experiments.ordering.herding import CD_GRAB, table
 from experiments.ordering.herding_runs import BASELINE, COORDINATED, EXACT, PROJECTED
 from experiments.ordering.ordered_convex_runs import (
@@ -315,15 +313,5 @@ def grid_figure(result: Result) -> Illustration:
 FIGURES = {"grid": grid_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -12,7 +12,6 @@ the rows, which have last gaps alone.
 Source: Cooper et al. 2023, CD-GraB (arXiv 2302.00845).
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +35,6 @@ from asyncjax.study.statistics import Condition, paired, verdict
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.common.parts import Part, run_alone
 from experiments.ordering import epoch_costs
 from experiments.ordering import ordered_convex_runs as convex
 from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
@@ -401,15 +399,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"ratios": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

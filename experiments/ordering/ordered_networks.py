@@ -20,7 +20,6 @@ takes two a step. `ordered_networks_runs.py` has the tasks and what is run.
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +39,6 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, paired
 from experiments import part
 from experiments.common.kept_rows import once
-from experiments.common.parts import Part, run_alone
 from experiments.ordering import epoch_costs
 from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, UNITS
 from experiments.ordering.herding import CD_GRAB, forest, ratio_of, ratio_text
@@ -432,15 +430,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"ratios": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

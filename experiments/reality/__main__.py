@@ -1,6 +1,6 @@
 """Runs `experiments.reality.job`."""
 
-from experiments.reality.job import main
+from experiments import part
 
 if __name__ == "__main__":
-    main()
+    part.main("reality")

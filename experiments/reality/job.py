@@ -14,7 +14,6 @@ The two sets of runs, A and B, are those on processes and on Ray.
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.reality.tasks import Workers, make
 
 NAME = "reality"
@@ -517,15 +515,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"errors": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

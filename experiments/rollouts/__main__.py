@@ -7,7 +7,7 @@ All: `python -m experiments.rollouts`; one: `python -m experiments.rollouts.admi
 What was found is in `docs/experiments`.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.rollouts import admission, learning
 
 COLLECTION = Collection(

@@ -16,7 +16,6 @@ batch as the slots need for one on average, batch / slots. No model is involved,
 What the ages do to learning is the part `learning`.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -47,7 +46,6 @@ from asyncjax.rollouts.admission import (
 from asyncjax.study.result import Result
 from experiments import part
 from experiments.common.kept_rows import once
-from experiments.common.parts import Part, run_alone
 
 NAME = "rollouts_admission"
 TITLE = "What does each admission rule of rollouts cost?"
@@ -528,15 +526,5 @@ def timeline(result: Result) -> Illustration:
 FIGURES = {"frontier": frontier, "busy": busy, "timeline": timeline}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

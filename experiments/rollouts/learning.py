@@ -8,7 +8,6 @@ seeds of its own; grids grow where an end is best, and arms that have tried fewe
 then get rates between theirs. "Ahead" and "behind" are so on every reported seed.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -31,7 +30,6 @@ from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import grids
 from experiments.common.kept_rows import arrays_once
-from experiments.common.parts import Part, run_alone
 from experiments.common.signs import apart
 from experiments.rollouts.admission import PRESETS
 
@@ -457,15 +455,5 @@ def figure(result: Result) -> Illustration:
 FIGURES = {"rewards": figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -1,6 +1,6 @@
 """Runs `experiments.story.job`."""
 
-from experiments.story.job import main
+from experiments import part
 
 if __name__ == "__main__":
-    main()
+    part.main("story")

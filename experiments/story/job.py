@@ -11,7 +11,6 @@ the job. One workload claims nothing: `experiments.story.workloads` has more. `r
 """
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.story.choices import CHOICES, PLAIN, Choice, site_of
 from experiments.story.choices import PAPERS as PAPERS
 from experiments.story.runs import (
@@ -328,15 +326,5 @@ def _reached(axes: Any, rows: Any, task: str, named: bool) -> None:
 FIGURES = {"case": case_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -12,7 +12,6 @@ last losses, and times as shares of the schedule's time (one that never came cou
 A run that was stopped goes on where it was. `workloads_runs.py` has what is run.
 """
 
-import sys
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,6 @@ from asyncjax.study.protocol import FIRST_CROSSING, LEVELS
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import verdict
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.story.choices import CHOICES, FITTING, PLAIN
 from experiments.story.choices import PAPERS as PAPERS
 from experiments.story.workloads_runs import END, GOALS, Settings, measured
@@ -204,15 +202,5 @@ FACTS = {"levels": lambda _: LEVELS}
 FIGURES = {"ratios": ratio_figure}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

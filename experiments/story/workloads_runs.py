@@ -24,7 +24,7 @@ from asyncjax import cluster, simulation, storage
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds
-from experiments.common.parts import fingerprint
+from experiments.collection import fingerprint
 from experiments.story import runs
 from experiments.story.choices import (
     CHOICES,

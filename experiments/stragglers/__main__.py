@@ -9,7 +9,7 @@ All: `python -m experiments.stragglers`; one: `python -m experiments.stragglers.
 What was found is in `docs/experiments`.
 """
 
-from experiments.common.parts import Collection
+from experiments.collection import Collection
 from experiments.stragglers import bounds, constants, times, training
 
 COLLECTION = Collection(

@@ -11,7 +11,6 @@ many values of k and of the load are enough.
 Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
 """
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import Condition, Difference
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.stragglers.methods import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
 from experiments.stragglers.training import table_of
 
@@ -343,15 +341,5 @@ def answer(result: Result) -> str:
     return "; ".join(f"{text}: {word['A']}" for text, word in found.items()) + "."
 
 
-def run(settings: Settings) -> Part:
-    """Makes all plans; writes rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -16,7 +16,6 @@ After the plans of Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +34,6 @@ from asyncjax.study.pages import value
 from asyncjax.study.protocol import FIRST_CROSSING, time_to
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.stragglers import bounds
 from experiments.stragglers.methods import COLUMNS, Known, always, curve, lasting, mean_gap
 from experiments.stragglers.tasks import Task, bound_of, floor_of, task
@@ -509,15 +507,5 @@ def answer(result: Result) -> str:
     )
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, the answer."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

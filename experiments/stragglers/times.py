@@ -15,7 +15,6 @@ the run begins. All methods have all of their knobs tuned on other instances, wi
 crews of workers learned by lower confidence bounds join, since workers differ here.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +28,6 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.common.recordings import of_workers, read_recordings
 from experiments.stragglers import training
 from experiments.stragglers.methods import ALONE, BOTH, Instance, Known, crew, main_methods
@@ -216,15 +214,5 @@ def ratios(result: Result) -> Illustration:
 FIGURES = {"ratios": ratios}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, the figure, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

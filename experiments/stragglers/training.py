@@ -20,7 +20,6 @@ is loose, so a run is at its target while the bound is still far above it.
 Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -40,7 +39,6 @@ from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, SET_B, TUNING
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import paired
 from experiments import part
-from experiments.common.parts import Part, run_alone
 from experiments.stragglers import methods
 from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance, Known
 from experiments.stragglers.tasks import PROBLEMS, bound_of, targets_of, task
@@ -536,15 +534,5 @@ def uplinks(result: Result) -> Illustration:
 FIGURES = {"ratios": ratios, "uplinks": uplinks}
 
 
-def run(settings: Settings) -> Part:
-    """Runs the part: rows, tables, figures, verdicts."""
-    return part.run(sys.modules[__name__], settings)
-
-
-def main() -> None:
-    """Reads the settings from the command line and runs the part."""
-    run_alone(run, Settings, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    part.main(NAME)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from experiments import part
-from experiments.common import parts
 from experiments.delay_adaptive import network_steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +32,7 @@ def test_a_program_prints_it_and_its_page_has_it(tmp_path, monkeypatch, capsys):
     committed = part.committed("network_steps")
     monkeypatch.setattr(network_steps, "study_of", lambda settings: committed)
     monkeypatch.setattr(sys, "argv", ["python", "--output", str(tmp_path)])
-    parts.run_alone(network_steps.run, network_steps.Settings, None)
+    part.main("network_steps")
     assert SAID in capsys.readouterr().out
     assert SAID in (tmp_path / "network_steps.html").read_text(encoding="utf-8")
     assert SAID in in_one_line("docs/experiments/network_steps.md")

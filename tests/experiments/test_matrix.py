@@ -290,7 +290,7 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
     before = [path.read_bytes() for path in files]
     files[0].unlink()
     files[1].write_text("{")  # as no run of this program leaves it
-    made = job.run(settings)
+    made = part.run(job, settings)
     assert sum(line.startswith("[") for line in capsys.readouterr().out.splitlines()) == 2
     assert [path.read_bytes() for path in files] == before
     again = Result.load(settings.output / "matrix.csv.gz").rows
@@ -300,7 +300,7 @@ def test_a_repeated_run_uses_all_pieces_and_a_lost_one_comes_back_the_same(setti
 
 @pytest.mark.slow
 def test_all_methods_run_beside_the_matrix(settings):
-    made = job.run(replace(settings, full=True))
+    made = part.run(part.module("matrix_full"), settings)
     assert made.name == "matrix_full"
     assert [row[0] for row in made.tables[-1].rows] == ["pure", "synchronous"]
 

@@ -6,6 +6,7 @@ import pytest
 
 from experiments import part
 from experiments.matrix import straggler
+from experiments.part import run
 
 
 def test_one_slow_worker_costs_synchronous_rounds_most_of_its_slowness():
@@ -29,7 +30,7 @@ def test_a_small_run(tmp_path, capsys):
     settings = straggler.Settings(
         tmp_path, factors=(4,), rounds=40, instances=2, tuning_instances=1, tuning_rounds=(1, 1)
     )
-    made = straggler.run(settings)
+    made = run(straggler, settings)
     assert made.numbers["facts"]["over the factor"]["least"] > 0.25
     assert [row[0] for row in made.tables[0].rows] == ["4"]
     assert "4 times slower: done" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import pytest
 
 from asyncjax import clocks, traces
 from experiments import part
+from experiments.part import run
 from experiments.reality import job, tasks
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
@@ -30,7 +31,7 @@ def test_two_rules_on_threads(tmp_path, monkeypatch):
         seconds=0.3,
         heard=50,
     )
-    made = job.run(settings)
+    made = run(job, settings)
     result = part.Result.load(tmp_path / "reality.csv.gz")
     rows = result.rows
     assert list(rows["method"]) == ["pure"] * 3 + ["synchronous"] * 3
@@ -152,7 +153,7 @@ def test_committed_rows_of_one_engine_stay_when_the_other_is_run():
 )
 def test_settings_that_cannot_be_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        job.run(replace(job.Settings(), **change))
+        run(job, replace(job.Settings(), **change))
 
 
 def test_updates_that_fit_into_the_time():

@@ -13,6 +13,7 @@ from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
 from experiments import shuffled_map
 from experiments.common.side_by_side import raveled
+from experiments.part import run
 from experiments.shuffled_map import Settings
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
@@ -37,7 +38,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def part(settings):
-    return shuffled_map.run(settings)
+    return run(shuffled_map, settings)
 
 
 @pytest.mark.slow
@@ -123,10 +124,10 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
         raise AssertionError("a cell was run again")
 
     monkeypatch.setattr(traces, "lasting", never)
-    again = shuffled_map.run(settings)
+    again = run(shuffled_map, settings)
     assert again.numbers == part.numbers
     with pytest.raises(AssertionError, match="run again"):
-        shuffled_map.run(replace(settings, rows=80))
+        run(shuffled_map, replace(settings, rows=80))
     path, caption = part.figures[0]
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "cross" in caption

@@ -12,6 +12,7 @@ from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import asgrad
 from experiments.asynchronous.asgrad import Settings, Task
+from experiments.part import run
 
 pytest.importorskip("sklearn", reason="the data come with scikit-learn, the extra [data]")
 
@@ -35,7 +36,7 @@ def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
         laws=("fixed",),
         controls=(),
     )
-    part = asgrad.run(settings)
+    part = run(asgrad, settings)
     said = part.numbers["verdicts"]
     assert said["Rescaled below shuffled at the time of the slowest rule's"]["A"] == "holds"
     rows = pd.read_csv(tmp_path / "asgrad.csv.gz", comment="#").query("set == 'A'")
@@ -48,7 +49,7 @@ def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
         raise AssertionError("a cell was computed again")
 
     monkeypatch.setattr("asyncjax.study.cells.records_of_cell", never)
-    assert asgrad.run(settings).numbers == part.numbers
+    assert run(asgrad, settings).numbers == part.numbers
 
 
 def made_up(shuffled, pure):

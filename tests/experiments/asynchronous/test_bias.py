@@ -10,6 +10,7 @@ from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import bias
 from experiments.asynchronous.bias import Settings
+from experiments.part import run
 
 
 def test_optima_are_those_of_the_formula():
@@ -35,7 +36,7 @@ def test_who_reaches_which_optimum(tmp_path):
         curve_step=1,
         step_sizes=(1 / 64, 1 / 32, 1 / 16),
     )
-    part = bias.run(settings)
+    part = run(bias, settings)
     said = part.numbers["verdicts"]
     for letter in "AB":
         assert said["pure ends at the speed-weighted optimum"][letter] == "holds"

@@ -14,6 +14,7 @@ from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import recorded_times, recorded_times_runs
 from experiments.asynchronous.recorded_times import Settings
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
+from experiments.part import run
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
 
@@ -50,7 +51,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def part(settings):
-    return recorded_times.run(settings)
+    return run(recorded_times, settings)
 
 
 @pytest.mark.slow
@@ -74,10 +75,10 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
         raise AssertionError("run again")
 
     monkeypatch.setattr(recorded_times_runs.Bench, "run", never)
-    again = recorded_times.run(settings)
+    again = run(recorded_times, settings)
     assert again.numbers == part.numbers
     with pytest.raises(AssertionError, match="run again"):
-        recorded_times.run(replace(settings, hidden=9))
+        run(recorded_times, replace(settings, hidden=9))
 
 
 def made_up(**times):

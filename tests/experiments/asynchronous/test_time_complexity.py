@@ -13,6 +13,7 @@ from asyncjax.study.result import Result
 from experiments.asynchronous import time_complexity, time_complexity_runs
 from experiments.asynchronous.time_complexity import Settings, recalled_optimum
 from experiments.asynchronous.time_complexity_runs import CANDIDATES, Method, Outcome
+from experiments.part import run
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
@@ -32,7 +33,7 @@ def ran(tmp_path_factory):
         tuning_instances=1,
         step_sizes=(0.25, 0.5, 1.0),
     )
-    return settings, time_complexity.run(settings)
+    return settings, run(time_complexity, settings)
 
 
 def test_every_method_has_rows_and_only_waiting_for_the_straggler_fails(ran):
@@ -62,7 +63,7 @@ def test_tables_say_what_failed_and_a_second_run_reads_the_cells(ran, monkeypatc
         assert path.read_bytes().startswith(b"\x89PNG")
         assert "recalled" in caption
     monkeypatch.setattr(time_complexity_runs, "run_cell", None)
-    assert time_complexity.run(settings).numbers == part.numbers
+    assert run(time_complexity, settings).numbers == part.numbers
 
 
 def test_further_steps_lie_around_the_best_and_over_the_grid_where_nothing_arrived():

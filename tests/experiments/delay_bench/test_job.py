@@ -11,6 +11,7 @@ from experiments.delay_bench import bench, job
 from experiments.delay_bench.bench import Cell
 from experiments.delay_bench.job import Settings, packed, unpacked
 from experiments.pages import SITE
+from experiments.part import run
 
 
 def cell(*loss):
@@ -69,7 +70,7 @@ def test_wrong_settings_are_named():
         ({"digits_steps": 1}, "digits_steps must be at least 2, got 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            job.run(Settings(**wrong))
+            run(job, Settings(**wrong))
 
 
 def test_cells_are_kept_as_they_are():
@@ -92,7 +93,7 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
         tuning_seeds=1,
         hidden=8,
     )
-    made = job.run(settings)
+    made = run(job, settings)
     result = part.Result.load(tmp_path / "delay_bench.csv.gz")
     assert len(result.rows) == 2 * 2 * 2
     assert result.select(law="0")["loss"].max() < np.log(10) / 2  # it learns
@@ -105,9 +106,9 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
         raise AssertionError("all of it is there")
 
     monkeypatch.setattr(bench, "train", nobody)
-    assert job.run(settings).numbers == made.numbers
+    assert run(job, settings).numbers == made.numbers
     with pytest.raises(AssertionError, match="all of it is there"):
-        job.run(replace(settings, seed=1))  # other settings never use what is there
+        run(job, replace(settings, seed=1))  # other settings never use what is there
 
 
 def test_what_the_page_says_of_every_seed_holds_in_the_committed_rows():

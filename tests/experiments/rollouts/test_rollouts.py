@@ -8,6 +8,7 @@ import pytest
 from asyncjax import rollouts
 from experiments import part
 from experiments.common import kept_rows
+from experiments.part import run
 from experiments.rollouts import admission, learning
 from experiments.rollouts.admission import Cell
 from experiments.rollouts.learning import BASE, Arm
@@ -55,7 +56,7 @@ def test_figures_are_those_of_the_trace(rule):
 @pytest.mark.slow
 def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatch):
     settings = replace(TINY, output=tmp_path)
-    made = admission.run(settings)
+    made = run(admission, settings)
     result = part.Result.load(tmp_path / "rollouts_admission.csv.gz")
     rules = result.select(asked="rules")
     assert set(rules["scene"]) == {"recorded", "one tenth"}
@@ -74,10 +75,10 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
     assert all(path.read_bytes().startswith(b"\x89PNG") for path, _ in made.figures)
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     kept = (tmp_path / "rollouts_admission.csv.gz").read_bytes()
-    admission.run(settings)
+    run(admission, settings)
     assert (tmp_path / "rollouts_admission.csv.gz").read_bytes() == kept
     with pytest.raises(TypeError):
-        admission.run(replace(settings, seeds=1))
+        run(admission, replace(settings, seeds=1))
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
         tuning_seeds=1,
         judged=8,
     )
-    made = learning.run(settings)
+    made = run(learning, settings)
     result = part.Result.load(tmp_path / "rollouts_learning.csv.gz")
     assert result.methods == (
         "synchronous, truncated",
@@ -112,11 +113,11 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
     assert [len(table.rows) for table in made.tables] == [2, 3, 3]
     [damaged, *_] = (tmp_path / "runs").glob("*.npz")
     damaged.write_text("{")
-    assert learning.run(settings).numbers == made.numbers
+    assert run(learning, settings).numbers == made.numbers
     monkeypatch.setattr(rollouts, "train", None)  # what is there is not run again
-    assert learning.run(settings).numbers == made.numbers
+    assert run(learning, settings).numbers == made.numbers
     with pytest.raises(TypeError):
-        learning.run(replace(settings, slow=2.0))
+        run(learning, replace(settings, slow=2.0))
 
 
 def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):

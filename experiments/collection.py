@@ -1,13 +1,11 @@
-"""Parts of an experiment: what each measured, how it is written, how several are run."""
+"""Several parts with one report: which are run, where, and what is done already."""
 
 import hashlib
 import importlib
 import pickle
-import shlex
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,110 +15,10 @@ import jax
 
 import asyncjax
 from asyncjax import results, storage
-from asyncjax.results import plots, report
+from asyncjax.results import report
 from asyncjax.study.engine import engine_of, spread
-
-Drawing = tuple[str, Any, str]  # end of the file's name, matplotlib figure or PNG bytes, caption
-
-
-@dataclass(frozen=True)
-class Part:
-    """One claim, measured.
-
-    Attributes:
-        name: Short name for files, such as `asgrad`.
-        title: The question, in words.
-        figures: Paths of PNG files and their captions.
-        tables: Tables, first the one that answers the question.
-        numbers: Everything in the tables and more, as plain values for JSON.
-        verdict: The answer in words, made of the numbers; empty: none.
-        papers: Whose claims and methods these are, a reference each.
-        note: What has to be known to read the tables, in words; empty: nothing.
-    """
-
-    name: str
-    title: str
-    figures: tuple[tuple[Path, str], ...]
-    tables: tuple[results.Table, ...]
-    numbers: dict[str, Any]
-    verdict: str = ""
-    papers: tuple[str, ...] = ()
-    note: str = ""
-
-
-def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], text: str, *, names: int = 1
-) -> results.Table:
-    """A table whose first columns, so many, are names and stand to the left."""
-    columns = [results.Column(head, right=place >= names) for place, head in enumerate(heads)]
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), text)
-
-
-def save(path: Path, figure: Any) -> bytes:
-    """Writes a figure of matplotlib, or the bytes of a PNG file, and returns the bytes."""
-    picture = figure if isinstance(figure, bytes) else plots.png_bytes(figure)
-    storage.write_atomically(path, picture)
-    return picture
-
-
-def written(
-    output: Path,
-    name: str,
-    title: str,
-    drawings: Iterable[Drawing],
-    tables: Iterable[results.Table],
-    numbers: dict[str, Any],
-    verdict: str = "",
-    papers: Iterable[str] = (),
-    note: str = "",
-) -> Part:
-    """Writes a part's figures, `NAME_END.png` each (`NAME.png` for an empty end), and `NAME.json`.
-
-    Args:
-        output: Folder; made where it is missing.
-        name: Of the part.
-        title: The question, in words.
-        drawings: Figures.
-        tables: Tables.
-        numbers: Plain values.
-        verdict: The answer in words.
-        papers: References.
-        note: What has to be known to read the tables.
-    """
-    output.mkdir(parents=True, exist_ok=True)
-    figures = []
-    for end, figure, caption in drawings:
-        path = output / f"{f'{name}_{end}' if end else name}.png".replace(" ", "_")
-        save(path, figure)
-        figures.append((path, caption))
-    storage.save_json(output / f"{name}.json", numbers)
-    return Part(name, title, tuple(figures), tuple(tables), numbers, verdict, tuple(papers), note)
-
-
-def run_alone(run: Callable[[Any], Part], settings: type, description: str | None) -> None:
-    """Runs one part from the command line; prints its answer and its tables, writes `NAME.html`.
-
-    Args:
-        run: `settings -> Part`.
-        settings: The part's settings, a dataclass whose fields are the options.
-        description: What `--help` says.
-    """
-    import tyro
-
-    began = time.perf_counter()
-    chosen = tyro.cli(settings, description=description)
-    chosen.output.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
-    part = run(chosen)
-    if part.verdict:
-        print(f"{part.verdict}\n")
-    if part.note:
-        print(f"{part.note}\n")
-    for table in part.tables:
-        print(f"{results.as_text(table)}\n")
-    for path, caption in part.figures:
-        print(f"{path}  {caption}")
-    print(f"report  {write_page(chosen.output / f'{part.name}.html', part)}")
-    print(f"done in {time.perf_counter() - began:.0f} s")
+from experiments import part as parts
+from experiments.part import Part
 
 
 @dataclass(frozen=True)
@@ -145,8 +43,7 @@ class Collection:
         name: Of the folder in `output`.
         title: Of the report.
         summary: Its first paragraph.
-        modules: Each has `Settings` with `output` and `seed`, and `run(settings) -> Part`; its name
-            is that of its own folder.
+        modules: The parts; the name of each is that of its folder.
     """
 
     name: str
@@ -215,7 +112,7 @@ class Collection:
         path = settings.output / "report.html"
         answers = [f"- {part.title} {part.verdict}" for part in made if part.verdict]
         summary = "\n\n".join([self.summary, *filter(None, ["\n".join(answers)])])
-        sections = [*map(section, made), provenance(made)]
+        sections = [*map(parts.section, made), parts.provenance(made)]
         report.write(path, report.render(self.title, summary, sections))
         print(f"report  {path}")
         return made
@@ -233,7 +130,7 @@ class Collection:
             module = self.parts[name]
             print(name, flush=True)
             try:
-                yield name, module.run(module.Settings(output=settings.output / name, **own))
+                yield name, parts.run(module, module.Settings(output=settings.output / name, **own))
             except FileNotFoundError as missing:
                 yield name, str(missing)
 
@@ -268,7 +165,7 @@ class Collection:
 @cache
 def sources() -> str:
     """A digest of all code here, so that nothing made by other code passes for what this makes."""
-    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    digest, root = hashlib.sha256(), Path(__file__).parent
     for folder in (Path(asyncjax.__file__).parent, root):
         for path in sorted(folder.rglob("*.py")):
             digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
@@ -309,7 +206,7 @@ def _run_elsewhere(
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         try:
-            part = module.run(module.Settings(output=folder, **options[name]))
+            part = parts.run(module, module.Settings(output=folder, **options[name]))
         except FileNotFoundError as missing:
             return str(missing), {}
         files = {
@@ -319,37 +216,3 @@ def _run_elsewhere(
         }
         figures = tuple((path.relative_to(folder), caption) for path, caption in part.figures)
         return replace(part, figures=figures), files
-
-
-def section(part: Part) -> report.Section:
-    """A part in a report."""
-    return report.Section(part.title, part.note, illustrations(part), part.tables, part.verdict)
-
-
-def illustrations(part: Part) -> tuple[report.Illustration, ...]:
-    """The figures of a part, read."""
-    return tuple(report.Illustration(path.read_bytes(), text) for path, text in part.figures)
-
-
-def provenance(parts: Iterable[Part]) -> report.Section:
-    """How a report was made: command, versions, and the papers of its parts."""
-    papers = dict.fromkeys(paper for part in parts for paper in part.papers)
-    return report.provenance(command(), list(papers))
-
-
-def command() -> str:
-    """How this process was begun, as it is typed.
-
-    Example:
-        >>> command().startswith("python")
-        True
-    """
-    return shlex.join(["python", *sys.orig_argv[1:]])
-
-
-def write_page(path: Path, part: Part) -> Path:
-    """Writes the report of one part: its answer on top, its figures and tables, how it was made."""
-    shown = report.Section("Figures and tables", part.note, illustrations(part), part.tables)
-    sections = [shown, provenance([part])]
-    report.write(path, report.render(part.title, "", sections, verdict=part.verdict))
-    return path
