@@ -144,23 +144,23 @@ def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("run", "settings", "words"),
+    ("module", "settings", "words"),
     [
-        (admission.run, replace(TINY, laws=("uniform",)), "laws must be of recorded; .*'uniform'"),
-        (admission.run, replace(TINY, rules=()), "rules must be of synchronous; .*'nothing'"),
-        (admission.run, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
-        (admission.run, replace(TINY, seeds=0), "seeds must be at least 1, got 0"),
+        (admission, replace(TINY, laws=("uniform",)), "laws must be of recorded; .*'uniform'"),
+        (admission, replace(TINY, rules=()), "rules must be of synchronous; .*'nothing'"),
+        (admission, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
+        (admission, replace(TINY, seeds=0), "seeds must be at least 1, got 0"),
         (
-            learning.run,
+            learning,
             learning.Settings(corrections=("none",)),
             "rules and corrections must have 'budget 4' and 'truncated'",
         ),
-        (learning.run, learning.Settings(rates=()), "horizon and rates must be above 0"),
+        (learning, learning.Settings(rates=()), "horizon and rates must be above 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(run, settings, words):
+def test_settings_that_cannot_be_are_refused(module, settings, words):
     with pytest.raises(ValueError, match=words):
-        run(settings)
+        run(module, settings)
 
 
 def arm(last, age=4.0):
