@@ -15,8 +15,8 @@ import jax
 
 import asyncjax
 from asyncjax import results, storage
+from asyncjax.live.engines import engine_of, spread
 from asyncjax.results import report
-from asyncjax.study.engine import engine_of, spread
 from experiments import part as parts
 from experiments.part import Part
 

@@ -10,10 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "asyncjax"
-GROUND = {"storage", "checks", "terminal"}  # files that every room may stand on
+GROUND = {"storage", "checks", "digests", "terminal"}  # files that every room may stand on
 MAY_IMPORT = {
     "storage": set(),
     "checks": set(),
+    "digests": set(),
     "terminal": set(),
     "clocks": set(),
     "buffers": set(),

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import checks
+from asyncjax.live.engines import engine_of
 from asyncjax.results import report
 from asyncjax.study import named, summary
 from asyncjax.study.compare import compare
-from asyncjax.study.engine import engine_of
 from asyncjax.study.methods import DEFAULTS, METHODS, SPACE
 from asyncjax.study.protocol import LIMITS
 from asyncjax.study.result import Frame, Result

@@ -24,14 +24,12 @@ from asyncjax.live import Engine
 from asyncjax.study import named, search
 from asyncjax.study.cells import Cell, Cells, Study, cell_of
 from asyncjax.study.protocol import LIMITS, SET_A, SET_B, SET_C, TUNING, Seeds
-from asyncjax.study.result import Result
+from asyncjax.study.result import HEAD, TIMES, Result
 from asyncjax.study.scene import Measure, Method, Scene
 from asyncjax.study.search import Knob, Settings, Tuned
 from asyncjax.terminal import Left, bar
 
 SETS = {"A": SET_A, "B": SET_B, "C": SET_C}
-HEAD = ("scene", "set", "instance", "method", "tuned_for")  # columns that every row begins with
-TIMES = ("seconds", "processor_seconds")  # columns that no comparison reads
 PRICE = 1.5  # the horizon of methods that are not tuned, in horizons of those that are
 _FEWEST = 4  # trials of a round, so that a best value in its middle says something
 _SHARED = ("threads", "devices")  # engines whose workers see what this process has
@@ -383,32 +381,28 @@ def _tune(
     compute: Compute,
     sets: int,
 ) -> Chosen:
-    """Tunes all methods for all goals; those of a goal get as many rounds. Sets follow."""
-    found = {(name, goal): Tuned(spaces[name], (), 1) for goal in goals for name in spaces}
-    after = sets * sum(len(goal.scenes) for _, goal in found)
-    for turn in range(rounds.most):
-        pairs = [(name, goal) for goal in goals for name in spaces]
+    """Tunes all methods for all goals. Sets follow."""
+    after = sets * len(spaces) * sum(len(goal.scenes) for goal in goals)
+
+    def evaluate(asked: Mapping[Any, Sequence[Settings]], turn: int) -> dict[Any, list[float]]:
         more = rounds.trials * max(rounds.least - turn - 1, 0)
-        more *= sum(len(goal.scenes) for _, goal in pairs)
-        asked = {
-            (name, goal): search.propose(found[name, goal], name, rounds.trials, study.seed, turn)
-            for name, goal in pairs
-        }
+        more *= sum(len(goal.scenes) for _, goal in asked)
         tried = [
             cell
-            for (name, goal), (_, several) in asked.items()
+            for (name, goal), several in asked.items()
             for settings in several
             for cell in goal.cells(name, settings)
         ]
         compute(tried, f"round {turn + 1}", more + after)
-        for (name, goal), (space, several) in asked.items():
-            scores = [goal.score(study, name, settings) for settings in several]
-            found[name, goal] = found[name, goal].told(space, several, scores, turn)
-        if turn + 1 >= rounds.least:
-            goals = [goal for goal in goals if any(found[name, goal].edges for name in spaces)]
-        if not goals:
-            break
-    return found
+        return {
+            (name, goal): [goal.score(study, name, settings) for settings in several]
+            for (name, goal), several in asked.items()
+        }
+
+    limits = rounds.least, rounds.most
+    return search.search(
+        spaces, goals, evaluate, trials=rounds.trials, rounds=limits, seed=study.seed
+    )
 
 
 def _result(study: Study, tuned: Chosen, reported: list[Row], *, has_names: bool) -> Result:

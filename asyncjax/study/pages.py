@@ -105,8 +105,8 @@ def ratio(
     **where: Any,
 ) -> Ratio:
     """The first method's value over the second's; of several cells the geometric mean."""
-    rows = result.ratio(first, second, column, set, level, where)
-    return _ratio(result, rows.to_dict("records")[0])
+    (row,) = result.ratio(first, second, column, set, level, where).to_dict("records")
+    return _ratio(result, row)
 
 
 def _ratio(result: Result, row: Mapping[str, Any]) -> Ratio:

@@ -34,9 +34,9 @@ from asyncjax.study.statistics import DOUBT, Condition, Difference
 
 TUNING = "tuning"  # the set of the trials, of which no comparison reads
 DIGITS = 6  # of numbers on disk: the last ones are those of a machine
-FIRST = ("scene", "set", "instance", "method", "tuned_for")  # columns in this order, then the rest
+HEAD = ("scene", "set", "instance", "method", "tuned_for")  # columns in this order, then the rest
 TEXTS = ("scene", "set", "method", "tuned_for")
-UNREAD = ("seconds", "processor_seconds")  # of this machine: not on disk
+TIMES = ("seconds", "processor_seconds")  # of this machine: not on disk
 PACKAGES = ("asyncjax", "jax", "numpy", "optax")
 Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
 
@@ -556,6 +556,15 @@ class Result:
         storage.write_atomically(path, self.rows.to_csv(index=False))
         return Path(path)
 
+    def to_parquet(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the rows alone as Parquet, which keeps their types.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        storage.write_atomically(path, self.rows.to_parquet(index=False))
+        return Path(path)
+
     def trials(self) -> Frame:
         """How each method was tuned: a row a cell and method, with `trials`.
 
@@ -601,8 +610,8 @@ class Result:
         if not command:
             head["versions"] = self.source.get("versions", head["versions"])
         lines = [f"# {name}: {_json(value)}\n" for name, value in head.items()]
-        names = [name for name in FIRST if name in self.rows]
-        names += [name for name in self.rows if name not in (*FIRST, *UNREAD)]
+        names = [name for name in HEAD if name in self.rows]
+        names += [name for name in self.rows if name not in (*HEAD, *TIMES)]
         table = self.rows[names].to_csv(index=False, float_format=_digits, lineterminator="\n")
         text = "".join(lines) + table
         storage.write_atomically(path, gzip.compress(text.encode(), 9, mtime=0))

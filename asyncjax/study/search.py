@@ -273,6 +273,45 @@ def propose(
     return space, [dict(zip(space, values, strict=True)) for values in islice(fresh, count)]
 
 
+def search(
+    spaces: Mapping[str, Space],
+    goals: Sequence[Any],
+    evaluate: Callable[[Mapping[tuple[str, Any], Sequence[Settings]], int], Mapping[Any, Any]],
+    *,
+    trials: int,
+    rounds: tuple[int, int],
+    seed: int = 0,
+    gradients: int = 1,
+) -> dict[tuple[str, Any], Tuned]:
+    """Searches the spaces of all methods for several goals, with the same number of trials.
+
+    Args:
+        spaces: For each method its knobs by name.
+        goals: What settings are chosen for; all methods have as many rounds for a goal.
+        evaluate: `(asked, round) -> scores`, from settings by method and goal to a score a setting.
+        trials: Settings that a method tries in each round.
+        rounds: Least and most. Between them the search for a goal ends when no best value is at an
+            edge.
+        seed: Of the draws; a method's draws depend on its name and not on the other methods.
+        gradients: Gradient evaluations of a trial.
+
+    Returns:
+        What was found, by method and goal.
+    """
+    found = {(name, goal): Tuned(spaces[name], (), gradients) for goal in goals for name in spaces}
+    for turn in range(rounds[1]):
+        pairs = [(name, goal) for goal in goals for name in spaces]
+        asked = {pair: propose(found[pair], pair[0], trials, seed, turn) for pair in pairs}
+        scores = evaluate({pair: settings for pair, (_, settings) in asked.items()}, turn)
+        for pair, (space, settings) in asked.items():
+            found[pair] = found[pair].told(space, settings, scores[pair], turn)
+        if turn + 1 >= rounds[0]:
+            goals = [goal for goal in goals if any(found[name, goal].edges for name in spaces)]
+        if not goals:
+            break
+    return found
+
+
 def tune(
     spaces: Mapping[str, Space],
     evaluate: Evaluate,
@@ -314,18 +353,14 @@ def tune(
         raise ValueError(f"spaces must have a knob for every method, got none for {empty[0]}")
     if trials < (most := max(map(len, spaces.values()), default=0)):
         raise ValueError(f"trials must be at least the number of knobs, {most}, got {trials}")
-    found = {method: Tuned(dict(space), (), gradients) for method, space in spaces.items()}
     least = checks.whole("the least of rounds", rounds[0])
-    for turn in range(checks.whole("the most of rounds", rounds[1], least)):
-        for method, tuned in found.items():
-            space, settings = propose(tuned, method, trials, seed, turn)
-            scores = list(evaluate(method, settings, gradients))
-            if (got := len(scores)) != (asked := len(settings)):
-                raise ValueError(f"evaluate must return {asked} scores for {method}, got {got}")
-            found[method] = tuned.told(space, settings, scores, turn)
-        if turn + 1 >= least and not any(tuned.edges for tuned in found.values()):
-            break
-    return found
+    limits = least, checks.whole("the most of rounds", rounds[1], least)
+
+    def scores(asked: Mapping[Any, Sequence[Settings]], _: int) -> dict[Any, Sequence[float]]:
+        return {pair: evaluate(pair[0], several, gradients) for pair, several in asked.items()}
+
+    how = {"trials": trials, "rounds": limits, "seed": seed, "gradients": gradients}
+    return {method: one for (method, _), one in search(spaces, [""], scores, **how).items()}
 
 
 def table(found: Mapping[str, Tuned]) -> results.Table:

@@ -151,7 +151,7 @@ class Place:
         best_rank: 1 + how many methods are significantly lower.
         worst_rank: All, less those significantly higher.
         to_leader: Difference to the method of the lowest mean.
-        with_best: Not told apart from that one.
+        with_best: With no significant difference to that one.
     """
 
     name: str
@@ -167,8 +167,8 @@ def ranks(
 ) -> tuple[Place, ...]:
     """Methods by their mean, lowest first, with what the instances can tell of their ranks.
 
-    Two methods are told apart where the interval of their paired difference excludes 0. The level
-    is that of a single pair: of many methods some will be told apart by chance, so raise it
+    Two methods differ significantly where the interval of their paired difference excludes 0. The
+    level is that of a single pair: of many methods some will differ by chance, so raise it
     (1 - 0.05 / pairs makes it hold for all at once).
 
     Args:

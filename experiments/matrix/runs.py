@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from asyncjax.digests import key_of
+from asyncjax.live.engines import engine_of, spread
 from asyncjax.study import protocol
 from asyncjax.study import search as tuning
 from asyncjax.study.cells import Cells
-from asyncjax.study.digests import key_of
-from asyncjax.study.engine import engine_of, spread
 from asyncjax.study.methods import DEFAULTS, REFERENCE
 from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.result import Result

@@ -9,7 +9,7 @@ from tests.study.toy import SPACE
 
 def rows_of(result):
     """Rows as bytes, without what the machine's pace decides."""
-    from asyncjax.study.compare import TIMES
+    from asyncjax.study.result import TIMES
 
     return result.rows.drop(columns=list(TIMES)).to_csv(index=False).encode()
 

@@ -8,7 +8,8 @@ import optax
 import pytest
 
 from asyncjax import live, study, traces
-from asyncjax.study.compare import TIMES, _rounds_of
+from asyncjax.study.compare import _rounds_of
+from asyncjax.study.result import TIMES
 from tests.study.__main__ import rows_of
 from tests.study.toy import METHODS, SCENES, SPACE, walk
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asyncjax import live
-from asyncjax.study.engine import spread
+from asyncjax.live.engines import spread
 
 
 class Gone(Exception):

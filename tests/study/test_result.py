@@ -224,6 +224,8 @@ def test_a_report_has_the_answer_on_top_and_all_that_belongs_to_it(tmp_path):
         assert words in page
     assert "a, first over all in set A, is alone in front in 1 of 2 scenes: uneven" in page
     assert PLAIN.to_csv(tmp_path / "rows.csv").read_text().startswith("scene,set,instance")
+    stored = pd.read_parquet(PLAIN.to_parquet(tmp_path / "rows.parquet"))
+    pd.testing.assert_frame_equal(stored, PLAIN.rows, check_dtype=False)
     with pytest.raises(FileNotFoundError):
         PLAIN.report(tmp_path / "no" / "page.html")
     without = PLAIN.report(tmp_path / "page.html").read_text()

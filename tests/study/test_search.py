@@ -155,7 +155,7 @@ def test_a_search_that_cannot_be_alike_is_refused():
     choice = {"sgd": {"order": Knob(("random", "given"), choice=True)}}
     with pytest.raises(ValueError, match="no 3 further settings"):
         tune(choice, lambda *_: [0.0] * 3, trials=3, gradients=1)
-    with pytest.raises(ValueError, match="must return 2 scores"):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
         tune(choice, lambda *_: [0.0], trials=2, gradients=1)
     with pytest.raises(ValueError, match="got none for sgd"):
         tune({"sgd": {}}, evaluate, trials=2, gradients=1)

@@ -106,17 +106,19 @@ def test_a_hint_is_one_line_with_its_interval():
     cut = hint._replace(arrived=0.9, synchronous_arrived=0.75).sentence
     assert cut.endswith("2.50; at the target in 90 % of its runs, synchronous in 75 %")
     level = hint._replace(conditions=(), level_with=("synchronous", "pure", "table"))
-    assert level.sentence == f"{told}{span}; level with it: pure, table"
+    assert level.sentence == f"{told}{span}; no significant difference to it: pure, table"
     beaten = hint._replace(faster=("local SGD",), level_with=("pure",)).sentence
-    assert beaten.endswith("2.50; told to be faster: local SGD; level with it: pure")
+    assert beaten.endswith(
+        "2.50; significantly faster: local SGD; no significant difference to it: pure"
+    )
     unsure = hint._replace(over_synchronous=Interval(1.2, 0.9, 1.6))
-    assert "instances), not told apart from it; in" in unsure.sentence
+    assert "instances), no significant difference; in" in unsure.sentence
     rounds = hint._replace(conditions=(), method="synchronous")
     said = "pure asynchronous training takes 1.25 times as long (1.12 to 1.38 on 10 instances)"
     assert rounds.sentence == f"stay synchronous; {said}"
     level = rounds._replace(over_pure=Interval(1.02, 0.99, 1.08)).sentence
     assert level.endswith(
-        "1.02 times as long (0.99 to 1.08 on 10 instances), not told apart from it"
+        "1.02 times as long (0.99 to 1.08 on 10 instances), no significant difference"
     )
 
 

@@ -45,8 +45,8 @@ class Hint(NamedTuple):
         by_scene: The first in the scene where it is least, and where it is most.
         arrived: Share of its runs that were at the target in time.
         synchronous_arrived: The same of synchronous SGD.
-        level_with: Methods that were not told apart from it.
-        faster: Methods that were told to be faster, on the instances that chose nothing.
+        level_with: Methods with no significant difference to it.
+        faster: Methods that were significantly faster, on the instances that chose nothing.
         knobs: As they were tuned, in words.
         instances: On which the intervals rest.
     """
@@ -83,7 +83,8 @@ class Hint(NamedTuple):
     def _others(self) -> str:
         """What else might be taken."""
         level = [name for name in self.level_with if name != SYNCHRONOUS][:_NAMED]
-        parts = {"told to be faster": self.faster[:_NAMED], "level with it": level}
+        parts = {"significantly faster": self.faster[:_NAMED]}
+        parts["no significant difference to it"] = level
         return "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
 
     @property
@@ -270,7 +271,7 @@ def _open(hints: tuple[Hint, ...]) -> Iterator[str]:
 
 
 def _unsure(ratio: Interval) -> str:
-    return ", not told apart from it" if ratio.low <= 1 <= ratio.high else ""
+    return ", no significant difference" if ratio.low <= 1 <= ratio.high else ""
 
 
 def _told(ratio: Interval, instances: int) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def _who(log: Log, spread: Spread) -> list[str]:
     if said:
         return said
     if spread.p_value >= SURE:
-        return ["The workers cannot be told apart: who is slow is so by chance"]
+        return ["The workers do not differ significantly: who is slow is so by chance"]
     if np.abs(np.log(spread.factor)).max() > np.log(NOTABLE):
         return ["Workers differ for good, but the log is too short to tell which of them are slow"]
     return ["Workers differ for good, but none by a tenth from the median worker"]

@@ -44,7 +44,7 @@ class Spread(NamedTuple):
     factor: np.ndarray  # float64[n], geometric mean duration, over that of the median worker
     error: np.ndarray  # float64[n], standard error of log(factor); NaN: too short
     p_values: np.ndarray  # float64[n], Holm: that the worker is like the median one
-    for_good: np.ndarray  # int8[n], 1: slow for good, -1: fast for good, 0: not told apart
+    for_good: np.ndarray  # int8[n], 1: slow for good, -1: fast for good, 0: neither
     at_times: np.ndarray  # float64[n], share of blocks in which it was 1.25 times as slow as usual
     blocks: int  # that the moments were put into
 

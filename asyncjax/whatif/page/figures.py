@@ -111,7 +111,8 @@ def soonest(lesson: ToyResult) -> str:
     finite = [three[0] for three in found.values() if math.isfinite(three[0])]
     largest = 1.3 * max([*finite, 1.0])  # longer ranges are cut there
     scale = (WIDTH - _RIGHT) / largest
-    parts, top = legend((("fair", "soonest, or not told apart from it"), ("base", "later")), 0.0)
+    words = ("fair", "soonest, or no significant difference to it"), ("base", "later")
+    parts, top = legend(words, 0.0)
     bottom = top + _STEP * len(found)
     parts.append(line(scale, top, scale, bottom + 4, "mark"))
     for place, row in enumerate(lesson.rows):

@@ -212,7 +212,7 @@ def _rules(log: Log, comparison: Comparison) -> str:
     return _section(
         "All rules on these durations, without training",
         _table(tables.comparison_table(comparison, log)),
-        '<p class="note">~ behind an interval: not told apart from synchronous rounds.</p>',
+        '<p class="note">~ behind an interval: no significant difference to synchronous.</p>',
     )
 
 

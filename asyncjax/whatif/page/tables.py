@@ -97,7 +97,7 @@ def lesson_table(lesson: ToyResult, log: Log) -> Table:
 def _verdict(name: str, lesson: ToyResult) -> str:
     if name == lesson.rows[0].rule.name:
         return "soonest"
-    return "not told apart from the soonest" if name in lesson.level else "later"
+    return "no significant difference to the soonest" if name in lesson.level else "later"
 
 
 def worker_table(description: Description) -> Table:

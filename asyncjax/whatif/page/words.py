@@ -240,7 +240,7 @@ def _told_of_lesson(lesson: ToyResult) -> str:
         )
     others = [name for name in lesson.level if name != first]
     if others:
-        told += f"; not told apart from it: {_some(others)}"
+        told += f"; no significant difference to it: {_some(others)}"
     lost = [row.rule.name for row in lesson.rows if np.isinf(row.time)]
     if lost:
         told += f"; not there in the same time: {_some(lost)}"

@@ -92,7 +92,7 @@ class ToyResult:
         target: The loss to reach.
         span: What every rule got, time units.
         rows: The rules, the soonest first.
-        level: Names of the rules that are not told apart from the first, itself included.
+        level: Names of the rules with no significant difference to the first, itself included.
     """
 
     task: Task
