@@ -178,7 +178,7 @@ def rooms(named: dict[str, Counter[str]]) -> str:
 
 
 def place_of(path: Path) -> str:
-    """The room of a file of the library as smaller.md divides them; else its top folder.
+    """The room of a file of the library; else its top folder.
 
     Example:
         >>> log = ROOT / "asyncjax/traces/log_reader/log.py"
@@ -189,10 +189,8 @@ def place_of(path: Path) -> str:
     if top != PACKAGE:
         return top
     place = "/".join(inner)
-    if place.startswith(("traces/logbook", "traces/reading", "traces/log_", "clocks/measured")):
+    if place.startswith(("traces/reading", "traces/log_", "clocks/measured")):
         return "logs"
-    if "rollout" in place or place.startswith(("traces/generation", "problems/policies")):
-        return "rollouts"
     return "ground" if len(inner) == 1 else inner[0]
 
 

@@ -32,7 +32,7 @@ class Frozen:
         groups: Their names.
         make: What a group makes, by name; a function that another process can import.
         group_of: The group of a name.
-        read: What a file keeps, and a line on where it was made.
+        read: What a file keeps, and where it was made.
         write: Writes all that is kept.
         differences: `(old, new)`, and a bool each of `options`, to a line for each.
         options: More options of the command.
@@ -42,7 +42,7 @@ class Frozen:
     groups: Iterable[str]
     make: Callable[[str], Named]
     group_of: Callable[[str], str]
-    read: Callable[[Path], tuple[Named, str]]
+    read: Callable[[Path], tuple[Named, Any]]
     write: Callable[[Path, Named], None]
     differences: Callable[..., list[str]]
     options: tuple[str, ...] = ()
@@ -74,11 +74,9 @@ def compute(kept: Frozen, groups: list[str], processes: int) -> tuple[Named, lis
     return made, sound
 
 
-def main(kept: Frozen, prog: str, about: str | None, arguments: list[str] | None = None) -> int:
+def main(kept: Frozen, arguments: list[str] | None = None) -> int:
     """Runs a command; 1 if something differs or cannot be made."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog=f"tests.tools.{kept.what}", description=__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE")
     parser.add_argument("--compare", type=Path, metavar="FILE")
     parser.add_argument("--only", action="append", choices=list(kept.groups), metavar="GROUP")
@@ -101,5 +99,5 @@ def main(kept: Frozen, prog: str, about: str | None, arguments: list[str] | None
     old, where = kept.read(given.compare)
     old = {name: own for name, own in old.items() if kept.group_of(name) in sound}
     lines = kept.differences(old, made, **{name: getattr(given, name) for name in kept.options})
-    print("\n".join(lines) or f"as at {where}")
+    print(*lines, f"{len(lines)} differ from those made at {where}", sep="\n")
     return bool(lines) or failed

@@ -172,7 +172,7 @@ def part_of(name: str) -> str:
 def read(path: Path) -> tuple[Verdicts, str]:
     """The verdicts of a file, and the commit at which it was written."""
     kept = json.loads(path.read_text(encoding="utf-8"))
-    return {name: (word, own) for name, (word, own) in kept["verdicts"].items()}, kept["commit"]
+    return {name: tuple(own) for name, own in kept["verdicts"].items()}, kept["commit"]
 
 
 def write(path: Path, verdicts: Verdicts) -> None:
@@ -181,10 +181,10 @@ def write(path: Path, verdicts: Verdicts) -> None:
     here = Path(__file__).parent
     done = subprocess.run(asked, cwd=here, capture_output=True, text=True, check=True)
     head = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    head |= {"commit": done.stdout.strip(), "verdicts": None}
+    head |= {"commit": done.stdout.strip(), "verdicts": {}}
     lines = [f"{json.dumps(name)}: {json.dumps(own)}" for name, own in sorted(verdicts.items())]
-    text = json.dumps(head, indent=0).replace("null", "{\n" + ",\n".join(lines) + "\n}")
-    path.write_text(text + "\n", encoding="utf-8")
+    begin = json.dumps(head, indent=0).removesuffix("}\n}")
+    path.write_text(begin + "\n" + ",\n".join(lines) + "\n}\n}\n", encoding="utf-8")
 
 
 KEPT = frozen.Frozen(
@@ -192,4 +192,4 @@ KEPT = frozen.Frozen(
 )
 
 if __name__ == "__main__":
-    sys.exit(frozen.main(KEPT, "tests.tools.verdicts", __doc__))
+    sys.exit(frozen.main(KEPT))
