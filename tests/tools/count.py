@@ -149,11 +149,11 @@ def code_of(counts: Counter[str]) -> int:
     return sum(counts[kind] for kind in KINDS)
 
 
-def tracked() -> list[Path]:
-    """All Python files that git tracks."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+def tracked(pattern: str = "*") -> list[Path]:
+    """All files of such names that git tracks, and those that are new."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
 def shares(named: dict[str, Counter[str]]) -> str:
@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(shares({folder.name: count(files)}))
         return 0
     groups: dict[str, list[Path]] = {}
-    for path in tracked():
+    for path in tracked("*.py"):
         groups.setdefault(place_of(path), []).append(path)
     places = {name: count(paths) for name, paths in groups.items()}
     library = {path.name for path in (ROOT / PACKAGE).iterdir()} | {"logs", "rollouts", "ground"}

@@ -43,7 +43,7 @@ class Frozen:
     make: Callable[[str], Named]
     group_of: Callable[[str], str]
     read: Callable[[Path], tuple[Named, Any]]
-    write: Callable[[Path, Named], None]
+    write: Callable[[Path, Named], Any]
     differences: Callable[..., list[str]]
     options: tuple[str, ...] = ()
 
