@@ -92,7 +92,7 @@ def main(kept: Frozen, arguments: list[str] | None = None) -> int:
     if given.write is not None:
         old = kept.read(given.write)[0] if given.only and given.write.exists() else {}
         rest = {name: own for name, own in old.items() if kept.group_of(name) not in sound}
-        kept.write(given.write, rest | made)
+        kept.write(given.write, {**rest, **made})
     failed = len(sound) < len(groups)
     if given.compare is None:
         return failed
