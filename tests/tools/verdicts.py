@@ -28,6 +28,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,20 @@ def of_claim(result: Any, claim: Any) -> Said:
 
 
 def of_table(key: str, table: results.Table) -> Said:
-    """What a table says: its head, and its rows, named by as few first cells as tell them apart."""
+    """What a table says: its head, and its rows, named by as few first cells as tell them apart.
+
+    In a name an empty cell is the one above it.
+    """
     name, rows = f"table {key}", table.cells()
-    words = sum(not column.right for column in table.columns)
-    few = (n for n in range(1, words) if len({*map(tuple, (row[:n] for row in rows))}) == len(rows))
-    first = next(few, 1)
     yield name, " | ".join([*(column.label for column in table.columns), table.caption]), {}
-    for row in rows:
-        yield APART.join([name, ", ".join(row[:first])]), " | ".join(row[first:]), {}
+    words = sum(not column.right for column in table.columns)
+    firsts = list(
+        accumulate(rows, lambda above, row: [a or b for a, b in zip(row, above, strict=True)])
+    )
+    few = (n for n in range(1, words) if len({(*row[:n],) for row in firsts}) == len(rows))
+    count = next(few, 1)
+    for first, row in zip(firsts, rows, strict=True):
+        yield f"{name} / {', '.join(first[:count])}", " | ".join(row[count:]), {}
 
 
 def of_fact(key: str, value: Any) -> tuple[str, str, dict[str, float]]:
