@@ -52,52 +52,52 @@ def _tried(make: Callable[[str], Named], group: str) -> tuple[Named, str, float]
     """What a group makes, what went wrong in it, and the seconds that it took."""
     began = time.monotonic()
     try:
-        made, error = make(group), ""
+        values, error = make(group), ""
     except Exception:
-        made, error = {}, traceback.format_exc()
-    return made, error, time.monotonic() - began
+        values, error = {}, traceback.format_exc()
+    return values, error, time.monotonic() - began
 
 
-def compute(kept: Frozen, groups: list[str], processes: int) -> tuple[Named, list[str]]:
+def compute(spec: Frozen, groups: list[str], processes: int) -> tuple[Named, list[str]]:
     """What some groups make, and those of them that could be made."""
-    made: dict[str, Any] = {}
+    current: dict[str, Any] = {}
     sound: list[str] = []
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        done = pool.map(partial(_tried, kept.make), groups)
-        for group, (found, error, seconds) in zip(groups, done, strict=True):
-            print(f"{group:<20} {len(found):5} {kept.what} {seconds:6.1f} s", flush=True)
-            made |= found
+        done = pool.map(partial(_tried, spec.make), groups)
+        for group, (values, error, seconds) in zip(groups, done, strict=True):
+            print(f"{group:<20} {len(values):5} {spec.what} {seconds:6.1f} s", flush=True)
+            current |= values
             if error:
                 print(error, flush=True)
             else:
                 sound.append(group)
-    return made, sound
+    return current, sound
 
 
-def main(kept: Frozen, arguments: list[str] | None = None) -> int:
+def main(spec: Frozen, arguments: list[str] | None = None) -> int:
     """Runs a command; 1 if something differs or cannot be made."""
-    parser = argparse.ArgumentParser(prog=f"tests.tools.{kept.what}", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"tests.tools.{spec.what}", description=__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE")
     parser.add_argument("--compare", type=Path, metavar="FILE")
-    parser.add_argument("--only", action="append", choices=list(kept.groups), metavar="GROUP")
+    parser.add_argument("--only", action="append", choices=list(spec.groups), metavar="GROUP")
     parser.add_argument("--processes", type=int, default=2)
-    for name in kept.options:
+    for name in spec.options:
         parser.add_argument(f"--{name}", action="store_true")
     given = parser.parse_args(arguments)
     if given.write is None and given.compare is None:
         parser.error("give --write FILE or --compare FILE")
-    groups = given.only or list(kept.groups)
-    made, sound = compute(kept, groups, given.processes)
-    print(f"{len(made)} {kept.what} in all")
+    groups = given.only or list(spec.groups)
+    current, sound = compute(spec, groups, given.processes)
+    print(f"{len(current)} {spec.what} in all")
     if given.write is not None:
-        old = kept.read(given.write)[0] if given.only and given.write.exists() else {}
-        rest = {name: own for name, own in old.items() if kept.group_of(name) not in sound}
-        kept.write(given.write, {**rest, **made})
+        old = spec.read(given.write)[0] if given.only and given.write.exists() else {}
+        rest = {name: value for name, value in old.items() if spec.group_of(name) not in sound}
+        spec.write(given.write, {**rest, **current})
     failed = len(sound) < len(groups)
     if given.compare is None:
         return failed
-    old, where = kept.read(given.compare)
-    old = {name: own for name, own in old.items() if kept.group_of(name) in sound}
-    lines = kept.differences(old, made, **{name: getattr(given, name) for name in kept.options})
+    old, where = spec.read(given.compare)
+    old = {name: value for name, value in old.items() if spec.group_of(name) in sound}
+    lines = spec.differences(old, current, **{name: getattr(given, name) for name in spec.options})
     print(*lines, f"{len(lines)} differ from those made at {where}", sep="\n")
     return bool(lines) or failed

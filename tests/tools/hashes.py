@@ -123,8 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     from tests.tools.results import GROUPS
 
     print(f"on {machine()}")
-    kept = frozen.Frozen("hashes", GROUPS, hashes_of, group_of, read, write, differences)
-    return frozen.main(kept, arguments)
+    spec = frozen.Frozen("hashes", GROUPS, hashes_of, group_of, read, write, differences)
+    return frozen.main(spec, arguments)
 
 
 if __name__ == "__main__":

@@ -65,17 +65,17 @@ def of_claim(result: Any, claim: Any) -> Said:
     """What each set says of a claim and of its conditions: name, word, figures."""
     if not claim.conditions:  # a fact of the study
         yield from (
-            (f"{one} / {claim.text}", word, {}) for one, word in result.verdict(claim).items()
+            (f"{letter} / {claim.text}", word, {}) for letter, word in result.verdict(claim).items()
         )
         return
     for letter in result.sets:
-        name, found = f"{letter} / {claim.text}", result.conditions(claim, letter)
-        hold = sum(one.verdict == statistics.HOLDS for one in found)
-        yield name, statistics.verdict(found), {"of": len(found), "hold": hold}
-        for one in found:
-            apart = one.difference
-            ends = {"mean": apart.mean, "low": apart.low, "high": apart.high, "bound": one.bound}
-            yield f"{name} / {one.text}", one.verdict, ends
+        name, conditions = f"{letter} / {claim.text}", result.conditions(claim, letter)
+        hold = sum(condition.verdict == statistics.HOLDS for condition in conditions)
+        yield name, statistics.verdict(conditions), {"of": len(conditions), "hold": hold}
+        for condition in conditions:
+            judged = {key: getattr(condition.difference, key) for key in ("mean", "low", "high")}
+            figures = judged | {"bound": condition.bound}
+            yield f"{name} / {condition.text}", condition.verdict, figures
 
 
 def of_table(key: str, table: results.Table) -> Said:
@@ -126,14 +126,14 @@ def of_part(name: str) -> Said:
 
 def verdicts_of(name: str) -> Verdicts:
     """The verdicts of a part by full name, rounded; of those with one name all but one numbered."""
-    made: dict[str, tuple[str, Figures]] = {}
+    verdicts: dict[str, tuple[str, Figures]] = {}
     for begin, word, figures in of_part(name):
         full, count = name + APART + begin, 1
-        while full in made:
+        while full in verdicts:
             count += 1
             full = f"{name}{APART}{begin} ({count})"
-        made[full] = word, {key: rounded(value) for key, value in figures.items()}
-    return made
+        verdicts[full] = word, {key: rounded(value) for key, value in figures.items()}
+    return verdicts
 
 
 def _alike(one: float | None, other: float | None) -> bool:
@@ -159,14 +159,14 @@ def differences(old: Verdicts, new: Verdicts, words: bool = False) -> list[str]:
     """
     lines = [f"missing  {name}" for name in old if name not in new]
     lines += [f"new      {name}" for name in new if name not in old]
-    for name in old.keys() & new.keys():
-        (word, own), (said, others) = old[name], new[name]
-        if word != said:
-            lines.append(f"word     {name}: was {word!r}, is {said!r}")
+    for name in sorted(old.keys() & new.keys()):
+        (was, figures), (word, now) = old[name], new[name]
+        if was != word:
+            lines.append(f"word     {name}: was {was!r}, is {word!r}")
         lines += [
-            f"figure   {name}: {key} was {value}, is {others.get(key)}"
-            for key, value in own.items()
-            if not words and not _alike(value, others.get(key, math.nan))
+            f"figure   {name}: {key} was {value}, is {now.get(key)}"
+            for key, value in figures.items()
+            if not words and not _alike(value, now.get(key, math.nan))
         ]
     return lines
 
@@ -178,8 +178,8 @@ def part_of(name: str) -> str:
 
 def read(path: Path) -> tuple[Verdicts, str]:
     """The verdicts of a file, and the commit at which it was written."""
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    return {name: tuple(own) for name, own in kept["verdicts"].items()}, kept["commit"]
+    file = json.loads(path.read_text(encoding="utf-8"))
+    return {name: tuple(said) for name, said in file["verdicts"].items()}, file["commit"]
 
 
 def write(path: Path, verdicts: Verdicts) -> None:
@@ -189,7 +189,7 @@ def write(path: Path, verdicts: Verdicts) -> None:
     done = subprocess.run(asked, cwd=here, capture_output=True, text=True, check=True)
     head = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     head |= {"commit": done.stdout.strip(), "verdicts": {}}
-    lines = [f"{json.dumps(name)}: {json.dumps(own)}" for name, own in sorted(verdicts.items())]
+    lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in sorted(verdicts.items())]
     begin = json.dumps(head, indent=0).removesuffix("}\n}")
     path.write_text(begin + "\n" + ",\n".join(lines) + "\n}\n}\n", encoding="utf-8")
 
