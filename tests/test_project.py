@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -68,51 +69,50 @@ def declared(lines):
     return {{"scikit-learn": "sklearn"}.get(name, name) for name in names} - {"asyncjax"}
 
 
+NEEDED = declared(PROJECT["project"]["dependencies"])
+EXTRAS = declared(chain.from_iterable(PROJECT["project"]["optional-dependencies"].values()))
+
+
 def test_runtime_dependencies_are_what_the_library_imports():
     """jaxlib comes with jax and is declared for its version alone."""
-    needed = declared(PROJECT["project"]["dependencies"])
-    assert needed == {"jax", "jaxlib", "optax", "flax", "chex", "numpy", "scipy"}
-    extras = declared(
-        line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra
-    )
+    assert {"jax", "jaxlib", "optax", "flax", "chex", "numpy", "scipy"} == NEEDED
     used = imported("asyncjax")
-    assert needed - used <= {"jaxlib"}
-    assert used <= needed | extras
+    assert NEEDED - used <= {"jaxlib"}
+    assert used <= NEEDED | EXTRAS
 
 
 def test_what_is_imported_when_a_module_loads_is_no_extra():
-    needed = declared(PROJECT["project"]["dependencies"])
     code = "import sys, asyncjax\nfor room in asyncjax._ROOMS: getattr(asyncjax, room)\n"
     code += "print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    extras = (
-        declared(
-            line for extra in PROJECT["project"]["optional-dependencies"].values() for line in extra
-        )
-        - needed
-    )
     # optax, flax and chex bring these along.
-    assert not set(done.stdout.split()) & (extras - {"rich", "psutil"})
+    assert not set(done.stdout.split()) & (EXTRAS - NEEDED - {"rich", "psutil"})
 
 
 def test_lower_bounds_are_read_with_extras_of_extras():
     from tests.minimum_versions import bounds
 
     found = bounds(PROJECT["project"], ("experiments",))
-    names = declared(PROJECT["project"]["dependencies"]) | {"matplotlib", "rich", "tyro"}
-    assert set(found) == names | {"jinja2", "pandas", "scikit-learn"}
+    names = {"matplotlib", "rich", "tyro", "jinja2", "pandas", "scikit-learn"}
+    assert set(found) == NEEDED | names
     assert found["flax"] == "0.12.1", "0.12.0 cannot be imported with jax 0.9"
 
 
-def test_nothing_tells_to_install_from_an_index_before_a_release():
+@pytest.fixture
+def committed():
+    """The names of all files that git tracks."""
+    asked = ["git", "ls-files"]
+    try:
+        listed = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout: which files are committed is not known")
+    return listed.stdout.splitlines()
+
+
+def test_nothing_tells_to_install_from_an_index_before_a_release(committed):
     """Every line installs from a clone, or from the address that pyproject.toml has."""
     source = f"git+{PROJECT['project']['urls']['Source']}"
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout: which files are committed is not known")
-    for name in listed.stdout.split():
+    for name in committed:
         if name.startswith(("tests/", "CHANGELOG")) or not name.endswith((".md", ".py", ".ipynb")):
             continue
         text = (ROOT / name).read_text(encoding="utf-8").replace("git+{SOURCE}", source)
@@ -121,15 +121,8 @@ def test_nothing_tells_to_install_from_an_index_before_a_release():
     assert source == f"git+{checks.SOURCE}"
 
 
-def test_nothing_committed_names_a_registry_or_a_lock_file():
-    try:
-        listed = subprocess.run(
-            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git checkout: which files are committed is not known")
-    files = listed.stdout.split()
-    assert not [name for name in files if re.search(r"(\.lock|pylock\.toml)$", name)]
+def test_nothing_committed_names_a_registry_or_a_lock_file(committed):
+    assert not [name for name in committed if re.search(r"(\.lock|pylock\.toml)$", name)]
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     assert all(re.fullmatch(r"[\w.-]+==[\w.+-]+", line) for line in constraints)
 

@@ -149,11 +149,11 @@ def code_of(counts: Counter[str]) -> int:
     return sum(counts[kind] for kind in KINDS)
 
 
-def tracked() -> list[Path]:
-    """All Python files that git tracks."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+def tracked(pattern: str = "*") -> list[Path]:
+    """All files of such names that git tracks, and those that are new."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
 def shares(named: dict[str, Counter[str]]) -> str:
@@ -178,7 +178,7 @@ def rooms(named: dict[str, Counter[str]]) -> str:
 
 
 def place_of(path: Path) -> str:
-    """The room of a file of the library as smaller.md divides them; else its top folder.
+    """The room of a file of the library; else its top folder.
 
     Example:
         >>> log = ROOT / "asyncjax/traces/log_reader/log.py"
@@ -189,10 +189,8 @@ def place_of(path: Path) -> str:
     if top != PACKAGE:
         return top
     place = "/".join(inner)
-    if place.startswith(("traces/logbook", "traces/reading", "traces/log_", "clocks/measured")):
+    if place.startswith(("traces/reading", "traces/log_", "clocks/measured")):
         return "logs"
-    if "rollout" in place or place.startswith(("traces/generation", "problems/policies")):
-        return "rollouts"
     return "ground" if len(inner) == 1 else inner[0]
 
 
@@ -206,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(shares({folder.name: count(files)}))
         return 0
     groups: dict[str, list[Path]] = {}
-    for path in tracked():
+    for path in tracked("*.py"):
         groups.setdefault(place_of(path), []).append(path)
     places = {name: count(paths) for name, paths in groups.items()}
     library = {path.name for path in (ROOT / PACKAGE).iterdir()} | {"logs", "rollouts", "ground"}

@@ -12,20 +12,17 @@ is the reference of the machine that it names, made by `--write tests/tools/hash
 test of others. All is in single precision and computed group by group, in two processes.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import platform
 import sys
-import time
-import traceback
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from tests.tools import frozen
 
 # Compiled as users compile, on two devices for what runs on a mesh.
 ENVIRONMENT = {
@@ -59,41 +56,20 @@ def hash_of(array: Any) -> str:
     return hashlib.sha256(head.encode() + array.tobytes()).hexdigest()[:LENGTH]
 
 
-def hashes_of(group: str) -> tuple[dict[str, str], str, float]:
-    """The hashes of a group by name, what went wrong in it, and the seconds it took."""
+def hashes_of(group: str) -> dict[str, str]:
+    """The hashes of a group by name."""
     from tests.tools import results
 
     hashes: dict[str, str] = {}
-    began = time.monotonic()
-    try:
-        for case, tree in results.GROUPS[group]():
-            for place, array in enumerate(arrays(tree)):
-                name = f"{group}/{case}/{place}"
-                assert name not in hashes, f"two results are called {name}"
-                hashes[name] = hash_of(array)
-    except Exception:
-        return hashes, traceback.format_exc(), time.monotonic() - began
-    return hashes, "", time.monotonic() - began
+    for case, tree in results.GROUPS[group]():
+        for place, array in enumerate(arrays(tree)):
+            name = f"{group}/{case}/{place}"
+            assert name not in hashes, f"two results are called {name}"
+            hashes[name] = hash_of(array)
+    return hashes
 
 
-def compute(groups: list[str], processes: int) -> tuple[dict[str, str], list[str]]:
-    """The hashes of some groups, and those groups that could be computed to their end."""
-    hashes: dict[str, str] = {}
-    sound: list[str] = []
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(hashes_of, group): group for group in groups}
-        for done in as_completed(waiting):
-            found, error, seconds = done.result()
-            hashes |= found
-            print(f"{waiting[done]:<12} {len(found):5} hashes {seconds:6.1f} s", flush=True)
-            if error:
-                print(error, flush=True)
-            else:
-                sound.append(waiting[done])
-    return hashes, sound
-
-
-def differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """One line for each name whose hash differs, is missing, or is new."""
     lines = []
     for name in sorted(old.keys() | new.keys()):
@@ -121,7 +97,7 @@ def group_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def write(path: Path, hashes: dict[str, str]) -> None:
+def write(path: Path, hashes: Mapping[str, str]) -> None:
     """Writes a line a case: its name, and the hashes of its arrays in their order."""
     cases: dict[str, list[str]] = {}
     for name, value in hashes.items():  # the places of a case come in order
@@ -146,30 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.update(ENVIRONMENT)
     from tests.tools.results import GROUPS
 
-    parser = argparse.ArgumentParser(prog="tests.tools.hashes", description=__doc__)
-    parser.add_argument("--write", type=Path, metavar="FILE")
-    parser.add_argument("--compare", type=Path, metavar="FILE")
-    parser.add_argument("--only", action="append", choices=list(GROUPS), metavar="GROUP")
-    parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args(arguments)
-    if given.write is None and given.compare is None:
-        parser.error("give --write FILE or --compare FILE")
-    groups = given.only or list(GROUPS)
-    hashes, sound = compute(groups, given.processes)
-    failed = len(sound) < len(groups)
-    print(f"{len(hashes)} hashes in all")
-    if given.write is not None:
-        old = read(given.write)[0] if given.only and given.write.exists() else {}
-        kept = {n: h for n, h in old.items() if group_of(n) not in groups}
-        write(given.write, kept | {n: h for n, h in hashes.items() if group_of(n) in sound})
-    if given.compare is None:
-        return failed
-    old, where = read(given.compare)
-    if where != machine():
-        print(f"the reference is of another machine: {where}, this is {machine()}")
-    lines = differences({n: h for n, h in old.items() if group_of(n) in groups}, hashes)
-    print("\n".join(lines) or "all equal")
-    return bool(lines) or failed
+    print(f"on {machine()}")
+    spec = frozen.Frozen("hashes", GROUPS, hashes_of, group_of, read, write, differences)
+    return frozen.main(spec, arguments)
 
 
 if __name__ == "__main__":

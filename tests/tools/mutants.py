@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulate.__main__ import _FLAGS as QUICKLY
+from tests.tools.count import ROOT, tracked
 
-ROOT = Path(__file__).parents[2]
 LIST, SEEN = (Path(__file__).with_suffix(suffix) for suffix in (".toml", ".json"))
 LIMIT = 600  # seconds for the tests of a mutant
 MOST = 3  # failures after which a mutant has been seen often enough
@@ -70,12 +70,10 @@ def source(root: Path, mutant: Mutant) -> Path:
 
 def copy_tree(to: Path) -> None:
     """Copies what git tracks and what is new."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, to / name)
+    for path in tracked():
+        copy = to / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def failures(root: Path, tests: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tools import count, hashes, mutants
+from tests.tools import count, frozen, hashes, mutants
 
 SOURCE = '''"""A file.
 
@@ -87,8 +88,7 @@ def test_what_is_no_code_is_not_counted():
     ("file", "place"),
     [
         ("asyncjax/traces/server.py", "traces"),
-        ("asyncjax/traces/generation/loop.py", "rollouts"),
-        ("asyncjax/simulation/rollout_runs.py", "rollouts"),
+        ("asyncjax/rollouts/rollout_replay.py", "rollouts"),
         ("asyncjax/checks.py", "ground"),
         ("experiments/compare.py", "experiments"),
     ],
@@ -129,6 +129,29 @@ def test_hashes_are_written_and_read(tmp_path):
     made = {"steps/adam/0": "aa", "steps/adam/1": "bb", "plans/pure, waves/0": "cc"}
     hashes.write(tmp_path / "hashes.json", made)
     assert hashes.read(tmp_path / "hashes.json") == (made, hashes.machine())
+
+
+def test_a_command_keeps_and_compares_what_can_be_made(tmp_path, capsys):
+    """Here a group is JSON and makes what it says."""
+    kept = partial(
+        frozen.Frozen,
+        what="numbers",
+        make=json.loads,
+        group_of='{{"{}": 1}}'.format,
+        read=lambda path: (json.loads(path.read_text()), path.name),
+        write=lambda path, made: path.write_text(json.dumps(made)),
+        differences=hashes.differences,
+    )
+    path, one, other = tmp_path / "kept.json", '{"a": 1}', '{"b": 1}'
+    numbers = kept(groups=[one, other])
+    path.write_text('{"a": 3, "b": 4, "c": 5}')
+    assert frozen.main(numbers, ["--write", str(path), "--only", one]) == 0
+    assert json.loads(path.read_text()) == {"a": 1, "b": 4, "c": 5}
+    assert frozen.main(numbers, ["--compare", str(path)]) == 1
+    assert "differs  b\n1 differ from those made at kept.json" in capsys.readouterr().out
+    assert frozen.main(kept(groups=[one, "broken"]), ["--compare", str(path)]) == 1
+    assert "JSONDecodeError" in (said := capsys.readouterr().out)
+    assert "0 differ from those" in said
 
 
 def test_the_reference_names_its_machine_and_thousands_of_results():

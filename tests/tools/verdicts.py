@@ -7,131 +7,166 @@
 `--words` compares words and names and leaves figures out. Something that differs, or cannot be
 made, makes the exit status 1.
 
-A verdict is a name, such as `asgrad / A / shuffled below pure at the long time`, a word, and
-figures: of a condition the mean paired difference as it is judged (mostly of logarithms) and the
-ends of its interval, with the bound where it is not 0. A name that goes on is a condition of the
-claim before. `judged.py` takes all from the code that makes pages and tables; nothing is run but
-what that code computes from numbers that are committed. `tests/experiments/verdicts.json` says at
-which commit it was made, and a word that has been renamed since counts as what it is called now.
+A verdict is a name, a word and figures. No part is known here by name; of each there are
+
+| name | word | figures |
+|---|---|---|
+| `PART / SET / CLAIM` | of the claim | how many conditions it has, and how many hold |
+| `PART / SET / CLAIM / CONDITION` | of the condition | mean, interval and bound, as judged |
+| `PART / table TABLE` | its headings and caption | |
+| `PART / table TABLE / FIRST CELLS` | the cells behind them | |
+| `PART / fact FACT` | its texts | its numbers |
+| `PART / answer` | the answer | |
+
+and `claims / CLAIM` of each row of `docs/claims.md`. Nothing is run but what makes pages of numbers
+that are committed. `tests/experiments/verdicts.json` says at which commit it was written, since
+which the words in it are what they are (`words`), and since when they have these names (`names`).
 """
 
-import argparse
 import json
 import math
 import subprocess
 import sys
-import time
-import traceback
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from asyncjax import results
+from asyncjax.study import statistics
+from experiments import pages, part
+from tests.tools import frozen
+
 Figures = Mapping[str, float | None]  # None: not a finite number
 Verdicts = Mapping[str, tuple[str, Figures]]  # by name
+Said = Iterator[tuple[str, str, dict[str, float]]]  # name without the part, word, figures
 FILE = Path(__file__).parents[1] / "experiments" / "verdicts.json"
+CLAIMS = "claims"  # the page
+PARTS = (CLAIMS, *part.PARTS)
 DIGITS = 6
 CLOSE = 2e-6  # relative: two of the last digit that is kept
-# Share of an interval by which its ends may move: that of Student's quantile, which was a series
-# of three terms when the file was made. No mean moves by it.
-ENDS = 0.005
 NAUGHT = 1e-9  # below it a figure is 0
-RENAMED = {"not told apart": "no significant difference"}  # the only one that is allowed
 APART = " / "
 
 
-def rounded(value: Any) -> float | None:
+def rounded(value: float) -> float | None:
     """A figure as it is kept; None for what is no finite number.
 
     Example:
         >>> rounded(2 / 3), rounded(float("inf")), rounded(12)
         (0.666667, None, 12.0)
     """
-    number = float("nan") if value is None else float(value)
-    return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def collected(part: str, found: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Verdicts:
-    """The verdicts of a part by full name, rounded.
+def of_claim(result: Any, claim: Any) -> Said:
+    """What each set says of a claim and of its conditions: name, word, figures."""
+    if not claim.conditions:  # a fact of the study
+        yield from (
+            (f"{letter} / {claim.text}", word, {}) for letter, word in result.verdict(claim).items()
+        )
+        return
+    for letter in result.sets:
+        name, conditions = f"{letter} / {claim.text}", result.conditions(claim, letter)
+        hold = sum(condition.verdict == statistics.HOLDS for condition in conditions)
+        yield name, statistics.verdict(conditions), {"of": len(conditions), "hold": hold}
+        for condition in conditions:
+            judged = {key: getattr(condition.difference, key) for key in ("mean", "low", "high")}
+            figures = judged | {"bound": condition.bound}
+            yield f"{name} / {condition.text}", condition.verdict, figures
 
-    Raises:
-        ValueError: Two have one name.
+
+def of_table(key: str, table: results.Table) -> Said:
+    """What a table says: its head, and its rows, named by as few first cells as tell them apart.
+
+    In a name an empty cell is the one above it.
     """
-    made: dict[str, tuple[str, Figures]] = {}
-    for name, word, figures in found:
-        whole = part + APART + name
-        if whole in made:
-            raise ValueError(f"two verdicts are called {whole!r}")
-        made[whole] = word, {key: rounded(value) for key, value in figures.items()}
-    return made
+    name, rows = f"table {key}", table.cells()
+    yield name, " | ".join([*(column.label for column in table.columns), table.caption]), {}
+    words = sum(not column.right for column in table.columns)
+    firsts = list(
+        accumulate(rows, lambda above, row: [a or b for a, b in zip(row, above, strict=True)])
+    )
+    few = (n for n in range(1, words) if len({(*row[:n],) for row in firsts}) == len(rows))
+    count = next(few, 1)
+    for first, row in zip(firsts, rows, strict=True):
+        yield f"{name} / {', '.join(first[:count])}", " | ".join(row[count:]), {}
 
 
-def of_part(part: str) -> tuple[Verdicts, str, float]:
-    """The verdicts of a part, what went wrong in it, and the seconds that it took."""
-    began = time.monotonic()
-    try:
-        from tests.tools import judged
-
-        made, error = collected(part, judged.PARTS[part]()), ""
-    except Exception:
-        made, error = {}, traceback.format_exc()
-    return made, error, time.monotonic() - began
-
-
-def renamed(word: str) -> str:
-    """A word as it is called now; words in a sentence, too.
-
-    Example:
-        >>> renamed("holds"), renamed("not told apart (A), holds (B)")
-        ('holds', 'no significant difference (A), holds (B)')
-    """
-    for old, new in RENAMED.items():
-        word = word.replace(old, new)
-    return word
+def of_fact(key: str, value: Any) -> tuple[str, str, dict[str, float]]:
+    """What a part makes for pages beside its tables: its texts, and its numbers by their keys."""
+    leaves = jax.tree_util.tree_leaves_with_path(value)
+    texts = [leaf for _, leaf in leaves if isinstance(leaf, str)]
+    figures = {
+        jax.tree_util.keystr(path, simple=True, separator=", "): float(leaf)
+        for path, leaf in leaves
+        if not isinstance(leaf, str)
+    }
+    return f"fact {key}", "; ".join(texts), figures
 
 
-def _alike(key: str, one: Figures, other: Figures) -> bool:
-    """Whether a figure of one is that of the other, but for rounding."""
-    value, new = one[key], other.get(key, math.nan)
-    if value is None or new is None:
-        return value is new
-    low, high = one.get("low"), one.get("high")
-    room = NAUGHT
-    if key in ("low", "high") and low is not None and high is not None:
-        room += ENDS * (high - low)
-    return math.isclose(value, new, rel_tol=CLOSE, abs_tol=room)
+def of_part(name: str) -> Said:
+    """What a part says, or the page of all claims."""
+    if name == CLAIMS:
+        rows = pages.cells_of(pages.CLAIMS.read_text(encoding="utf-8"))  # made by its template
+        yield from ((row[0], row[pages.VERDICT], {}) for row in rows)
+        yield "how many", pages.counted(rows), {}
+        return
+    module, result = part.module(name), part.committed(name)
+    for claim in part.claims(module, result):
+        yield from of_claim(result, claim)
+    for key, table in part.tables(module, result).items():
+        yield from of_table(key, table)
+    for key, make in getattr(module, "FACTS", {}).items():
+        yield of_fact(key, make(result))
+    yield "answer", part.answer(module, result), {}
 
 
-def differences(old: Verdicts, new: Verdicts, figures: bool = True) -> list[str]:
+def verdicts_of(name: str) -> Verdicts:
+    """The verdicts of a part by full name, rounded; of those with one name all but one numbered."""
+    verdicts: dict[str, tuple[str, Figures]] = {}
+    for begin, word, figures in of_part(name):
+        full, count = name + APART + begin, 1
+        while full in verdicts:
+            count += 1
+            full = f"{name}{APART}{begin} ({count})"
+        verdicts[full] = word, {key: rounded(value) for key, value in figures.items()}
+    return verdicts
+
+
+def _alike(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=NAUGHT)
+
+
+def differences(old: Verdicts, new: Verdicts, words: bool = False) -> list[str]:
     """A line for every verdict that differs, is missing or is new.
 
     Args:
         old: What was.
         new: What is.
-        figures: Whether these are compared, too; what the old ones lack is not.
+        words: Whether figures are left out; those that the old ones lack are not compared.
 
     Example:
-        >>> one, other = {"a": ("not told apart", {"mean": 1.0})}, {"a": ("holds", {"mean": 1.0})}
+        >>> one, other = {"a": ("in part", {"mean": 1.0})}, {"a": ("holds", {"mean": 1.1})}
         >>> differences(one, other)
-        ["word     a: was 'not told apart', is 'holds'"]
-        >>> differences(one, {"a": ("no significant difference", {"mean": 1.1})})
-        ['figure   a: mean was 1.0, is 1.1']
+        ["word     a: was 'in part', is 'holds'", 'figure   a: mean was 1.0, is 1.1']
+        >>> differences(one, other, words=True)
+        ["word     a: was 'in part', is 'holds'"]
     """
     lines = [f"missing  {name}" for name in old if name not in new]
     lines += [f"new      {name}" for name in new if name not in old]
-    for name, (word, own) in old.items():
-        if name not in new:
-            continue
-        said, others = new[name]
-        if renamed(word) != renamed(said):
-            lines.append(f"word     {name}: was {word!r}, is {said!r}")
-        own = {renamed(key): value for key, value in own.items()}
-        others = {renamed(key): value for key, value in others.items()}
+    for name in sorted(old.keys() & new.keys()):
+        (was, figures), (word, now) = old[name], new[name]
+        if was != word:
+            lines.append(f"word     {name}: was {was!r}, is {word!r}")
         lines += [
-            f"figure   {name}: {key} was {value}, is {others.get(key)}"
-            for key, value in own.items()
-            if figures and not _alike(key, own, others)
+            f"figure   {name}: {key} was {value}, is {now.get(key)}"
+            for key, value in figures.items()
+            if not words and not _alike(value, now.get(key, math.nan))
         ]
     return lines
 
@@ -142,76 +177,26 @@ def part_of(name: str) -> str:
 
 
 def read(path: Path) -> tuple[Verdicts, str]:
-    """The verdicts of a file, and the commit at which it was made."""
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    return {name: (word, own) for name, (word, own) in kept["verdicts"].items()}, kept["commit"]
+    """The verdicts of a file, and the commit at which it was written."""
+    file = json.loads(path.read_text(encoding="utf-8"))
+    return {name: tuple(said) for name, said in file["verdicts"].items()}, file["commit"]
 
 
 def write(path: Path, verdicts: Verdicts) -> None:
-    """Writes a line a verdict, after the commit of this tree."""
-    lines = [
-        f"{json.dumps(name)}: {json.dumps([word, own])}"
-        for name, (word, own) in sorted(verdicts.items())
-    ]
-    body = ",\n".join(lines)
-    path.write_text(
-        f'{{"commit": {json.dumps(commit())},\n"verdicts": {{\n{body}\n}}}}\n', encoding="utf-8"
-    )
-
-
-def commit() -> str:
-    """The commit of this tree."""
-    here = Path(__file__).parent
+    """Writes a line a verdict, after the commit of this tree; what else its head says stays."""
     asked = ["git", "rev-parse", "HEAD"]
-    return subprocess.run(
-        asked, cwd=here, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    here = Path(__file__).parent
+    done = subprocess.run(asked, cwd=here, capture_output=True, text=True, check=True)
+    head = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    head |= {"commit": done.stdout.strip(), "verdicts": {}}
+    lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in sorted(verdicts.items())]
+    begin = json.dumps(head, indent=0).removesuffix("}\n}")
+    path.write_text(begin + "\n" + ",\n".join(lines) + "\n}\n}\n", encoding="utf-8")
 
 
-def compute(parts: list[str], processes: int) -> tuple[Verdicts, list[str]]:
-    """The verdicts of some parts, and those parts that could be made."""
-    made: dict[str, tuple[str, Figures]] = {}
-    sound: list[str] = []
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for part, (own, error, seconds) in zip(parts, pool.map(of_part, parts), strict=True):
-            print(f"{part:<20} {len(own):5} verdicts {seconds:6.1f} s", flush=True)
-            made |= own
-            if error:
-                print(error, flush=True)
-            else:
-                sound.append(part)
-    return made, sound
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; 1 if something differs."""
-    from tests.tools.judged import PARTS
-
-    parser = argparse.ArgumentParser(prog="tests.tools.verdicts", description=__doc__)
-    parser.add_argument("--write", type=Path, metavar="FILE")
-    parser.add_argument("--compare", type=Path, metavar="FILE")
-    parser.add_argument("--only", action="append", choices=list(PARTS), metavar="PART")
-    parser.add_argument("--words", action="store_true")
-    parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args(arguments)
-    if given.write is None and given.compare is None:
-        parser.error("give --write FILE or --compare FILE")
-    parts = given.only or list(PARTS)
-    made, sound = compute(parts, given.processes)
-    failed = len(sound) < len(parts)
-    print(f"{len(made)} verdicts in all")
-    if given.write is not None:
-        old = read(given.write)[0] if given.only and given.write.exists() else {}
-        kept = {name: own for name, own in old.items() if part_of(name) not in parts}
-        write(given.write, {**kept, **made})
-    if given.compare is None:
-        return failed
-    old, where = read(given.compare)
-    old = {name: own for name, own in old.items() if part_of(name) in sound}
-    lines = differences(old, made, not given.words)
-    print("\n".join(lines) or f"as at {where[:7]}")
-    return bool(lines) or failed
-
+KEPT = frozen.Frozen(
+    "verdicts", PARTS, verdicts_of, part_of, read, write, differences, options=("words",)
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(frozen.main(KEPT))
