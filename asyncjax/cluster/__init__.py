@@ -54,11 +54,11 @@ from asyncjax.cluster.data import (
     recorded_workload,
     workloads,
 )
-from asyncjax.cluster.gang_size import Crew, best_delays, crew
-from asyncjax.cluster.job_clocks import clock_of
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.outcomes import (
     Outcome,
+    check,
+    clock_of,
     completion,
     outcome,
     progress,
@@ -67,15 +67,16 @@ from asyncjax.cluster.outcomes import (
     utilisation,
 )
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
-from asyncjax.cluster.schedulers.dorm import dorm
-from asyncjax.cluster.schedulers.drf import drf
-from asyncjax.cluster.schedulers.fifo import fifo
-from asyncjax.cluster.schedulers.least_attained import least_attained
-from asyncjax.cluster.schedulers.marginal_goodput import marginal_goodput
 from asyncjax.cluster.schedulers.oasis import oasis
-from asyncjax.cluster.schedulers.pd_ors import pd_ors
-from asyncjax.cluster.schedulers.price_floors import FloorChoice, choose_floor
+from asyncjax.cluster.schedulers.pd_ors import FloorChoice, choose_floor, pd_ors
 from asyncjax.cluster.schedulers.registry import REGISTRY as SCHEDULERS
+from asyncjax.cluster.schedulers.slot_schedulers import (
+    dorm,
+    drf,
+    fifo,
+    least_attained,
+    marginal_goodput,
+)
 from asyncjax.cluster.solver import (
     InsideCost,
     RoundedSlot,
@@ -85,8 +86,13 @@ from asyncjax.cluster.solver import (
     round_slot,
     slot_cost,
 )
-from asyncjax.cluster.throughput import sample_times, samples_trained
-from asyncjax.cluster.violations import check
+from asyncjax.cluster.throughput import (
+    Crew,
+    best_delays,
+    crew,
+    sample_times,
+    samples_trained,
+)
 
 __all__ = [
     "MADE_UP",

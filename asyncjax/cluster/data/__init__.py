@@ -9,17 +9,22 @@
 """
 
 from asyncjax.cluster.data import workloads
-from asyncjax.cluster.data.alibaba_tasks import read_alibaba
 from asyncjax.cluster.data.job_tables import (
     JobTable,
+    read_alibaba,
     read_arrivals,
     read_jobs,
     read_philly,
     read_pollux,
     read_tiresias,
 )
-from asyncjax.cluster.data.model_profiles import Profiles, profiled_workload, read_profiles
-from asyncjax.cluster.data.recorded_jobs import MADE_UP, recorded_workload
+from asyncjax.cluster.data.recorded_jobs import (
+    MADE_UP,
+    Profiles,
+    profiled_workload,
+    read_profiles,
+    recorded_workload,
+)
 
 __all__ = [
     "MADE_UP",

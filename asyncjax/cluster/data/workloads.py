@@ -28,6 +28,9 @@ were not checked against a page of it; where the other presets differ, that was 
 | utility | value 1 to 100, due 1 to 15 | |
 | its steepness | of 10, 55, 35 % of the jobs: 0, 0.01 to 1, 4 to 6 | |
 
+All numbers are a hash of the seed and a counter (`unit`), so that they stay the same for ever:
+streams of random generators change between versions. Keys are for simulation.
+
 Note:
     `ranges` is over-full: about a quarter of its jobs can finish at all, so a range or the length
     of a slot must be recalled wrongly. Use `balanced` for claims.
@@ -35,14 +38,13 @@ Note:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
-from asyncjax.checks import whole
-from asyncjax.cluster.checked_jobs import MOST_JOBS, MOST_SLOTS, checked_jobs
-from asyncjax.cluster.data.counter_numbers import real_between, unit, whole_between
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines
+from asyncjax.checks import shown, whole
+from asyncjax.cluster.machines_and_jobs import MOST_JOBS, MOST_SLOTS, Jobs, Machines, checked_jobs
 from asyncjax.cluster.throughput import nominal_times
 
 __all__ = ["Workload", "balanced", "fixed_workers", "local", "ranges", "tiny", "unit"]
@@ -51,6 +53,7 @@ __all__ = ["Workload", "balanced", "fixed_workers", "local", "ranges", "tiny", "
 _ARRIVAL, _EPOCHS, _DATA, _BATCH, _RATIO, _GRADIENT, _COMPUTE, _LINK = range(8)
 _WORKER, _SERVER, _KIND, _STEEPNESS, _VALUE, _DUE, _WORK, _FIXED, _CAPACITY = range(8, 17)
 _MOST_MACHINES = 1_000_000
+_GAMMA, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _TINY = 32  # added to the streams of `tiny`
 
 _LEAST = np.array([0, 1, 2, 5])  # GPU, vCPU, GB of memory, GB of storage of one unit
@@ -258,6 +261,70 @@ def _preset(
         jobs = jobs._replace(samples=np.floor(slots * jobs.batch / nominal_times(jobs).across))
     capacity = np.tile(18 * (_LEAST + _MOST) / 2, (n_machines, 1))
     return Workload(jobs, Machines(capacity))
+
+
+def unit(seed: int, field: int, index: Any) -> np.ndarray:
+    """Draws numbers in [0, 1) by counter.
+
+    Formula: `mix(mix(mix(seed + G) + (field + 1) G) + (j + 1) G) >> 11` times `2^-53`, with
+    `G = 0x9E3779B97F4A7C15`, modulo 2^64; `mix` is the finalizer of SplitMix64.
+
+    Args:
+        seed: Any integer.
+        field: What the numbers are for, an integer: another one is another stream.
+        index: int[...], which numbers of the stream.
+
+    Returns:
+        float64[...], in the shape of `index`.
+
+    Raises:
+        TypeError: `seed` is no integer.
+
+    Example:
+        >>> unit(0, 0, [0, 1, 2])
+        array([0.13870941, 0.97110208, 0.27783287])
+
+    Reference:
+        Steele, Lea and Flood, 2014.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
+        raise TypeError(f"seed must be an integer, got {shown(seed)}")
+    start = _mix(_mix(operator.index(seed) + _GAMMA & _MASK) + (field + 1) * _GAMMA & _MASK)
+    counters = np.asarray(index)
+    # Arrays of at least one dimension wrap around in silence; scalars warn.
+    z = (np.atleast_1d(counters).astype(np.uint64) + 1) * _GAMMA + start
+    return ((_mix(z) >> 11) * 2.0**-53).reshape(counters.shape)
+
+
+def whole_between(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Turns numbers in [0, 1) into whole numbers between `low` and `high`, both included.
+
+    `numbers` float64[...]; returns int64[...].
+
+    Example:
+        >>> whole_between(np.array([0.0, 0.5, 0.99]), 1, 3)
+        array([1, 2, 3])
+    """
+    return np.floor(low + numbers * (np.asarray(high) - low + 1)).astype(np.int64)
+
+
+def real_between(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Turns numbers in [0, 1) into numbers in [low, high).
+
+    `numbers` float64[...]; returns float64[...].
+
+    Example:
+        >>> real_between(np.array([0.0, 0.5]), 1.0, 3.0)
+        array([1., 2.])
+    """
+    return low + numbers * (high - low)
+
+
+def _mix(z: Any) -> Any:
+    """The mixing function on uint64 arrays, and on Python integers below 2^64."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK
+    return z ^ (z >> 31)
 
 
 def _arrivals(numbers: np.ndarray, n_slots: int) -> np.ndarray:

@@ -14,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.cluster.episode import Episode, JobRow
-from asyncjax.cluster.machines_and_jobs import Schedule
+from asyncjax.cluster.machines_and_jobs import Schedule, job_utility
 from asyncjax.cluster.outcomes import ROUNDING
-from asyncjax.cluster.resource_prices import price
-from asyncjax.cluster.solver.slot_search import cheapest_by_slot
-from asyncjax.cluster.utility import job_utility
+from asyncjax.cluster.resource_prices import Episode, JobRow, price
+from asyncjax.cluster.solver.slot_tables import cheapest_by_slot
 
 
 class Allocation(NamedTuple):
@@ -114,5 +112,4 @@ def schedule_of(allocation: Allocation) -> Schedule:
         >>> schedule_of(Allocation(units, units, one > 0, one, one < 0)).admitted
         array([ True])
     """
-    fields = (allocation.workers, allocation.servers, allocation.admitted, allocation.payoff)
-    return Schedule(*(np.asarray(field) for field in fields))
+    return Schedule(*(np.asarray(field) for field in allocation[:4]))

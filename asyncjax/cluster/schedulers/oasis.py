@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 
 from asyncjax.checks import real
-from asyncjax.cluster.episode import Episode, JobRow, prepare
 from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,
     payoffs,
@@ -26,9 +26,8 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     schedule_of,
     until_done,
 )
-from asyncjax.cluster.solver.knapsack import take_cheapest
-from asyncjax.cluster.solver.pieces import room_slack, units_that_fit
-from asyncjax.cluster.solver.slot_search import walk_back
+from asyncjax.cluster.solver.slot_solver import room_slack, take_cheapest, units_that_fit
+from asyncjax.cluster.solver.slot_tables import walk_back
 
 
 def oasis(

@@ -17,22 +17,34 @@ Note:
     start at 1e-24 at least. The paper lets a job complete in the last slot in which it has workers.
     Whole units may be done before the last slot of the search; units after that are never taken,
     so that its payoff, the prices that later jobs see and their room are those of what is needed.
+
+The price L of an idle resource decides, in effect, who is admitted: too low, and early jobs of
+little worth fill the machines; too high, and nobody enters. The bound from theory is set by the
+single most hopeless job, and is far below the best. `choose_floor` learns one from the past.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.checks import flag, one_key, real, whole
-from asyncjax.cluster.checked_jobs import checked_cluster
-from asyncjax.cluster.episode import Episode, JobRow, prepare
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
+from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
+from asyncjax.cluster.machines_and_jobs import (
+    Data,
+    Jobs,
+    Machines,
+    Schedule,
+    host_floats,
+    job_utility,
+)
+from asyncjax.cluster.outcomes import total_utility
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,
     payoffs,
@@ -41,15 +53,16 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     until_done,
 )
 from asyncjax.cluster.solver.rounding import Fractions, RoundedSlot, round_randomly, round_slot
-from asyncjax.cluster.solver.slot_search import walk_back
-from asyncjax.cluster.solver.slot_tables import SlotTable, slot_table, spread_units
-from asyncjax.cluster.utility import job_utility
+from asyncjax.cluster.solver.slot_tables import SlotTable, slot_table, spread_units, walk_back
 
 _CANDIDATES = 3  # end slots that are tried
 # Of a hull: up to so many points, machines with room for more workers than a batch are not cut;
 # so many pieces are the most seen, and the host starts again with more.
 _FEW_POINTS, _FEW_PIECES = 32, 6
 _MOST_DRAWS = 10_000
+_MOST_REPLAYS = 100_000
+_TOGETHER = 64  # episodes in one vmap; their tables are held at once
+_HALF_DECADES = np.arange(-14, -3) / 2  # of the default floors, relative to the highest price
 
 
 class PdOrsSettings(NamedTuple):
@@ -64,11 +77,18 @@ class PdOrsSettings(NamedTuple):
     choices: int = 1  # K, numbers of servers to choose among
 
 
-class _Taken(NamedTuple):
-    """What the search takes of its table."""
+class FloorChoice(NamedTuple):
+    """Price floors tried on past workloads.
 
-    used: Array  # bool[T], whether anything is trained in a slot
-    column: Array  # int32[T], the column of its amount and number of servers
+    Attributes:
+        low: float, the floor with the largest mean utility; the smallest of equal ones.
+        lows: float64[L], the floors that were tried.
+        utilities: float64[L, P], total utility of each past workload under each floor.
+    """
+
+    low: float
+    lows: np.ndarray
+    utilities: np.ndarray
 
 
 class _Plan(NamedTuple):
@@ -164,6 +184,84 @@ def pd_ors(
     return schedule_of(found)
 
 
+def choose_floor(
+    past: Sequence[tuple[Jobs, Machines]],
+    *,
+    n_slots: int,
+    lows: Any = None,
+    parts: int = 20,
+    hull: bool = True,
+    inside: bool = True,
+    together: int | None = None,
+    servers: Data = (1.0,),
+) -> FloorChoice:
+    """Replays past workloads under many price floors and chooses the best.
+
+    Formula: `argmax over L of mean over past workloads of their total utility under PD-ORS`.
+
+    Args:
+        past: Workloads of one shape, `(jobs, machines)` each.
+        n_slots: T.
+        lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
+        parts, hull, inside: As in `pd_ors`.
+        together: Episodes in one `vmap`; None for at most 64.
+        servers: As in `pd_ors`.
+
+    Returns:
+        The floor for `pd_ors(low=...)`, and what each floor earned.
+
+    Raises:
+        TypeError: If `past` is no sequence of pairs, or another argument of another kind.
+        ValueError: If there are no workloads, their shapes differ, a floor is not positive, or
+            there are 100 000 replays or more.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> past = [cluster.workloads.tiny(seed) for seed in range(2)]
+        >>> choice = cluster.choose_floor(past, n_slots=4, parts=8, lows=[1e-6, 1e-3, 100.0])
+        >>> choice.utilities.shape, bool(choice.low < 100)
+        ((3, 2), True)
+    """
+    instance("past", past, Sequence, "a sequence of pairs (jobs, machines)")
+    for one in past:
+        if not isinstance(one, tuple | list) or len(one) != 2:
+            raise TypeError(
+                f"past must be a sequence of pairs (jobs, machines), got {shown(one)} in it"
+            )
+    if not past:
+        raise ValueError("past must hold at least one workload, got none")
+    episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
+    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)) for one in episodes}
+    if len(shapes) > 1:
+        raise ValueError(f"past must hold workloads of one shape, got {len(shapes)} shapes")
+    if lows is None:
+        lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
+    floors = within("lows", host_floats("lows", lows), above=0)
+    if floors.ndim != 1 or floors.size == 0:
+        raise ValueError(f"lows must be positive numbers, at least one, got {shown(lows)}")
+    if floors.size * len(past) >= _MOST_REPLAYS:
+        raise ValueError(
+            f"lows must make fewer than {_MOST_REPLAYS} replays of {len(past)} workloads, got"
+            f" {floors.size}"
+        )
+    every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
+    settings = max(every, key=lambda one: one.hull_points)  # serves all
+    columns = episodes[0].jobs.crew.workers_across.shape[1]
+    settings = settings._replace(choices=columns // parts)
+    grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
+    width = min(_TOGETHER, len(grid)) if together is None else whole("together", together)
+    found = _study(grid, settings, width)
+    if any(np.asarray(one.overflow).any() for one in found):
+        found = _study(grid, settings._replace(pieces=settings.hull_points), width)
+    earned = [
+        total_utility(schedule_of(one), past[index % len(past)][0])
+        for index, one in enumerate(found)
+    ]
+    utilities = np.reshape(earned, (len(floors), len(past)))
+    order = np.lexsort((floors, -utilities.mean(1)))
+    return FloorChoice(float(floors[order[0]]), floors, utilities)
+
+
 def pd_ors_settings(
     jobs: Jobs,
     machines: Machines,
@@ -176,29 +274,31 @@ def pd_ors_settings(
 ) -> PdOrsSettings:
     """Chooses the static settings of PD-ORS for jobs and machines, on the host.
 
-    Its arguments are those of `pd_ors`; the jobs, of several episodes that are to be stacked, those
-    with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few programs are compiled.
+    Its arguments are those of `pd_ors`, which `prepare` checks; the jobs, of several episodes that
+    are to be stacked, those with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few
+    programs are compiled.
 
     Example:
         >>> from asyncjax import cluster
         >>> pd_ors_settings(*cluster.workloads.balanced(0), n_slots=20).hull_points
         32
     """
-    jobs, machines = checked_cluster(jobs, machines, n_slots)
     hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
     draws = whole("draws", draws, 0, _MOST_DRAWS)
     if not (inside or across):
         raise ValueError("inside or across must be True, got False for both: nothing could run")
     points = 0
     if hull:
-        demand = np.where(jobs.worker > 0, jobs.worker, 1.0)
-        fit = np.where(jobs.worker[:, None] > 0, machines.capacity / demand[:, None], np.inf)
-        most = min(fit.min(-1).max(), max(_FEW_POINTS, jobs.batch.max()))  # more are never needed
+        worker, capacity = (
+            host_floats("worker", jobs.worker)[:, None],
+            np.asarray(machines.capacity),
+        )
+        fit = np.where(worker > 0, capacity / np.where(worker > 0, worker, 1.0), np.inf)
+        most = min(fit.min(-1).max(), max(_FEW_POINTS, np.max(jobs.batch)))  # more are never needed
         points = 8
         while points < np.floor(most):
             points *= 2
-        size = n_slots * machines.capacity.size * points
-        if size >= 2**31:
+        if n_slots * capacity.size * points >= 2**31:
             raise ValueError(
                 "hull must be False where machines hold so many workers, got room for"
                 f" {most:.3g} on one"
@@ -284,8 +384,7 @@ def _decide(
         amounts = walk_back(choice, ends[tried])
         part = jnp.maximum(amounts - 1, 0)
         column = cheapest[jnp.arange(settings.n_slots), part] * cheapest.shape[1] + part
-        taken = _Taken(amounts > 0, column)
-        plan = _whole_units(taken, table, prices, room, job, settings, own, scale)
+        plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, own, scale)
         return tried + 1, plan
 
     shape = room.shape[:2]
@@ -303,7 +402,8 @@ def _decide(
 
 
 def _whole_units(
-    taken: _Taken,
+    used: Array,
+    column: Array,
     table: SlotTable,
     prices: Array,
     room: Array,
@@ -312,8 +412,12 @@ def _whole_units(
     key: Array | None,
     scale: Array | float,
 ) -> _Plan:
-    """Rounds the chosen amounts of all slots and counts what they cost and bring."""
-    slots, (used, column) = jnp.arange(settings.n_slots), taken
+    """Rounds the chosen amounts of all slots and counts what they cost and bring.
+
+    `used` bool[T], whether anything is trained in a slot; `column` int32[T], its amount and number
+    of servers.
+    """
+    slots = jnp.arange(settings.n_slots)
     together = used & table.on_one[slots, column]
     spread = used & ~together
     wanted = jnp.where(spread, job.crew.workers_across[column], 0)
@@ -345,3 +449,23 @@ def _whole_units(
     payoff = job_utility(job.utility, last - job.arrival) - paid.sum()
     placed = (found.feasible | (slots > last)).all()
     return _Plan(workers, servers, payoff, placed & (payoff > 0))
+
+
+def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[Allocation]:
+    """Plays episodes, so many at once."""
+    if width == 1:
+        return [pd_ors_program(one, settings, None, 1.0) for one in grid]
+    found = []
+    for first in range(0, len(grid), width):
+        some = grid[first : first + width]
+        some += some[-1:] * (width - len(some))  # one shape, one program
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *some)
+        together = jax.tree.map(np.asarray, _together(stacked, settings))
+        found += [jax.tree.map(lambda leaf, i=i: leaf[i], together) for i in range(width)]
+    return found[: len(grid)]
+
+
+@partial(jax.jit, static_argnames=("settings",))
+def _together(episodes: Episode, settings: PdOrsSettings) -> Allocation:
+    """Plays episodes with a leading axis in one program."""
+    return jax.vmap(partial(pd_ors_episode, settings=settings))(episodes)

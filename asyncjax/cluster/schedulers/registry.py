@@ -10,16 +10,18 @@ from functools import partial
 
 import numpy as np
 
-from asyncjax.cluster.checked_jobs import checked_jobs
 from asyncjax.cluster.data.workloads import fixed_workers
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
-from asyncjax.cluster.schedulers.dorm import dorm
-from asyncjax.cluster.schedulers.drf import drf
-from asyncjax.cluster.schedulers.fifo import fifo
-from asyncjax.cluster.schedulers.least_attained import least_attained
-from asyncjax.cluster.schedulers.marginal_goodput import marginal_goodput, time_saved
+from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule, checked_jobs
 from asyncjax.cluster.schedulers.oasis import oasis
 from asyncjax.cluster.schedulers.pd_ors import pd_ors
+from asyncjax.cluster.schedulers.slot_schedulers import (
+    dorm,
+    drf,
+    fifo,
+    least_attained,
+    marginal_goodput,
+    time_saved,
+)
 
 
 def _fifo(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:

@@ -8,15 +8,19 @@
 | `round_slot`, `round_randomly` | whole units from fractions of units |
 | `cheapest_by_slot` | which amount to train in which slot |
 
-All are pure functions, for `jit` and `vmap`. A machine's room is a concave line (`pieces`), workers
-fill the cheapest pieces (`knapsack`), one multiplier decides who hosts servers (`slot_solver`), and
-many slots are solved in one queue (`slot_queue`).
+All are pure functions, for `jit` and `vmap`. A machine's room is a concave line of pieces, workers
+fill the cheapest pieces, one multiplier decides who hosts servers (`slot_solver`), and many slots
+are solved in one queue (`slot_tables`).
 """
 
 from asyncjax.cluster.solver.rounding import Fractions, RoundedSlot, round_randomly, round_slot
-from asyncjax.cluster.solver.slot_search import cheapest_by_slot
 from asyncjax.cluster.solver.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
-from asyncjax.cluster.solver.slot_tables import SlotTable, slot_table, spread_units
+from asyncjax.cluster.solver.slot_tables import (
+    SlotTable,
+    cheapest_by_slot,
+    slot_table,
+    spread_units,
+)
 
 __all__ = [
     "Fractions",

@@ -20,9 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.cluster.solver.knapsack import take_cheapest
-from asyncjax.cluster.solver.pieces import room_slack, units_that_fit
-from asyncjax.cluster.solver.slot_arguments import array, checked_slot
+from asyncjax.checks import within
+from asyncjax.cluster.solver.slot_solver import (
+    checked_slot,
+    room_slack,
+    take_cheapest,
+    units_that_fit,
+)
 
 _ALMOST = 1e-6  # a fraction so close to a whole number is one
 
@@ -36,9 +40,9 @@ class RoundedSlot(NamedTuple):
         feasible: bool, whether they fit and are as many as was asked for.
     """
 
-    workers: Array  # int32[H]
-    servers: Array  # int32[H]
-    feasible: Array  # bool
+    workers: Array
+    servers: Array
+    feasible: Array
 
 
 def round_slot(
@@ -67,11 +71,6 @@ def round_slot(
     Returns:
         Exactly W workers and S servers, if feasible.
 
-    Raises:
-        TypeError: If a concrete argument is not made of numbers.
-        ValueError: If one is out of range or its shape does not fit; traced values are not looked
-            at.
-
     Note:
         The paper rounds at random; this is our default, and the repair of the random draws.
 
@@ -86,18 +85,16 @@ def round_slot(
         (Array([1, 2], dtype=int32), Array([2, 0], dtype=int32), True)
     """
     price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
-    workers, servers = array("workers", workers), array("servers", servers)
     for name, value in (("workers", workers), ("servers", servers)):
-        if np.shape(value) != np.shape(room)[:1]:
+        if np.shape(within(name, value, least=0)) != room.shape[:1]:
             raise ValueError(
-                f"{name} must have the shape {np.shape(room)[:1]} of the machines, got"
+                f"{name} must have the shape {room.shape[:1]} of the machines, got"
                 f" {np.shape(value)}"
             )
-    price, room = jnp.asarray(price), jnp.asarray(room)
     unit = jnp.stack([worker, server]).astype(room.dtype)  # [2, R]: a worker, a server
     rent = (price * unit[:, None]).sum(-1)  # [2, H]
     asked = jnp.stack([jnp.asarray(n, room.dtype) for n in (n_workers, n_servers)])
-    floors = jnp.floor(jnp.stack([workers, servers]) + _ALMOST)
+    floors = jnp.floor(jnp.stack([jnp.asarray(workers), jnp.asarray(servers)]) + _ALMOST)
     base = jax.vmap(take_cheapest)(rent, floors, asked)
 
     def add(kind: Array, units: Array) -> Array:

@@ -1,23 +1,44 @@
-"""What every amount of a job costs in every slot: the table in which a rule searches.
+"""What every amount of a job costs in every slot, and the search for which to train in which slot.
 
     cost[t, q] = min(spread over machines, if W <= F;   on one machine, if W_inside <= F)
+    best[t, q] = min over j <= q of cost[t, j] + best[t - 1, q - j],     best[-1] = (0, inf, ...)
 
 Slots before the arrival and amounts with W > F cannot run, and are most of the table: only the rest
-is solved (`slot_queue`). What is live is data, so one program serves all jobs.
+is solved, in a queue from which a lane that is done takes the next problem. Problems need from 2 to
+15 iterations; lanes that are solved together by `vmap` all wait for the slowest, here none waits.
+Under `vmap` the problems of all members of the batch go into one queue, and members with few
+problems do not wait for those with many. What is live is data, so one program serves all jobs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 
-from asyncjax.cluster.episode import JobRow
-from asyncjax.cluster.solver.pieces import Pieces, hull_pieces, plain_pieces
-from asyncjax.cluster.solver.slot_queue import Problems, solve_queue
-from asyncjax.cluster.solver.slot_solver import Ends, SlotCost, fill_ends, inside_cost, unsolved
+from asyncjax.checks import within
+from asyncjax.cluster.resource_prices import JobRow
+from asyncjax.cluster.solver.slot_solver import (
+    Ends,
+    Pieces,
+    Progress,
+    SlotCost,
+    advance,
+    begin,
+    ends_of,
+    fill_ends,
+    hull_pieces,
+    inside_cost,
+    plain_pieces,
+    unsolved,
+)
+
+_LANES, _MOST_LANES = 16, 128
 
 
 class SlotTable(NamedTuple):
@@ -60,7 +81,13 @@ def slot_table(
     """
     n_slots = len(room)
     shape = n_slots, len(job.crew.workers_across)
-    holds = _pieces(room, job, hull_points, pieces)
+
+    def held(room: Array) -> Pieces:
+        if not hull_points:
+            return plain_pieces(room, job.worker, job.server)
+        return hull_pieces(room, job.worker, job.server, hull_points, most_pieces=pieces, cut=True)
+
+    holds = jax.vmap(held)(room)  # [T, H, P]
     ends, overflow = unsolved(shape, room.dtype), jnp.zeros((), bool)
     if across:
         ends = _spread(prices, holds, job)
@@ -88,18 +115,6 @@ def spread_units(table: SlotTable, prices: Array, job: JobRow, column: Array) ->
     return jax.vmap(fill_ends)(table.pieces, rent, host, asked, ends)
 
 
-def _pieces(room: Array, job: JobRow, hull_points: int, most_pieces: int) -> Pieces:
-    """What the machines hold in every slot, [T, H, P]."""
-
-    def slot(room: Array) -> Pieces:
-        if not hull_points:
-            return plain_pieces(room, job.worker, job.server)
-        points = {"most_pieces": most_pieces, "cut": True}
-        return hull_pieces(room, job.worker, job.server, hull_points, **points)
-
-    return jax.vmap(slot)(room)
-
-
 def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
     """Costs across machines, [T, Q], for live slots and amounts only."""
     shape = n_slots, n_parts = len(prices), len(job.crew.workers_across)
@@ -118,3 +133,175 @@ def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
         live=(workers <= job.batch) & (slot >= job.arrival),
     )
     return jax.tree.map(lambda leaf: leaf.reshape(shape), solve_queue(asked))
+
+
+def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
+    """Finds the least cost of training q parts of a job by the end of slot t; pure, safe with inf.
+
+    Formula: `best[t, q] = min over j of cost[t, j] + best[t - 1, q - j]`.
+
+    Args:
+        cost: float[T, Q + 1], cost of training j parts in slot t; column 0 is 0, inf where that
+            cannot be done.
+
+    Returns:
+        Best: float[T, Q + 1], inf where it cannot be done.
+        choice: int32[T, Q + 1], the j of slot t; the lowest of equal ones.
+
+    Raises:
+        TypeError: If `cost` is concrete and not made of numbers.
+        ValueError: If it has another shape, an entry is negative or NaN, or column 0 is not 0.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import cluster
+        >>> inf = jnp.inf
+        >>> cost = jnp.array([[0.0, 2.0, 3.0, 7.0], [0.0, 1.0, inf, inf], [0.0, 0.5, 4.0, 5.0]])
+        >>> best, choice = cluster.cheapest_by_slot(cost)
+        >>> best[2].tolist(), choice[2].tolist()
+        ([0.0, 0.5, 1.5, 3.5], [0, 1, 1, 1])
+    """
+    within("cost", cost, least=0, finite=False)
+    if np.ndim(cost) != 2 or 0 in np.shape(cost):
+        raise ValueError(f"cost must have the shape [slots, parts + 1], got {np.shape(cost)}")
+    if not isinstance(cost, Tracer) and (np.asarray(cost)[:, 0] != 0).any():
+        raise ValueError(
+            f"cost must be 0 in column 0, where nothing is trained, got {np.max(cost[:, 0])}"
+        )
+    cost = jnp.asarray(cost)
+    amount = jnp.arange(cost.shape[1])
+    rest = amount[:, None] - amount  # [q, j]
+    possible = rest >= 0
+
+    def slot(before: Array, row: Array) -> tuple[Array, tuple[Array, Array]]:
+        sums = jnp.where(possible, row + before[jnp.maximum(rest, 0)], jnp.inf)
+        best = sums.min(-1)
+        return best, (best, jnp.argmin(sums, axis=-1).astype(jnp.int32))
+
+    nothing = jnp.where(amount == 0, 0, jnp.inf).astype(cost.dtype)
+    return jax.lax.scan(slot, nothing, cost)[1]
+
+
+def walk_back(choice: Array, end: Array) -> Array:
+    """Reads from the choices how much to train in each slot, if all is to be done by slot `end`.
+
+    `choice` int32[T, Q + 1]; returns int32[T], parts a slot, Q in all; 0 after `end`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> walk_back(jnp.array([[0, 1, 2], [0, 0, 1], [0, 1, 1]]), 1)
+        Array([1, 1, 0], dtype=int32)
+    """
+    n_slots, width = choice.shape
+
+    def slot(left: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        index, row = at
+        amount = jnp.where(index <= end, row[left], 0).astype(jnp.int32)
+        return left - amount, amount
+
+    everything = jnp.asarray(width - 1, jnp.int32)
+    return jax.lax.scan(slot, everything, (jnp.arange(n_slots), choice), reverse=True)[1]
+
+
+class Problems(NamedTuple):
+    """Slots and what is asked of them."""
+
+    pieces: Pieces  # [T, H, P], what the machines hold in each slot
+    rent: Array  # float[T, H], price of a worker
+    host: Array  # float[T, H], price of a server
+    slot: Array  # int32[M], where each problem lies
+    workers: Array  # float[M], W of each
+    servers: Array  # float[M], S of each
+    live: Array  # bool[M], which are solved; the others cost inf
+
+
+def solve_queue(problems: Problems) -> Ends:
+    """Solves M problems of several slots; pure, for `jit` and `vmap`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> price, one = jnp.ones((1, 1)), jnp.ones((1, 1, 1))
+        >>> pieces = Pieces(4 * one, 0.5 * one, 2 * price, price < 0)
+        >>> asked = jnp.array([1.0, 2.0, 9.0])
+        >>> live, slot = asked != 2, jnp.zeros(3, jnp.int32)
+        >>> solve_queue(Problems(pieces, price, price, slot, asked, asked, live)).cost.tolist()
+        [2.0, inf, inf]
+    """
+    return _with_lanes(_LANES)(problems)
+
+
+def _with_lanes(lanes: int) -> Callable[[Problems], Ends]:
+    """The solver with so many lanes, and how it is batched."""
+
+    @jax.custom_batching.custom_vmap
+    def solve(problems: Problems) -> Ends:
+        return _run(problems, min(lanes, len(problems.slot)))
+
+    @solve.def_vmap
+    def _(size: int, batched: list[Problems], problems: Problems) -> tuple[Ends, Ends]:
+        def joined(leaf: Array, has_axis: bool) -> Array:
+            whole = leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            return whole.reshape(-1, *whole.shape[2:])
+
+        n_slots = problems.rent.shape[-2]
+        own = jax.tree.map(joined, problems, batched[0])
+        shift = jnp.repeat(jnp.arange(size, dtype=jnp.int32) * n_slots, problems.slot.shape[-1])
+        wide = _with_lanes(min(lanes * size, max(lanes, _MOST_LANES)))
+        found = wide(own._replace(slot=own.slot + shift))
+        back = jax.tree.map(lambda leaf: leaf.reshape(size, -1), found)
+        return back, jax.tree.map(lambda _: True, back)
+
+    return solve
+
+
+class _Lanes(NamedTuple):
+    """What the lanes are at."""
+
+    problem: Array  # int32[L], place in the queue; past its end: nothing
+    progress: Progress  # [L]
+    taken: Array  # int32, problems taken from the queue
+    found: Ends  # float[M + 1]; the last takes what nobody asked for
+
+
+def _run(problems: Problems, lanes: int) -> Ends:
+    """Runs the queue."""
+    n_problems, dtype = len(problems.slot), problems.rent.dtype
+    n_live = problems.live.sum().astype(jnp.int32)
+    queue = jnp.nonzero(problems.live, size=n_problems, fill_value=n_problems)[0].astype(jnp.int32)
+    queue = jnp.append(queue, jnp.int32(n_problems))
+    empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes,)), begin(dtype))
+
+    def goes_on(state: _Lanes) -> Array:
+        return (state.problem < n_live).any()
+
+    def step(state: _Lanes) -> _Lanes:
+        number = queue[jnp.minimum(state.problem, n_problems)]
+        inside = jnp.minimum(number, n_problems - 1)
+        slot, workers, servers = (
+            leaf[inside] for leaf in (problems.slot, problems.workers, problems.servers)
+        )
+        pieces = jax.tree.map(lambda leaf: leaf[slot], problems.pieces)
+        place = pieces, problems.rent[slot], problems.host[slot]
+        progress = jax.vmap(advance)(state.progress, *place, workers, servers)
+        done = progress.done | (state.problem >= n_live)
+        ends = jax.vmap(ends_of)(progress, pieces, workers, servers)
+        goal = jnp.where(done, number, n_problems)
+
+        def put(whole: Array, part: Array) -> Array:
+            return whole.at[goal].set(part)
+
+        found = jax.tree.map(put, state.found, ends)
+        turn = state.taken + jnp.cumsum(done, dtype=jnp.int32) - done
+        progress = jax.tree.map(lambda new, old: jnp.where(done, new, old), empty, progress)
+        problem = jnp.where(done, jnp.minimum(turn, n_problems), state.problem)
+        taken = jnp.minimum(state.taken + done.sum(dtype=jnp.int32), n_problems)
+        return _Lanes(problem, progress, taken, found)
+
+    start = _Lanes(
+        jnp.arange(lanes, dtype=jnp.int32),
+        empty,
+        jnp.int32(lanes),
+        unsolved(n_problems + 1, dtype),
+    )
+    found = jax.lax.while_loop(goes_on, step, start).found
+    return jax.tree.map(lambda leaf: leaf[:n_problems], found)
