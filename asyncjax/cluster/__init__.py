@@ -43,17 +43,7 @@ Example:
     drf [] 33.0
 """
 
-from asyncjax.cluster.data import (
-    MADE_UP,
-    JobTable,
-    read_alibaba,
-    read_jobs,
-    read_philly,
-    read_pollux,
-    read_tiresias,
-    recorded_workload,
-    workloads,
-)
+from asyncjax.cluster import workloads
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.outcomes import (
     Outcome,
@@ -66,6 +56,16 @@ from asyncjax.cluster.outcomes import (
     total_utility,
     utilisation,
 )
+from asyncjax.cluster.recorded_jobs import (
+    MADE_UP,
+    JobTable,
+    read_alibaba,
+    read_jobs,
+    read_philly,
+    read_pollux,
+    read_tiresias,
+    recorded_workload,
+)
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
 from asyncjax.cluster.schedulers.oasis import oasis
 from asyncjax.cluster.schedulers.pd_ors import FloorChoice, choose_floor, pd_ors
@@ -77,22 +77,9 @@ from asyncjax.cluster.schedulers.slot_schedulers import (
     least_attained,
     marginal_goodput,
 )
-from asyncjax.cluster.solver import (
-    InsideCost,
-    RoundedSlot,
-    SlotCost,
-    cheapest_by_slot,
-    inside_cost,
-    round_slot,
-    slot_cost,
-)
-from asyncjax.cluster.throughput import (
-    Crew,
-    best_delays,
-    crew,
-    sample_times,
-    samples_trained,
-)
+from asyncjax.cluster.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
+from asyncjax.cluster.slot_tables import RoundedSlot, cheapest_by_slot, round_slot
+from asyncjax.cluster.throughput import Crew, best_delays, crew, sample_times, samples_trained
 
 __all__ = [
     "MADE_UP",

@@ -300,11 +300,10 @@ def checked_schedule(schedule: Schedule, jobs: Jobs) -> tuple[Schedule, Jobs]:
             f"workers must have the shape [{n_jobs}, slots, machines] of the {n_jobs} jobs, got"
             f" {workers.shape}"
         )
-    admitted, payoff = np.asarray(schedule.admitted), np.asarray(schedule.payoff)
-    for name, value in (("admitted", admitted), ("payoff", payoff)):
-        if value.shape != (n_jobs,):
-            raise ValueError(f"{name} must have one entry a job, got shape {value.shape}")
-    return Schedule(workers, servers, admitted, payoff), jobs
+    admitted = np.asarray(schedule.admitted)
+    if admitted.shape != (n_jobs,):
+        raise ValueError(f"admitted must have one entry a job, got shape {admitted.shape}")
+    return schedule._replace(workers=workers, servers=servers, admitted=admitted), jobs
 
 
 def checked_units(workers: Data, servers: Data) -> tuple[np.ndarray, np.ndarray]:

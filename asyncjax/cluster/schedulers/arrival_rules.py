@@ -17,7 +17,7 @@ from jax import Array
 from asyncjax.cluster.machines_and_jobs import Schedule, job_utility
 from asyncjax.cluster.outcomes import ROUNDING
 from asyncjax.cluster.resource_prices import Episode, JobRow, price
-from asyncjax.cluster.solver.slot_tables import cheapest_by_slot
+from asyncjax.cluster.slot_tables import cheapest_by_slot
 
 
 class Allocation(NamedTuple):

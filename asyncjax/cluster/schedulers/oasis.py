@@ -26,8 +26,8 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     schedule_of,
     until_done,
 )
-from asyncjax.cluster.solver.slot_solver import room_slack, take_cheapest, units_that_fit
-from asyncjax.cluster.solver.slot_tables import walk_back
+from asyncjax.cluster.slot_solver import room_slack, take_cheapest, units_that_fit
+from asyncjax.cluster.slot_tables import walk_back
 
 
 def oasis(
@@ -76,7 +76,7 @@ def oasis(
     """
     episode = prepare(jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high)
     hosts = np.int32(real("split", split, least=0, most=1) * len(episode.capacity) + 1e-9)
-    found = schedule_of(oasis_program(episode, n_slots, hosts))
+    found = schedule_of(oasis_program(episode, n_slots=n_slots, hosts=hosts))
     return found._replace(payoff=np.zeros_like(found.payoff))
 
 
@@ -98,10 +98,7 @@ def oasis_episode(
     return play_arrivals(partial(_decide, hosts=hosting), episode, n_slots)
 
 
-@partial(jax.jit, static_argnames=("n_slots",))
-def oasis_program(episode: Episode, n_slots: int, hosts: Array | np.int32) -> Allocation:
-    """Plays OASiS as `oasis_episode`, compiled once for all data of one shape."""
-    return oasis_episode(episode, n_slots=n_slots, hosts=hosts)
+oasis_program = jax.jit(oasis_episode, static_argnames=("n_slots",))  # once for a shape
 
 
 def _decide(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | int) -> Allocation:

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
 from asyncjax.cluster.machines_and_jobs import (
@@ -52,8 +53,16 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     schedule_of,
     until_done,
 )
-from asyncjax.cluster.solver.rounding import Fractions, RoundedSlot, round_randomly, round_slot
-from asyncjax.cluster.solver.slot_tables import SlotTable, slot_table, spread_units, walk_back
+from asyncjax.cluster.slot_tables import (
+    Fractions,
+    RoundedSlot,
+    SlotTable,
+    round_randomly,
+    round_slot,
+    slot_table,
+    spread_units,
+    walk_back,
+)
 
 _CANDIDATES = 3  # end slots that are tried
 # Of a hull: up to so many points, machines with room for more workers than a batch are not cut;
@@ -89,15 +98,6 @@ class FloorChoice(NamedTuple):
     low: float
     lows: np.ndarray
     utilities: np.ndarray
-
-
-class _Plan(NamedTuple):
-    """Whole units that end a job in one slot."""
-
-    workers: Array  # int32[T, H]
-    servers: Array  # int32[T, H]
-    payoff: Array  # float
-    good: Array  # bool
 
 
 def pd_ors(
@@ -177,10 +177,10 @@ def pd_ors(
     settings = pd_ors_settings(
         jobs, machines, n_slots=n_slots, hull=hull, inside=inside, across=across, draws=draws
     )._replace(choices=episode.jobs.crew.workers_across.shape[1] // parts)
-    found = pd_ors_program(episode, settings, key, scale)
+    found = pd_ors_program(episode, settings, key=key, scale=scale)
     if np.asarray(found.overflow).any():
         settings = settings._replace(pieces=settings.hull_points)
-        found = pd_ors_program(episode, settings, key, scale)
+        found = pd_ors_program(episode, settings, key=key, scale=scale)
     return schedule_of(found)
 
 
@@ -308,11 +308,7 @@ def pd_ors_settings(
 
 
 def pd_ors_episode(
-    episode: Episode,
-    settings: PdOrsSettings,
-    *,
-    key: Array | None = None,
-    scale: Array | float = 1.0,
+    episode: Episode, settings: PdOrsSettings, *, key: Array | None = None, scale: ArrayLike = 1.0
 ) -> Allocation:
     """Plays PD-ORS; pure, for `jit` with `settings` static and for `vmap` over anything else.
 
@@ -342,12 +338,7 @@ def pd_ors_episode(
     return play_arrivals(rule, episode, settings.n_slots)
 
 
-@partial(jax.jit, static_argnames=("settings",))
-def pd_ors_program(
-    episode: Episode, settings: PdOrsSettings, key: Array | None, scale: Array | float
-) -> Allocation:
-    """Plays PD-ORS as `pd_ors_episode`, compiled once for all data of one shape."""
-    return pd_ors_episode(episode, settings, key=key, scale=scale)
+pd_ors_program = jax.jit(pd_ors_episode, static_argnames=("settings",))  # once for a shape
 
 
 def _decide(
@@ -356,29 +347,22 @@ def _decide(
     job: JobRow,
     settings: PdOrsSettings,
     key: Array | None,
-    scale: Array | float,
+    scale: ArrayLike,
 ) -> Allocation:
     """Finds the best whole units for one job and admits it if they pay."""
-    table = slot_table(
-        prices,
-        room,
-        job,
-        hull_points=settings.hull_points,
-        pieces=settings.pieces,
-        inside=settings.inside,
-        across=settings.across,
-    )
+    ways = {"inside": settings.inside, "across": settings.across, "pieces": settings.pieces}
+    table = slot_table(prices, room, job, hull_points=settings.hull_points, **ways)
     by_servers = table.cost.reshape(settings.n_slots, settings.choices, -1)
     gains, choice = payoffs(by_servers.min(1), job)
     cheapest = by_servers.argmin(1)  # [T, Q], which number of servers; the first on ties
     promise, ends = jax.lax.top_k(gains, min(_CANDIDATES, settings.n_slots))
 
-    def goes_on(state: tuple[Array, _Plan]) -> Array:
+    def goes_on(state: tuple[Array, Allocation]) -> Array:
         tried, plan = state
         left = tried < len(promise)
-        return ~plan.good & left & (promise[jnp.minimum(tried, len(promise) - 1)] > 0)
+        return ~plan.admitted & left & (promise[jnp.minimum(tried, len(promise) - 1)] > 0)
 
-    def attempt(state: tuple[Array, _Plan]) -> tuple[Array, _Plan]:
+    def attempt(state: tuple[Array, Allocation]) -> tuple[Array, Allocation]:
         tried, _ = state
         own = None if key is None else jax.random.fold_in(key, tried)
         amounts = walk_back(choice, ends[tried])
@@ -387,17 +371,13 @@ def _decide(
         plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, own, scale)
         return tried + 1, plan
 
-    shape = room.shape[:2]
-    empty = jnp.zeros(shape, jnp.int32)
-    zero, no = jnp.zeros((), prices.dtype), jnp.zeros((), bool)
-    start = jnp.zeros((), jnp.int32), _Plan(empty, empty, zero, no)
-    _, plan = jax.lax.while_loop(goes_on, attempt, start)
-    return Allocation(
-        workers=jnp.where(plan.good, plan.workers, 0),
-        servers=jnp.where(plan.good, plan.servers, 0),
-        admitted=plan.good,
-        payoff=jnp.where(plan.good, plan.payoff, 0),
-        overflow=table.overflow,
+    empty, no = jnp.zeros(room.shape[:2], jnp.int32), jnp.zeros((), bool)
+    plan = Allocation(empty, empty, no, jnp.zeros((), prices.dtype), table.overflow)
+    _, plan = jax.lax.while_loop(goes_on, attempt, (jnp.zeros((), jnp.int32), plan))
+    return plan._replace(
+        workers=jnp.where(plan.admitted, plan.workers, 0),
+        servers=jnp.where(plan.admitted, plan.servers, 0),
+        payoff=jnp.where(plan.admitted, plan.payoff, 0),
     )
 
 
@@ -410,8 +390,8 @@ def _whole_units(
     job: JobRow,
     settings: PdOrsSettings,
     key: Array | None,
-    scale: Array | float,
-) -> _Plan:
+    scale: ArrayLike,
+) -> Allocation:
     """Rounds the chosen amounts of all slots and counts what they cost and bring.
 
     `used` bool[T], whether anything is trained in a slot; `column` int32[T], its amount and number
@@ -448,13 +428,13 @@ def _whole_units(
     last = jnp.where((workers + servers).any(-1), slots, -1).max()
     payoff = job_utility(job.utility, last - job.arrival) - paid.sum()
     placed = (found.feasible | (slots > last)).all()
-    return _Plan(workers, servers, payoff, placed & (payoff > 0))
+    return Allocation(workers, servers, placed & (payoff > 0), payoff, table.overflow)
 
 
 def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[Allocation]:
     """Plays episodes, so many at once."""
     if width == 1:
-        return [pd_ors_program(one, settings, None, 1.0) for one in grid]
+        return [pd_ors_program(one, settings, key=None, scale=1.0) for one in grid]
     found = []
     for first in range(0, len(grid), width):
         some = grid[first : first + width]

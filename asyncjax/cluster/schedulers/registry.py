@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from asyncjax.cluster.data.workloads import fixed_workers
 from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule, checked_jobs
 from asyncjax.cluster.schedulers.oasis import oasis
 from asyncjax.cluster.schedulers.pd_ors import pd_ors
@@ -22,6 +21,7 @@ from asyncjax.cluster.schedulers.slot_schedulers import (
     marginal_goodput,
     time_saved,
 )
+from asyncjax.cluster.workloads import fixed_workers
 
 
 def _fifo(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:

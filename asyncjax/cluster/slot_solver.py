@@ -182,12 +182,7 @@ def slot_cost(
 
 
 def inside_cost(
-    price: Array,
-    room: Array,
-    worker: Array,
-    server: Array,
-    n_workers: Array,
-    n_servers: Array,
+    price: Array, room: Array, worker: Array, server: Array, n_workers: Array, n_servers: Array
 ) -> InsideCost:
     """Finds the cheapest machine that holds all units of a job; exact, pure, for `jit` and `vmap`.
 

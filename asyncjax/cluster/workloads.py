@@ -54,6 +54,12 @@ _ARRIVAL, _EPOCHS, _DATA, _BATCH, _RATIO, _GRADIENT, _COMPUTE, _LINK = range(8)
 _WORKER, _SERVER, _KIND, _STEEPNESS, _VALUE, _DUE, _WORK, _FIXED, _CAPACITY = range(8, 17)
 _MOST_MACHINES = 1_000_000
 _GAMMA, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+# Batches from and to, and the factor from MB a second to MB a slot of an hour.
+_PRESETS = {
+    "ranges": ((1, 200), 3600.0),
+    "balanced": ((20, 200), 3600.0),
+    "local": ((4, 16), 360.0),
+}
 _TINY = 32  # added to the streams of `tiny`
 
 _LEAST = np.array([0, 1, 2, 5])  # GPU, vCPU, GB of memory, GB of storage of one unit
@@ -98,7 +104,7 @@ def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 
         >>> jobs.samples[:3].tolist(), machines.capacity[0].tolist()
         ([3210130.0, 31052592.0, 40121652.0], [36.0, 99.0, 306.0, 135.0])
     """
-    return _preset(seed, n_jobs, n_slots, n_machines, batch=(1, 200), link=3600.0, balanced=False)
+    return _preset("ranges", seed, n_jobs, n_slots, n_machines)
 
 
 def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
@@ -121,7 +127,7 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
         >>> jobs.samples[:3].tolist(), jobs.batch[:3].tolist()
         ([18553486.0, 8020003.0, 2203165.0], [165, 151, 80])
     """
-    return _preset(seed, n_jobs, n_slots, n_machines, batch=(20, 200), link=3600.0, balanced=True)
+    return _preset("balanced", seed, n_jobs, n_slots, n_machines)
 
 
 def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
@@ -143,7 +149,7 @@ def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 1
         >>> bool((times.across[0] / times.inside[0] > 5).all())
         True
     """
-    return _preset(seed, n_jobs, n_slots, n_machines, batch=(4, 16), link=360.0, balanced=True)
+    return _preset("local", seed, n_jobs, n_slots, n_machines)
 
 
 def tiny(seed: int) -> Workload:
@@ -218,17 +224,9 @@ def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
     return np.minimum(whole_between(draws, 1, 30), jobs.batch)
 
 
-def _preset(
-    seed: int,
-    n_jobs: int,
-    n_slots: int,
-    n_machines: int,
-    *,
-    batch: tuple[int, int],
-    link: float,
-    balanced: bool,
-) -> Workload:
-    """A workload with four resources; `link` is the factor from MB a second to MB a slot."""
+def _preset(name: str, seed: int, n_jobs: int, n_slots: int, n_machines: int) -> Workload:
+    """A workload with four resources."""
+    batch, link = _PRESETS[name]
     job = np.arange(whole("n_jobs", n_jobs, 1, MOST_JOBS))
     n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
     n_machines = whole("n_machines", n_machines, 1, _MOST_MACHINES)
@@ -237,14 +235,18 @@ def _preset(
     def draw(field: int, index: np.ndarray = job) -> np.ndarray:
         return unit(seed, field, index)
 
+    samples = whole_between(draw(_EPOCHS), 50, 200) * whole_between(draw(_DATA), 20_000, 500_000)
     rate = link * real_between(draw(_LINK), 100, 600)
+    weights = np.where(np.arange(n_slots) % 2 == 0, 1 / 3, 2 / 3)  # of arrivals
+    later = np.cumsum(weights / weights.sum()) <= draw(_ARRIVAL)[:, None]
+    kind = draw(_KIND)  # a tenth without hurry, a third steep, the others between
+    steep = np.where(kind < 0.65, 0.01 + 0.99 * draw(_STEEPNESS), 4 + 2 * draw(_STEEPNESS))
+    value, due = real_between(draw(_VALUE), 1, 100), real_between(draw(_DUE), 1, 15)
     server = whole_between(draw(_SERVER, quad), _LEAST, _MOST).astype(np.float64)
     server[:, 0] = 0
     jobs = Jobs(
-        arrival=_arrivals(draw(_ARRIVAL), n_slots),
-        samples=(
-            whole_between(draw(_EPOCHS), 50, 200) * whole_between(draw(_DATA), 20_000, 500_000)
-        ).astype(float),
+        arrival=np.sort(np.minimum(later.sum(-1), n_slots - 1)),
+        samples=samples.astype(float),
         batch=whole_between(draw(_BATCH), *batch),
         workers_per_server=whole_between(draw(_RATIO), 1, 10).astype(np.float64),
         gradient=real_between(draw(_GRADIENT), 30, 575),
@@ -253,10 +255,10 @@ def _preset(
         link_inside=10 * rate,
         worker=whole_between(draw(_WORKER, quad), _LEAST, _MOST).astype(np.float64),
         server=server,
-        utility=_utilities(draw(_VALUE), draw(_KIND), draw(_STEEPNESS), draw(_DUE)),
+        utility=np.stack([value, np.where(kind < 0.10, 0.0, steep), due], axis=-1),
         asked=np.zeros(len(job), np.int64),
     )
-    if balanced:
+    if name != "ranges":
         slots = real_between(draw(_WORK), 1, 8)
         jobs = jobs._replace(samples=np.floor(slots * jobs.batch / nominal_times(jobs).across))
     capacity = np.tile(18 * (_LEAST + _MOST) / 2, (n_machines, 1))
@@ -325,20 +327,3 @@ def _mix(z: Any) -> Any:
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK
     return z ^ (z >> 31)
-
-
-def _arrivals(numbers: np.ndarray, n_slots: int) -> np.ndarray:
-    """Slots of arrival, sorted; twice as many in odd slots as in even ones."""
-    weights = np.where(np.arange(n_slots) % 2 == 0, 1 / 3, 2 / 3)
-    cumulative = np.cumsum(weights / weights.sum())
-    slots = (cumulative <= numbers[:, None]).sum(-1)
-    return np.sort(np.minimum(slots, n_slots - 1))
-
-
-def _utilities(
-    value: np.ndarray, kind: np.ndarray, steepness: np.ndarray, due: np.ndarray
-) -> np.ndarray:
-    """Sigmoids float64[N, 3]: a tenth without hurry, a third steep, the others between."""
-    steep = np.where(kind < 0.65, 0.01 + 0.99 * steepness, 4 + 2 * steepness)
-    steep = np.where(kind < 0.10, 0.0, steep)
-    return np.stack([real_between(value, 1, 100), steep, real_between(due, 1, 15)], axis=-1)

@@ -1,4 +1,4 @@
-"""Recorded jobs of real clusters: one table for all sources, validated and sorted when it is read.
+"""Recorded jobs of real clusters: tables of files, and jobs for the schedulers from them.
 
 | reader | columns of the file |
 |---|---|
@@ -8,16 +8,22 @@
 | `read_alibaba` | those of `pai_task_table.csv` |
 | `read_jobs` | any, by name |
 | `read_arrivals` | slot and how many jobs arrive in it |
+| `read_profiles` | model, comp_s_per_minibatch (seconds), model_mb, inter_mb_s and intra_mb_s \
+(rates across and inside machines, MB a second), worker_cpu, worker_gpu_quarter, ps_cpu and \
+ps_gpu_quarter (what a worker and a server take; a GPU is four quarters) |
 
 The data come from Jeon et al., "Analysis of large-scale multi-tenant GPU clusters for DNN training
 workloads" (ATC 2019, arXiv 1901.05758), Gu et al., "Tiresias" (NSDI 2019), Qiao et al., "Pollux"
 (OSDI 2021) and Weng et al., "MLaaS in the wild" (NSDI 2022), and are no part of this library.
-`recorded_workload` turns a table into jobs, and says what it makes up.
 
-A file is a table in UTF-8 with a header. Every reader raises an OSError if it cannot be read, a
-TypeError if `path` is no path, and a ValueError if it is no such table of rows of one length, a
-column is missing or twice there, there are no rows, or an entry is no such number; it names column,
-entry and line.
+Of the jobs that `recorded_workload` makes are real: arrival, from the time of submission; the GPUs
+that were asked for, `Jobs.asked`; the GPU time, GPUs times duration, which becomes the work
+
+    samples = gpus * (duration / slot) / rho_inside
+
+so that the job with the GPUs it asked for, on one machine, takes the time that was recorded.
+Everything in `MADE_UP` is drawn from an integer seed by the row of the table, as in the preset
+`balanced`. In jobs of `profiled_workload` a sample is one mini-batch of one worker.
 """
 
 from __future__ import annotations
@@ -32,21 +38,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import file_path, instance, shown
-from asyncjax.cluster.machines_and_jobs import MOST_JOBS, MOST_SLOTS
+from asyncjax.checks import file_path, instance, real, shown, whole, within
+from asyncjax.cluster.machines_and_jobs import (
+    MOST_JOBS,
+    MOST_SLOTS,
+    Data,
+    Jobs,
+    check_rising,
+    check_whole,
+    checked_jobs,
+    host_floats,
+)
+from asyncjax.cluster.throughput import nominal_times
+from asyncjax.cluster.workloads import balanced, real_between, unit, whole_between
 
 Path = str | PathLike[str]
 
+MADE_UP = tuple(name for name in Jobs._fields if name not in ("arrival", "samples", "asked"))
 MOST_GPUS = 1_000_000  # of one job
 MOST_ROWS = 10_000_000
 LARGEST = 1e12  # of a number in a table, either way; seconds: thirty thousand years
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-# fmt: off
-_ALIBABA = (
-    "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
-    "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",
-)
-# fmt: on
+_TASK = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time")
+_ALIBABA = (*_TASK, "plan_cpu", "plan_mem", "plan_gpu", "gpu_type")
+_MODEL, _BATCH, _RATIO, _WORK, _VALUE, _STEEPNESS, _DUE = range(64, 71)  # streams of numbers
+_NUMBERS = ("comp_s_per_minibatch", "model_mb", "inter_mb_s", "intra_mb_s")
+_DEMANDS = ("worker_gpu_quarter", "worker_cpu", "ps_gpu_quarter", "ps_cpu")
 
 
 class JobTable(NamedTuple):
@@ -67,6 +84,18 @@ class JobTable(NamedTuple):
     source: str
 
 
+class Profiles(NamedTuple):
+    """Measured models."""
+
+    model: tuple[str, ...]  # M names
+    compute: np.ndarray  # float64[M], seconds a mini-batch takes one worker
+    size: np.ndarray  # float64[M], MB of its gradient and of its parameters
+    across: np.ndarray  # float64[M], rate of a link between machines, MB a second
+    inside: np.ndarray  # float64[M], rate of a link within one machine, MB a second
+    worker: np.ndarray  # float64[M, 2], GPUs and CPUs of a worker
+    server: np.ndarray  # float64[M, 2], GPUs and CPUs of a server
+
+
 class Row(NamedTuple):
     """One row of a file."""
 
@@ -74,35 +103,29 @@ class Row(NamedTuple):
     place: str  # where it stands, for messages
 
     def number(
-        self,
-        column: str,
-        *,
-        least: float = -LARGEST,
-        most: float = LARGEST,
-        positive: bool = False,
-        whole: bool = False,
+        self, column: str, kind: str = "finite", least: float = -LARGEST, most: float = LARGEST
     ) -> float:
-        """A finite number of an allowed kind and size.
+        """A finite number of an allowed kind ("finite", "whole", "positive") and size.
 
         Example:
-            >>> Row({"num_gpus": "1.5"}, "in line 2").number("num_gpus", whole=True)
+            >>> Row({"num_gpus": "1.5"}, "in line 2").number("num_gpus", "whole")
             Traceback (most recent call last):
             ...
             ValueError: num_gpus must be a whole number, got '1.5' in line 2
         """
         text = self.text[column]
         number = float(text) if _NUMBER.fullmatch(text) else math.nan
-        if not math.isfinite(number) or (whole and number != math.floor(number)):
-            kind = "a whole number" if whole else "a finite number"
-        elif positive and not number > 0:
-            kind = "positive"
+        if not math.isfinite(number) or (kind == "whole" and number != math.floor(number)):
+            allowed = "a whole number" if kind == "whole" else "a finite number"
+        elif kind == "positive" and not number > 0:
+            allowed = "positive"
         elif number < least:
-            kind = f"at least {least:g}"
+            allowed = f"at least {least:g}"
         elif number > most:
-            kind = f"at most {most:g}"
+            allowed = f"at most {most:g}"
         else:
             return number
-        raise ValueError(f"{column} must be {kind}, got {shown(text)} {self.place}")
+        raise ValueError(f"{column} must be {allowed}, got {shown(text)} {self.place}")
 
 
 def read_jobs(
@@ -145,7 +168,7 @@ def read_jobs(
         ([10.0, 70.0], [1, 2], [60.0, 600.0])
     """
     instance("source", source, str, "a text")
-    return _table(path, submit, gpus, duration, label, source or str(path))
+    return _table(path, (submit, gpus, duration, label), source or str(path))
 
 
 def read_philly(path: Path) -> JobTable:
@@ -170,7 +193,8 @@ def read_philly(path: Path) -> JobTable:
         >>> table.duration.tolist(), table.label
         ([66.0], ('11cb48',))
     """
-    return _table(path, "submit_s", "num_gpus", "duration_s", "vc", "Philly (Jeon et al., 2019)")
+    names = ("submit_s", "num_gpus", "duration_s", "vc")
+    return _table(path, names, "Philly (Jeon et al., 2019)")
 
 
 def read_tiresias(path: Path) -> JobTable:
@@ -195,7 +219,7 @@ def read_tiresias(path: Path) -> JobTable:
         ('vgg11',)
     """
     names = ("submit_time", "num_gpu", "duration", "model_name")
-    return _table(path, *names, "Tiresias (Gu et al., 2019)", unique="job_id")
+    return _table(path, names, "Tiresias (Gu et al., 2019)", unique="job_id")
 
 
 def read_pollux(path: Path) -> JobTable:
@@ -220,7 +244,7 @@ def read_pollux(path: Path) -> JobTable:
         array([nan])
     """
     names = ("time", "num_replicas", None, "application")
-    return _table(path, *names, "Pollux (Qiao et al., 2021)", unique="name")
+    return _table(path, names, "Pollux (Qiao et al., 2021)", unique="name")
 
 
 def read_alibaba(path: Path) -> JobTable:
@@ -303,10 +327,7 @@ def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -
         array([0, 1, 1])
     """
     counts = [
-        (
-            row.number(slot, least=0.0, most=MOST_SLOTS - 1, whole=True),
-            row.number(jobs, least=0.0, most=MOST_JOBS, whole=True),
-        )
+        (row.number(slot, "whole", 0.0, MOST_SLOTS - 1), row.number(jobs, "whole", 0.0, MOST_JOBS))
         for row in read_rows(path, {"slot": slot, "jobs": jobs}, unique=slot)
     ]
     slots, numbers = np.array(sorted(counts), np.int64).T
@@ -315,12 +336,159 @@ def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -
     return np.repeat(slots, numbers)
 
 
-def read_rows(
-    path: Path,
-    columns: Mapping[str, str],
+def recorded_workload(
+    table: JobTable,
     *,
-    unique: str | None = None,
-    header: Sequence[str] = (),
+    n_slots: int,
+    slot: float = 3600.0,
+    start: float = 0.0,
+    growth: int = 4,
+    seed: int = 0,
+) -> Jobs:
+    """Turns a window of a table into jobs.
+
+    Formula: `arrival = floor((submit - start) / slot)`; `samples = gpus (duration / slot) / rho`
+    at the rate inside one machine; `batch = growth * gpus`, so that a job may grow to so many times
+    what it asked for; due after 1 to 4 times its own duration; `asked = gpus`.
+
+    Args:
+        table: Recorded jobs, with durations.
+        n_slots: T; jobs outside `start .. start + T slot` are left out.
+        slot: Length of a slot, seconds, positive.
+        start: Where slot 0 begins, seconds.
+        growth: The most workers of a job are so many times its GPUs, at least 1.
+        seed: For everything in `MADE_UP`.
+
+    Returns:
+        The jobs; resources are GPU, vCPU, GB of memory and GB of storage, and a worker takes one
+        GPU. The same row has the same made-up numbers in every window. `fifo` runs each job with
+        the GPUs it asked for; all other schedulers choose between 1 and `growth` times as many.
+
+    Raises:
+        TypeError: If `table` is no JobTable, or a number of another kind.
+        ValueError: If the window holds no job, a job in it has no duration, a duration is not
+            positive, GPUs are not whole numbers of 1 .. 1 000 000, submissions decrease, columns
+            differ in length, or an argument is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> submit, duration = np.array([0.0, 5000.0]), np.array([7200.0, 60.0])
+        >>> table = cluster.JobTable(submit, duration, np.array([2, 1]), ("", ""), "mine")
+        >>> jobs = cluster.recorded_workload(table, n_slots=4)
+        >>> jobs.arrival.tolist(), jobs.batch.tolist()
+        ([0, 1], [8, 4])
+        >>> jobs.asked.tolist()
+        [2, 1]
+        >>> hours = jobs.samples * cluster.sample_times(jobs).inside / table.gpus
+        >>> hours.round(3).tolist()
+        [2.0, 0.017]
+    """
+    n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
+    growth = whole("growth", growth, 1, 1_000_000)
+    slot, start = real("slot", slot, above=0), real("start", start)
+    submit, duration, gpus = _columns(table)
+    arrival = np.floor((submit - start) / slot)
+    here = (arrival >= 0) & (arrival < n_slots)
+    if not here.any():
+        raise ValueError(
+            f"table must hold jobs from {start:g} to {start + n_slots * slot:g} s, got none of"
+            f" {len(submit)}"
+        )
+    hours, gpus = duration[here] / slot, gpus[here].astype(np.int64)
+    if np.isnan(hours).any():
+        row = int(np.flatnonzero(here)[np.isnan(hours)][0])
+        raise ValueError(f"table must have durations, got none for job {row} of {table.source}")
+    drawn, _ = balanced(seed, n_jobs=len(submit))
+    jobs = Jobs(*(field[here] for field in drawn))
+    value, steepness, due = jobs.utility.T
+    jobs.worker[:, 0] = 1
+    return jobs._replace(
+        arrival=arrival[here].astype(np.int64),
+        samples=gpus * hours / nominal_times(jobs._replace(batch=growth * gpus)).inside,
+        batch=growth * gpus,
+        utility=np.stack([value, steepness, hours * (1 + 3 * (due - 1) / 14)], axis=-1),
+        asked=gpus,
+    )
+
+
+def read_profiles(path: Path) -> Profiles:
+    r"""Reads measured models from a CSV file with a header.
+
+    It has the columns at the head of this file; an error names column, entry and line.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> head = "model,comp_s_per_minibatch,model_mb,inter_mb_s,intra_mb_s"
+        >>> head += ",worker_cpu,worker_gpu_quarter,ps_cpu,ps_gpu_quarter"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "profiles.csv")
+        ...     _ = path.write_text(head + "\nvgg,0.5,550,230,430,2,4,2,0\n")
+        ...     profiles = read_profiles(path)
+        >>> profiles.model, profiles.worker.tolist(), profiles.server.tolist()
+        (('vgg',), [[1.0, 2.0]], [[0.0, 2.0]])
+    """
+    rows = [
+        (
+            row.text["model"],
+            [row.number(name, "positive") for name in _NUMBERS],
+            [row.number(name, least=0.0) for name in _DEMANDS],
+        )
+        for row in read_rows(path, {name: name for name in ("model", *_NUMBERS, *_DEMANDS)})
+    ]
+    models, numbers, demands = zip(*rows, strict=True)
+    demand = np.array(demands) / [4.0, 1.0, 4.0, 1.0]
+    return Profiles(models, *np.array(numbers).T, demand[:, :2], demand[:, 2:])
+
+
+def profiled_workload(
+    profiles: Profiles, arrival: Data, *, slot: float = 3600.0, seed: int = 0
+) -> Jobs:
+    """Makes jobs that train measured models.
+
+    Formula: `samples = floor(real(1, 8) F / rho_across)`, 1 to 8 slots with all workers.
+
+    `arrival` int[N] as `read_arrivals` gives it; `slot` is the length of a slot in seconds. Made up
+    from `seed` are the choice of the model, samples, batch, workers_per_server and utility. The
+    resources are GPU and CPU. Refused is what makes jobs that no scheduler would take.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> one, two = np.ones(1), np.ones((1, 2))
+        >>> profiles = Profiles(("net",), one, 100 * one, 50 * one, 200 * one, two, two)
+        >>> jobs = profiled_workload(profiles, [0, 0, 3])
+        >>> jobs.arrival.tolist(), (jobs.link_inside / jobs.link_across).tolist()
+        ([0, 0, 3], [4.0, 4.0, 4.0])
+    """
+    slot = real("slot", slot, above=0)
+    instance("profiles", profiles, Profiles, "Profiles, as read_profiles makes them")
+    job = np.arange(np.size(arrival))
+    model = whole_between(unit(seed, _MODEL, job), 0, len(profiles.model) - 1)
+    due = real_between(unit(seed, _DUE, job), 1, 15)
+    value = real_between(unit(seed, _VALUE, job), 1, 100)
+    jobs = checked_jobs(
+        Jobs(
+            arrival=arrival,
+            samples=np.ones(len(job)),
+            batch=whole_between(unit(seed, _BATCH, job), 4, 16),
+            workers_per_server=whole_between(unit(seed, _RATIO, job), 1, 4),
+            gradient=profiles.size[model],
+            compute=profiles.compute[model] / slot,
+            link_across=profiles.across[model] * slot,
+            link_inside=profiles.inside[model] * slot,
+            worker=profiles.worker[model],
+            server=profiles.server[model],
+            utility=np.stack([value, unit(seed, _STEEPNESS, job), due], axis=-1),
+        )
+    )
+    work = real_between(unit(seed, _WORK, job), 1, 8) * jobs.batch
+    return jobs._replace(samples=np.maximum(np.floor(work / nominal_times(jobs).across), 1))
+
+
+def read_rows(
+    path: Path, columns: Mapping[str, str], *, unique: str | None = None, header: Sequence[str] = ()
 ) -> Iterator[Row]:
     r"""Reads a UTF-8 file; `columns`, by the argument that names each, must be in its header.
 
@@ -392,23 +560,18 @@ def _entries(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _table(
-    path: Path,
-    submit: str,
-    gpus: str,
-    duration: str | None,
-    label: str | None,
-    source: str,
-    unique: str | None = None,
+    path: Path, names: Sequence[str | None], source: str, unique: str | None = None
 ) -> JobTable:
-    """Reads a table by the names of its columns; `unique` as in `read_rows`."""
+    """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
+    submit, gpus, duration, label = names
     columns = {"submit": submit, "gpus": gpus}
     columns |= {} if duration is None else {"duration": duration}
     columns |= {} if label is None else {"label": label}
     rows = (
         (
             row.number(submit, least=0.0),
-            math.nan if duration is None else row.number(duration, positive=True),
-            int(row.number(gpus, least=1.0, most=MOST_GPUS, whole=True)),
+            math.nan if duration is None else row.number(duration, "positive"),
+            int(row.number(gpus, "whole", 1.0, MOST_GPUS)),
             "" if label is None else row.text[label],
         )
         for row in read_rows(path, columns, unique=unique)
@@ -431,7 +594,7 @@ def _task(row: Row) -> tuple[float, float, int, str] | str:
     share = row.number("plan_gpu", least=0.0)
     if share == 0:
         return "without a GPU"
-    instances = row.number("inst_num", least=1.0, most=MOST_GPUS, whole=True)
+    instances = row.number("inst_num", "whole", 1.0, MOST_GPUS)
     start, end = row.number("start_time"), row.number("end_time")
     if end < start:
         raise ValueError(
@@ -447,3 +610,22 @@ def _task(row: Row) -> tuple[float, float, int, str] | str:
             f" got {row.text['plan_gpu']!r} {row.place}"
         )
     return start, end - start, gpus, row.text["task_name"]
+
+
+def _columns(table: JobTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reads a table that may be made by hand; durations may be NaN, where there is none."""
+    instance("table", table, JobTable, "a JobTable, as read_jobs makes it")
+    submit, duration, gpus = (
+        host_floats(name, getattr(table, name)) for name in ("submit", "duration", "gpus")
+    )
+    shapes = [np.shape(column) for column in (submit, duration, gpus, tuple(table.label))]
+    if submit.ndim != 1 or submit.size == 0 or len(set(shapes)) > 1:
+        raise ValueError(
+            "table must have one submit, duration, gpus and label a job, at least one, got shapes"
+            f" {', '.join(map(str, shapes))}"
+        )
+    within("submit", submit)
+    within("duration", np.where(np.isnan(duration), 1.0, duration), above=0)
+    check_whole("gpus", within("gpus", gpus, least=1, most=MOST_GPUS))
+    check_rising("submit", submit)
+    return submit, duration, gpus
