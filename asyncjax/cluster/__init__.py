@@ -44,7 +44,7 @@ Example:
 """
 
 from asyncjax.cluster import workloads
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.jobs import Jobs, Machines, Schedule
 from asyncjax.cluster.outcomes import (
     Outcome,
     check,

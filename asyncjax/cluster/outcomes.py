@@ -18,7 +18,7 @@ import numpy as np
 
 from asyncjax import clocks
 from asyncjax.checks import instance, real, whole
-from asyncjax.cluster.machines_and_jobs import (
+from asyncjax.cluster.jobs import (
     Jobs,
     Machines,
     Schedule,

@@ -28,21 +28,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.checks import real, shown, whole, within
-from asyncjax.cluster.machines_and_jobs import (
-    Data,
-    Jobs,
-    Machines,
-    checked_cluster,
-    host_floats,
-    job_utility,
-)
-from asyncjax.cluster.throughput import (
-    MOST_PARTS,
-    Crew,
-    crew_with,
-    nominal_times,
-    shortest_slots,
-)
+from asyncjax.cluster.jobs import Data, Jobs, Machines, checked_cluster, host_floats, job_utility
+from asyncjax.cluster.throughput import MOST_PARTS, Crew, crew_with, nominal_times
 
 _MOST_FACTORS = 100
 _LEAST_PRICE = 1e-24
@@ -174,9 +161,9 @@ def bounds_of(jobs: Jobs, machines: Machines, n_slots: int, ends: np.ndarray) ->
     """Computes what `price_bounds` does, of what is known to make sense."""
     both = np.stack([jobs.worker, jobs.server])
     smallest = np.where(both > 0, both, np.inf).min(0)
-    best = job_utility(jobs.utility, shortest_slots(jobs))
-    demand = (jobs.worker + jobs.server).sum(-1)
     times = nominal_times(jobs)
+    best = job_utility(jobs.utility, np.ceil(jobs.samples / jobs.batch * times.inside))
+    demand = (jobs.worker + jobs.server).sum(-1)
     total = n_slots * machines.capacity.sum()
     spread = (total / (np.ceil(jobs.samples * times.inside) * demand)).max()
     cost = 2 * spread * np.ceil(jobs.samples * times.across) * demand

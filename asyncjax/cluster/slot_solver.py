@@ -217,27 +217,13 @@ def inside_cost(
 def solve_pieces(
     pieces: Pieces, rent: Array, host: Array, n_workers: Array, n_servers: Array
 ) -> Ends:
-    """Solves one slot, with prices float[H] of a worker and a server, without giving the units.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> one = jnp.ones(1)
-        >>> pieces = Pieces(jnp.array([[4.0]]), jnp.array([[0.5]]), 2 * one, jnp.zeros((), bool))
-        >>> ends = solve_pieces(pieces, one, 3 * one, 2, 1)
-        >>> float(ends.low), float(ends.high), float(ends.share)
-        (0.0, inf, 1.0)
-        >>> fill_ends(pieces, one, 3 * one, 2, ends).servers
-        Array([1.], dtype=float32)
-    """
+    """Solves one slot, with prices float[H] of a worker and a server, without giving the units."""
     workers, servers = (jnp.asarray(number, rent.dtype) for number in (n_workers, n_servers))
-
-    def goes_on(state: Progress) -> Array:
-        return ~state.done
-
-    def step(state: Progress) -> Progress:
-        return advance(state, pieces, rent, host, workers, servers)
-
-    found = jax.lax.while_loop(goes_on, step, begin(rent.dtype))
+    found = jax.lax.while_loop(
+        lambda state: ~state.done,
+        lambda state: advance(state, pieces, rent, host, workers, servers),
+        begin(rent.dtype),
+    )
     return ends_of(found, pieces, workers, servers)
 
 
@@ -335,13 +321,6 @@ def plain_pieces(room: Array, worker: Array, server: Array) -> Pieces:
     `min (I_j - I_q) / (k_j - k_q)` over steeper ones. Of equal slopes only the lowest line counts.
 
     `room` float[H, R], what is free; `worker`, `server` float[R], what one takes.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> room = jnp.array([[5.5, 7.0], [4.0, 6.5]])
-        >>> pieces = plain_pieces(room, jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0]))
-        >>> pieces.width[1].tolist(), pieces.slope[1].tolist(), pieces.servers.tolist()
-        ([0.5, 1.5], [0.5, 2.0], [3.5, 3.25])
     """
     used = server > 0
     slope = jnp.where(used, worker / jnp.where(used, server, 1), jnp.inf)
@@ -383,13 +362,6 @@ def hull_pieces(
     `room` float[H, R]; `worker`, `server` float[R]. No machine may hold more than `points` workers,
     unless `cut` says that more are never needed; P is the smaller of `points` and `most_pieces`.
     What does not fit into these static numbers sets `overflow`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> room = jnp.array([[5.5, 7.0], [4.0, 6.5]])
-        >>> pieces = hull_pieces(room, jnp.array([2.0, 1.0]), jnp.array([1.0, 2.0]), 2)
-        >>> pieces.width.tolist(), pieces.slope.tolist(), pieces.servers.tolist()
-        ([[1.0, 1.0], [1.0, 1.0]], [[0.0, 2.0], [1.0, 2.0]], [3.0, 3.0])
     """
     slack = room_slack(room.dtype)
     workers = jnp.arange(points + 1, dtype=room.dtype)
@@ -417,13 +389,7 @@ def hull_pieces(
 
 
 def room_slack(dtype: jnp.dtype) -> float:
-    """How much a whole unit may exceed the room, for rounding errors in loads.
-
-    Example:
-        >>> import numpy as np
-        >>> room_slack(np.dtype(np.float32))
-        0.0001
-    """
+    """How much a whole unit may exceed the room, for rounding errors in loads."""
     return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
@@ -439,12 +405,6 @@ def take_cheapest(keys: Array, amounts: Array, total: Array) -> Array:
     index; the threshold is the smallest `b` with `sum of amounts where key <= b` at least `total`.
 
     `keys` float[P]; `amounts` float[P]; returns float[P], what is taken of each amount.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> keys, amounts = jnp.array([3.0, 1.0, 3.0, 1e-30]), jnp.array([2.0, 2.0, 2.0, 1.0])
-        >>> take_cheapest(keys, amounts, 4.5)
-        Array([1.5, 2. , 0. , 1. ], dtype=float32)
     """
     double = keys.dtype == jnp.float64
     integer = jnp.int64 if double else jnp.int32
@@ -488,12 +448,6 @@ def checked_slot(
 
     `price`, `room` [H, R], at least 0; `worker`, `server` [R], at least 0, one entry positive;
     `n_workers`, `n_servers` at least 0. Returns the first four as arrays of JAX.
-
-    Example:
-        >>> _ = checked_slot([[1.0]], [[-1.0]], [1.0], [1.0], 1, 1)
-        Traceback (most recent call last):
-        ...
-        ValueError: room must be at least 0 and finite, got -1.0 at index 0, 0
     """
     given = {"room": room, "price": price, "worker": worker, "server": server}
     given = {name: jnp.asarray(within(name, value, least=0)) for name, value in given.items()}

@@ -230,11 +230,6 @@ def walk_back(choice: Array, end: Array) -> Array:
     """Reads from the choices how much to train in each slot, if all is to be done by slot `end`.
 
     `choice` int32[T, Q + 1]; returns int32[T], parts a slot, Q in all; 0 after `end`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> walk_back(jnp.array([[0, 1, 2], [0, 0, 1], [0, 1, 1]]), 1)
-        Array([1, 1, 0], dtype=int32)
     """
     n_slots, width = choice.shape
 
@@ -322,14 +317,6 @@ def round_randomly(
 
     A draw must also keep to `batch` workers and to `ratio` workers a server, which the linear
     program does not know: with more it would not train what it promises. `draws` is static.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> room, one, half = jnp.full((2, 1), 4.0), jnp.ones(1), jnp.array([1.5, 1.5])
-        >>> shares = Fractions(half, half, jnp.ones((2, 1)), room, one, one, 3, 3)
-        >>> found = round_randomly(jax.random.key(0), shares, ratio=1.0, batch=4, draws=9)
-        >>> bool(found.feasible), bool(found.workers.sum() >= 3)
-        (True, True)
     """
     room = jnp.asarray(shares.room)
     exact = jnp.stack([shares.workers, shares.servers]) * jnp.asarray(scale, room.dtype)
@@ -365,17 +352,7 @@ class Problems(NamedTuple):
 
 
 def solve_queue(problems: Problems) -> Ends:
-    """Solves M problems of several slots; pure, for `jit` and `vmap`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> price, one = jnp.ones((1, 1)), jnp.ones((1, 1, 1))
-        >>> pieces = Pieces(4 * one, 0.5 * one, 2 * price, price < 0)
-        >>> asked = jnp.array([1.0, 2.0, 9.0])
-        >>> live, slot = asked != 2, jnp.zeros(3, jnp.int32)
-        >>> solve_queue(Problems(pieces, price, price, slot, asked, asked, live)).cost.tolist()
-        [2.0, inf, inf]
-    """
+    """Solves M problems of several slots; pure, for `jit` and `vmap`."""
     return _with_lanes(_LANES)(problems)
 
 

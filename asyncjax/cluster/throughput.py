@@ -17,7 +17,8 @@ is cut into Q parts: amount q = 1..Q is q V / Q samples, for which
 
 workers and servers are needed. With k times as many servers as the job's own number, gamma becomes
 gamma / k, and rho falls too. All in double precision on the host: V rho reaches 1e5, and a ceiling
-flips in single precision.
+flips in single precision. Every function refuses with a TypeError what is no number or no Jobs, and
+with a ValueError what makes no sense or does not fit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import whole
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, checked_jobs, checked_units
+from asyncjax.cluster.jobs import Data, Jobs, checked_jobs, checked_units
 
 MOST_PARTS = 10_000
 _LARGEST = 2**31 - 1
@@ -68,10 +69,6 @@ def sample_times(jobs: Jobs) -> SampleTimes:
     Returns:
         Two float64[N], slots.
 
-    Raises:
-        TypeError: If `jobs` are no Jobs of concrete numbers.
-        ValueError: If they make no sense.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.balanced(0)
@@ -102,11 +99,6 @@ def samples_trained(workers: Data, servers: Data, jobs: Jobs) -> np.ndarray:
 
     Returns:
         float64[N, ...], samples.
-
-    Raises:
-        TypeError: If units are not made of numbers, or `jobs` no Jobs.
-        ValueError: If units are negative or not finite, their shapes differ or are not those of N
-            jobs, or the jobs make no sense.
 
     Example:
         >>> import numpy as np
@@ -154,10 +146,6 @@ def crew(jobs: Jobs, *, parts: int) -> Crew:
     Returns:
         Four int32[N, Q]. Only those with W up to the batch can run.
 
-    Raises:
-        TypeError: If `parts` is no integer, or `jobs` no Jobs.
-        ValueError: If it is out of range, or the jobs make no sense.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.balanced(0)
@@ -192,9 +180,6 @@ def best_delays(jobs: Jobs) -> np.ndarray:
     Returns:
         float64[N], slots.
 
-    Raises:
-        TypeError, ValueError: As `sample_times`.
-
     Note:
         This counts slots. A job that takes D of them completes D - 1 slots after its arrival.
 
@@ -203,9 +188,5 @@ def best_delays(jobs: Jobs) -> np.ndarray:
         >>> cluster.best_delays(cluster.workloads.balanced(0)[0])[:4]
         array([3., 1., 2., 1.])
     """
-    return shortest_slots(checked_jobs(jobs))
-
-
-def shortest_slots(jobs: Jobs) -> np.ndarray:
-    """Computes what `best_delays` does, of jobs that are known to make sense."""
+    jobs = checked_jobs(jobs)
     return np.ceil(jobs.samples / jobs.batch * nominal_times(jobs).inside)

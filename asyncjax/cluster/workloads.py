@@ -29,7 +29,8 @@ were not checked against a page of it; where the other presets differ, that was 
 | its steepness | of 10, 55, 35 % of the jobs: 0, 0.01 to 1, 4 to 6 | |
 
 All numbers are a hash of the seed and a counter (`unit`), so that they stay the same for ever:
-streams of random generators change between versions. Keys are for simulation.
+streams of random generators change between versions. Keys are for simulation. What is no integer is
+a TypeError, a number out of range a ValueError.
 
 Note:
     `ranges` is over-full: about a quarter of its jobs can finish at all, so a range or the length
@@ -44,7 +45,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 from asyncjax.checks import shown, whole
-from asyncjax.cluster.machines_and_jobs import MOST_JOBS, MOST_SLOTS, Jobs, Machines, checked_jobs
+from asyncjax.cluster.jobs import MOST_JOBS, MOST_SLOTS, Jobs, Machines, checked_jobs
 from asyncjax.cluster.throughput import nominal_times
 
 __all__ = ["Workload", "balanced", "fixed_workers", "local", "ranges", "tiny", "unit"]
@@ -55,11 +56,7 @@ _WORKER, _SERVER, _KIND, _STEEPNESS, _VALUE, _DUE, _WORK, _FIXED, _CAPACITY = ra
 _MOST_MACHINES = 1_000_000
 _GAMMA, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 # Batches from and to, and the factor from MB a second to MB a slot of an hour.
-_PRESETS = {
-    "ranges": ((1, 200), 3600.0),
-    "balanced": ((20, 200), 3600.0),
-    "local": ((4, 16), 360.0),
-}
+_PRESETS = {"ranges": (1, 200, 3600.0), "balanced": (20, 200, 3600.0), "local": (4, 16, 360.0)}
 _TINY = 32  # added to the streams of `tiny`
 
 _LEAST = np.array([0, 1, 2, 5])  # GPU, vCPU, GB of memory, GB of storage of one unit
@@ -81,22 +78,16 @@ class Workload(NamedTuple):
 def ranges(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 100) -> Workload:
     """Makes large jobs: 50 to 200 epochs of 20 000 to 500 000 samples.
 
-    The preset that is nearest to the paper's own generator, as far as that is known: see the table
-    at the head of this file.
+    The preset that is nearest to the paper's own generator, as far as that is known.
 
     Args:
         seed: Any integer.
-        n_jobs: How many jobs.
-        n_slots: Slots in which they arrive.
-        n_machines: How many machines, all alike.
+        n_jobs: How many jobs, at most 10 million.
+        n_slots: Slots in which they arrive, at most 2^20.
+        n_machines: How many machines, all alike, at most a million.
 
     Returns:
         Jobs and machines.
-
-    Raises:
-        TypeError: If a number is no integer.
-        ValueError: If a number is below 1, or too large: 10 million jobs, 2^20 slots, a million
-            machines.
 
     Example:
         >>> from asyncjax import cluster
@@ -118,9 +109,6 @@ def balanced(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int 
     Returns:
         Jobs and machines.
 
-    Raises:
-        TypeError, ValueError: As `ranges`.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.balanced(0)
@@ -138,9 +126,6 @@ def local(seed: int, *, n_jobs: int = 50, n_slots: int = 20, n_machines: int = 1
 
     Returns:
         Jobs and machines.
-
-    Raises:
-        TypeError, ValueError: As `ranges`.
 
     Example:
         >>> from asyncjax import cluster
@@ -160,9 +145,6 @@ def tiny(seed: int) -> Workload:
 
     Returns:
         Jobs and machines.
-
-    Raises:
-        TypeError: If `seed` is no integer.
 
     Example:
         >>> from asyncjax import cluster
@@ -209,10 +191,6 @@ def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
     Returns:
         int64[N].
 
-    Raises:
-        TypeError: If `seed` is no integer, or `jobs` no Jobs.
-        ValueError: If the jobs make no sense.
-
     Example:
         >>> from asyncjax import cluster
         >>> jobs, _ = cluster.workloads.tiny(0)
@@ -226,7 +204,7 @@ def fixed_workers(seed: int, jobs: Jobs) -> np.ndarray:
 
 def _preset(name: str, seed: int, n_jobs: int, n_slots: int, n_machines: int) -> Workload:
     """A workload with four resources."""
-    batch, link = _PRESETS[name]
+    least, most, link = _PRESETS[name]
     job = np.arange(whole("n_jobs", n_jobs, 1, MOST_JOBS))
     n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
     n_machines = whole("n_machines", n_machines, 1, _MOST_MACHINES)
@@ -247,7 +225,7 @@ def _preset(name: str, seed: int, n_jobs: int, n_slots: int, n_machines: int) ->
     jobs = Jobs(
         arrival=np.sort(np.minimum(later.sum(-1), n_slots - 1)),
         samples=samples.astype(float),
-        batch=whole_between(draw(_BATCH), *batch),
+        batch=whole_between(draw(_BATCH), least, most),
         workers_per_server=whole_between(draw(_RATIO), 1, 10).astype(np.float64),
         gradient=real_between(draw(_GRADIENT), 30, 575),
         compute=10.0 ** (-5 + draw(_COMPUTE)),
@@ -279,9 +257,6 @@ def unit(seed: int, field: int, index: Any) -> np.ndarray:
     Returns:
         float64[...], in the shape of `index`.
 
-    Raises:
-        TypeError: `seed` is no integer.
-
     Example:
         >>> unit(0, 0, [0, 1, 2])
         array([0.13870941, 0.97110208, 0.27783287])
@@ -302,10 +277,6 @@ def whole_between(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
     """Turns numbers in [0, 1) into whole numbers between `low` and `high`, both included.
 
     `numbers` float64[...]; returns int64[...].
-
-    Example:
-        >>> whole_between(np.array([0.0, 0.5, 0.99]), 1, 3)
-        array([1, 2, 3])
     """
     return np.floor(low + numbers * (np.asarray(high) - low + 1)).astype(np.int64)
 
@@ -314,10 +285,6 @@ def real_between(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
     """Turns numbers in [0, 1) into numbers in [low, high).
 
     `numbers` float64[...]; returns float64[...].
-
-    Example:
-        >>> real_between(np.array([0.0, 0.5]), 1.0, 3.0)
-        array([1., 2.])
     """
     return low + numbers * (high - low)
 

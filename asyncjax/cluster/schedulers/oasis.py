@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.checks import real
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule
 from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,

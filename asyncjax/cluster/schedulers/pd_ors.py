@@ -36,14 +36,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
-from asyncjax.cluster.machines_and_jobs import (
-    Data,
-    Jobs,
-    Machines,
-    Schedule,
-    host_floats,
-    job_utility,
-)
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats, job_utility
 from asyncjax.cluster.outcomes import total_utility
 from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (

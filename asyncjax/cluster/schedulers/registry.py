@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule, checked_jobs
+from asyncjax.cluster.jobs import Jobs, Machines, Schedule, checked_jobs
 from asyncjax.cluster.schedulers.oasis import oasis
 from asyncjax.cluster.schedulers.pd_ors import pd_ors
 from asyncjax.cluster.schedulers.slot_schedulers import (

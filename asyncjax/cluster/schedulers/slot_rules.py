@@ -15,14 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asyncjax.checks import shown
-from asyncjax.cluster.machines_and_jobs import (
-    Data,
-    Jobs,
-    Machines,
-    Schedule,
-    checked_cluster,
-    host_floats,
-)
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, checked_cluster, host_floats
 from asyncjax.cluster.throughput import trained
 
 Index = int | np.integer
@@ -104,15 +97,6 @@ def check_units(jobs: Jobs, machines: Machines, servers: np.ndarray) -> None:
     """Refuses demands so small that more than a million units may have to be placed in a slot.
 
     `servers` float64[N]: the most that a job may have, inf for as many as fit.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> jobs = jobs._replace(batch=jobs.batch + 10**9, worker=1e-9 * jobs.worker)
-        >>> check_units(jobs, machines, np.zeros(4))
-        Traceback (most recent call last):
-        ...
-        ValueError: worker must leave at most 1000000 units to place in a slot, got 4e+09
     """
     for name, demand, most in (
         ("worker", jobs.worker, jobs.batch),
@@ -220,12 +204,6 @@ def fixed_crews(jobs: Jobs, workers: Data) -> tuple[np.ndarray, np.ndarray]:
     """Reads how many workers jobs ask for, and adds the servers that they need.
 
     Formula: `w = min(workers, F)` and `ceil(w / gamma)`, int64[N] each.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.tiny(0)
-        >>> fixed_crews(jobs, [1, 1, 9, 1])[0].tolist()
-        [1, 1, 4, 1]
     """
     asked = host_floats("workers", workers)
     counts = np.isfinite(asked) & (asked == np.floor(asked)) & (asked >= 1)
@@ -241,12 +219,10 @@ def fixed_crews(jobs: Jobs, workers: Data) -> tuple[np.ndarray, np.ndarray]:
 
 def _in_order(n_workers: int, n_servers: int) -> Iterator[bool]:
     """Kinds of units in the order in which they are placed; True is a server."""
-    if n_servers == 0:
-        yield from itertools.repeat(False, n_workers)
-        return
-    each, to_go = -(-n_workers // n_servers), n_workers
-    for _ in range(n_servers):
-        follow = min(each, to_go)
-        yield True
+    each = -(-n_workers // n_servers) if n_servers else n_workers
+    for _ in range(max(n_servers, 1)):
+        if n_servers:
+            yield True
+        follow = min(each, n_workers)
         yield from itertools.repeat(False, follow)
-        to_go -= follow
+        n_workers -= follow

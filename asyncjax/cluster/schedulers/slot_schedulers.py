@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from asyncjax.checks import function, real, shown, within
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule, host_floats
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats
 from asyncjax.cluster.schedulers.slot_rules import (
     Held,
     Index,

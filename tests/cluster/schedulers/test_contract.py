@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers.marginal_goodput import time_saved
+from asyncjax.cluster.schedulers import time_saved
 from asyncjax.cluster.schedulers.registry import REGISTRY
 
 pytestmark = pytest.mark.slow

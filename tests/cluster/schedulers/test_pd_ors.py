@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers import pd_ors, prepare, price_floors
+from asyncjax.cluster.jobs import job_utility
+from asyncjax.cluster.schedulers import pd_ors, prepare
 from asyncjax.cluster.schedulers.arrival_rules import until_done
 from asyncjax.cluster.schedulers.pd_ors import pd_ors_settings
-from asyncjax.cluster.utility import job_utility
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow
@@ -233,7 +233,7 @@ def test_episodes_under_vmap_equal_episodes_alone():
     ]
     settings = pd_ors_settings(*cluster.workloads.tiny(0), n_slots=4)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *episodes)
-    together = price_floors._together(stacked, settings)
+    together = pd_ors._together(stacked, settings)
     assert not together.overflow.any()
     for index in range(6):
         jobs, machines = cluster.workloads.tiny(index // 2)

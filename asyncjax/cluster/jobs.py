@@ -37,11 +37,6 @@ class Machines(NamedTuple):
 
     Attributes:
         capacity: float[H, R], units of every resource on every machine, at least 0.
-
-    Example:
-        >>> import numpy as np
-        >>> Machines(np.array([[4.0, 64.0], [8.0, 64.0]])).capacity.shape
-        (2, 2)
     """
 
     capacity: Data
@@ -96,12 +91,6 @@ class Schedule(NamedTuple):
             got a unit.
         payoff: float[N], utility less cost as it was seen at admission; 0 if rejected or if the
             rule knows no prices.
-
-    Example:
-        >>> import numpy as np
-        >>> none = np.zeros((1, 2, 3), np.int32)
-        >>> Schedule(none, none, np.zeros(1, bool), np.zeros(1)).workers.shape
-        (1, 2, 3)
     """
 
     workers: Data
@@ -138,12 +127,7 @@ def job_utility(utility: Any, delay: Any) -> Any:
 
 
 def host_floats(name: str, value: Any) -> np.ndarray:
-    """Reads numbers onto the host as float64; refuses what is traced, or no number (TypeError).
-
-    Example:
-        >>> host_floats("delays", [1, 2])
-        array([1., 2.])
-    """
+    """Reads numbers onto the host as float64; refuses what is traced, or no number (TypeError)."""
     if isinstance(value, Tracer):
         raise TypeError(f"{name} must be concrete, on the host, got {value}")
     try:
@@ -156,14 +140,7 @@ def host_floats(name: str, value: Any) -> np.ndarray:
 
 
 def check_whole(name: str, values: np.ndarray) -> None:
-    """Refuses float64[N] with a fraction of a job.
-
-    Example:
-        >>> check_whole("gpus", np.array([1.0, 2.5]))
-        Traceback (most recent call last):
-        ...
-        ValueError: gpus must be whole, got 2.5 for job 1
-    """
+    """Refuses float64[N] with a fraction of a job."""
     fractions = values != np.floor(values)
     if fractions.any():
         job = int(np.argmax(fractions))
@@ -171,14 +148,7 @@ def check_whole(name: str, values: np.ndarray) -> None:
 
 
 def check_rising(name: str, values: np.ndarray) -> None:
-    """Refuses times float64[N] of jobs that are not in their order.
-
-    Example:
-        >>> check_rising("arrival", np.array([3.0, 2.0]))
-        Traceback (most recent call last):
-        ...
-        ValueError: arrival must not decrease, got 3 for job 0 and 2 for the next
-    """
+    """Refuses times float64[N] of jobs that are not in their order."""
     drops = np.flatnonzero(np.diff(values) < 0)
     if drops.size:
         earlier, later = values[drops[0] : drops[0] + 2]
@@ -189,16 +159,7 @@ def check_rising(name: str, values: np.ndarray) -> None:
 
 
 def checked_jobs(jobs: Jobs) -> Jobs:
-    """Reads jobs onto the host, in double precision, and refuses what makes no sense.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.tiny(0)
-        >>> checked_jobs(jobs._replace(samples=-jobs.samples))
-        Traceback (most recent call last):
-        ...
-        ValueError: samples must be positive and finite, got -28.0 at index 0
-    """
+    """Reads jobs onto the host, in double precision, and refuses what makes no sense."""
     instance("jobs", jobs, Jobs, "cluster.Jobs")
     arrival = host_floats("arrival", jobs.arrival)
     if arrival.ndim != 1 or arrival.size == 0:
@@ -231,14 +192,7 @@ def checked_jobs(jobs: Jobs) -> Jobs:
 
 
 def checked_machines(machines: Machines, n_resources: int) -> Machines:
-    """Reads machines onto the host; they have the resources of the jobs.
-
-    Example:
-        >>> checked_machines(Machines([[1.0, -1.0]]), 2)
-        Traceback (most recent call last):
-        ...
-        ValueError: capacity must be at least 0 and finite, got -1.0 at index 0, 1
-    """
+    """Reads machines onto the host; they have the resources of the jobs."""
     instance("machines", machines, Machines, "cluster.Machines")
     capacity = host_floats("capacity", machines.capacity)
     if capacity.ndim != 2 or capacity.shape[0] == 0 or capacity.shape[1] != n_resources:
@@ -250,16 +204,7 @@ def checked_machines(machines: Machines, n_resources: int) -> Machines:
 
 
 def checked_cluster(jobs: Jobs, machines: Machines, n_slots: int) -> tuple[Jobs, Machines]:
-    """Reads what every scheduler is given.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> checked_cluster(jobs, machines, 1)
-        Traceback (most recent call last):
-        ...
-        ValueError: arrival must be less than n_slots = 1, got 1 for job 2
-    """
+    """Reads what every scheduler is given."""
     n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
     jobs = checked_jobs(jobs)
     job = int(np.argmax(jobs.arrival >= n_slots))
@@ -281,15 +226,6 @@ def checked_schedule(schedule: Schedule, jobs: Jobs) -> tuple[Schedule, Jobs]:
     """Reads a schedule and its jobs onto the host: units that are finite, at least 0, and theirs.
 
     Whether it keeps the rules of the model is for `check` to say.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, _ = cluster.workloads.tiny(0)
-        >>> units = np.zeros((3, 4, 2))
-        >>> checked_schedule(Schedule(units, units, np.ones(3, bool), np.zeros(3)), jobs)
-        Traceback (most recent call last):
-        ...
-        ValueError: workers must have the shape [4, slots, machines] of the 4 jobs, got (3, 4, 2)
     """
     instance("schedule", schedule, Schedule, "a cluster.Schedule")
     jobs = checked_jobs(jobs)

@@ -5,17 +5,16 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.data.counter_numbers import unit
 
 PRESETS = ("ranges", "balanced", "local")
 
 
 def test_the_counter_gives_the_known_numbers():
     np.testing.assert_array_equal(
-        unit(0, 0, np.arange(3)), [0.13870941014555427, 0.9711020828012883, 0.2778328726049074]
+        cluster.workloads.unit(0, 0, np.arange(3)), [0.13870941014555427, 0.9711020828012883, 0.2778328726049074]
     )
-    assert unit(1, 8, 5) == 0.348133488210999
-    assert unit(-1, 0, 0) == unit(2**64 - 1, 0, 0)
+    assert cluster.workloads.unit(1, 8, 5) == 0.348133488210999
+    assert cluster.workloads.unit(-1, 0, 0) == cluster.workloads.unit(2**64 - 1, 0, 0)
 
 
 def test_balanced_gives_the_known_jobs():

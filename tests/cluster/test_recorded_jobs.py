@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster import data
+from asyncjax.cluster import recorded_jobs
 
-REAL = Path(__file__).parents[4] / "shared" / "traces"
+REAL = Path(__file__).parents[3] / "shared" / "traces"
 
 
 def real(name):
@@ -141,23 +141,23 @@ def test_the_other_real_tables():
     table = cluster.read_pollux(real("pollux_workload1.csv"))
     assert len(table.submit) == 160
     assert len(set(table.label)) == 6
-    arrival = data.read_arrivals(real("google_arrivals.csv"))
+    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))
     assert (np.diff(arrival) >= 0).all()
     assert (arrival == 1).sum() == 22
-    many = data.read_arrivals(real("google_arrivals.csv"), jobs="jobs_peak10")
+    many = recorded_jobs.read_arrivals(real("google_arrivals.csv"), jobs="jobs_peak10")
     assert len(many) > 5 * len(arrival)
 
 
 def test_the_real_models():
-    profiles = data.read_profiles(real("ps_model_profiles.csv"))
+    profiles = recorded_jobs.read_profiles(real("ps_model_profiles.csv"))
     assert len(profiles.model) == 8
     np.testing.assert_allclose(profiles.compute[0], 0.449)
     assert profiles.worker[profiles.model.index("cnn-text")].tolist() == [0, 2]
     ratio = profiles.inside / profiles.across
     assert 0.6 < ratio.min() < 1 < np.median(ratio) < 3 < ratio.max() < 8
-    arrival = data.read_arrivals(real("google_arrivals.csv"))[:20]
-    jobs = data.profiled_workload(profiles, arrival, seed=1)
-    again = data.profiled_workload(profiles, arrival, seed=1)
+    arrival = recorded_jobs.read_arrivals(real("google_arrivals.csv"))[:20]
+    jobs = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
+    again = recorded_jobs.profiled_workload(profiles, arrival, seed=1)
     np.testing.assert_array_equal(jobs.samples, again.samples)
     slots = jobs.samples * cluster.sample_times(jobs).across / jobs.batch
     assert (slots <= 8).all()
@@ -172,14 +172,14 @@ def test_models_that_cannot_be_read(write):
     head = "model,comp_s_per_minibatch,model_mb,inter_mb_s,intra_mb_s"
     head += ",worker_cpu,worker_gpu_quarter,ps_cpu,ps_gpu_quarter"
     with pytest.raises(ValueError, match="model must name a column"):
-        data.read_profiles(write("name,comp_s_per_minibatch"))
+        recorded_jobs.read_profiles(write("name,comp_s_per_minibatch"))
     with pytest.raises(ValueError, match="model_mb must be positive, got '0' in line 2"):
-        data.read_profiles(write(head, "a,1,0,1,1,1,1,1,1"))
+        recorded_jobs.read_profiles(write(head, "a,1,0,1,1,1,1,1,1"))
     with pytest.raises(ValueError, match="ps_cpu must be at least 0, got '-1' in line 2"):
-        data.read_profiles(write(head, "a,1,1,1,1,1,1,-1,1"))
-    profiles = data.read_profiles(write(head, "a,1,1,1,1,1,1,1,1"))
+        recorded_jobs.read_profiles(write(head, "a,1,1,1,1,1,1,-1,1"))
+    profiles = recorded_jobs.read_profiles(write(head, "a,1,1,1,1,1,1,1,1"))
     with pytest.raises(ValueError, match="slot must be positive and finite, got -1"):
-        data.profiled_workload(profiles, [0], slot=-1.0)
+        recorded_jobs.profiled_workload(profiles, [0], slot=-1.0)
 
 
 def test_tasks_of_alibaba(write):
