@@ -241,13 +241,11 @@ def read_alibaba(path: Path) -> JobTable:
 
     Returns:
         The table, labels the names of the tasks. Tasks whose status is not "Terminated", that lack
-        a number, asked for no GPU, or took no time are left out: the record has many of them. The
-        `source` of the table counts them.
+        a number, asked for no GPU, or took no time are left out; the `source` counts them.
 
     Raises:
-        OSError, TypeError: As `read_jobs`.
-        ValueError: As there; also if a task ends before it starts, needs more than a million GPUs
-            or was there before, or if no task is left.
+        ValueError: As `read_jobs`; also if a task ends before it starts, needs more than a million
+            GPUs or was there before, or if no task is left.
 
     Example:
         >>> import pathlib, tempfile
@@ -256,11 +254,9 @@ def read_alibaba(path: Path) -> JobTable:
         ...     path = pathlib.Path(folder, "tasks.csv")
         ...     _ = path.write_text(
         ...         "a,worker,4.0,Terminated,1700.0,1900.0,600.0,29.3,50.0,MISC\n"
-        ...         "b,tensorflow,1.0,Failed,1500.0,1600.0,600.0,29.3,100.0,T4\n"
         ...     )
-        ...     table = cluster.read_alibaba(path)
-        >>> table.gpus.tolist(), table.duration.tolist(), table.label
-        ([2], [200.0], ('worker',))
+        ...     cluster.read_alibaba(path).gpus
+        array([2])
 
     Reference:
         Weng et al., NSDI 2022; github.com/alibaba/clusterdata, cluster-trace-gpu-v2020.
@@ -349,9 +345,8 @@ def recorded_workload(
 
     Raises:
         TypeError: If `table` is no JobTable, or a number of another kind.
-        ValueError: If the window holds no job, a job in it has no duration, a duration is not
-            positive, GPUs are not whole numbers of 1 .. 1 000 000, submissions decrease, columns
-            differ in length, or an argument is out of range.
+        ValueError: If the window holds no job, a job in it has no duration, the table makes no
+            sense, or an argument is out of range.
 
     Example:
         >>> import numpy as np
@@ -359,10 +354,8 @@ def recorded_workload(
         >>> submit, duration = np.array([0.0, 5000.0]), np.array([7200.0, 60.0])
         >>> table = cluster.JobTable(submit, duration, np.array([2, 1]), ("", ""), "mine")
         >>> jobs = cluster.recorded_workload(table, n_slots=4)
-        >>> jobs.arrival.tolist(), jobs.batch.tolist()
-        ([0, 1], [8, 4])
-        >>> jobs.asked.tolist()
-        [2, 1]
+        >>> jobs.arrival.tolist(), jobs.batch.tolist(), jobs.asked.tolist()
+        ([0, 1], [8, 4], [2, 1])
         >>> hours = jobs.samples * cluster.sample_times(jobs).inside / table.gpus
         >>> hours.round(3).tolist()
         [2.0, 0.017]
@@ -408,9 +401,8 @@ def read_profiles(path: Path) -> Profiles:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "profiles.csv")
         ...     _ = path.write_text(head + "\nvgg,0.5,550,230,430,2,4,2,0\n")
-        ...     profiles = read_profiles(path)
-        >>> profiles.model, profiles.worker.tolist(), profiles.server.tolist()
-        (('vgg',), [[1.0, 2.0]], [[0.0, 2.0]])
+        ...     read_profiles(path).worker
+        array([[1., 2.]])
     """
     rows = [
         (

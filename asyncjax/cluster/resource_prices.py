@@ -115,8 +115,7 @@ def price_bounds(
 ) -> PriceBounds:
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
-    Formula: `U = max u(D) / (smallest demand)`, `mu = max T sum C / (ceil(V rho_inside) dem)`,
-    `L = min u(T - a) / (2 mu ceil(V rho_across) dem)` over the jobs.
+    Formula: `U = max u(D) / (smallest demand)`, `L = min u(T - a) / (2 mu ceil(V rho) dem)`.
 
     Args:
         jobs: The jobs, all of them: the bounds look ahead, decisions do not.
@@ -127,11 +126,6 @@ def price_bounds(
 
     Returns:
         The bounds.
-
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines do not fit, or `delays` is not finite or has the wrong
-            length.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it

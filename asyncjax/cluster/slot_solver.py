@@ -3,16 +3,14 @@
     min sum_h cw_h w_h + cs_h s_h,     cw = price @ alpha,     cs = price @ beta
     s.t. alpha w_h + beta s_h <= room_h,     sum w >= W,     sum s >= S,     w, s >= 0
 
-*Pieces.* With w workers a machine can still hold
+*Pieces.* With w workers a machine can still hold s(w) servers, a concave line made of pieces:
 
     s(w) = min over r with beta_r > 0 of (room_r - alpha_r w) / beta_r,
     0 <= w <= min over r with alpha_r > 0 of room_r / alpha_r
 
-servers, a concave line made of pieces. Piece p is a stretch of `width` workers on which every
-worker displaces `slope` servers; slopes rise along the line. `plain_pieces` takes the line as it
-is, with fractions of units; `hull_pieces` takes the concave envelope of its whole points
-`(w, floor(s(w)))`, which does not squeeze fractions of a worker into leftovers, and is much closer
-to what whole units cost.
+Piece p is a stretch of `width` workers on which every worker displaces `slope` servers; slopes rise
+along the line. `plain_pieces` takes the line as it is, with fractions of units; `hull_pieces` the
+concave envelope of its whole points `(w, floor(s(w)))`, much closer to what whole units cost.
 
 *Multiplier.* One multiplier m on `sum s >= S` decides all: a machine hosts servers if cs_h < m, as
 many as fit, and a worker on piece k_p of its room then costs
@@ -162,8 +160,6 @@ def slot_cost(
         >>> plain = cluster.slot_cost(price, room, worker, server, 3, 2)
         >>> plain.cost.round(4).item(), plain.workers.tolist(), plain.servers.tolist()
         (20.0, [1.75, 1.25], [2.0, 0.0])
-        >>> cluster.slot_cost(price, room, worker, server, 3, 2, hull_points=8).cost.round(4)
-        Array(21., dtype=float32)
 
     Reference:
         Yu et al. (2021), arXiv 2108.02917: the external case; the solver is our own.

@@ -34,25 +34,9 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from asyncjax.checks import within
+from asyncjax.cluster import slot_solver
 from asyncjax.cluster.resource_prices import JobRow
-from asyncjax.cluster.slot_solver import (
-    Ends,
-    Pieces,
-    Progress,
-    SlotCost,
-    advance,
-    begin,
-    checked_slot,
-    ends_of,
-    fill_ends,
-    hull_pieces,
-    inside_cost,
-    plain_pieces,
-    room_slack,
-    take_cheapest,
-    units_that_fit,
-    unsolved,
-)
+from asyncjax.cluster.slot_solver import Ends, Pieces, Progress, SlotCost, room_slack, take_cheapest
 
 _LANES, _MOST_LANES = 16, 128
 _ALMOST = 1e-6  # a fraction so close to a whole number is one
@@ -128,18 +112,20 @@ def slot_table(
 
     def held(room: Array) -> Pieces:
         if not hull_points:
-            return plain_pieces(room, job.worker, job.server)
-        return hull_pieces(room, job.worker, job.server, hull_points, most_pieces=pieces, cut=True)
+            return slot_solver.plain_pieces(room, job.worker, job.server)
+        return slot_solver.hull_pieces(
+            room, job.worker, job.server, hull_points, most_pieces=pieces, cut=True
+        )
 
     holds = jax.vmap(held)(room)  # [T, H, P]
-    ends, overflow = unsolved(shape, room.dtype), jnp.zeros((), bool)
+    ends, overflow = slot_solver.unsolved(shape, room.dtype), jnp.zeros((), bool)
     if across:
         ends = _spread(prices, holds, job)
         overflow = (holds.overflow & (jnp.arange(n_slots) >= job.arrival)).any()
     if not inside:
         no = jnp.zeros(shape, jnp.int32)
         return SlotTable(ends.cost, no > 0, no, ends, holds, overflow)
-    by_amount = jax.vmap(inside_cost, in_axes=(None, None, None, None, 0, 0))
+    by_amount = jax.vmap(slot_solver.inside_cost, in_axes=(None, None, None, None, 0, 0))
     by_slot = jax.vmap(by_amount, in_axes=(0, 0, None, None, None, None))
     workers, servers = (
         jnp.asarray(units) for units in (job.crew.workers_inside, job.crew.servers_inside)
@@ -156,7 +142,7 @@ def spread_units(table: SlotTable, prices: Array, job: JobRow, column: Array) ->
     rent, host = (prices * job.worker).sum(-1), (prices * job.server).sum(-1)
     asked = jnp.asarray(job.crew.workers_across)[column]
     ends = jax.tree.map(lambda leaf: leaf[jnp.arange(len(column)), column], table.ends)
-    return jax.vmap(fill_ends)(table.pieces, rent, host, asked, ends)
+    return jax.vmap(slot_solver.fill_ends)(table.pieces, rent, host, asked, ends)
 
 
 def _spread(prices: Array, holds: Pieces, job: JobRow) -> Ends:
@@ -205,14 +191,13 @@ def cheapest_by_slot(cost: Array) -> tuple[Array, Array]:
         >>> best[2].tolist(), choice[2].tolist()
         ([0.0, 0.5, 1.5, 3.5], [0, 1, 1, 1])
     """
-    within("cost", cost, least=0, finite=False)
-    if np.ndim(cost) != 2 or 0 in np.shape(cost):
-        raise ValueError(f"cost must have the shape [slots, parts + 1], got {np.shape(cost)}")
+    cost = jnp.asarray(within("cost", cost, least=0, finite=False))
+    if cost.ndim != 2 or 0 in cost.shape:
+        raise ValueError(f"cost must have the shape [slots, parts + 1], got {cost.shape}")
     if not isinstance(cost, Tracer) and (np.asarray(cost)[:, 0] != 0).any():
         raise ValueError(
             f"cost must be 0 in column 0, where nothing is trained, got {np.max(cost[:, 0])}"
         )
-    cost = jnp.asarray(cost)
     amount = jnp.arange(cost.shape[1])
     rest = amount[:, None] - amount  # [q, j]
     possible = rest >= 0
@@ -281,7 +266,9 @@ def round_slot(
         >>> rounded.workers, rounded.servers, bool(rounded.feasible)
         (Array([1, 2], dtype=int32), Array([2, 0], dtype=int32), True)
     """
-    price, room, worker, server = checked_slot(price, room, worker, server, n_workers, n_servers)
+    price, room, worker, server = slot_solver.checked_slot(
+        price, room, worker, server, n_workers, n_servers
+    )
     for name, value in (("workers", workers), ("servers", servers)):
         if np.shape(within(name, value, least=0)) != room.shape[:1]:
             raise ValueError(
@@ -297,7 +284,7 @@ def round_slot(
     def add(kind: Array, units: Array) -> Array:
         """Adds the missing units of one kind; unit by unit, that is a knapsack over what fits."""
         left = room - (units[..., None] * unit[:, None]).sum(0) + room_slack(room.dtype)
-        fit = units_that_fit(left, unit[kind])
+        fit = slot_solver.units_that_fit(left, unit[kind])
         missing = asked[kind] - units[kind].sum()
         more = take_cheapest(rent[kind], jnp.maximum(jnp.floor(fit), 0), missing)
         return units.at[kind].add(more)
@@ -395,7 +382,7 @@ def _run(problems: Problems, lanes: int) -> Ends:
     n_live = problems.live.sum().astype(jnp.int32)
     queue = jnp.nonzero(problems.live, size=n_problems, fill_value=n_problems)[0].astype(jnp.int32)
     queue = jnp.append(queue, jnp.int32(n_problems))
-    empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes,)), begin(dtype))
+    empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes,)), slot_solver.begin(dtype))
 
     def goes_on(state: _Lanes) -> Array:
         return (state.problem < n_live).any()
@@ -408,9 +395,9 @@ def _run(problems: Problems, lanes: int) -> Ends:
         )
         pieces = jax.tree.map(lambda leaf: leaf[slot], problems.pieces)
         place = pieces, problems.rent[slot], problems.host[slot]
-        progress = jax.vmap(advance)(state.progress, *place, workers, servers)
+        progress = jax.vmap(slot_solver.advance)(state.progress, *place, workers, servers)
         done = progress.done | (state.problem >= n_live)
-        ends = jax.vmap(ends_of)(progress, pieces, workers, servers)
+        ends = jax.vmap(slot_solver.ends_of)(progress, pieces, workers, servers)
         goal = jnp.where(done, number, n_problems)
 
         def put(whole: Array, part: Array) -> Array:
@@ -427,7 +414,7 @@ def _run(problems: Problems, lanes: int) -> Ends:
         jnp.arange(lanes, dtype=jnp.int32),
         empty,
         jnp.int32(lanes),
-        unsolved(n_problems + 1, dtype),
+        slot_solver.unsolved(n_problems + 1, dtype),
     )
     found = jax.lax.while_loop(goes_on, step, start).found
     return jax.tree.map(lambda leaf: leaf[:n_problems], found)

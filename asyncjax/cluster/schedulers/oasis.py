@@ -53,11 +53,6 @@ def oasis(
     Returns:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, or an argument is out of
-            range.
-
     Note:
         As `pd_ors` it chooses the workers of each slot by utility and prices, and ignores what jobs
         ask for (`jobs.asked`) by design. How many machines there are of either kind is a given of

@@ -135,10 +135,9 @@ def pd_ors(
         The schedule, NumPy arrays; valid by `check`.
 
     Raises:
-        TypeError: If a number that must be whole is not, or an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range, a
-            job may stand neither inside nor across, the tables would be too large, or `key` is
-            missing.
+        TypeError: If an argument is of another kind.
+        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range,
+            the tables would be too large, or `key` is missing.
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
@@ -205,8 +204,8 @@ def choose_floor(
 
     Raises:
         TypeError: If `past` is no sequence of pairs, or another argument of another kind.
-        ValueError: If there are no workloads, their shapes differ, a floor is not positive, or
-            there are 100 000 replays or more.
+        ValueError: If there are no workloads, a floor is not positive, or there are 100 000
+            replays or more.
 
     Example:
         >>> from asyncjax import cluster
@@ -224,9 +223,6 @@ def choose_floor(
     if not past:
         raise ValueError("past must hold at least one workload, got none")
     episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
-    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)) for one in episodes}
-    if len(shapes) > 1:
-        raise ValueError(f"past must hold workloads of one shape, got {len(shapes)} shapes")
     if lows is None:
         lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
     floors = within("lows", host_floats("lows", lows), above=0)
@@ -270,11 +266,6 @@ def pd_ors_settings(
     Its arguments are those of `pd_ors`, which `prepare` checks; the jobs, of several episodes that
     are to be stacked, those with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few
     programs are compiled.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> pd_ors_settings(*cluster.workloads.balanced(0), n_slots=20).hull_points
-        32
     """
     hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
     draws = whole("draws", draws, 0, _MOST_DRAWS)

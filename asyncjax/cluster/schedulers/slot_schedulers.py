@@ -1,13 +1,5 @@
 """Schedulers without prices, which divide the machines anew in every slot: rivals of PD-ORS.
 
-| scheduler | whose turn it is |
-|---|---|
-| `fifo` | the first that arrived, with the workers its owner asked for; it blocks the others |
-| `drf` | the smallest dominant share of a resource, worker by worker |
-| `dorm` | as `drf`, but jobs keep what they hold, and a few are adjusted when something changes |
-| `least_attained` | whoever has been served least, in a few queues |
-| `marginal_goodput` | the job that the next unit helps most for what it takes up |
-
 All are reconstructions: the adaptation to workers and servers is our own. Each raises a TypeError
 if an argument is of another kind, and a ValueError if jobs and machines make no sense or do not
 fit, or another argument is out of range.
@@ -100,16 +92,13 @@ def drf(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
     share is `max over r of what it holds of r / what all machines have of r`.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: As in `fifo`.
 
     Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
+        The schedule, as `fifo`.
 
     Note:
-        A job grows as far as fairness and its batch allow: what it asks for (`jobs.asked`) is
-        ignored by design, and so is its utility.
+        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
 
     Example:
         >>> from asyncjax import cluster
@@ -151,18 +140,15 @@ def dorm(
     `(1 - slack) / (arrived and unfinished)`.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: As in `fifo`.
         resize: Share of the running jobs that may be adjusted at once, from 0 to 1.
         slack: By how much of a fair share the first phase stays below it, from 0 to 1.
 
     Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
+        The schedule, as `fifo`.
 
     Note:
-        A job grows as far as there is room, up to its batch: what it asks for (`jobs.asked`) is
-        ignored by design, and so is its utility.
+        What a job asks for (`jobs.asked`) is ignored by design, and so is its utility.
 
     Example:
         >>> from asyncjax import cluster
@@ -225,19 +211,13 @@ def least_attained(
     takes its workers, if they fit, before the next.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: As in `fifo`.
         thresholds: Ends of the queues, worker-slots, rising; none for order of arrival.
         workers: int[N], what each job asks for, all or nothing, such as `jobs.asked` of recorded
             ones; None to let each grow, up to its batch, as far as there is room.
 
     Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
-
-    Raises:
-        ValueError: If thresholds do not rise, or `workers` is not one whole number of at least 1
-            for each job.
+        The schedule, as `fifo`.
 
     Note:
         The paper's jobs run with the GPUs they ask for; here they are elastic unless `workers` is
@@ -310,31 +290,23 @@ def marginal_goodput(
     `W / (tau + (W/S) 2 g / (b F))` as if it were spread over machines.
 
     Args:
-        jobs: The jobs.
-        machines: The machines.
-        n_slots: T.
+        jobs, machines, n_slots: As in `fifo`.
         gain: What a step is worth, `(slots before, slots after) -> float`: `speed_gained`, which
             finishes short jobs first and does far better where not all can finish; `time_saved`,
             the rule of Optimus, which measures rates where we know them; or another.
 
     Returns:
-        The schedule; `admitted` are the jobs that got units, `payoff` is 0.
-
-    Raises:
-        ValueError: If `gain` returns NaN.
+        The schedule, as `fifo`.
 
     Note:
         It knows the work that is left of every job; their utility and what they ask for
-        (`jobs.asked`) are ignored by design. Since it divides
-        anew in every slot, where rules of admission keep their word, it earns more than `pd_ors` on
-        the preset `balanced`, also with a tuned price floor.
+        (`jobs.asked`) are ignored by design. Since it divides anew in every slot, where rules of
+        admission keep their word, it earns more than `pd_ors` on the preset `balanced`.
 
     Example:
         >>> from asyncjax import cluster
         >>> jobs, machines = cluster.workloads.tiny(2)
-        >>> schedule = cluster.marginal_goodput(
-        ...     jobs, machines, n_slots=4, gain=cluster.schedulers.time_saved
-        ... )
+        >>> schedule = cluster.marginal_goodput(jobs, machines, n_slots=4, gain=time_saved)
         >>> cluster.check(schedule, jobs, machines)
         []
 
@@ -361,15 +333,23 @@ def marginal_goodput(
                 most = min(jobs.batch[job], jobs.workers_per_server[job] * after[1])
                 if after[0] <= most:
                     use = more * jobs.worker[job] + helpers * jobs.server[job]
-                    gained = float(gain(time(workers, servers), time(*after)))
-                    worth[step] = gained / (use / placement.total).max()
-            if np.isnan(worth).any():
-                raise ValueError(f"gain must return a number, got nan for job {job}")
+                    times = time(workers, servers), time(*after)
+                    worth[step] = _worth(gain, *times) / (use / placement.total).max()
             return worth
 
         return lambda _, now: _divide(Placement(jobs, machines), now, worths)
 
     return play_slots(make_rule, jobs, machines, n_slots=n_slots)
+
+
+def _worth(gain: Gain, before: float, after: float) -> float:
+    """What a step is worth by a person's own rule."""
+    worth = gain(before, after)
+    if not isinstance(worth, float | int | np.floating) or np.isnan(worth):
+        raise ValueError(
+            f"gain must return a number, got {worth!r} for the times {before:g} and {after:g}"
+        )
+    return float(worth)
 
 
 def _divide(
