@@ -28,8 +28,8 @@ import `clocks` only.
 
 What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
 
-Inner rooms: `schedulers` (rules of your own, and the same rules as pure functions for `vmap`),
-`solver` and `data`, both below `schedulers`; the model of jobs and machines lies on the floor.
+Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`. Readers
+of arrivals and of measured models are in `recorded_jobs`.
 
 Example:
     >>> from asyncjax import cluster
