@@ -414,7 +414,8 @@ def read_profiles(path: Path) -> Profiles:
     ]
     models, numbers, demands = zip(*rows, strict=True)
     demand = np.array(demands) / [4.0, 1.0, 4.0, 1.0]
-    return Profiles(models, *np.array(numbers).T, demand[:, :2], demand[:, 2:])
+    compute, size, across, inside = np.array(numbers).T
+    return Profiles(models, compute, size, across, inside, demand[:, :2], demand[:, 2:])
 
 
 def profiled_workload(
@@ -527,7 +528,10 @@ def _entries(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _table(
-    path: Path, names: Sequence[str | None], source: str, unique: str | None = None
+    path: Path,
+    names: tuple[str, str, str | None, str | None],
+    source: str,
+    unique: str | None = None,
 ) -> JobTable:
     """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
     submit, gpus, duration, label = names
