@@ -22,7 +22,7 @@ from scipy.sparse import coo_matrix
 
 from asyncjax import cluster
 from asyncjax.cluster import schedulers
-from asyncjax.cluster.solver import slot_table
+from asyncjax.cluster.slot_tables import slot_table
 from benchmarks.timing import ratio, seconds, setting
 
 MACHINES, SLOTS, PARTS, EPISODES = 100, 20, 20, 64

@@ -36,7 +36,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax import clocks, orders, problems, simulation, stragglers, traces
-from asyncjax.cluster.solver.slot_solver import slot_cost
+from asyncjax.cluster.slot_solver import slot_cost
 from asyncjax.simulation.loops import loop as loops
 from asyncjax.simulation.plans.memory import memory
 from asyncjax.simulation.plans.program import sizes_of

@@ -64,12 +64,7 @@ INNER = {
         ".": {"plans", "example_orders", "loops"},
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
-    "cluster": {
-        ".": set(),
-        "data": {"."},
-        "solver": {"."},
-        "schedulers": {".", "data", "solver"},
-    },
+    "cluster": {".": set(), "schedulers": {"."}},
     "problems": {
         ".": set(),
         "data": {"."},

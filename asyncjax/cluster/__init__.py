@@ -28,8 +28,8 @@ import `clocks` only.
 
 What these give: `PriceBounds`, `Crew`, `SlotCost`, `InsideCost`, `RoundedSlot`.
 
-Inner rooms: `schedulers` (rules of your own, and the same rules as pure functions for `vmap`),
-`solver` and `data`, both below `schedulers`; the model of jobs and machines lies on the floor.
+Below: `schedulers`, for rules of your own, and the same rules as pure functions for `vmap`. Readers
+of arrivals and of measured models are in `recorded_jobs`.
 
 Example:
     >>> from asyncjax import cluster
@@ -43,7 +43,20 @@ Example:
     drf [] 33.0
 """
 
-from asyncjax.cluster.data import (
+from asyncjax.cluster import workloads
+from asyncjax.cluster.jobs import Jobs, Machines, Schedule
+from asyncjax.cluster.outcomes import (
+    Outcome,
+    check,
+    clock_of,
+    completion,
+    outcome,
+    progress,
+    resources_used,
+    total_utility,
+    utilisation,
+)
+from asyncjax.cluster.recorded_jobs import (
     MADE_UP,
     JobTable,
     read_alibaba,
@@ -52,41 +65,21 @@ from asyncjax.cluster.data import (
     read_pollux,
     read_tiresias,
     recorded_workload,
-    workloads,
-)
-from asyncjax.cluster.gang_size import Crew, best_delays, crew
-from asyncjax.cluster.job_clocks import clock_of
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
-from asyncjax.cluster.outcomes import (
-    Outcome,
-    completion,
-    outcome,
-    progress,
-    resources_used,
-    total_utility,
-    utilisation,
 )
 from asyncjax.cluster.resource_prices import PriceBounds, price, price_bounds
-from asyncjax.cluster.schedulers.dorm import dorm
-from asyncjax.cluster.schedulers.drf import drf
-from asyncjax.cluster.schedulers.fifo import fifo
-from asyncjax.cluster.schedulers.least_attained import least_attained
-from asyncjax.cluster.schedulers.marginal_goodput import marginal_goodput
 from asyncjax.cluster.schedulers.oasis import oasis
-from asyncjax.cluster.schedulers.pd_ors import pd_ors
-from asyncjax.cluster.schedulers.price_floors import FloorChoice, choose_floor
+from asyncjax.cluster.schedulers.pd_ors import FloorChoice, choose_floor, pd_ors
 from asyncjax.cluster.schedulers.registry import REGISTRY as SCHEDULERS
-from asyncjax.cluster.solver import (
-    InsideCost,
-    RoundedSlot,
-    SlotCost,
-    cheapest_by_slot,
-    inside_cost,
-    round_slot,
-    slot_cost,
+from asyncjax.cluster.schedulers.slot_schedulers import (
+    dorm,
+    drf,
+    fifo,
+    least_attained,
+    marginal_goodput,
 )
-from asyncjax.cluster.throughput import sample_times, samples_trained
-from asyncjax.cluster.violations import check
+from asyncjax.cluster.slot_solver import InsideCost, SlotCost, inside_cost, slot_cost
+from asyncjax.cluster.slot_tables import RoundedSlot, cheapest_by_slot, round_slot
+from asyncjax.cluster.throughput import Crew, best_delays, crew, sample_times, samples_trained
 
 __all__ = [
     "MADE_UP",

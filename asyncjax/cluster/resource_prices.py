@@ -1,4 +1,4 @@
-"""Prices of resources that rise with their load, and the bounds between which they rise.
+"""Prices of resources that rise with their load, and what a rule that goes by them is given.
 
     price(load)[h, r] = L (U[r] / L)^(load / C)
 
@@ -12,23 +12,27 @@ nobody gains by entering. The bounds come from the jobs:
 
 After the primal-dual method of Yu, Liu, Wu, Ji and Bentley (2021). L decides, in effect, who is
 admitted: raise it and a crowded cluster earns more.
+
+An `Episode` holds jobs, machines and bounds on the device. Everything in it is an argument, nothing
+a constant of the program: a program compiled once serves all jobs, seeds and bounds of one shape,
+and `vmap` plays many episodes at once.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
-from asyncjax.cluster.checked_jobs import checked_cluster, host_floats
-from asyncjax.cluster.gang_size import best_delays
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines
-from asyncjax.cluster.throughput import nominal_times
-from asyncjax.cluster.utility import job_utility
+from asyncjax.checks import real, shown, whole, within
+from asyncjax.cluster.jobs import Data, Jobs, Machines, checked_cluster, host_floats, job_utility
+from asyncjax.cluster.throughput import MOST_PARTS, Crew, crew_with, nominal_times
+
+_MOST_FACTORS = 100
+_LEAST_PRICE = 1e-24
 
 
 class PriceBounds(NamedTuple):
@@ -41,8 +45,31 @@ class PriceBounds(NamedTuple):
     """
 
     low: float
-    high: np.ndarray  # float64[R]
+    high: np.ndarray
     spread: float
+
+
+class JobRow(NamedTuple):
+    """What a rule knows of one job when it arrives; with a leading axis N, of all jobs."""
+
+    number: Data  # int32, its place in the order of arrival
+    arrival: Data  # int32, slot of arrival
+    batch: Data  # int32, F, the most workers in a slot
+    ratio: Data  # float, gamma, workers a server
+    worker: Data  # float[R], what a worker takes
+    server: Data  # float[R], what a server takes
+    utility: Data  # float[3], value, steepness, due
+    pace: Data  # float[3], slots that all samples cost one worker: tau, and exchange across, inside
+    crew: Crew  # four int32[K Q], units for each number of servers and amount
+
+
+class Episode(NamedTuple):
+    """Jobs, machines and bounds as one pytree of arrays; `prepare` makes it."""
+
+    jobs: JobRow  # the jobs, with a leading axis N
+    capacity: Data  # float[H, R]
+    low: Data  # float, price of an idle resource, at least 1e-24
+    high: Data  # float[R], price of a full one
 
 
 def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
@@ -62,8 +89,7 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
 
     Raises:
         TypeError: If an argument is not made of numbers; traced ones pass.
-        ValueError: If one is negative or not finite, `low` is not positive, or the shapes do not
-            broadcast.
+        ValueError: If one is negative or not finite, or `low` is not positive.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,17 +101,10 @@ def price(load: ArrayLike, capacity: ArrayLike, low: ArrayLike, high: ArrayLike)
     Reference:
         Yu et al. (2021), arXiv 2108.02917: exponential price function.
     """
-    load, capacity, high = (_array(value) for value in (load, capacity, high))
     for name, value in (("load", load), ("capacity", capacity), ("high", high)):
         within(name, value, least=0)
     within("low", low, above=0)
-    shapes = [np.shape(value) for value in (load, capacity, low, high)]
-    try:
-        np.broadcast_shapes(*shapes)
-    except ValueError as error:
-        raise ValueError(
-            f"load, capacity, low and high must broadcast, got shapes {shapes}"
-        ) from error
+    load, capacity = jnp.asarray(load), jnp.asarray(capacity)
     share = jnp.where(capacity == 0, 0.0, load / jnp.where(capacity == 0, 1.0, capacity))
     floor, top = _log(low, share.dtype), _log(high, share.dtype)
     return jnp.exp(floor + share * jnp.maximum(top - floor, 0))
@@ -96,7 +115,7 @@ def price_bounds(
 ) -> PriceBounds:
     """Computes the bounds of prices from all jobs, on the host, in double precision.
 
-    Formula: see the head of this file.
+    Formula: `U = max u(D) / (smallest demand)`, `L = min u(T - a) / (2 mu ceil(V rho) dem)`.
 
     Args:
         jobs: The jobs, all of them: the bounds look ahead, decisions do not.
@@ -107,11 +126,6 @@ def price_bounds(
 
     Returns:
         The bounds.
-
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines do not fit, or `delays` is not finite or has the wrong
-            length.
 
     Note:
         U values a job at its best delay D_i in slots, although it could complete after D_i - 1: it
@@ -129,15 +143,21 @@ def price_bounds(
         Yu et al. (2021), arXiv 2108.02917.
     """
     jobs, machines = checked_cluster(jobs, machines, n_slots)
-    ends = n_slots - jobs.arrival if delays is None else host_floats("delays", delays)
-    within("delays", ends)
+    if delays is None:
+        return bounds_of(jobs, machines, n_slots, n_slots - jobs.arrival)
+    ends = within("delays", host_floats("delays", delays))
     if ends.shape != jobs.arrival.shape:
         raise ValueError(f"delays must have one entry a job, got an array of shape {ends.shape}")
+    return bounds_of(jobs, machines, n_slots, ends)
+
+
+def bounds_of(jobs: Jobs, machines: Machines, n_slots: int, ends: np.ndarray) -> PriceBounds:
+    """Computes what `price_bounds` does, of what is known to make sense."""
     both = np.stack([jobs.worker, jobs.server])
     smallest = np.where(both > 0, both, np.inf).min(0)
-    best = job_utility(jobs.utility, best_delays(jobs))
-    demand = (jobs.worker + jobs.server).sum(-1)
     times = nominal_times(jobs)
+    best = job_utility(jobs.utility, np.ceil(jobs.samples / jobs.batch * times.inside))
+    demand = (jobs.worker + jobs.server).sum(-1)
     total = n_slots * machines.capacity.sum()
     spread = (total / (np.ceil(jobs.samples * times.inside) * demand)).max()
     cost = 2 * spread * np.ceil(jobs.samples * times.across) * demand
@@ -146,9 +166,76 @@ def price_bounds(
     return PriceBounds(float(low), (best[:, None] / smallest).max(0), float(spread))
 
 
-def _array(value: Any) -> Any:
-    """Lists as arrays, anything else as it is."""
-    return np.asarray(value) if isinstance(value, list | tuple) else value
+def prepare(
+    jobs: Jobs,
+    machines: Machines,
+    *,
+    n_slots: int,
+    parts: int = 20,
+    low: float | None = None,
+    high: Data | None = None,
+    servers: Data = (1.0,),
+) -> Episode:
+    """Checks jobs and machines and computes what a rule needs, on the host, with JAX's precision.
+
+    Its arguments are those of `pd_ors`, which are refused as there. Episodes of one shape can be
+    stacked for `vmap`.
+
+    Note:
+        `low` is raised to 1e-24, which single precision can still multiply; literal bounds are
+        often far below, where they make no difference to utility.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> episode = prepare(jobs, machines, n_slots=4, parts=8, high=50.0)
+        >>> episode.high, episode.jobs.crew.workers_across.shape
+        (array([50., 50.], dtype=float32), (4, 8))
+    """
+    jobs, machines = checked_cluster(jobs, machines, n_slots)
+    factors = host_floats("servers", servers)
+    if factors.ndim != 1 or not 0 < factors.size <= _MOST_FACTORS:
+        raise ValueError(
+            f"servers must be a list of 1 to {_MOST_FACTORS} factors, got {shown(servers)}"
+        )
+    within("servers", factors, least=1, most=1e6)  # fewer may not serve the workers
+    parts = whole("parts", parts, 1, MOST_PARTS)
+    n_machines, n_resources = machines.capacity.shape
+    if n_slots * parts * factors.size * n_machines * n_resources >= 2**31:
+        raise ValueError(
+            f"parts must make fewer than 2**31 numbers of {n_slots} slots, {n_machines} machines"
+            f" and {n_resources} resources, got {parts * factors.size}"
+        )
+    if low is None or high is None:
+        bounds = bounds_of(jobs, machines, n_slots, n_slots - jobs.arrival)
+        low = bounds.low if low is None else low
+        high = bounds.high if high is None else high
+    least = real("low", low, least=0)
+    most = host_floats("high", within("high", high, least=0))
+    if most.shape not in ((), (n_resources,)):
+        raise ValueError(
+            f"high must be one number or one for each of the {n_resources} resources, got {high}"
+        )
+    dtype = np.dtype(jnp.result_type(float))
+    exchange = 2 * jobs.gradient / (np.stack([jobs.link_across, jobs.link_inside]) * jobs.batch)
+    crews = zip(*(crew_with(jobs, parts, factor) for factor in factors), strict=True)
+    rows = JobRow(
+        number=np.arange(len(jobs.arrival), dtype=np.int32),
+        arrival=jobs.arrival.astype(np.int32),
+        batch=np.minimum(jobs.batch, 2**31 - 2).astype(np.int32),
+        ratio=jobs.workers_per_server.astype(dtype),
+        worker=jobs.worker.astype(dtype),
+        server=jobs.server.astype(dtype),
+        utility=jobs.utility.astype(dtype),
+        pace=(jobs.samples * np.stack([jobs.compute, *exchange])).T.astype(dtype),
+        crew=Crew(*(np.concatenate(units, axis=1) for units in crews)),
+    )
+    return Episode(
+        jobs=rows,
+        capacity=machines.capacity.astype(dtype),
+        low=np.maximum(least, _LEAST_PRICE).astype(dtype),
+        high=np.broadcast_to(most, (n_resources,)).astype(dtype),
+    )
 
 
 def _log(bound: ArrayLike, dtype: jnp.dtype) -> Array:

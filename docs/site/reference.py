@@ -37,7 +37,7 @@ ROOMS = (
 INNER = {
     "traces.collection": "asyncjax.traces.collection",
     "steps.transformation": "asyncjax.steps.transformation",
-    "cluster.workloads": "asyncjax.cluster.data.workloads",
+    "cluster.workloads": "asyncjax.cluster.workloads",
     "rollouts.admission": "asyncjax.rollouts.admission",
     "rollouts.advantages": "asyncjax.rollouts.advantages",
     "rollouts.corrections": "asyncjax.rollouts.corrections",

@@ -44,13 +44,3 @@ def test_no_gradient_returns_after_the_last_slot(scheduled):
     schedule, jobs = scheduled(1)
     with pytest.raises(ValueError, match="cannot go on"):
         traces.asynchronous(cluster.clock_of(schedule, jobs, 1), n_updates=200)
-
-
-def test_jobs_without_a_clock_are_refused(scheduled):
-    schedule, jobs = scheduled(1)
-    with pytest.raises(ValueError, match=r"job must be an integer in 0 \.\. 3, got 4"):
-        cluster.clock_of(schedule, jobs, 4)
-    with pytest.raises(ValueError, match="got job 3, which never does"):
-        cluster.clock_of(schedule, jobs, 3)
-    with pytest.raises(ValueError, match="samples must be positive and finite, got 0"):
-        cluster.clock_of(schedule, jobs, 1, samples=0.0)

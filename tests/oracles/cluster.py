@@ -249,37 +249,6 @@ def best_schedule(jobs, machines, n_slots, gap=1e-6):
     return -float(found.fun)
 
 
-def relaxed_payoffs(jobs, i, prices, room, crews, batch):
-    """Largest payoff of job i for each slot in which it may end, from the definition.
-
-    `crews` are the units for each amount across and inside; prices and room are [T, H, R].
-    """
-    n_slots, parts = len(prices), len(crews[0][i])
-    cost = np.full((n_slots, parts + 1), math.inf)
-    cost[:, 0] = 0
-    across, helpers, inside, helpers_inside = (units[i] for units in crews)
-    for t, q in itertools.product(range(int(jobs.arrival[i]), n_slots), range(parts)):
-        slot = room[t], jobs.worker[i], jobs.server[i]
-        if across[q] <= batch:
-            asked = across[q], helpers[q]
-            ones = np.ones_like(prices[t])
-            if np.isfinite(slot_program(ones, *slot, *asked, kind="hull")):
-                cost[t, q + 1] = dual_bound(prices[t], *slot, *asked, kind="hull")
-        if inside[q] <= batch:
-            one, _ = one_machine(prices[t], *slot, inside[q], helpers_inside[q])
-            cost[t, q + 1] = min(cost[t, q + 1], one)
-    best = np.full(parts + 1, math.inf)
-    best[0] = 0
-    payoffs = []
-    for t in range(n_slots):
-        best = np.array(
-            [min(cost[t, j] + best[q - j] for j in range(q + 1)) for q in range(parts + 1)]
-        )
-        delay = t - jobs.arrival[i]
-        payoffs.append(utility(jobs, i, delay) - best[-1] if delay >= 0 else -math.inf)
-    return payoffs
-
-
 def units_for(jobs, i, amount, parts, factor, link):
     """Workers and servers that train `amount` of `parts` in a slot, `factor` as many servers."""
     ratio = jobs.workers_per_server[i] / factor
@@ -289,7 +258,10 @@ def units_for(jobs, i, amount, parts, factor, link):
 
 
 def payoffs_with_servers(jobs, i, prices, room, parts, factors):
-    """As `relaxed_payoffs`, with the cheapest of several numbers of servers for every amount."""
+    """Largest payoff of job i for each slot in which it may end, from the definition.
+
+    With the cheapest of several numbers of servers for every amount; prices and room are [T, H, R].
+    """
     sides = [
         np.array(
             [

@@ -1,7 +1,7 @@
 """Schedulers: PD-ORS, its rivals, and what a scheduler of your own is made of.
 
-A scheduler is a function `(jobs, machines, *, n_slots) -> Schedule` in a file of its own, in the
-room's `__init__` and in `registry`. Two loops play a rule:
+A scheduler is a function `(jobs, machines, *, n_slots) -> Schedule`, in the room's `__init__` and
+in `registry`. Two loops play a rule:
 
 | loop | rule: `SlotRule`, `ArrivalRule` |
 |---|---|
@@ -13,17 +13,17 @@ machines and bounds of prices into one pytree for `pd_ors_episode` (with `pd_ors
 `oasis_episode`; `schedule_of` brings the result to the host.
 """
 
-from asyncjax.cluster.episode import Episode, JobRow, prepare
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,
     ArrivalRule,
     play_arrivals,
     schedule_of,
 )
-from asyncjax.cluster.schedulers.marginal_goodput import speed_gained, time_saved
 from asyncjax.cluster.schedulers.oasis import oasis_episode
 from asyncjax.cluster.schedulers.pd_ors import PdOrsSettings, pd_ors_episode, pd_ors_settings
 from asyncjax.cluster.schedulers.slot_rules import Held, Now, SlotRule, play_slots
+from asyncjax.cluster.schedulers.slot_schedulers import speed_gained, time_saved
 
 __all__ = [
     "Allocation",

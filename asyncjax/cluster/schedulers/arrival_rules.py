@@ -14,12 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from asyncjax.cluster.episode import Episode, JobRow
-from asyncjax.cluster.machines_and_jobs import Schedule
+from asyncjax.cluster.jobs import Schedule, job_utility
 from asyncjax.cluster.outcomes import ROUNDING
-from asyncjax.cluster.resource_prices import price
-from asyncjax.cluster.solver.slot_search import cheapest_by_slot
-from asyncjax.cluster.utility import job_utility
+from asyncjax.cluster.resource_prices import Episode, JobRow, price
+from asyncjax.cluster.slot_tables import cheapest_by_slot
 
 
 class Allocation(NamedTuple):
@@ -81,17 +79,6 @@ def until_done(workers: Array, servers: Array, job: JobRow) -> tuple[Array, Arra
     Whole units train more than the parts they were counted for, and more inside one machine than
     across, so a job may be done before the last slot that a search gave it. `workers`, `servers`
     int[T, H]; returns the same. Rounding errors never make it take what is still needed.
-
-    Example:
-        One worker trains all in 1.5 slots, so three slots are one too many:
-
-        >>> import jax.numpy as jnp
-        >>> from asyncjax import cluster
-        >>> episode = cluster.schedulers.prepare(*cluster.workloads.tiny(0), n_slots=4)
-        >>> job = episode.jobs._replace(pace=jnp.array([1.0, 0.5, 0.5]))
-        >>> units = jnp.array([[1, 0], [1, 0], [1, 0], [0, 0]])
-        >>> until_done(units, units, job)[0].sum(-1).tolist()
-        [1, 1, 0, 0]
     """
     dtype = job.pace.dtype
     total, helpers = workers.sum(-1).astype(dtype), servers.sum(-1).astype(dtype)
@@ -106,13 +93,5 @@ def until_done(workers: Array, servers: Array, job: JobRow) -> tuple[Array, Arra
 
 
 def schedule_of(allocation: Allocation) -> Schedule:
-    """Brings the allocations of one episode, with their leading axis N, to the host.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> units, one = jnp.ones((1, 2, 3), jnp.int32), jnp.ones(1)
-        >>> schedule_of(Allocation(units, units, one > 0, one, one < 0)).admitted
-        array([ True])
-    """
-    fields = (allocation.workers, allocation.servers, allocation.admitted, allocation.payoff)
-    return Schedule(*(np.asarray(field) for field in fields))
+    """Brings the allocations of one episode, with their leading axis N, to the host."""
+    return Schedule(*(np.asarray(field) for field in allocation[:4]))

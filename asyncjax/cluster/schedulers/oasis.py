@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 
 from asyncjax.checks import real
-from asyncjax.cluster.episode import Episode, JobRow, prepare
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,
     payoffs,
@@ -26,9 +26,8 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     schedule_of,
     until_done,
 )
-from asyncjax.cluster.solver.knapsack import take_cheapest
-from asyncjax.cluster.solver.pieces import room_slack, units_that_fit
-from asyncjax.cluster.solver.slot_search import walk_back
+from asyncjax.cluster.slot_solver import room_slack, take_cheapest, units_that_fit
+from asyncjax.cluster.slot_tables import walk_back
 
 
 def oasis(
@@ -54,11 +53,6 @@ def oasis(
     Returns:
         The schedule; `admitted` are the jobs that got units, `payoff` is 0.
 
-    Raises:
-        TypeError: If an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, or an argument is out of
-            range.
-
     Note:
         As `pd_ors` it chooses the workers of each slot by utility and prices, and ignores what jobs
         ask for (`jobs.asked`) by design. How many machines there are of either kind is a given of
@@ -77,7 +71,7 @@ def oasis(
     """
     episode = prepare(jobs, machines, n_slots=n_slots, parts=parts, low=low, high=high)
     hosts = np.int32(real("split", split, least=0, most=1) * len(episode.capacity) + 1e-9)
-    found = schedule_of(oasis_program(episode, n_slots, hosts))
+    found = schedule_of(oasis_program(episode, n_slots=n_slots, hosts=hosts))
     return found._replace(payoff=np.zeros_like(found.payoff))
 
 
@@ -99,10 +93,7 @@ def oasis_episode(
     return play_arrivals(partial(_decide, hosts=hosting), episode, n_slots)
 
 
-@partial(jax.jit, static_argnames=("n_slots",))
-def oasis_program(episode: Episode, n_slots: int, hosts: Array | np.int32) -> Allocation:
-    """Plays OASiS as `oasis_episode`, compiled once for all data of one shape."""
-    return oasis_episode(episode, n_slots=n_slots, hosts=hosts)
+oasis_program = jax.jit(oasis_episode, static_argnames=("n_slots",))  # once for a shape
 
 
 def _decide(prices: Array, room: Array, job: JobRow, hosts: Array | np.int32 | int) -> Allocation:

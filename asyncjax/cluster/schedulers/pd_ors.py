@@ -17,22 +17,28 @@ Note:
     start at 1e-24 at least. The paper lets a job complete in the last slot in which it has workers.
     Whole units may be done before the last slot of the search; units after that are never taken,
     so that its payoff, the prices that later jobs see and their room are those of what is needed.
+
+The price L of an idle resource decides, in effect, who is admitted: too low, and early jobs of
+little worth fill the machines; too high, and nobody enters. The bound from theory is set by the
+single most hopeless job, and is far below the best. `choose_floor` learns one from the past.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
-from asyncjax.checks import flag, one_key, real, whole
-from asyncjax.cluster.checked_jobs import checked_cluster
-from asyncjax.cluster.episode import Episode, JobRow, prepare
-from asyncjax.cluster.machines_and_jobs import Data, Jobs, Machines, Schedule
+from asyncjax.checks import flag, instance, one_key, real, shown, whole, within
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, host_floats, job_utility
+from asyncjax.cluster.outcomes import total_utility
+from asyncjax.cluster.resource_prices import Episode, JobRow, prepare
 from asyncjax.cluster.schedulers.arrival_rules import (
     Allocation,
     payoffs,
@@ -40,16 +46,25 @@ from asyncjax.cluster.schedulers.arrival_rules import (
     schedule_of,
     until_done,
 )
-from asyncjax.cluster.solver.rounding import Fractions, RoundedSlot, round_randomly, round_slot
-from asyncjax.cluster.solver.slot_search import walk_back
-from asyncjax.cluster.solver.slot_tables import SlotTable, slot_table, spread_units
-from asyncjax.cluster.utility import job_utility
+from asyncjax.cluster.slot_tables import (
+    Fractions,
+    RoundedSlot,
+    SlotTable,
+    round_randomly,
+    round_slot,
+    slot_table,
+    spread_units,
+    walk_back,
+)
 
 _CANDIDATES = 3  # end slots that are tried
 # Of a hull: up to so many points, machines with room for more workers than a batch are not cut;
 # so many pieces are the most seen, and the host starts again with more.
 _FEW_POINTS, _FEW_PIECES = 32, 6
 _MOST_DRAWS = 10_000
+_MOST_REPLAYS = 100_000
+_TOGETHER = 64  # episodes in one vmap; their tables are held at once
+_HALF_DECADES = np.arange(-14, -3) / 2  # of the default floors, relative to the highest price
 
 
 class PdOrsSettings(NamedTuple):
@@ -64,20 +79,18 @@ class PdOrsSettings(NamedTuple):
     choices: int = 1  # K, numbers of servers to choose among
 
 
-class _Taken(NamedTuple):
-    """What the search takes of its table."""
+class FloorChoice(NamedTuple):
+    """Price floors tried on past workloads.
 
-    used: Array  # bool[T], whether anything is trained in a slot
-    column: Array  # int32[T], the column of its amount and number of servers
+    Attributes:
+        low: float, the floor with the largest mean utility; the smallest of equal ones.
+        lows: float64[L], the floors that were tried.
+        utilities: float64[L, P], total utility of each past workload under each floor.
+    """
 
-
-class _Plan(NamedTuple):
-    """Whole units that end a job in one slot."""
-
-    workers: Array  # int32[T, H]
-    servers: Array  # int32[T, H]
-    payoff: Array  # float
-    good: Array  # bool
+    low: float
+    lows: np.ndarray
+    utilities: np.ndarray
 
 
 def pd_ors(
@@ -122,10 +135,9 @@ def pd_ors(
         The schedule, NumPy arrays; valid by `check`.
 
     Raises:
-        TypeError: If a number that must be whole is not, or an argument is of another kind.
-        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range, a
-            job may stand neither inside nor across, the tables would be too large, or `key` is
-            missing.
+        TypeError: If an argument is of another kind.
+        ValueError: If jobs and machines make no sense or do not fit, an argument is out of range,
+            the tables would be too large, or `key` is missing.
 
     Note:
         With `low` and `high` given, no decision depends on later jobs. Without, the bounds come
@@ -157,11 +169,86 @@ def pd_ors(
     settings = pd_ors_settings(
         jobs, machines, n_slots=n_slots, hull=hull, inside=inside, across=across, draws=draws
     )._replace(choices=episode.jobs.crew.workers_across.shape[1] // parts)
-    found = pd_ors_program(episode, settings, key, scale)
+    found = pd_ors_program(episode, settings, key=key, scale=scale)
     if np.asarray(found.overflow).any():
         settings = settings._replace(pieces=settings.hull_points)
-        found = pd_ors_program(episode, settings, key, scale)
+        found = pd_ors_program(episode, settings, key=key, scale=scale)
     return schedule_of(found)
+
+
+def choose_floor(
+    past: Sequence[tuple[Jobs, Machines]],
+    *,
+    n_slots: int,
+    lows: Any = None,
+    parts: int = 20,
+    hull: bool = True,
+    inside: bool = True,
+    together: int | None = None,
+    servers: Data = (1.0,),
+) -> FloorChoice:
+    """Replays past workloads under many price floors and chooses the best.
+
+    Formula: `argmax over L of mean over past workloads of their total utility under PD-ORS`.
+
+    Args:
+        past: Workloads of one shape, `(jobs, machines)` each.
+        n_slots: T.
+        lows: float[L], floors to try; None for half decades from 1e-7 to 1e-2 of the highest price.
+        parts, hull, inside: As in `pd_ors`.
+        together: Episodes in one `vmap`; None for at most 64.
+        servers: As in `pd_ors`.
+
+    Returns:
+        The floor for `pd_ors(low=...)`, and what each floor earned.
+
+    Raises:
+        TypeError: If `past` is no sequence of pairs, or another argument of another kind.
+        ValueError: If there are no workloads, a floor is not positive, or there are 100 000
+            replays or more.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> past = [cluster.workloads.tiny(seed) for seed in range(2)]
+        >>> choice = cluster.choose_floor(past, n_slots=4, parts=8, lows=[1e-6, 1e-3, 100.0])
+        >>> choice.utilities.shape, bool(choice.low < 100)
+        ((3, 2), True)
+    """
+    instance("past", past, Sequence, "a sequence of pairs (jobs, machines)")
+    for one in past:
+        if not isinstance(one, tuple | list) or len(one) != 2:
+            raise TypeError(
+                f"past must be a sequence of pairs (jobs, machines), got {shown(one)} in it"
+            )
+    if not past:
+        raise ValueError("past must hold at least one workload, got none")
+    episodes = [prepare(*one, n_slots=n_slots, parts=parts, servers=servers) for one in past]
+    if lows is None:
+        lows = max(float(one.high.max()) for one in episodes) * 10.0**_HALF_DECADES
+    floors = within("lows", host_floats("lows", lows), above=0)
+    if floors.ndim != 1 or floors.size == 0:
+        raise ValueError(f"lows must be positive numbers, at least one, got {shown(lows)}")
+    if floors.size * len(past) >= _MOST_REPLAYS:
+        raise ValueError(
+            f"lows must make fewer than {_MOST_REPLAYS} replays of {len(past)} workloads, got"
+            f" {floors.size}"
+        )
+    every = [pd_ors_settings(*one, n_slots=n_slots, hull=hull, inside=inside) for one in past]
+    settings = max(every, key=lambda one: one.hull_points)  # serves all
+    columns = episodes[0].jobs.crew.workers_across.shape[1]
+    settings = settings._replace(choices=columns // parts)
+    grid = [one._replace(low=np.asarray(low, one.low.dtype)) for low in floors for one in episodes]
+    width = min(_TOGETHER, len(grid)) if together is None else whole("together", together)
+    found = _study(grid, settings, width)
+    if any(np.asarray(one.overflow).any() for one in found):
+        found = _study(grid, settings._replace(pieces=settings.hull_points), width)
+    earned = [
+        total_utility(schedule_of(one), past[index % len(past)][0])
+        for index, one in enumerate(found)
+    ]
+    utilities = np.reshape(earned, (len(floors), len(past)))
+    order = np.lexsort((floors, -utilities.mean(1)))
+    return FloorChoice(float(floors[order[0]]), floors, utilities)
 
 
 def pd_ors_settings(
@@ -176,29 +263,26 @@ def pd_ors_settings(
 ) -> PdOrsSettings:
     """Chooses the static settings of PD-ORS for jobs and machines, on the host.
 
-    Its arguments are those of `pd_ors`; the jobs, of several episodes that are to be stacked, those
-    with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few programs are compiled.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> pd_ors_settings(*cluster.workloads.balanced(0), n_slots=20).hull_points
-        32
+    Its arguments are those of `pd_ors`, which `prepare` checks; the jobs, of several episodes that
+    are to be stacked, those with the smallest demands. `hull_points` is 8, 16, 32, ..., so that few
+    programs are compiled.
     """
-    jobs, machines = checked_cluster(jobs, machines, n_slots)
     hull, inside, across = flag("hull", hull), flag("inside", inside), flag("across", across)
     draws = whole("draws", draws, 0, _MOST_DRAWS)
     if not (inside or across):
         raise ValueError("inside or across must be True, got False for both: nothing could run")
     points = 0
     if hull:
-        demand = np.where(jobs.worker > 0, jobs.worker, 1.0)
-        fit = np.where(jobs.worker[:, None] > 0, machines.capacity / demand[:, None], np.inf)
-        most = min(fit.min(-1).max(), max(_FEW_POINTS, jobs.batch.max()))  # more are never needed
+        worker, capacity = (
+            host_floats("worker", jobs.worker)[:, None],
+            np.asarray(machines.capacity),
+        )
+        fit = np.where(worker > 0, capacity / np.where(worker > 0, worker, 1.0), np.inf)
+        most = min(fit.min(-1).max(), max(_FEW_POINTS, np.max(jobs.batch)))  # more are never needed
         points = 8
         while points < np.floor(most):
             points *= 2
-        size = n_slots * machines.capacity.size * points
-        if size >= 2**31:
+        if n_slots * capacity.size * points >= 2**31:
             raise ValueError(
                 "hull must be False where machines hold so many workers, got room for"
                 f" {most:.3g} on one"
@@ -208,11 +292,7 @@ def pd_ors_settings(
 
 
 def pd_ors_episode(
-    episode: Episode,
-    settings: PdOrsSettings,
-    *,
-    key: Array | None = None,
-    scale: Array | float = 1.0,
+    episode: Episode, settings: PdOrsSettings, *, key: Array | None = None, scale: ArrayLike = 1.0
 ) -> Allocation:
     """Plays PD-ORS; pure, for `jit` with `settings` static and for `vmap` over anything else.
 
@@ -242,12 +322,7 @@ def pd_ors_episode(
     return play_arrivals(rule, episode, settings.n_slots)
 
 
-@partial(jax.jit, static_argnames=("settings",))
-def pd_ors_program(
-    episode: Episode, settings: PdOrsSettings, key: Array | None, scale: Array | float
-) -> Allocation:
-    """Plays PD-ORS as `pd_ors_episode`, compiled once for all data of one shape."""
-    return pd_ors_episode(episode, settings, key=key, scale=scale)
+pd_ors_program = jax.jit(pd_ors_episode, static_argnames=("settings",))  # once for a shape
 
 
 def _decide(
@@ -256,64 +331,57 @@ def _decide(
     job: JobRow,
     settings: PdOrsSettings,
     key: Array | None,
-    scale: Array | float,
+    scale: ArrayLike,
 ) -> Allocation:
     """Finds the best whole units for one job and admits it if they pay."""
-    table = slot_table(
-        prices,
-        room,
-        job,
-        hull_points=settings.hull_points,
-        pieces=settings.pieces,
-        inside=settings.inside,
-        across=settings.across,
-    )
+    ways = {"inside": settings.inside, "across": settings.across, "pieces": settings.pieces}
+    table = slot_table(prices, room, job, hull_points=settings.hull_points, **ways)
     by_servers = table.cost.reshape(settings.n_slots, settings.choices, -1)
     gains, choice = payoffs(by_servers.min(1), job)
     cheapest = by_servers.argmin(1)  # [T, Q], which number of servers; the first on ties
     promise, ends = jax.lax.top_k(gains, min(_CANDIDATES, settings.n_slots))
 
-    def goes_on(state: tuple[Array, _Plan]) -> Array:
+    def goes_on(state: tuple[Array, Allocation]) -> Array:
         tried, plan = state
         left = tried < len(promise)
-        return ~plan.good & left & (promise[jnp.minimum(tried, len(promise) - 1)] > 0)
+        return ~plan.admitted & left & (promise[jnp.minimum(tried, len(promise) - 1)] > 0)
 
-    def attempt(state: tuple[Array, _Plan]) -> tuple[Array, _Plan]:
+    def attempt(state: tuple[Array, Allocation]) -> tuple[Array, Allocation]:
         tried, _ = state
         own = None if key is None else jax.random.fold_in(key, tried)
         amounts = walk_back(choice, ends[tried])
         part = jnp.maximum(amounts - 1, 0)
         column = cheapest[jnp.arange(settings.n_slots), part] * cheapest.shape[1] + part
-        taken = _Taken(amounts > 0, column)
-        plan = _whole_units(taken, table, prices, room, job, settings, own, scale)
+        plan = _whole_units(amounts > 0, column, table, prices, room, job, settings, own, scale)
         return tried + 1, plan
 
-    shape = room.shape[:2]
-    empty = jnp.zeros(shape, jnp.int32)
-    zero, no = jnp.zeros((), prices.dtype), jnp.zeros((), bool)
-    start = jnp.zeros((), jnp.int32), _Plan(empty, empty, zero, no)
-    _, plan = jax.lax.while_loop(goes_on, attempt, start)
-    return Allocation(
-        workers=jnp.where(plan.good, plan.workers, 0),
-        servers=jnp.where(plan.good, plan.servers, 0),
-        admitted=plan.good,
-        payoff=jnp.where(plan.good, plan.payoff, 0),
-        overflow=table.overflow,
+    empty, no = jnp.zeros(room.shape[:2], jnp.int32), jnp.zeros((), bool)
+    plan = Allocation(empty, empty, no, jnp.zeros((), prices.dtype), table.overflow)
+    _, plan = jax.lax.while_loop(goes_on, attempt, (jnp.zeros((), jnp.int32), plan))
+    return plan._replace(
+        workers=jnp.where(plan.admitted, plan.workers, 0),
+        servers=jnp.where(plan.admitted, plan.servers, 0),
+        payoff=jnp.where(plan.admitted, plan.payoff, 0),
     )
 
 
 def _whole_units(
-    taken: _Taken,
+    used: Array,
+    column: Array,
     table: SlotTable,
     prices: Array,
     room: Array,
     job: JobRow,
     settings: PdOrsSettings,
     key: Array | None,
-    scale: Array | float,
-) -> _Plan:
-    """Rounds the chosen amounts of all slots and counts what they cost and bring."""
-    slots, (used, column) = jnp.arange(settings.n_slots), taken
+    scale: ArrayLike,
+) -> Allocation:
+    """Rounds the chosen amounts of all slots and counts what they cost and bring.
+
+    `used` bool[T], whether anything is trained in a slot; `column` int32[T], its amount and number
+    of servers.
+    """
+    slots = jnp.arange(settings.n_slots)
     together = used & table.on_one[slots, column]
     spread = used & ~together
     wanted = jnp.where(spread, job.crew.workers_across[column], 0)
@@ -344,4 +412,24 @@ def _whole_units(
     last = jnp.where((workers + servers).any(-1), slots, -1).max()
     payoff = job_utility(job.utility, last - job.arrival) - paid.sum()
     placed = (found.feasible | (slots > last)).all()
-    return _Plan(workers, servers, payoff, placed & (payoff > 0))
+    return Allocation(workers, servers, placed & (payoff > 0), payoff, table.overflow)
+
+
+def _study(grid: list[Episode], settings: PdOrsSettings, width: int) -> list[Allocation]:
+    """Plays episodes, so many at once."""
+    if width == 1:
+        return [pd_ors_program(one, settings, key=None, scale=1.0) for one in grid]
+    found = []
+    for first in range(0, len(grid), width):
+        some = grid[first : first + width]
+        some += some[-1:] * (width - len(some))  # one shape, one program
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *some)
+        together = jax.tree.map(np.asarray, _together(stacked, settings))
+        found += [jax.tree.map(lambda leaf, i=i: leaf[i], together) for i in range(width)]
+    return found[: len(grid)]
+
+
+@partial(jax.jit, static_argnames=("settings",))
+def _together(episodes: Episode, settings: PdOrsSettings) -> Allocation:
+    """Plays episodes with a leading axis in one program."""
+    return jax.vmap(partial(pd_ors_episode, settings=settings))(episodes)

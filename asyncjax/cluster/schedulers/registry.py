@@ -10,32 +10,27 @@ from functools import partial
 
 import numpy as np
 
-from asyncjax.cluster.checked_jobs import checked_jobs
-from asyncjax.cluster.data.workloads import fixed_workers
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
-from asyncjax.cluster.schedulers.dorm import dorm
-from asyncjax.cluster.schedulers.drf import drf
-from asyncjax.cluster.schedulers.fifo import fifo
-from asyncjax.cluster.schedulers.least_attained import least_attained
-from asyncjax.cluster.schedulers.marginal_goodput import marginal_goodput, time_saved
+from asyncjax.cluster.jobs import Jobs, Machines, Schedule, checked_jobs
+from asyncjax.cluster.schedulers import slot_schedulers as slots
 from asyncjax.cluster.schedulers.oasis import oasis
 from asyncjax.cluster.schedulers.pd_ors import pd_ors
+from asyncjax.cluster.workloads import fixed_workers
 
 
 def _fifo(jobs: Jobs, machines: Machines, *, n_slots: int) -> Schedule:
     """FIFO with the workers that jobs ask for; seed 0 draws them for those that do not say."""
     asked = checked_jobs(jobs).asked
     workers = np.where(asked > 0, asked, fixed_workers(0, jobs))
-    return fifo(jobs, machines, n_slots=n_slots, workers=workers)
+    return slots.fifo(jobs, machines, n_slots=n_slots, workers=workers)
 
 
 REGISTRY: dict[str, Callable[..., Schedule]] = {
     "pd_ors": pd_ors,
     "oasis": oasis,
-    "drf": drf,
-    "dorm": dorm,
+    "drf": slots.drf,
+    "dorm": slots.dorm,
     "fifo": _fifo,
-    "least_attained": least_attained,
-    "marginal_goodput": marginal_goodput,
-    "marginal_time": partial(marginal_goodput, gain=time_saved),
+    "least_attained": slots.least_attained,
+    "marginal_goodput": slots.marginal_goodput,
+    "marginal_time": partial(slots.marginal_goodput, gain=slots.time_saved),
 }

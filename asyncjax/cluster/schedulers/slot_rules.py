@@ -1,23 +1,28 @@
-"""Rules that divide the machines anew in every slot, and the loop that plays them.
+"""Rules that divide the machines anew in every slot, the loop that plays them, and placement.
 
 A rule is a function `(held, now) -> held`: from what jobs held in the slot before, and from what is
 known now, to what they hold in this slot. Jobs that are done hold nothing. Progress is real
-progress (`throughput`). Everything is plain NumPy on the host: such rules place unit after unit.
+progress (`throughput`). Everything is plain NumPy on the host: such rules put unit after unit on
+machines, round and round (`Placement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from asyncjax.checks import instance, shown
-from asyncjax.cluster.checked_jobs import checked_cluster
-from asyncjax.cluster.machines_and_jobs import Jobs, Machines, Schedule
+from asyncjax.checks import shown
+from asyncjax.cluster.jobs import Data, Jobs, Machines, Schedule, checked_cluster, host_floats
 from asyncjax.cluster.throughput import trained
 
+Index = int | np.integer
+
+MOST_UNITS = 1_000_000  # in a slot; rules place them one by one
 _LEFT = 1e-9  # a job with at most this share of its samples left is done
+_SLACK = 1e-9
 
 
 class Held(NamedTuple):
@@ -38,8 +43,6 @@ class Now(NamedTuple):
 
 
 SlotRule = Callable[[Held, Now], Held]
-
-MOST_UNITS = 1_000_000  # in a slot; rules place them one by one
 
 
 def play_slots(
@@ -76,12 +79,11 @@ def play_slots(
     remaining, attained = jobs.samples.copy(), np.zeros(shape[0])
     done = np.zeros(shape[0], bool)
     ended = False
-    none = held
     for slot in range(n_slots):
         active = (jobs.arrival <= slot) & ~done
         held = rule(held, Now(slot, active, ended, remaining.copy(), attained.copy()))
-        _check_held(held, none)
-        workers[:, slot], servers[:, slot] = held
+        np.copyto(workers[:, slot], held.workers, casting="same_kind")  # no fractions of units
+        np.copyto(servers[:, slot], held.servers, casting="same_kind")
         remaining -= trained(*held, jobs)
         attained += held.workers.sum(-1)
         over = (remaining <= _LEFT * jobs.samples) & ~done
@@ -95,15 +97,6 @@ def check_units(jobs: Jobs, machines: Machines, servers: np.ndarray) -> None:
     """Refuses demands so small that more than a million units may have to be placed in a slot.
 
     `servers` float64[N]: the most that a job may have, inf for as many as fit.
-
-    Example:
-        >>> from asyncjax import cluster
-        >>> jobs, machines = cluster.workloads.tiny(0)
-        >>> jobs = jobs._replace(batch=jobs.batch + 10**9, worker=1e-9 * jobs.worker)
-        >>> check_units(jobs, machines, np.zeros(4))
-        Traceback (most recent call last):
-        ...
-        ValueError: worker must leave at most 1000000 units to place in a slot, got 4e+09
     """
     for name, demand, most in (
         ("worker", jobs.worker, jobs.batch),
@@ -122,24 +115,114 @@ def check_units(jobs: Jobs, machines: Machines, servers: np.ndarray) -> None:
 
 def _fits(capacity: np.ndarray, demand: np.ndarray) -> float:
     """How many units of a demand float64[R] all machines hold; inf if it takes nothing."""
-    used = demand > 0
-    if not used.any():
-        return np.inf
-    with np.errstate(over="ignore"):
-        return float((capacity[:, used] / demand[used]).min(-1).sum())
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return float(np.where(demand > 0, capacity / demand, np.inf).min(-1).sum())
 
 
-def _check_held(held: object, like: Held) -> None:
-    """Refuses what a rule of a person's own gives that is no units of these jobs and machines."""
-    instance("held", held, Held, "a Held, as a rule returns it")
-    assert isinstance(held, Held)  # checked above
-    for name, units in held._asdict().items():
-        if not isinstance(units, np.ndarray) or units.dtype.kind not in "iu":
-            raise TypeError(f"{name} must be a NumPy array of integers, got {shown(units)}")
-        if units.shape != like.workers.shape:
-            raise ValueError(
-                f"{name} must have the shape {like.workers.shape} of jobs and machines, got"
-                f" {units.shape}"
-            )
-        if units.min() < 0:
-            raise ValueError(f"{name} must be at least 0, got {units.min()}")
+class Placement:
+    """Machines in one slot, with the units that stand on them.
+
+    Attributes:
+        left: float64[H, R], room.
+        workers: int64[N, H], workers on each machine.
+        servers: int64[N, H], servers.
+        total: float64[R], capacity of all machines; at least the smallest positive number.
+        pointer: The next machine, for `place_next` and `grow`.
+    """
+
+    def __init__(self, jobs: Jobs, machines: Machines, held: Held | None = None) -> None:
+        self.jobs = jobs
+        self.left, self.pointer = machines.capacity.copy(), 0
+        self.total = np.maximum(machines.capacity.sum(0), np.finfo(float).tiny)
+        shape = len(jobs.arrival), len(machines.capacity)
+        self.workers, self.servers = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        if held is not None:
+            self.workers, self.servers = held.workers.copy(), held.servers.copy()
+            self.left -= held.workers.T @ jobs.worker + held.servers.T @ jobs.server
+
+    @property
+    def held(self) -> Held:
+        """What jobs hold."""
+        return Held(self.workers, self.servers)
+
+    def dominant_share(self, job: Index) -> float:
+        """Largest share of a resource of all machines that a job holds."""
+        workers, servers = self.workers[job].sum(), self.servers[job].sum()
+        use = workers * self.jobs.worker[job] + servers * self.jobs.server[job]
+        return float((use / self.total).max())
+
+    def place(self, job: Index, n_workers: int, n_servers: int, start: int = 0) -> bool:
+        """Places all units or none: each server, then its workers, on the next machines with room.
+
+        `start` is the first machine to try; after each unit, the one after the unit's.
+        """
+        before = self.left.copy(), self.workers[job].copy(), self.servers[job].copy()
+        pointer = start
+        for is_server in _in_order(n_workers, n_servers):
+            machine = self._put(job, is_server, pointer)
+            if machine is None:
+                self.left, self.workers[job], self.servers[job] = before
+                return False
+            pointer = machine + 1
+        return True
+
+    def place_next(self, job: Index, n_workers: int, n_servers: int) -> bool:
+        """Places all units or none from the next machine on, which moves on by one if they fit."""
+        placed = self.place(job, n_workers, n_servers, self.pointer)
+        self.pointer = (self.pointer + placed) % len(self.left)
+        return placed
+
+    def grow(self, job: Index) -> bool:
+        """Adds one worker, with servers if those there cannot serve it; none beyond the batch."""
+        workers, servers = self.workers[job].sum(), self.servers[job].sum()
+        needed = np.ceil((workers + 1) / self.jobs.workers_per_server[job] - _SLACK)
+        helpers = int(max(needed - servers, 0))
+        return bool(workers < self.jobs.batch[job]) and self.place_next(job, 1, helpers)
+
+    def clear(self, job: Index) -> None:
+        """Takes a job down."""
+        use = np.outer(self.workers[job], self.jobs.worker[job])
+        self.left += use + np.outer(self.servers[job], self.jobs.server[job])
+        self.workers[job], self.servers[job] = 0, 0
+
+    def _put(self, job: Index, is_server: bool, pointer: int) -> int | None:
+        """Puts one unit on the first machine with room, cyclically; returns it."""
+        unit = self.jobs.server[job] if is_server else self.jobs.worker[job]
+        fits = (self.left + _SLACK >= unit).all(-1)
+        n_machines = len(fits)
+        ahead = np.roll(fits, -(pointer % n_machines))
+        step = int(ahead.argmax())
+        if not ahead[step]:
+            return None
+        machine = (pointer + step) % n_machines
+        self.left[machine] -= unit
+        (self.servers if is_server else self.workers)[job, machine] += 1
+        return machine
+
+
+def fixed_crews(jobs: Jobs, workers: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Reads how many workers jobs ask for, and adds the servers that they need.
+
+    Formula: `w = min(workers, F)` and `ceil(w / gamma)`, int64[N] each.
+    """
+    asked = host_floats("workers", workers)
+    counts = np.isfinite(asked) & (asked == np.floor(asked)) & (asked >= 1)
+    if asked.shape != jobs.arrival.shape or not counts.all():
+        raise ValueError(
+            f"workers must be one whole number of at least 1 for each of the {len(jobs.arrival)}"
+            f" jobs, got {shown(workers)}"
+        )
+    crew = np.minimum(asked, jobs.batch).astype(np.int64)
+    servers = np.ceil(crew / jobs.workers_per_server - _SLACK)
+    return crew, np.minimum(servers, 2**53).astype(np.int64)  # so many fit nowhere
+
+
+def _in_order(n_workers: int, n_servers: int) -> Iterator[bool]:
+    """Kinds of units in the order in which they are placed; True is a server."""
+    each = -(-n_workers // n_servers) if n_servers else n_workers
+    for _ in range(max(n_servers, 1)):
+        if n_servers:
+            yield True
+        follow = min(each, n_workers)
+        yield from itertools.repeat(False, follow)
+        n_workers -= follow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.schedulers.marginal_goodput import time_saved
+from asyncjax.cluster.schedulers import time_saved
 from asyncjax.cluster.schedulers.registry import REGISTRY
 
 pytestmark = pytest.mark.slow
@@ -76,9 +76,6 @@ def test_a_job_served_enough_steps_back():
     asked = cluster.least_attained(jobs, small, n_slots=8, workers=np.full(12, 2))
     totals = asked.workers.sum(-1)
     assert set(np.unique(totals)) <= {0, 2}
-    for wrong in ([2.0, 1.0], [0.0], [[1.0]]):
-        with pytest.raises(ValueError, match="thresholds must be positive and rise"):
-            cluster.least_attained(jobs, small, n_slots=8, thresholds=wrong)
 
 
 def test_units_go_where_they_help_most():

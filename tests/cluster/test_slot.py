@@ -11,11 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncjax import cluster
-from asyncjax.cluster.solver.knapsack import take_cheapest
-from asyncjax.cluster.solver.pieces import hull_pieces, plain_pieces
-from asyncjax.cluster.solver.rounding import Fractions, round_randomly
-from asyncjax.cluster.solver.slot_queue import Problems, solve_queue
-from asyncjax.cluster.solver.slot_solver import solve_pieces
+from asyncjax.cluster.slot_solver import hull_pieces, plain_pieces, solve_pieces, take_cheapest
+from asyncjax.cluster.slot_tables import Fractions, Problems, round_randomly, solve_queue
 from tests.oracles import cluster as oracle
 
 pytestmark = pytest.mark.slow

@@ -5,15 +5,12 @@ import numpy as np
 import pytest
 
 from asyncjax import cluster
-from asyncjax.cluster.data.counter_numbers import unit
-
-PRESETS = ("ranges", "balanced", "local")
 
 
 def test_the_counter_gives_the_known_numbers():
-    np.testing.assert_array_equal(
-        unit(0, 0, np.arange(3)), [0.13870941014555427, 0.9711020828012883, 0.2778328726049074]
-    )
+    unit = cluster.workloads.unit
+    known = [0.13870941014555427, 0.9711020828012883, 0.2778328726049074]
+    np.testing.assert_array_equal(unit(0, 0, np.arange(3)), known)
     assert unit(1, 8, 5) == 0.348133488210999
     assert unit(-1, 0, 0) == unit(2**64 - 1, 0, 0)
 
@@ -40,30 +37,6 @@ def test_ranges_gives_the_known_jobs():
     jobs, _ = cluster.workloads.ranges(0)
     np.testing.assert_array_equal(jobs.samples[:3], [3210130, 31052592, 40121652])
     np.testing.assert_array_equal(jobs.batch[:3], [161, 146, 67])
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_keep_to_their_ranges(preset):
-    jobs, machines = getattr(cluster.workloads, preset)(7, n_jobs=300, n_slots=10, n_machines=3)
-    assert machines.capacity.shape == (3, 4)
-    assert (np.diff(jobs.arrival) >= 0).all()
-    assert jobs.arrival.min() >= 0
-    assert jobs.arrival.max() <= 9
-    odd = (jobs.arrival % 2 == 1).mean()
-    assert 0.55 < odd < 0.78
-    batch = {"ranges": (1, 200), "balanced": (20, 200), "local": (4, 16)}[preset]
-    assert batch[0] <= jobs.batch.min() < jobs.batch.max() <= batch[1]
-    assert (jobs.server[:, 0] == 0).all()
-    assert (jobs.worker >= [0, 1, 2, 5]).all()
-    assert (jobs.worker <= [4, 10, 32, 10]).all()
-    steepness = jobs.utility[:, 1]
-    shares = [(steepness == 0).mean(), ((steepness > 0) & (steepness <= 1)).mean()]
-    np.testing.assert_allclose(shares, [0.1, 0.55], atol=0.09)
-    if preset != "ranges":
-        slots = jobs.samples * cluster.sample_times(jobs).across / jobs.batch
-        assert slots.min() > 0.9
-        assert slots.max() < 8
-    np.testing.assert_allclose(jobs.link_inside, 10 * jobs.link_across)
 
 
 def test_the_same_job_keeps_its_numbers_when_there_are_more():
@@ -158,49 +131,3 @@ def test_prices_in_single_precision_do_not_overflow():
     literal = np.asarray(cluster.price(load, capacity, 2.4e-45, np.array([80.0, 80.0])))
     assert literal[0, 0] < 1e-37  # below single precision, and no NaN
     np.testing.assert_allclose(literal[0, 1], 80, rtol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"samples": 0.0}, "samples must be positive and finite, got 0.0 at index 2"),
-        ({"batch": 0}, "batch must be positive"),
-        ({"batch": 2.5}, "batch must be whole, got 2.5"),
-        ({"compute": -1.0}, "compute must be positive"),
-        ({"link_across": 0.0}, "link_across must be positive"),
-        ({"link_inside": np.inf}, "link_inside must be positive and finite, got inf"),
-        ({"workers_per_server": 0.0}, "workers_per_server must be positive"),
-        ({"gradient": -1.0}, "gradient must be at least 0"),
-        ({"worker": 0.0}, "worker must have a positive demand, got none for job 2"),
-        ({"server": 0.0}, "server must have a positive demand, got none for job 2"),
-        ({"arrival": 0}, "arrival must not decrease, got 1 for job 1 and 0"),
-        ({"arrival": 9}, "arrival must be less than n_slots = 4, got 9 for job 2"),
-    ],
-)
-def test_jobs_that_make_no_sense_are_refused(change, message):
-    jobs, machines = cluster.workloads.tiny(0)
-    jobs = jobs._replace(arrival=np.array([0, 1, 1, 9 if change.get("arrival") else 2]))
-    for name, value in change.items():
-        values = np.array(getattr(jobs, name), np.float64)
-        values[2] = value
-        jobs = jobs._replace(**{name: values})
-    with pytest.raises(ValueError, match=message):
-        cluster.price_bounds(jobs, machines, n_slots=4)
-
-
-def test_arrays_of_the_wrong_shape_are_refused():
-    jobs, machines = cluster.workloads.tiny(0)
-    with pytest.raises(ValueError, match=r"samples must have the shape \(4,\), got \(3,\)"):
-        cluster.best_delays(jobs._replace(samples=jobs.samples[:3]))
-    with pytest.raises(ValueError, match=r"server must have the shape \(4, 2\), got \(4, 1\)"):
-        cluster.best_delays(jobs._replace(server=jobs.server[:, :1]))
-    with pytest.raises(ValueError, match=r"capacity must have the shape \[machines, 2\]"):
-        cluster.price_bounds(jobs, cluster.Machines(machines.capacity[:, :1]), n_slots=4)
-    with pytest.raises(ValueError, match="capacity must be at least 0 and finite, got -"):
-        cluster.price_bounds(jobs, cluster.Machines(-machines.capacity), n_slots=4)
-    with pytest.raises(ValueError, match="delays must have one entry a job"):
-        cluster.price_bounds(jobs, machines, n_slots=4, delays=np.ones(3))
-    with pytest.raises(TypeError, match="parts must be an integer"):
-        cluster.crew(jobs, parts=2.5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"n_jobs must be an integer in 1 \.\. 10000000, got 0"):
-        cluster.workloads.balanced(0, n_jobs=0)

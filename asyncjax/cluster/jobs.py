@@ -1,0 +1,254 @@
+"""What a cluster is made of: machines, training jobs, and a schedule of the ones on the others.
+
+Time is cut into slots, counted from 0. N jobs, T slots, H machines, R kinds of resources. A
+training job runs workers, which compute gradients, and servers, which hold the parameters; both
+take up room on machines. What a job is worth is a sigmoid of the time it takes. After Yu, Liu, Wu,
+Ji and Bentley (2021).
+
+Here too are the doors of the room: every public function reads what it is given with `checked_...`,
+once, onto the host and in double precision, before anything compiles. What is of another kind is a
+TypeError, what makes no sense or does not fit a ValueError.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from asyncjax.checks import instance, shown, whole, within
+
+Data = Any  # a NumPy or a JAX array
+
+MOST_SLOTS = 2**20
+MOST_JOBS = 10_000_000
+MOST_NUMBERS = 2**28  # of a schedule's workers: 1 GiB, and as much for its servers
+
+_POSITIVE = {"samples", "batch", "workers_per_server", "compute", "link_across", "link_inside"}
+_WHOLE = ("arrival", "batch", "asked")
+_LARGEST_WHOLE = 2**53  # in double precision
+
+
+class Machines(NamedTuple):
+    """What the machines have.
+
+    Attributes:
+        capacity: float[H, R], units of every resource on every machine, at least 0.
+    """
+
+    capacity: Data
+
+
+class Jobs(NamedTuple):
+    """Training jobs in the order of their arrival; a struct of arrays.
+
+    Attributes:
+        arrival: int[N], slot of arrival, not decreasing.
+        samples: float[N], sample passes to train: epochs times the size of the data set.
+        batch: int[N], global batch, and the most workers in a slot, since each needs a sample.
+        workers_per_server: float[N], how many workers one server can serve.
+        gradient: float[N], size of a gradient, and of the parameters, MB.
+        compute: float[N], slots a sample takes one worker.
+        link_across: float[N], rate of a link between machines, MB a slot.
+        link_inside: float[N], rate of a link within one machine, MB a slot.
+        worker: float[N, R], what one worker takes up.
+        server: float[N, R], what one server takes up.
+        utility: float[N, 3], columns value, steepness, due: what `job_utility` reads.
+        asked: int[N], workers that its owner asked for, such as the GPUs of a recorded job; 0 where
+            that is not known, and None where it is of no job. Only `fifo` goes by it.
+
+    Example:
+        >>> from asyncjax import cluster
+        >>> jobs, machines = cluster.workloads.tiny(0)
+        >>> jobs.arrival.tolist(), jobs.worker.shape, machines.capacity.shape
+        ([0, 0, 1, 1], (4, 2), (2, 2))
+    """
+
+    arrival: Data
+    samples: Data
+    batch: Data
+    workers_per_server: Data
+    gradient: Data
+    compute: Data
+    link_across: Data
+    link_inside: Data
+    worker: Data
+    server: Data
+    utility: Data
+    asked: Data = None
+
+
+class Schedule(NamedTuple):
+    """Who runs what, when and where; `np.asarray` of the fields is the export.
+
+    Attributes:
+        workers: int32[N, T, H], workers of each job in each slot on each machine.
+        servers: int32[N, T, H], its servers.
+        admitted: bool[N], whether the job was let in; without a rule of admission, whether it ever
+            got a unit.
+        payoff: float[N], utility less cost as it was seen at admission; 0 if rejected or if the
+            rule knows no prices.
+    """
+
+    workers: Data
+    servers: Data
+    admitted: Data
+    payoff: Data
+
+
+def job_utility(utility: Any, delay: Any) -> Any:
+    """Computes the utility of jobs that complete after a delay.
+
+    Formula: `u(d) = v / (1 + exp(k (d - c)))`, the exponent clipped where it would overflow. k = 0
+    is a job without hurry, worth v/2 at any time; a steep one is worth v before c, nothing after.
+
+    Args:
+        utility: float[..., 3], columns value v, steepness k, due time c.
+        delay: Slots between arrival and completion; 0 in the slot of arrival. Broadcasts.
+
+    Returns:
+        float[...] of the type of `utility`.
+
+    Example:
+        >>> import numpy as np
+        >>> job_utility(np.array([8.0, 0.0, 3.0]), np.array([0, 9])).tolist()
+        [4.0, 4.0]
+        >>> np.round(job_utility(np.array([8.0, 2.0, 3.0]), np.array([0, 3, 9])), 4).tolist()
+        [7.9802, 4.0, 0.0]
+    """
+    library = jnp if isinstance(utility, jax.Array) else np
+    value, steepness, due = utility[..., 0], utility[..., 1], utility[..., 2]
+    limit = 700.0 if utility.dtype == np.float64 else 80.0
+    exponent = library.clip(steepness * (delay - due), -limit, limit)
+    return value / (1.0 + library.exp(exponent))
+
+
+def host_floats(name: str, value: Any) -> np.ndarray:
+    """Reads numbers onto the host as float64; refuses what is traced, or no number (TypeError)."""
+    if isinstance(value, Tracer):
+        raise TypeError(f"{name} must be concrete, on the host, got {value}")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # rows of several lengths
+        array = np.asarray(None)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+        raise TypeError(f"{name} must be made of real numbers, got {shown(value)}")
+    return array.astype(np.float64)
+
+
+def check_whole(name: str, values: np.ndarray) -> None:
+    """Refuses float64[N] with a fraction of a job."""
+    fractions = values != np.floor(values)
+    if fractions.any():
+        job = int(np.argmax(fractions))
+        raise ValueError(f"{name} must be whole, got {values[job]} for job {job}")
+
+
+def check_rising(name: str, values: np.ndarray) -> None:
+    """Refuses times float64[N] of jobs that are not in their order."""
+    drops = np.flatnonzero(np.diff(values) < 0)
+    if drops.size:
+        earlier, later = values[drops[0] : drops[0] + 2]
+        raise ValueError(
+            f"{name} must not decrease, got {earlier:g} for job {drops[0]} and {later:g} for the"
+            " next"
+        )
+
+
+def checked_jobs(jobs: Jobs) -> Jobs:
+    """Reads jobs onto the host, in double precision, and refuses what makes no sense."""
+    instance("jobs", jobs, Jobs, "cluster.Jobs")
+    arrival = host_floats("arrival", jobs.arrival)
+    if arrival.ndim != 1 or arrival.size == 0:
+        raise ValueError(
+            f"arrival must have one entry a job, got an array of shape {arrival.shape}"
+        )
+    asked = np.zeros(len(arrival)) if jobs.asked is None else jobs.asked
+    given = jobs._replace(arrival=arrival, asked=asked)._asdict()
+    fields = {name: host_floats(name, value) for name, value in given.items()}
+    demand = (len(arrival), *fields["worker"].shape[-1:])
+    shapes = {"worker": demand, "server": demand, "utility": (len(arrival), 3)}
+    for name, value in fields.items():
+        shape = shapes.get(name, arrival.shape)
+        if value.shape != shape:
+            raise ValueError(f"{name} must have the shape {shape}, got {value.shape}")
+        if name in _POSITIVE:
+            within(name, value, above=0)
+        else:
+            within(name, value, least=None if name == "utility" else 0)
+    for name in _WHOLE:
+        check_whole(name, within(name, fields[name], most=_LARGEST_WHOLE))
+    for name in ("worker", "server"):
+        idle = ~(fields[name] > 0).any(-1)
+        if idle.any():
+            raise ValueError(
+                f"{name} must have a positive demand, got none for job {np.argmax(idle)}"
+            )
+    check_rising("arrival", arrival)
+    return Jobs(**(fields | {name: fields[name].astype(np.int64) for name in _WHOLE}))
+
+
+def checked_machines(machines: Machines, n_resources: int) -> Machines:
+    """Reads machines onto the host; they have the resources of the jobs."""
+    instance("machines", machines, Machines, "cluster.Machines")
+    capacity = host_floats("capacity", machines.capacity)
+    if capacity.ndim != 2 or capacity.shape[0] == 0 or capacity.shape[1] != n_resources:
+        raise ValueError(
+            f"capacity must have the shape [machines, {n_resources}], since worker and server have"
+            f" {n_resources} resources, got {capacity.shape}"
+        )
+    return Machines(within("capacity", capacity, least=0))
+
+
+def checked_cluster(jobs: Jobs, machines: Machines, n_slots: int) -> tuple[Jobs, Machines]:
+    """Reads what every scheduler is given."""
+    n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
+    jobs = checked_jobs(jobs)
+    job = int(np.argmax(jobs.arrival >= n_slots))
+    if jobs.arrival[job] >= n_slots:
+        raise ValueError(
+            f"arrival must be less than n_slots = {n_slots}, got {jobs.arrival[job]} for job {job}"
+        )
+    machines = checked_machines(machines, jobs.worker.shape[1])
+    n_jobs, n_machines = len(jobs.arrival), len(machines.capacity)
+    if n_jobs * n_slots * n_machines >= MOST_NUMBERS:
+        raise ValueError(
+            f"n_slots must make fewer than 2**28 numbers of {n_jobs} jobs on {n_machines} machines,"
+            f" got {n_slots}"
+        )
+    return jobs, machines
+
+
+def checked_schedule(schedule: Schedule, jobs: Jobs) -> tuple[Schedule, Jobs]:
+    """Reads a schedule and its jobs onto the host: units that are finite, at least 0, and theirs.
+
+    Whether it keeps the rules of the model is for `check` to say.
+    """
+    instance("schedule", schedule, Schedule, "a cluster.Schedule")
+    jobs = checked_jobs(jobs)
+    n_jobs = len(jobs.arrival)
+    workers, servers = checked_units(schedule.workers, schedule.servers)
+    if workers.ndim != 3 or len(workers) != n_jobs or workers.size == 0:
+        raise ValueError(
+            f"workers must have the shape [{n_jobs}, slots, machines] of the {n_jobs} jobs, got"
+            f" {workers.shape}"
+        )
+    admitted = np.asarray(schedule.admitted)
+    if admitted.shape != (n_jobs,):
+        raise ValueError(f"admitted must have one entry a job, got shape {admitted.shape}")
+    return schedule._replace(workers=workers, servers=servers, admitted=admitted), jobs
+
+
+def checked_units(workers: Data, servers: Data) -> tuple[np.ndarray, np.ndarray]:
+    """Reads numbers of units, of one shape, onto the host."""
+    for name, value in (("workers", workers), ("servers", servers)):
+        within(name, host_floats(name, value), least=0)
+    workers, servers = np.asarray(workers), np.asarray(servers)
+    if workers.shape != servers.shape:
+        raise ValueError(
+            f"workers and servers must have one shape, got {workers.shape} and {servers.shape}"
+        )
+    return workers, servers

@@ -1,0 +1,602 @@
+"""Recorded jobs of real clusters: tables of files, and jobs for the schedulers from them.
+
+| reader | columns of the file |
+|---|---|
+| `read_philly` | submit_s, duration_s, num_gpus, vc: seconds from the start of the record |
+| `read_tiresias` | submit_time, duration, num_gpu, model_name: seconds |
+| `read_pollux` | time, num_replicas, application: seconds; no durations |
+| `read_alibaba` | those of `pai_task_table.csv` |
+| `read_jobs` | any, by name |
+| `read_arrivals` | slot and how many jobs arrive in it |
+| `read_profiles` | model, comp_s_per_minibatch (seconds), model_mb, inter_mb_s and intra_mb_s \
+(rates across and inside machines, MB a second), worker_cpu, worker_gpu_quarter, ps_cpu and \
+ps_gpu_quarter (what a worker and a server take; a GPU is four quarters) |
+
+The data come from Jeon et al., "Analysis of large-scale multi-tenant GPU clusters for DNN training
+workloads" (ATC 2019, arXiv 1901.05758), Gu et al., "Tiresias" (NSDI 2019), Qiao et al., "Pollux"
+(OSDI 2021) and Weng et al., "MLaaS in the wild" (NSDI 2022), and are no part of this library.
+
+Of the jobs that `recorded_workload` makes are real: arrival, from the time of submission; the GPUs
+that were asked for, `Jobs.asked`; the GPU time, GPUs times duration, which becomes the work
+
+    samples = gpus * (duration / slot) / rho_inside
+
+so that the job with the GPUs it asked for, on one machine, takes the time that was recorded.
+Everything in `MADE_UP` is drawn from an integer seed by the row of the table, as in the preset
+`balanced`. In jobs of `profiled_workload` a sample is one mini-batch of one worker.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncjax.checks import file_path, instance, real, shown, whole, within
+from asyncjax.cluster.jobs import (
+    MOST_JOBS,
+    MOST_SLOTS,
+    Data,
+    Jobs,
+    check_rising,
+    check_whole,
+    checked_jobs,
+    host_floats,
+)
+from asyncjax.cluster.throughput import nominal_times
+from asyncjax.cluster.workloads import balanced, real_between, unit, whole_between
+
+Path = str | PathLike[str]
+
+MADE_UP = tuple(name for name in Jobs._fields if name not in ("arrival", "samples", "asked"))
+MOST_GPUS = 1_000_000  # of one job
+MOST_ROWS = 10_000_000
+LARGEST = 1e12  # of a number in a table, either way; seconds: thirty thousand years
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_TASK = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time")
+_ALIBABA = (*_TASK, "plan_cpu", "plan_mem", "plan_gpu", "gpu_type")
+_MODEL, _BATCH, _RATIO, _WORK, _VALUE, _STEEPNESS, _DUE = range(64, 71)  # streams of numbers
+_NUMBERS = ("comp_s_per_minibatch", "model_mb", "inter_mb_s", "intra_mb_s")
+_DEMANDS = ("worker_gpu_quarter", "worker_cpu", "ps_gpu_quarter", "ps_cpu")
+
+
+class JobTable(NamedTuple):
+    """Jobs as a cluster recorded them, in the order of their submission.
+
+    Attributes:
+        submit: float64[N], seconds from the start of the record, not decreasing.
+        duration: float64[N], seconds the job ran; NaN where that is not recorded.
+        gpus: int64[N], GPUs it asked for, at least 1.
+        label: N texts: group, model or application; empty where there is none.
+        source: Where the table comes from.
+    """
+
+    submit: np.ndarray
+    duration: np.ndarray
+    gpus: np.ndarray
+    label: tuple[str, ...]
+    source: str
+
+
+class Profiles(NamedTuple):
+    """Measured models."""
+
+    model: tuple[str, ...]  # M names
+    compute: np.ndarray  # float64[M], seconds a mini-batch takes one worker
+    size: np.ndarray  # float64[M], MB of its gradient and of its parameters
+    across: np.ndarray  # float64[M], rate of a link between machines, MB a second
+    inside: np.ndarray  # float64[M], rate of a link within one machine, MB a second
+    worker: np.ndarray  # float64[M, 2], GPUs and CPUs of a worker
+    server: np.ndarray  # float64[M, 2], GPUs and CPUs of a server
+
+
+class Row(NamedTuple):
+    """One row of a file."""
+
+    text: Mapping[str, str]  # entries by column
+    place: str  # where it stands, for messages
+
+    def number(
+        self, column: str, kind: str = "finite", least: float = -LARGEST, most: float = LARGEST
+    ) -> float:
+        """A finite number of an allowed kind ("finite", "whole", "positive") and size."""
+        text = self.text[column]
+        number = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not math.isfinite(number) or (kind == "whole" and number != math.floor(number)):
+            allowed = "a whole number" if kind == "whole" else "a finite number"
+        elif kind == "positive" and not number > 0:
+            allowed = "positive"
+        elif number < least:
+            allowed = f"at least {least:g}"
+        elif number > most:
+            allowed = f"at most {most:g}"
+        else:
+            return number
+        raise ValueError(f"{column} must be {allowed}, got {shown(text)} {self.place}")
+
+
+def read_jobs(
+    path: Path,
+    *,
+    submit: str,
+    gpus: str,
+    duration: str | None = None,
+    label: str | None = None,
+    source: str = "",
+) -> JobTable:
+    r"""Reads recorded jobs from a CSV file with a header, by the names of its columns.
+
+    Args:
+        path: A CSV file, UTF-8, one row a job, in any order, at most 10 million.
+        submit: Column with the time of submission, seconds, at least 0.
+        gpus: Column with the number of GPUs, whole, 1 .. 1 000 000.
+        duration: Column with the time it ran, seconds, positive; None if there is none. Times are
+            at most 1e12.
+        label: Column with a text; None for none.
+        source: Where the file comes from; its path if empty.
+
+    Returns:
+        The table, sorted by submission; rows of the same time stay in the order of the file.
+
+    Raises:
+        OSError: The file cannot be read.
+        TypeError: `path` is no path, or a name of a column no text.
+        ValueError: The file is no UTF-8 table of rows of one length, a column is missing or twice
+            there, there are no rows, or an entry is no such number; names column, entry and line.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("at,gpu,ran\n70,2,600\n10,1,60\n")
+        ...     table = cluster.read_jobs(path, submit="at", gpus="gpu", duration="ran")
+        >>> table.submit.tolist(), table.gpus.tolist(), table.duration.tolist()
+        ([10.0, 70.0], [1, 2], [60.0, 600.0])
+    """
+    instance("source", source, str, "a text")
+    return _table(path, (submit, gpus, duration, label), source or str(path))
+
+
+def read_philly(path: Path) -> JobTable:
+    r"""Reads jobs of the Philly record: submit_s, duration_s, num_gpus and vc, the virtual cluster.
+
+    Args:
+        path: The CSV file.
+
+    Returns:
+        The table, labels the virtual clusters.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("submit_s,duration_s,num_gpus,vc\n116,66,1,11cb48\n")
+        ...     cluster.read_philly(path).duration
+        array([66.])
+    """
+    names = ("submit_s", "num_gpus", "duration_s", "vc")
+    return _table(path, names, "Philly (Jeon et al., 2019)")
+
+
+def read_tiresias(path: Path) -> JobTable:
+    r"""Reads jobs of Tiresias' simulator: submit_time, duration, num_gpu and model_name.
+
+    Args:
+        path: The CSV file; a column job_id, if there is one, has no entry twice.
+
+    Returns:
+        The table, labels the models.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("num_gpu,submit_time,model_name,duration\n8,30,vgg11,147\n")
+        ...     cluster.read_tiresias(path).label
+        ('vgg11',)
+    """
+    names = ("submit_time", "num_gpu", "duration", "model_name")
+    return _table(path, names, "Tiresias (Gu et al., 2019)", unique="job_id")
+
+
+def read_pollux(path: Path) -> JobTable:
+    r"""Reads jobs of Pollux' workloads: time, num_replicas and application, without durations.
+
+    Args:
+        path: The CSV file; a column name, if there is one, has no entry twice.
+
+    Returns:
+        The table, labels the applications, durations NaN.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "jobs.csv")
+        ...     _ = path.write_text("name,time,application,num_replicas\nx,107,cifar10,6\n")
+        ...     cluster.read_pollux(path).duration
+        array([nan])
+    """
+    names = ("time", "num_replicas", None, "application")
+    return _table(path, names, "Pollux (Qiao et al., 2021)", unique="name")
+
+
+def read_alibaba(path: Path) -> JobTable:
+    r"""Reads the tasks of Alibaba's record of 2020 that ended well and used GPUs, each as one job.
+
+    Formula: `gpus = ceil(inst_num * plan_gpu / 100)`; times are counted from the first task kept.
+
+    Args:
+        path: A CSV file like `pai_task_table.csv`, UTF-8, with or without a header. Times are in
+            seconds, and `plan_gpu` in percent of a GPU for each of `inst_num` instances.
+
+    Returns:
+        The table, labels the names of the tasks. Tasks whose status is not "Terminated", that lack
+        a number, asked for no GPU, or took no time are left out; the `source` counts them.
+
+    Raises:
+        ValueError: As `read_jobs`; also if a task ends before it starts, needs more than a million
+            GPUs or was there before, or if no task is left.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "tasks.csv")
+        ...     _ = path.write_text(
+        ...         "a,worker,4.0,Terminated,1700.0,1900.0,600.0,29.3,50.0,MISC\n"
+        ...     )
+        ...     cluster.read_alibaba(path).gpus
+        array([2])
+
+    Reference:
+        Weng et al., NSDI 2022; github.com/alibaba/clusterdata, cluster-trace-gpu-v2020.
+    """
+    tasks: list[tuple[float, float, int, str]] = []
+    left_out: Counter[str] = Counter()
+    seen: dict[tuple[str, str], str] = {}
+    for row in read_rows(path, {}, header=_ALIBABA):
+        task = _task(row)
+        if isinstance(task, str):
+            left_out[task] += 1
+            continue
+        job, name = row.text["job_name"], row.text["task_name"]
+        if (job, name) in seen:
+            raise ValueError(
+                f"task_name must be another in every row of a job, got {name!r} of job {job!r}"
+                f" {row.place} and {seen[job, name]} before"
+            )
+        seen[job, name] = row.place.partition(" of ")[0]
+        tasks.append(task)
+    words = ", ".join(f"{number} {why}" for why, number in sorted(left_out.items()))
+    if not tasks:
+        raise ValueError(
+            f"path must hold tasks that ended well and used GPUs, got none in {path}"
+            f" ({words or 'no rows'})"
+        )
+    source = "Alibaba PAI, 2020 (Weng et al., 2022)"
+    if left_out:
+        total = left_out.total()
+        source += f", without {total} of {total + len(tasks)} tasks ({words})"
+    table = _sorted(tasks, source)
+    return table._replace(submit=table.submit - table.submit[0])
+
+
+def read_arrivals(path: Path, *, slot: str = "slot", jobs: str = "jobs_peak1") -> np.ndarray:
+    r"""Reads how many jobs arrive in each slot, and lists the slot of every job.
+
+    `slot` and `jobs` name the columns of a CSV file; returns int64[N], not decreasing, for
+    `Jobs.arrival`. Slots are whole, below 2^20, each listed once; jobs are at most 10 million.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "arrivals.csv")
+        ...     _ = path.write_text("slot,jobs_peak1\n1,2\n0,1\n")
+        ...     read_arrivals(path)
+        array([0, 1, 1])
+    """
+    counts = [
+        (row.number(slot, "whole", 0.0, MOST_SLOTS - 1), row.number(jobs, "whole", 0.0, MOST_JOBS))
+        for row in read_rows(path, {"slot": slot, "jobs": jobs}, unique=slot)
+    ]
+    slots, numbers = np.array(sorted(counts), np.int64).T
+    if numbers.sum() > MOST_JOBS:
+        raise ValueError(f"path must hold at most {MOST_JOBS} jobs, got {numbers.sum()} in {path}")
+    return np.repeat(slots, numbers)
+
+
+def recorded_workload(
+    table: JobTable,
+    *,
+    n_slots: int,
+    slot: float = 3600.0,
+    start: float = 0.0,
+    growth: int = 4,
+    seed: int = 0,
+) -> Jobs:
+    """Turns a window of a table into jobs.
+
+    Formula: `arrival = floor((submit - start) / slot)`; `samples = gpus (duration / slot) / rho`
+    at the rate inside one machine; `batch = growth * gpus`, so that a job may grow to so many times
+    what it asked for; due after 1 to 4 times its own duration; `asked = gpus`.
+
+    Args:
+        table: Recorded jobs, with durations.
+        n_slots: T; jobs outside `start .. start + T slot` are left out.
+        slot: Length of a slot, seconds, positive.
+        start: Where slot 0 begins, seconds.
+        growth: The most workers of a job are so many times its GPUs, at least 1.
+        seed: For everything in `MADE_UP`.
+
+    Returns:
+        The jobs; resources are GPU, vCPU, GB of memory and GB of storage, and a worker takes one
+        GPU. The same row has the same made-up numbers in every window. `fifo` runs each job with
+        the GPUs it asked for; all other schedulers choose between 1 and `growth` times as many.
+
+    Raises:
+        TypeError: If `table` is no JobTable, or a number of another kind.
+        ValueError: If the window holds no job, a job in it has no duration, the table makes no
+            sense, or an argument is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> submit, duration = np.array([0.0, 5000.0]), np.array([7200.0, 60.0])
+        >>> table = cluster.JobTable(submit, duration, np.array([2, 1]), ("", ""), "mine")
+        >>> jobs = cluster.recorded_workload(table, n_slots=4)
+        >>> jobs.arrival.tolist(), jobs.batch.tolist(), jobs.asked.tolist()
+        ([0, 1], [8, 4], [2, 1])
+        >>> hours = jobs.samples * cluster.sample_times(jobs).inside / table.gpus
+        >>> hours.round(3).tolist()
+        [2.0, 0.017]
+    """
+    n_slots = whole("n_slots", n_slots, 1, MOST_SLOTS)
+    growth = whole("growth", growth, 1, 1_000_000)
+    slot, start = real("slot", slot, above=0), real("start", start)
+    submit, duration, gpus = _columns(table)
+    arrival = np.floor((submit - start) / slot)
+    here = (arrival >= 0) & (arrival < n_slots)
+    if not here.any():
+        raise ValueError(
+            f"table must hold jobs from {start:g} to {start + n_slots * slot:g} s, got none of"
+            f" {len(submit)}"
+        )
+    hours, gpus = duration[here] / slot, gpus[here].astype(np.int64)
+    if np.isnan(hours).any():
+        row = int(np.flatnonzero(here)[np.isnan(hours)][0])
+        raise ValueError(f"table must have durations, got none for job {row} of {table.source}")
+    drawn, _ = balanced(seed, n_jobs=len(submit))
+    jobs = Jobs(*(field[here] for field in drawn))
+    value, steepness, due = jobs.utility.T
+    jobs.worker[:, 0] = 1
+    return jobs._replace(
+        arrival=arrival[here].astype(np.int64),
+        samples=gpus * hours / nominal_times(jobs._replace(batch=growth * gpus)).inside,
+        batch=growth * gpus,
+        utility=np.stack([value, steepness, hours * (1 + 3 * (due - 1) / 14)], axis=-1),
+        asked=gpus,
+    )
+
+
+def read_profiles(path: Path) -> Profiles:
+    r"""Reads measured models from a CSV file with a header.
+
+    It has the columns at the head of this file; an error names column, entry and line.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import cluster
+        >>> head = "model,comp_s_per_minibatch,model_mb,inter_mb_s,intra_mb_s"
+        >>> head += ",worker_cpu,worker_gpu_quarter,ps_cpu,ps_gpu_quarter"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "profiles.csv")
+        ...     _ = path.write_text(head + "\nvgg,0.5,550,230,430,2,4,2,0\n")
+        ...     read_profiles(path).worker
+        array([[1., 2.]])
+    """
+    rows = [
+        (
+            row.text["model"],
+            [row.number(name, "positive") for name in _NUMBERS],
+            [row.number(name, least=0.0) for name in _DEMANDS],
+        )
+        for row in read_rows(path, {name: name for name in ("model", *_NUMBERS, *_DEMANDS)})
+    ]
+    models, numbers, demands = zip(*rows, strict=True)
+    demand = np.array(demands) / [4.0, 1.0, 4.0, 1.0]
+    compute, size, across, inside = np.array(numbers).T
+    return Profiles(models, compute, size, across, inside, demand[:, :2], demand[:, 2:])
+
+
+def profiled_workload(
+    profiles: Profiles, arrival: Data, *, slot: float = 3600.0, seed: int = 0
+) -> Jobs:
+    """Makes jobs that train measured models.
+
+    Formula: `samples = floor(real(1, 8) F / rho_across)`, 1 to 8 slots with all workers.
+
+    `arrival` int[N] as `read_arrivals` gives it; `slot` is the length of a slot in seconds. Made up
+    from `seed` are the choice of the model, samples, batch, workers_per_server and utility. The
+    resources are GPU and CPU. Refused is what makes jobs that no scheduler would take.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import cluster
+        >>> one, two = np.ones(1), np.ones((1, 2))
+        >>> profiles = Profiles(("net",), one, 100 * one, 50 * one, 200 * one, two, two)
+        >>> jobs = profiled_workload(profiles, [0, 0, 3])
+        >>> jobs.arrival.tolist(), (jobs.link_inside / jobs.link_across).tolist()
+        ([0, 0, 3], [4.0, 4.0, 4.0])
+    """
+    slot = real("slot", slot, above=0)
+    instance("profiles", profiles, Profiles, "Profiles, as read_profiles makes them")
+    job = np.arange(np.size(arrival))
+    model = whole_between(unit(seed, _MODEL, job), 0, len(profiles.model) - 1)
+    due = real_between(unit(seed, _DUE, job), 1, 15)
+    value = real_between(unit(seed, _VALUE, job), 1, 100)
+    jobs = checked_jobs(
+        Jobs(
+            arrival=arrival,
+            samples=np.ones(len(job)),
+            batch=whole_between(unit(seed, _BATCH, job), 4, 16),
+            workers_per_server=whole_between(unit(seed, _RATIO, job), 1, 4),
+            gradient=profiles.size[model],
+            compute=profiles.compute[model] / slot,
+            link_across=profiles.across[model] * slot,
+            link_inside=profiles.inside[model] * slot,
+            worker=profiles.worker[model],
+            server=profiles.server[model],
+            utility=np.stack([value, unit(seed, _STEEPNESS, job), due], axis=-1),
+        )
+    )
+    work = real_between(unit(seed, _WORK, job), 1, 8) * jobs.batch
+    return jobs._replace(samples=np.maximum(np.floor(work / nominal_times(jobs).across), 1))
+
+
+def read_rows(
+    path: Path, columns: Mapping[str, str], *, unique: str | None = None, header: Sequence[str] = ()
+) -> Iterator[Row]:
+    r"""Reads a UTF-8 file; `columns`, by the argument that names each, must be in its header.
+
+    Where the file has a column `unique`, no two rows may have the same entry there. A file whose
+    `header` is known may go without it.
+    """
+    for argument, column in columns.items():
+        instance(argument, column, str, "the name of a column")
+    table = _entries(path)
+    names = list(header) or next(table, (0, []))[1]
+    for argument, column in columns.items():
+        if names.count(column) != 1:
+            kind = "name a column" if column not in names else "name one column"
+            raise ValueError(
+                f"{argument} must {kind} of {path}, got {column!r}; found {shown(names)}"
+            )
+    seen: dict[str, int] = {}
+    empty = not header
+    for line, row in table:
+        if not row or (line == 1 and row == names):
+            continue
+        empty, place = False, f"in line {line} of {path}"
+        if len(row) != len(names):
+            raise ValueError(f"path must have {len(names)} columns, got {len(row)} {place}")
+        text = dict(zip(names, row, strict=True))
+        if unique in text and (before := seen.setdefault(text[unique], line)) != line:
+            raise ValueError(
+                f"{unique} must be another in every row, got {shown(text[unique])} {place} and in"
+                f" line {before} before"
+            )
+        yield Row(text, place)
+    if empty:
+        raise ValueError(f"path must be a table with rows, got none below the header of {path}")
+
+
+def _entries(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a file with the lines they end in; refuses what is no table of text."""
+    file = file_path("path", path)
+    if file.exists() and not file.is_file():
+        raise ValueError(f"path must be a regular file, got {str(file)!r}")
+    with open(file, encoding="utf-8-sig", newline="") as text:
+        table = csv.reader(text, strict=True)
+        try:
+            for count, row in enumerate(table):
+                if count > MOST_ROWS:
+                    raise ValueError(
+                        f"path must be a table of at most {MOST_ROWS} rows, got more in {path}"
+                    )
+                yield table.line_num, row
+        except csv.Error as error:
+            raise ValueError(
+                "path must be a CSV table of closed quotes and fields of at most"
+                f" {csv.field_size_limit()} characters, got {str(error).rstrip('.')} in line"
+                f" {table.line_num} of {path}"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"path must be UTF-8 text, got the byte 0x{error.object[error.start]:02x} that"
+                f" is none after line {table.line_num} of {path}"
+            ) from error
+
+
+def _table(
+    path: Path,
+    names: tuple[str, str, str | None, str | None],
+    source: str,
+    unique: str | None = None,
+) -> JobTable:
+    """Reads the columns submit, gpus, duration and label; `unique` as in `read_rows`."""
+    submit, gpus, duration, label = names
+    columns = {"submit": submit, "gpus": gpus}
+    columns |= {} if duration is None else {"duration": duration}
+    columns |= {} if label is None else {"label": label}
+    rows = (
+        (
+            row.number(submit, least=0.0),
+            math.nan if duration is None else row.number(duration, "positive"),
+            int(row.number(gpus, "whole", 1.0, MOST_GPUS)),
+            "" if label is None else row.text[label],
+        )
+        for row in read_rows(path, columns, unique=unique)
+    )
+    return _sorted(rows, source)
+
+
+def _sorted(rows: Iterable[tuple[float, float, int, str]], source: str) -> JobTable:
+    """A table of rows (submit, duration, gpus, label), at least one, sorted by submission."""
+    submit, duration, gpus, label = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
+    return JobTable(np.array(submit), np.array(duration), np.array(gpus), label, source)
+
+
+def _task(row: Row) -> tuple[float, float, int, str] | str:
+    """A task of Alibaba's as (start, duration, gpus, label), or why it is left out."""
+    if row.text["status"] != "Terminated":
+        return "not terminated"
+    if not all(row.text[name] for name in ("inst_num", "start_time", "end_time", "plan_gpu")):
+        return "that lack a number"
+    share = row.number("plan_gpu", least=0.0)
+    if share == 0:
+        return "without a GPU"
+    instances = row.number("inst_num", "whole", 1.0, MOST_GPUS)
+    start, end = row.number("start_time"), row.number("end_time")
+    if end < start:
+        raise ValueError(
+            f"end_time must not be before start_time = {start:g},"
+            f" got {row.text['end_time']!r} {row.place}"
+        )
+    if end == start:
+        return "that took no time"
+    gpus = math.ceil(instances * share / 100 - 1e-9)
+    if gpus > MOST_GPUS:
+        raise ValueError(
+            f"plan_gpu must make at most {MOST_GPUS} GPUs of inst_num = {instances:g},"
+            f" got {row.text['plan_gpu']!r} {row.place}"
+        )
+    return start, end - start, gpus, row.text["task_name"]
+
+
+def _columns(table: JobTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reads a table that may be made by hand; durations may be NaN, where there is none."""
+    instance("table", table, JobTable, "a JobTable, as read_jobs makes it")
+    submit, duration, gpus = (
+        host_floats(name, getattr(table, name)) for name in ("submit", "duration", "gpus")
+    )
+    shapes = [np.shape(column) for column in (submit, duration, gpus, tuple(table.label))]
+    if submit.ndim != 1 or submit.size == 0 or len(set(shapes)) > 1:
+        raise ValueError(
+            "table must have one submit, duration, gpus and label a job, at least one, got shapes"
+            f" {', '.join(map(str, shapes))}"
+        )
+    within("submit", submit)
+    within("duration", np.where(np.isnan(duration), 1.0, duration), above=0)
+    check_whole("gpus", within("gpus", gpus, least=1, most=MOST_GPUS))
+    check_rising("submit", submit)
+    return submit, duration, gpus
