@@ -20,14 +20,7 @@ import numpy as np
 from asyncjax.checks import instance, real
 from asyncjax.clocks.clock import Clock
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
-from asyncjax.stragglers.plans.planning import (
-    Goal,
-    Menu,
-    Plan,
-    cheapest,
-    completion_table,
-    menu_of,
-)
+from asyncjax.stragglers.plans.planning import Goal, Menu, Plan, cheapest, completion_table, menu_of
 from asyncjax.stragglers.times.response_times import Response
 
 _COSTS = ("time", "n_updates", "samples_assigned", "samples_used", "uplinks", "broadcasts")
@@ -41,9 +34,6 @@ def plan_text(stages: Plan) -> str:
 
     Returns:
         Text in aligned columns. It says so where the target cannot be reached, and what can.
-
-    Raises:
-        TypeError: If `stages` is no plan.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -99,10 +89,6 @@ def compared(
         `(s + 1) b` and is exact over all `n b` samples; its samples used count every copy); and
         "synchronous" (all workers, full load).
 
-    Raises:
-        TypeError: As `plan`.
-        ValueError: As `plan`.
-
     Example:
         >>> from asyncjax import clocks, stragglers
         >>> bound = stragglers.ErrorBound(
@@ -125,7 +111,7 @@ def compared(
         Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
     target = real("target", target, above=0)
-    menu = menu_of(times, bound, k, load, None)
+    menu = menu_of(times, bound, k, load)
     goal = Goal(bound, target, times.n_workers)
     full = float(menu.load.max())
     coded = _coded(times, bound, full)
@@ -167,10 +153,6 @@ def comparison(plans: Mapping[str, Plan]) -> str:
 
     Returns:
         Text in aligned columns, and a line on every target that a plan cannot reach.
-
-    Raises:
-        TypeError: If `plans` is no mapping of names to plans.
-        ValueError: If there are no plans.
 
     Example:
         >>> from asyncjax import clocks, stragglers

@@ -22,16 +22,18 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.plans.planning import Plan
-from asyncjax.stragglers.policies.limits import counted, number, patience_of
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
 from asyncjax.stragglers.policies.stages import (
     Place,
     Stages,
     check_plan,
     choice_of,
+    counted,
     first_place,
     moved_on,
+    number,
     padded,
+    patience_of,
     read_stages,
 )
 
@@ -70,10 +72,6 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
 
     Returns:
         A policy whose state is the stage and the update it began at.
-
-    Raises:
-        TypeError: If `plan` is no plan, or another argument no number.
-        ValueError: If it has no stages, a load is not whole, or `patience` is not positive.
 
     Note:
         A loss of NaN was not recorded: it says nothing. Record often enough, or stages end late.
@@ -133,10 +131,6 @@ def ada_sync(
 
     Returns:
         A policy; its stage is the number of stalls.
-
-    Raises:
-        TypeError: If an argument is not a number.
-        ValueError: If one is out of range, or `max_load` is missing.
 
     Note:
         A loss that is not finite was not recorded: it says nothing.

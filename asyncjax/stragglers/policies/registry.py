@@ -12,13 +12,17 @@ from asyncjax.clocks import exponential
 from asyncjax.stragglers.plans.bounds import ErrorBound
 from asyncjax.stragglers.plans.planning import Plan, plan
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
-from asyncjax.stragglers.policies.cutoffs import backup_workers, deadline, drop_compute
 from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online
 from asyncjax.stragglers.policies.policy import Policy
 from asyncjax.stragglers.policies.schedules import fixed, planned, staged, timed
 from asyncjax.stragglers.policies.stationarity import distance_test, sign_test
-from asyncjax.stragglers.policies.worker_selection import learned_crew
+from asyncjax.stragglers.policies.worker_selection import (
+    backup_workers,
+    deadline,
+    drop_compute,
+    learned_crew,
+)
 from asyncjax.stragglers.times.response_times import response
 
 Make = Callable[[int, int], Policy]

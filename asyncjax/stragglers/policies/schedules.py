@@ -21,9 +21,9 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import within
 from asyncjax.stragglers.plans.planning import Plan
-from asyncjax.stragglers.policies.limits import NEVER
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
 from asyncjax.stragglers.policies.stages import (
+    NEVER,
     Stages,
     check_plan,
     choice_of,
@@ -43,10 +43,6 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
 
     Returns:
         A policy. With `k` the number of workers and `load` a whole shard it is gradient descent.
-
-    Raises:
-        TypeError: If `k` or `load` is no number.
-        ValueError: If one is out of range, or `max_load` is missing or too small.
 
     Example:
         >>> from asyncjax import stragglers
@@ -79,11 +75,6 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
         A policy. Those with equally many stages (up to the next power of two) and one `max_load`
         share a compiled loop.
 
-    Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If one is out of range, the shapes do not fit, or `max_load` is missing or too
-            small.
-
     Example:
         >>> import jax
         >>> from asyncjax import stragglers
@@ -111,10 +102,6 @@ def planned(plan: Plan) -> Policy:
 
     Returns:
         A policy.
-
-    Raises:
-        TypeError: If `plan` is no plan.
-        ValueError: If it has no stages, or a load is not whole.
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -145,10 +132,6 @@ def timed(plan: Plan) -> Policy:
 
     Returns:
         A policy without state.
-
-    Raises:
-        TypeError: If `plan` is no plan.
-        ValueError: If it has no stages, or a load is not whole.
 
     Example:
         >>> from asyncjax import clocks, stragglers

@@ -4,7 +4,8 @@
 
 A policy holds its `Stages` (what each asks for) and carries its `Place` (which one it is in, since
 when); `update - since` is how many updates this stage has made. Stages that are known beforehand
-(`schedules.py`) need no place.
+(`schedules.py`) need no place. Numbers of policies are checked where they are known, and may be
+traced.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from asyncjax.checks import instance, whole, within
+from asyncjax.checks import instance, real, whole, within
 from asyncjax.stragglers.plans.planning import Plan
 from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice
+
+NEVER = np.iinfo(np.int32).max
 
 
 class Stages(NamedTuple):
@@ -37,15 +40,29 @@ class Place(NamedTuple):
     since: Array  # int32[], updates made when the stage began
 
 
+def counted(name: str, value: Any, least: int) -> Array:
+    """Reads an integer as int32[], the largest of which stands for all above."""
+    if not isinstance(value, Tracer):
+        value = min(whole(name, value, least), NEVER)
+    return jnp.asarray(value, jnp.int32)
+
+
+def patience_of(patience: Any) -> Array:
+    """Reads after how many updates a stage is left whatever is seen, None for never; int32[]."""
+    return counted("patience", NEVER if patience is None else patience, 1)
+
+
+def number(name: str, value: Any, **limits: Any) -> Array:
+    """Reads a real number as float[], within the limits of `checks.real`."""
+    if not isinstance(value, Tracer):
+        value = real(name, value, **limits)
+    return jnp.asarray(value, jnp.result_type(float))
+
+
 def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[Stages, int, bool]:
     """Checks the numbers of several stages, and lays them out; with the capacity, as below.
 
     What else has an entry a stage must only fit in shape.
-
-    Example:
-        >>> stages, max_load, varies = read_stages([1, 2, 4], 8.0, None)
-        >>> stages.k.tolist(), int(stages.last), max_load, varies
-        ([1, 2, 4, 4], 2, 8, False)
     """
     most, varies = load_capacity(load, max_load)
     within("k", k, least=1, integer=True)
@@ -71,16 +88,7 @@ def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[S
 
 
 def load_capacity(load: Any, max_load: int | None) -> tuple[int, bool]:
-    """Finds the most samples a policy may ask of a worker, and whether its load may change.
-
-    Example:
-        >>> load_capacity([2, 8.0], None), load_capacity(3, 5)
-        ((8, True), (5, False))
-        >>> load_capacity(2.5, None)
-        Traceback (most recent call last):
-        ...
-        ValueError: load must be a positive whole number of samples in a run, got 2.5
-    """
+    """Finds the most samples a policy may ask of a worker, and whether its load may change."""
     if isinstance(load, Tracer):
         if max_load is None:
             raise ValueError("max_load must be given where load is traced, got None")
@@ -118,18 +126,7 @@ def first_place() -> Place:
 
 
 def moved_on(stages: Stages, place: Place, told: Array, update: Array) -> tuple[Place, Array]:
-    """Enters the next stage if told to, bool[], and there is one; says whether, bool[].
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> stages, _, _ = read_stages([1, 2], 8.0, None)
-        >>> place, moved = moved_on(stages, first_place(), jnp.array(True), jnp.array(7))
-        >>> int(place.stage), int(place.since), bool(moved)
-        (1, 7, True)
-        >>> place, moved = moved_on(stages, place, jnp.array(True), jnp.array(9))
-        >>> int(place.stage), int(place.since), bool(moved)
-        (1, 7, False)
-    """
+    """Enters the next stage if told to, bool[], and there is one; says whether, bool[]."""
     moved = told & (place.stage < stages.last)
     stage = place.stage + moved.astype(jnp.int32)
     return Place(stage, jnp.where(moved, update, place.since).astype(jnp.int32)), moved
