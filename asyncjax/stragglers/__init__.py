@@ -26,6 +26,9 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`:
 problems and stragglers meet in that room.
 
+An argument of the wrong kind is a TypeError, one out of range a ValueError that names it; what is
+refused besides stands under `Raises` of a function.
+
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
     towards the data of the fast ones. Deal data at random.
@@ -81,10 +84,10 @@ from asyncjax.stragglers.times.completion import (
     coded_completion,
     completion_of_survival,
     completion_variance,
+    deadline_completion,
     expected_completion,
     sampled,
 )
-from asyncjax.stragglers.times.deadlines import deadline_completion
 from asyncjax.stragglers.times.response_times import Response, response
 
 # names that papers/stragglers.md fixes

@@ -105,10 +105,7 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
 
     Example:
         >>> from asyncjax import stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> stragglers.error_floor(bound, [1, 2, 4], 2.0).tolist()
         [2.0, 1.0, 0.5]
     """

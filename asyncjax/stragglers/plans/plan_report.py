@@ -37,10 +37,7 @@ def plan_text(stages: Plan) -> str:
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> print(plan_text(stragglers.plan(times, bound, load=2.0, target=0.6)))
         k  load  from time   error  to error  updates  time an update
@@ -91,10 +88,7 @@ def compared(
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-        ...     initial_error=10.0,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> times = stragglers.response(
         ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
         ... )
@@ -106,9 +100,6 @@ def compared(
         best fixed: 856.8
         gradient coding: 359.8
         synchronous: 856.8
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
     target = real("target", target, above=0)
     menu = menu_of(times, bound, k, load)
@@ -156,10 +147,7 @@ def comparison(plans: Mapping[str, Plan]) -> str:
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> print(comparison({
         ...     "adaptive": stragglers.plan(times, bound, load=2.0, target=0.6),

@@ -32,9 +32,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
-from asyncjax.checks import function, real, within
+from asyncjax.checks import function, instance, real, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.parameters import unshared
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
@@ -176,7 +175,6 @@ def plan(
         says so then, with the least floor, but not for a target of 0.
 
     Raises:
-        TypeError: If `times` is traced.
         ValueError: If no option is admitted, or there are more than a million options.
 
     Note:
@@ -184,17 +182,11 @@ def plan(
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> stages = stragglers.plan(times, bound, load=2.0, target=0.6)
         >>> stages.k.tolist(), stages.start_time.round(3).tolist(), stages.reachable
         ([2, 3, 4], [0.0, 1.764, 5.13], True)
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     compute_price = real("compute_price", compute_price, least=0)
     upload_price = real("upload_price", upload_price, least=0)
@@ -234,9 +226,7 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
         [[0.5, 1.5], [1.0, 3.0]]
     """
     check_times(times)
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(times)):
-        raise TypeError("times must be concrete: a plan is made on the host, outside jit and vmap")
-    rows = _on_host("loads", within("loads", loads, above=0)).astype(np.float64)
+    rows = np.asarray(within("loads", loads, above=0), np.float64)
     if rows.ndim != 1 or rows.size == 0:
         raise ValueError(f"loads must be a row of numbers, at least one, got shape {rows.shape}")
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), unshared(times))
@@ -244,20 +234,11 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
         return np.asarray(mean_table(wide, rows))
 
 
-def _on_host(name: str, value: Any) -> np.ndarray:
-    """Reads concrete numbers."""
-    if isinstance(value, Tracer):
-        raise TypeError(f"{name} must be concrete: a plan is made on the host, got {value}")
-    return np.asarray(value)
-
-
 def listed_options(k: Any, load: Any, n_workers: int, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Lists pairs of k and load in their order, int64[M] and float64[M]."""
-    counts = np.arange(1, n_workers + 1) if k is None else np.unique(_on_host("k", k))
+    counts = np.arange(1, n_workers + 1) if k is None else np.unique(np.asarray(k))
     within("k", counts, least=1, most=n_workers, integer=True)
-    loads = np.unique(_on_host("load", within("load", load, above=0)).astype(np.float64))
-    if loads.size == 0:
-        raise ValueError("load must be a number or several, got none")
+    loads = np.unique(np.asarray(within("load", load, above=0), np.float64))
     if counts.size * loads.size > most:
         raise ValueError(
             f"k and load must make at most {most} options, got {counts.size} and {loads.size}"
@@ -275,15 +256,15 @@ def menu_of(
 ) -> Menu:
     """Lists the admitted options with their times and floors."""
     check_times(times)
+    instance("bound", bound, ErrorBound, "an ErrorBound")
     ks, loads = listed_options(k, load, times.n_workers, most)
     distinct, rows = np.unique(loads, return_inverse=True)
     completion = completion_table(times, distinct)[rows, ks - 1]
     usable = np.isfinite(completion)
     if admit is not None:
         function("admit", admit, "a function or None")
-        usable[usable] = [
-            _answer(admit, *pair) for pair in zip(ks[usable], loads[usable], strict=True)
-        ]
+        pairs = zip(ks[usable].tolist(), loads[usable].tolist(), strict=True)
+        usable[usable] = [bool(admit(*pair)) for pair in pairs]
     if not usable.any():
         raise ValueError(
             f"admit must leave an option (k, load) of finite time, got none of {ks.size}"
@@ -291,14 +272,6 @@ def menu_of(
     ks, loads, completion = ks[usable], loads[usable], completion[usable]
     floor = np.broadcast_to(np.asarray(error_floor(bound, ks, loads), np.float64), ks.shape)
     return Menu(ks, loads, completion, floor)
-
-
-def _answer(admit: Admit, k: np.integer, load: np.floating) -> bool:
-    """Whether an option may be used; refuses answers that are no yes or no."""
-    answer = admit(int(k), float(load))
-    if not isinstance(answer, bool | np.bool_):
-        raise TypeError(f"admit must return True or False, got {answer!r} for ({k}, {load:g})")
-    return bool(answer)
 
 
 def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
@@ -345,15 +318,12 @@ def in_stages(
     updates = np.where(is_endless, np.inf, np.log(ratio) / goal.bound.decay)
     end_time = np.cumsum(updates * used.completion)
     return Plan(
-        k=used.k,
-        load=used.load,
+        **used._asdict(),
         start_error=enters,
         end_error=leaves,
         start_time=np.append(0.0, end_time)[:-1],
         end_time=end_time,
         updates=updates,
-        completion=used.completion,
-        floor=used.floor,
         n_workers=goal.n_workers,
         target=goal.target,
         reachable=reachable,
@@ -395,10 +365,7 @@ def plan_within(
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-        ...     initial_error=10.0,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> times = stragglers.response(
         ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
         ... )

@@ -110,9 +110,6 @@ def fractional_code(n_workers: int, tolerated: int) -> np.ndarray:
     Example:
         >>> fractional_code(4, 1).astype(int).tolist()
         [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis (2017), arXiv 1612.03301.
     """
     n, s = _sizes(n_workers, tolerated)
     if n % (s + 1):
@@ -169,9 +166,6 @@ def gradient_coding(code: Any, shard_size: int, *, tolerated: int, exact: bool =
         Traceback (most recent call last):
         ...
         ValueError: tolerated must leave the sum exact, got 2, but not without the workers 0, 2
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis (2017), arXiv 1612.03301.
     """
     exact = flag("exact", exact)
     try:

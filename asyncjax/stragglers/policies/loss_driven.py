@@ -23,7 +23,7 @@ from jax.tree_util import Partial
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.plans.planning import Plan
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import (
+from asyncjax.stragglers.policies.schedules import (
     Place,
     Stages,
     check_plan,
@@ -78,10 +78,7 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> stages = stragglers.plan(times, bound, load=2.0, target=0.6)
         >>> policy = error_triggered(stages, patience=2.0)
@@ -90,9 +87,6 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
         [1.39, 0.85, 0.6]
         >>> [int(policy.decide(policy.init(), seen._replace(loss=e))[1].k) for e in (1.4, 1.3, 0.1)]
         [2, 3, 4]
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     check_plan(plan)
     stages, most, varies = read_stages(plan.k, plan.load, None)

@@ -26,7 +26,7 @@ from asyncjax.clocks import exponential
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.plans.planning import completion_table, listed_options
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import load_capacity
+from asyncjax.stragglers.policies.schedules import load_capacity
 from asyncjax.stragglers.times.censored import DriftState, drifting, estimate, observe
 from asyncjax.stragglers.times.laws import MOST_WORKERS
 from asyncjax.stragglers.times.response_times import response
@@ -101,17 +101,11 @@ def planned_online(
 
     Example:
         >>> from asyncjax import stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-        ...     initial_error=10.0,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> policy = planned_online(bound, 8, k=[1, 2, 4, 8], load=[1, 4, 8], start=(1.0, 0.25))
         >>> state, choice = policy.decide(policy.init(), stragglers.nothing_seen(8))
         >>> int(choice.k), float(choice.load)
         (1, 1.0)
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     n = whole("n_workers", n_workers, 1, MOST_WORKERS)
     ks, loads = listed_options(k, load, n, _MOST_OPTIONS)

@@ -21,7 +21,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import (
+from asyncjax.stragglers.policies.schedules import (
     Place,
     Stages,
     choice_of,

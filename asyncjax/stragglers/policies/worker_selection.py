@@ -27,8 +27,7 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice, Observation, Policy
-from asyncjax.stragglers.policies.schedules import fixed, staged
-from asyncjax.stragglers.policies.stages import number
+from asyncjax.stragglers.policies.schedules import fixed, number, staged
 
 
 def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int) -> Policy:

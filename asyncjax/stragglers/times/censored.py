@@ -143,17 +143,9 @@ def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> Hypoe
         >>> fit = fit_hypoexponential(jnp.sort(drawn, axis=0)[:10].T, load, 20)
         >>> bool(abs(fit.communicate_mean - 1.0) < 0.1), bool(abs(fit.compute_mean - 0.25) < 0.03)
         (True, True)
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: two independent random times.
     """
     times, n = _rounds(observed, n_workers)
     loads = jnp.asarray(within("load", load, above=0), times.dtype)
-    if loads.shape != times.shape[:1]:
-        raise ValueError(
-            f"load must be one number a round of observed, got shape {loads.shape} for"
-            f" {times.shape[0]} rounds"
-        )
     if not isinstance(load, Tracer) and np.unique(np.asarray(load)).size < 2:
         raise ValueError(
             "load must take at least two values to tell communication from computation, got one"
@@ -239,6 +231,16 @@ def newton_step(loss: Any, point: Array) -> tuple[Array, Array]:
     return point + tried[best], jnp.linalg.norm(tried[best])
 
 
+def _searched(loss: Any, start: Array, steps: int) -> tuple[Array, Array]:
+    """Where Newton steps from float[2] lead, and the length of the last one."""
+
+    def step(point: Array, _: None) -> tuple[Array, Array]:
+        return newton_step(loss, point)
+
+    point, lengths = jax.lax.scan(step, start, length=steps)
+    return point, lengths[-1]
+
+
 def search_starts(mean: Array, load: Array) -> Array:
     """Log means of communication and a unit of load, float[3, 2], that add up to a mean time."""
     shares = jnp.asarray(_SHARES, mean.dtype)
@@ -255,14 +257,7 @@ def _fitted(times: Array, loads: Array, n: int) -> HypoexponentialFit:
     mean = _waited(times, n) / times.size
     starts = search_starts(mean, loads.mean())
 
-    def search(start: Array) -> tuple[Array, Array]:
-        def step(point: Array, _: None) -> tuple[Array, Array]:
-            return newton_step(loss, point)
-
-        point, lengths = jax.lax.scan(step, start, length=_STEPS)
-        return point, lengths[-1]
-
-    points, lengths = jax.vmap(search)(starts)
+    points, lengths = jax.vmap(lambda start: _searched(loss, start, _STEPS))(starts)
     best = jnp.nanargmin(jax.vmap(loss)(points))
     point = points[best]
     communicate, compute = jnp.exp(point)
@@ -332,9 +327,6 @@ def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimat
         >>> communicate_mean, compute_mean = estimator.estimate(state)
         >>> bool(abs(communicate_mean - 1.0) < 0.2), bool(abs(compute_mean - 0.25) < 0.05)
         (True, True)
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: two independent random times.
     """
     n = whole("n_workers", n_workers)
     size = check_size("window", window, n)
@@ -357,10 +349,7 @@ def observe(state: DriftState, response: Array, load: ArrayLike) -> DriftState:
     """Puts an update in the place of the oldest, and estimates anew."""
     within("response", response, least=0, finite=False)
     within("load", load, above=0)
-    size, n = state.times.shape
-    if np.shape(response) != (n,):
-        raise ValueError(f"response must have the shape {(n,)}, got {np.shape(response)}")
-    row, response = state.updates % size, jnp.asarray(response)
+    row, response = state.updates % state.load.shape[0], jnp.asarray(response)
     is_seen = jnp.isfinite(response) & (response > 0)
     times = jnp.sort(jnp.where(is_seen, response, jnp.inf)).astype(state.times.dtype)
     state = state._replace(
@@ -391,9 +380,6 @@ def _refitted(state: DriftState) -> Array:
         point = state.log_means + directions @ move
         return (move**2).sum() / 2 - log_likelihood(point, state.times, state.load, n)
 
-    def step(move: Array, _: None) -> tuple[Array, None]:
-        return newton_step(loss, move)[0], None
-
     # where one part is a small share of the time its slope vanishes: other shares are tried too
     mean_load = jnp.where(is_filled, state.load, 0.0).sum() / jnp.maximum(is_filled.sum(), 1)
     total = jnp.exp(state.log_means[0]) + mean_load * jnp.exp(state.log_means[1])
@@ -401,5 +387,5 @@ def _refitted(state: DriftState) -> Array:
     moves = jnp.concatenate([jnp.zeros((1, 2), dtype), starts - state.log_means])
     losses = jax.lax.map(loss, moves)
     started = jnp.where(most < _ONE_LOAD * least, jnp.zeros(2, dtype), moves[jnp.argmin(losses)])
-    move, _ = jax.lax.scan(step, started, length=_STEPS_ON)
+    move, _ = _searched(loss, started, _STEPS_ON)
     return state.log_means + directions @ move

@@ -15,6 +15,12 @@ between panels and not inside one. Beyond the last quantile the function is cont
 of `t` with which it falls there. Where no survival function is known (Poisson or Markov times,
 three random parts), `J` drawn rounds stand for the law: the mean of the k-th smallest time over the
 rounds is unbiased, with a standard error of `sd(T_(k)) / sqrt(J)`.
+
+Workers that stop computing at a deadline and answer with what they have, as in anytime minibatches
+(Ferdinand et al., 2020), take `T_i = C_i + min(S_i(b), D)`. With C and S independent and `m =
+min(t, D)`,
+
+    P(T > t) = integral_0^m f_S(y) P(C > t - y) dy + P(S > m) P(C > t - m)
 """
 
 from __future__ import annotations
@@ -34,27 +40,8 @@ from jax.typing import ArrayLike
 from asyncjax.checks import function, whole, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.fixed import CONSTANT, RECORDED
-from asyncjax.stragglers.times.laws import (
-    MOST_WORKERS,
-    Part,
-    both_of,
-    check_times,
-    is_deterministic,
-    part_at,
-    part_quantiles,
-    pieces,
-)
-from asyncjax.stragglers.times.quadrature import (
-    Pair,
-    identical,
-    identical_integrals,
-    integrals,
-    log_panels,
-    nodes_a_panel,
-    panel_levels,
-    poisson_binomial,
-    tails,
-)
+from asyncjax.stragglers.times import laws
+from asyncjax.stragglers.times.laws import Pair, Part, check_times, pieces
 from asyncjax.stragglers.times.response_times import Response, check_plain, check_size, shift_of
 
 Survival = Callable[[Array], Array]
@@ -77,26 +64,26 @@ class _Integrand(NamedTuple):
         """`(P(T_(k) > t), P(T_(k) <= t))` at times after the start, float[Q, n] each."""
         both = self.of_workers(t)
         if self.offsets.size == 1:
-            return identical(*both, self.n_workers)
-        return tails(poisson_binomial(*both))
+            return laws.identical(*both, self.n_workers)
+        return laws.tails(laws.poisson_binomial(*both))
 
     def integrals(self, t: Array, weight: Array) -> Array:
         """Integrals of `P(T_(k) > t)` after the start for k = 1 .. n, float[n]."""
         both = self.of_workers(t)
         if self.offsets.size == 1:
-            return identical_integrals(weight, *both, self.n_workers)
-        return integrals(weight, poisson_binomial(*both))
+            return laws.identical_integrals(weight, *both, self.n_workers)
+        return laws.integrals(weight, laws.poisson_binomial(*both))
 
     def of_workers(self, t: Array) -> Pair:
         """`(P(T_i <= t), P(T_i > t))`, float[Q] of identical workers, else float[n, Q]."""
         if self.offsets.size == 1:
-            return both_of(jax.tree.map(lambda rows: rows[0], self.parts))(t)
+            return laws.both_of(jax.tree.map(lambda rows: rows[0], self.parts))(t)
 
         def worker(row: tuple[tuple[Part, ...], Array]) -> Pair:
             parts, begin = row
             since = t - begin
             begun = since > 0
-            below, above = both_of(parts)(jnp.where(begun, since, 1.0))
+            below, above = laws.both_of(parts)(jnp.where(begun, since, 1.0))
             return jnp.where(begun, below, 0.0), jnp.where(begun, above, 1.0)
 
         return jax.lax.map(worker, (self.parts, self.offsets))
@@ -120,16 +107,16 @@ def _integrand(times: Response | Clock, load: Array) -> _Integrand:
     n_rows = max(clock.n_workers for _, clock, _ in listed)
     location, parts = jnp.zeros(n_rows, jnp.result_type(load)), []
     for _, clock, scaling in listed:
-        begin, part = part_at(clock, scaling, load)
+        begin, part = laws.part_at(clock, scaling, load)
         location = location + begin
         if part is not None:
             parts.append(jax.tree.map(lambda value: jnp.broadcast_to(value, (n_rows,)), part))
     parts.sort(key=lambda part: -part.law.cost)
-    at, start = panel_levels(location.dtype, n), location.min()
+    at, start = laws.panel_levels(location.dtype, n), location.min()
     offsets = location - start
 
     def row_ends(parts: list[Part], offset: Array) -> Array:
-        quantiles = (part_quantiles(part, at) for part in parts)
+        quantiles = (laws.part_quantiles(part, at) for part in parts)
         return sum(quantiles, jnp.zeros(at.shape, location.dtype) + offset)
 
     ends = jnp.sort(jax.vmap(row_ends)(parts, offsets).ravel())
@@ -152,7 +139,7 @@ def with_rest(means: Array, last: Array, late: Array, exponent: Array) -> Array:
 def _means(times: Response | Clock, load: Array) -> Array:
     """`E T_(k)` for k = 1 .. n at one load, float[n]."""
     it = _integrand(times, load)
-    t, weight = log_panels(it.ends, nodes_a_panel(it.ends.dtype, it.n_workers))
+    t, weight = laws.log_panels(it.ends, laws.nodes_a_panel(it.ends.dtype, it.n_workers))
     means = it.start + it.integrals(t, weight)
     if not it.has_tail:
         return means
@@ -165,10 +152,12 @@ def _variance(times: Response | Clock, load: Array, k: Array, mean: Array) -> Ar
     """`Var T_(k)` for one k at one load, float[]."""
     it = _integrand(times, load)
     centre = jax.lax.stop_gradient(mean - it.start)
-    order = nodes_a_panel(it.ends.dtype, it.n_workers)
-    before, weight = log_panels(jnp.minimum(it.ends, centre), order)
+    order = laws.nodes_a_panel(it.ends.dtype, it.n_workers)
+    before, weight = laws.log_panels(jnp.minimum(it.ends, centre), order)
     # of the later times the first panel, from 0, belongs to the earlier ones
-    after, later_weight = (part[order:] for part in log_panels(jnp.maximum(it.ends, centre), order))
+    after, later_weight = (
+        part[order:] for part in laws.log_panels(jnp.maximum(it.ends, centre), order)
+    )
     late, done = it.tails(jnp.concatenate([before, after, it.ends[-1:]]))
     late, done = late[before.size :, k - 1], done[: before.size, k - 1]
     earlier, later = weight * (centre - before), later_weight * (after - centre)
@@ -199,7 +188,7 @@ def _recorded_rounds(times: Response | Clock, load: Array) -> Array:
 @jax.jit
 def mean_table(times: Response | Clock, loads: Array) -> Array:
     """`E T_(k)` for every k at every load, float[B, n], loads float[B]."""
-    if is_deterministic(times):
+    if laws.is_deterministic(times):
         return jax.vmap(lambda load: _recorded_rounds(times, load).mean(0))(loads)
     return jax.lax.map(lambda load: _means(times, load), loads)
 
@@ -210,7 +199,7 @@ def _variances(times: Response | Clock, loads: Array, k: Array, means: Array) ->
 
     def variance(entry: tuple[Array, Array, Array]) -> Array:
         load, count, mean = entry
-        if is_deterministic(times):
+        if laws.is_deterministic(times):
             return _recorded_rounds(times, load)[:, count - 1].var()
         return _variance(times, load, count, mean)
 
@@ -230,8 +219,12 @@ def _checked(times: Response | Clock, k: Any, load: Any) -> Pair:
 
 def _looked_up(times: Response | Clock, counts: Array, loads: Array) -> Array:
     """The mean of every k at its load, of the broadcast shape."""
-    rows = np.arange(loads.size).reshape(loads.shape)
-    return mean_table(times, loads.ravel())[rows, counts - 1]
+    return _picked(mean_table(times, loads.ravel()), loads.shape, counts)
+
+
+def _picked(table: Array, shape: tuple[int, ...], counts: Array) -> Array:
+    """Entries of a table float[B, n] for k = 1 .. n, whose rows have a shape."""
+    return table[np.arange(table.shape[0]).reshape(shape), counts - 1]
 
 
 def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike = 1.0) -> Array:
@@ -269,9 +262,6 @@ def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike =
         ... )
         >>> stragglers.expected_completion(times, [1, 2, 3]).round(3).tolist()  # .7, 1.35, 2.45
         [0.7..., 1.35..., 2.45...]
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: the setting.
     """
     return _looked_up(times, *_checked(times, k, load))
 
@@ -328,15 +318,133 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
         ... )
         >>> [round(float(coded_completion(times, s)), 2) for s in (0, 1, 2)]
         [3.43, 2.53, 2.13]
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
     check_times(times)
     within("tolerated", tolerated, least=0, most=times.n_workers - 1, integer=True)
     within("load", load, above=0)
     s, size = (x if isinstance(x, jax.Array) else np.asarray(x) for x in (tolerated, load))
     return expected_completion(times, times.n_workers - s, size * (s + 1))
+
+
+def deadline_completion(
+    times: Response | Clock, k: ArrayLike, deadline: ArrayLike, load: ArrayLike = 1.0
+) -> Array:
+    """Computes the expected time until k of n workers that stop at a deadline have answered.
+
+    Formula: `E T_(k)` of `T_i = C_i + min(S_i(load), D)`: every worker computes until it is done or
+    for a time D, whichever is first, and then answers.
+
+    Args:
+        times: Response times of identical workers: a response of one-worker clocks.
+        k: How many answers the server waits for, int or int array in 1 .. n; traced ones are not
+            checked.
+        deadline: Time `D` that a worker computes at most, positive; float or array.
+        load: Units of load a worker; `k`, `deadline` and `load` broadcast.
+
+    Returns:
+        float of the broadcast shape, time units; at most `expected_completion`, to which it tends
+        as the deadline grows. Works under `jit`; can be differentiated in means, load and deadline.
+
+    Raises:
+        ValueError: If workers have laws of their own or recorded times, or as
+            `expected_completion`.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(1.0), communicate=clocks.constant(0.5), n_workers=4
+        ... )
+        >>> [round(float(value), 4) for value in deadline_completion(times, [1, 4], 1.0)]
+        [0.7454, 1.456]
+
+    Reference:
+        Ferdinand, Al-Lawati, Draper, Nokleby, "Anytime minibatch", ICLR 2020, arXiv 2006.05752.
+    """
+    counts, loads = _checked(times, k, load)
+    for name, clock, _ in pieces(times):
+        if clock.n_workers > 1 or clock.law.name == "recorded":
+            raise ValueError(
+                "times must be of identical workers (a response of one-worker clocks) for a "
+                f"deadline, got {name} of {clock.n_workers} workers, {clock.law.name}"
+            )
+    limits = jnp.asarray(within("deadline", deadline, above=0), float)
+    limits, loads = jnp.broadcast_arrays(limits, loads.astype(limits.dtype))
+    return _picked(_deadline_table(times, limits.ravel(), loads.ravel()), limits.shape, counts)
+
+
+class _Stopped(NamedTuple):
+    """Response times of identical workers that stop at a deadline, at one load."""
+
+    start: Array  # float[], smallest possible time
+    room: Array  # float[], what the deadline leaves for the random part of computing
+    apart: tuple[Part, ...]  # random parts of communication: none, one or two; scalar rows
+    compute: Part | None  # random part of computing
+
+    def both(self, t: Array, is_before: Array) -> Pair:
+        """`(P(T <= t), P(T > t))` at times after the start, float[Q] each."""
+        if self.compute is None:
+            return laws.both_of(self.apart)(t)
+        if self.apart:
+            return laws.convolution(self.compute, self.apart[0], self.room)(t, is_before)
+        below, above = self.compute.both(t)  # the last node is the deadline: all have finished
+        return jnp.where(is_before, below, 1.0), jnp.where(is_before, above, 0.0)
+
+
+def _stopped(times: Response | Clock, limit: Array, load: Array) -> _Stopped:
+    """Splits response times at one load into communication, and computing until a deadline."""
+    apart, compute = [], None
+    start, smallest = jnp.zeros_like(limit), jnp.zeros_like(limit)
+    for _, clock, scaling in pieces(times):
+        location, part = laws.part_at(clock, scaling, load)
+        row = jax.tree.map(lambda rows: rows[0], part)
+        if scaling is None:
+            start = start + location[0]
+            apart += [] if row is None else [row]
+        else:
+            smallest, compute = location[0], row
+    room = jnp.maximum(limit - smallest, limit * 1e-20)
+    return _Stopped(start + jnp.minimum(smallest, limit), room, tuple(apart), compute)
+
+
+def _ends(it: _Stopped, n_workers: int) -> Array:
+    """Ends of panels, times after the start, float[P]; what the deadline leaves is one of them."""
+    at = laws.panel_levels(it.room.dtype, n_workers)
+    apart = [laws.part_quantiles(part, at) for part in it.apart]
+    communicate = sum(apart, jnp.zeros(at.shape, it.room.dtype))
+    if it.compute is None:
+        return communicate
+    compute = jnp.minimum(laws.part_quantiles(it.compute, at), it.room)
+    ends = [compute + communicate, it.room[None]]
+    if apart:  # after the deadline the times of communication go on
+        ends.append(it.room + communicate)
+    return jax.lax.stop_gradient(jnp.sort(jnp.concatenate(ends)))
+
+
+@jax.jit
+def _deadline_table(times: Response | Clock, limits: Array, loads: Array) -> Array:
+    """`E T_(k)` for every k at B pairs of deadline and load, float[B, n]."""
+
+    def means(pair: Pair) -> Array:
+        it, n = _stopped(times, *pair), times.n_workers
+        if it.compute is None and not it.apart:
+            return jnp.broadcast_to(it.start, (n,))
+        ends = _ends(it, n)
+        ends = jnp.maximum(ends, ends[-1] * jnp.asarray(1e-25, ends.dtype))
+        t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
+        is_before = t < it.room
+        if it.compute is not None:  # nodes follow the deadline, which gives its derivative
+            fixed = jax.lax.stop_gradient(it.room)
+            t = jnp.where(is_before, it.room * (t / fixed), it.room + (t - fixed))
+            weight = jnp.where(is_before, it.room * (weight / fixed), weight)
+        total = it.start + laws.identical_integrals(weight, *it.both(t, is_before), n)
+        shapes = [part.shape for part in it.apart if part.law.has_tail]
+        if not shapes:
+            return total
+        past = ends[-1:]
+        late = laws.identical(*it.both(past, past < it.room), n)[0][0]
+        return with_rest(total, ends[-1], late, jnp.stack(shapes).min() * jnp.arange(n, 0, -1))
+
+    return jax.lax.map(means, (limits, loads))
 
 
 def completion_of_survival(
@@ -381,13 +489,13 @@ def completion_of_survival(
         >>> [round(float(value), 6) for value in times]
         [0.04, 0.09]
     """
-    n = whole("n_workers", n_workers, 1, MOST_WORKERS)
+    n = whole("n_workers", n_workers, 1, laws.MOST_WORKERS)
     within("k", k, least=1, most=n, integer=True)
     within("typical", typical, above=0)
     within("start", start, least=0)
     function("survival", survival, "a function t -> P(T > t)")
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
-    at = panel_levels(scale.dtype, n)
+    at = laws.panel_levels(scale.dtype, n)
     step = at[1] - at[0]
     at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
     fixed = jax.lax.stop_gradient((scale, origin))
@@ -428,7 +536,7 @@ def _quantiles(survival: Survival, scale: Array, start: Array, at: np.ndarray) -
 @partial(jax.jit, static_argnames=("n",))
 def _nodes(ends: Array, n: int) -> Pair:
     """Nodes and weights; two more times, the last end and e times it, have no weight."""
-    t, weight = log_panels(ends, nodes_a_panel(ends.dtype, n))
+    t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
     return jnp.concatenate([t, ends[-1] * jnp.asarray([1.0, np.e], ends.dtype)]), weight
 
 
@@ -436,8 +544,8 @@ def _nodes(ends: Array, n: int) -> Pair:
 def _integrals(weight: Array, above: Array, last: Array, n: int) -> Array:
     """Integrals of `P(T_(k) > t)` for k = 1 .. n, float[n], with what is beyond the last panel."""
     above = jnp.clip(above, 0.0, 1.0)
-    means = identical_integrals(weight, 1 - above[:-2], above[:-2], n)
-    late = identical(1 - above[-2:-1], above[-2:-1], n)[0][0]
+    means = laws.identical_integrals(weight, 1 - above[:-2], above[:-2], n)
+    late = laws.identical(1 - above[-2:-1], above[-2:-1], n)[0][0]
     here, later = jax.lax.stop_gradient((above[-2], above[-1]))
     # the last two times tell with which power of t the law falls
     is_over = later <= 0

@@ -248,10 +248,6 @@ def response(
         ... )
         >>> times.mean.tolist()
         [1.25, 1.25, 1.25]
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: communication and computation are two
-        independent random times.
     """
     n_workers = whole("n_workers", n_workers)
     if compute is None and communicate is None:
@@ -267,10 +263,7 @@ def response(
                 f"{name} must be a clock without links, losses and powers, got one of law "
                 f"{part.law.name} that has some"
             )
-        if part.n_workers not in (1, n_workers):
-            raise ValueError(
-                f"{name} must have 1 or n_workers = {n_workers} workers, got {part.n_workers}"
-            )
+        part.broadcast(n_workers)  # refuses another number of workers
     if scaling == "additive" and compute is not None and compute.law.name not in SUMMABLE:
         raise ValueError(
             f"compute must be a clock whose sums are known ({', '.join(SUMMABLE)}) for scaling "
