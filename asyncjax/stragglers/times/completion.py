@@ -4,7 +4,7 @@
     Var T_(k) = integral_0^m 2 (m - t) P(T_(k) <= t) dt + integral_m^inf 2 (t - m) P(T_(k) > t) dt
 
 with `t_0` the smallest possible time and `m` the mean, so that no large numbers cancel. Both are
-quadratures of order-statistic probabilities (`quadrature.py`); one evaluation of the survival
+quadratures of order-statistic probabilities (`laws.py`); one evaluation of the survival
 functions serves every k. Model: Egger, Kas Hanna and Bitar (2023), two independent random times.
 Gradient coding, as of Tandon et al. (2017), gives every worker its share `s + 1` times over, so
 that any n - s answers give the full gradient: its time is `E T_(n-s)` at load `(s + 1) b`.
@@ -495,6 +495,9 @@ def completion_of_survival(
     within("start", start, least=0)
     function("survival", survival, "a function t -> P(T > t)")
     scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
+    given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
+    if np.shape(given) != (7,):
+        raise ValueError(f"survival must keep the shape of t, got {given!r} for (7,)")
     at = laws.panel_levels(scale.dtype, n)
     step = at[1] - at[0]
     at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
@@ -586,18 +589,21 @@ def sampled(times: Response | Clock, key: Array | None, n_rounds: int) -> Respon
         True
     """
     check_plain(times)
-    drawn = times.times(key, check_size("n_rounds", n_rounds, times.n_workers))
-    apart, compute, n = drawn.download + drawn.upload, drawn.compute, times.n_workers
+    n, n_rounds = times.n_workers, check_size("n_rounds", n_rounds, times.n_workers)
     if isinstance(times, Clock):
         clock, links, scaling = times, (times.download, times.upload), "scale"
     else:
         clock, links, scaling = times.compute, (times.communicate,), times.scaling
-    if scaling != "scale" and clock is not None and clock.law.name != "constant":
-        if scaling == "additive":
-            raise ValueError(
-                "times must not be random under scaling 'additive' to be sampled (the sum of "
-                f"several draws is not a function of one), got {clock.law.name}"
-            )
+    if clock is not None and clock.law.name == "constant":
+        scaling = "scale"  # what grows is a multiple
+    if scaling == "additive" and clock is not None:
+        raise ValueError(
+            "times must not be random under scaling 'additive' to be sampled (the sum of several "
+            f"draws is not a function of one), got {clock.law.name}"
+        )
+    drawn = times.times(key, n_rounds)
+    apart, compute = drawn.download + drawn.upload, drawn.compute
+    if scaling == "shift" and clock is not None:
         shift = shift_of(clock.broadcast(n))
         grows, rest = Clock({"compute": shift}, CONSTANT), apart + compute - shift[:, None]
         return Response(grows, _recorded(rest), "scale", n)
