@@ -22,20 +22,9 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.plans.planning import Plan
+from asyncjax.stragglers.policies import schedules
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.schedules import (
-    Place,
-    Stages,
-    check_plan,
-    choice_of,
-    counted,
-    first_place,
-    moved_on,
-    number,
-    padded,
-    patience_of,
-    read_stages,
-)
+from asyncjax.stragglers.policies.schedules import Place, Stages, counted, number, patience_of
 
 
 class LossRule(NamedTuple):
@@ -88,14 +77,14 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
         >>> [int(policy.decide(policy.init(), seen._replace(loss=e))[1].k) for e in (1.4, 1.3, 0.1)]
         [2, 3, 4]
     """
-    check_plan(plan)
-    stages, most, varies = read_stages(plan.k, plan.load, None)
+    schedules.check_plan(plan)
+    stages, most, varies = schedules.read_stages(plan.k, plan.load, None)
     minimum = number("minimum", minimum)
-    errors = padded(plan.end_error).astype(minimum.dtype)
-    updates = padded(plan.updates).astype(minimum.dtype)
+    errors = schedules.padded(plan.end_error).astype(minimum.dtype)
+    updates = schedules.padded(plan.updates).astype(minimum.dtype)
     limits = number("patience", patience, above=0, finite=False) * updates
     decide = Partial(_by_error, errors, limits, minimum, stages)
-    return Policy(Partial(first_place), decide, most, varies)
+    return Policy(Partial(schedules.first_place), decide, most, varies)
 
 
 def ada_sync(
@@ -146,7 +135,7 @@ def ada_sync(
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")
     n_workers = whole("n_workers", n_workers)
     within("k", k, least=1, most=n_workers, integer=True)
-    stages, most, varies = read_stages(k, load, max_load)
+    stages, most, varies = schedules.read_stages(k, load, max_load)
     rule = LossRule(
         k=stages.k[0],
         load=stages.load[0],
@@ -205,8 +194,8 @@ def _by_error(
     gap = observation.loss - minimum
     reached = jnp.minimum(jnp.sum(gap <= errors), stages.last).astype(jnp.int32)
     stalled = observation.update - place.since >= limits[place.stage]
-    next_place, _ = moved_on(stages, place, stalled, observation.update)
+    next_place, _ = schedules.moved_on(stages, place, stalled, observation.update)
     is_further = reached > next_place.stage
     stage = jnp.where(is_further, reached, next_place.stage)
     since = jnp.where(is_further, observation.update, next_place.since).astype(jnp.int32)
-    return Place(stage, since), choice_of(stages, stage)
+    return Place(stage, since), schedules.choice_of(stages, stage)
