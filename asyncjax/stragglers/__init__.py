@@ -26,6 +26,9 @@ Egger, Kas Hanna and Bitar (2023). It may import `clocks` only.
 The constants of an `ErrorBound` are measured on a problem by `simulation.estimate_error_bound`:
 problems and stragglers meet in that room.
 
+An argument of the wrong kind is a TypeError, one out of range a ValueError that names it; what is
+refused besides stands under `Raises` of a function.
+
 Note:
     Workers that are faster on average are used more often: with unequal workers the step is biased
     towards the data of the fast ones. Deal data at random.
@@ -57,30 +60,34 @@ from asyncjax.stragglers.plans.bounds import (
     quadratic_floor,
     with_replacement_floor,
 )
-from asyncjax.stragglers.plans.budgets import plan_within
 from asyncjax.stragglers.plans.plan_report import compared, comparison, plan_text
-from asyncjax.stragglers.plans.planning import Plan, completion_table, plan
+from asyncjax.stragglers.plans.planning import Plan, completion_table, plan, plan_within
 from asyncjax.stragglers.policies.coding import cyclic_code, fractional_code, gradient_coding
-from asyncjax.stragglers.policies.cutoffs import backup_workers, deadline, drop_compute
 from asyncjax.stragglers.policies.loss_driven import ada_sync, error_triggered
 from asyncjax.stragglers.policies.online import planned_online
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy, nothing_seen
 from asyncjax.stragglers.policies.schedules import fixed, planned, staged, timed
 from asyncjax.stragglers.policies.stationarity import distance_test, sign_test
-from asyncjax.stragglers.policies.worker_selection import learned_crew
-from asyncjax.stragglers.times.any_law import completion_of_survival, sampled
+from asyncjax.stragglers.policies.worker_selection import (
+    backup_workers,
+    deadline,
+    drop_compute,
+    learned_crew,
+)
 from asyncjax.stragglers.times.censored import (
+    drifting,
     fit_exponential,
     fit_hypoexponential,
     fit_shifted_exponential,
 )
 from asyncjax.stragglers.times.completion import (
     coded_completion,
+    completion_of_survival,
     completion_variance,
+    deadline_completion,
     expected_completion,
+    sampled,
 )
-from asyncjax.stragglers.times.deadlines import deadline_completion
-from asyncjax.stragglers.times.drift import drifting
 from asyncjax.stragglers.times.response_times import Response, response
 
 # names that papers/stragglers.md fixes

@@ -10,7 +10,7 @@ import optax
 
 from asyncjax import clocks, problems, simulation
 from asyncjax.orders.registry import REGISTRY as ORDERS
-from asyncjax.stragglers.policies.registry import REGISTRY as POLICIES
+from asyncjax.stragglers.registry import REGISTRY as POLICIES
 from tests.simulate.invariants import directions_of, ensure
 from tests.simulate.server import synchronous
 from tests.simulate.training import N, Training, problem_of

@@ -37,7 +37,7 @@ from asyncjax.clocks.registry import REGISTRY as CLOCKS
 from asyncjax.orders.registry import REGISTRY as ORDERS
 from asyncjax.problems.registry import REGISTRY as PROBLEMS
 from asyncjax.steps.registry import REGISTRY as STEPS
-from asyncjax.stragglers.policies.registry import REGISTRY as POLICIES
+from asyncjax.stragglers.registry import REGISTRY as POLICIES
 from asyncjax.traces.registry import REGISTRY as RULES
 from asyncjax.whatif.command import demo
 

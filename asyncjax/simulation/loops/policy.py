@@ -285,7 +285,7 @@ def _shares(policy: Policy, answers: _Answers) -> tuple[jax.Array, jax.Array]:
     """Factors of the shards' means in the direction, and of the answers; float[n] each."""
     if policy.code is not None:
         n = answers.used.size
-        weights, shares = decoded(policy.code, answers.used, exact=False)
+        weights, shares = decoded(policy.code, answers.used)
         real = answers.loads.dtype
         return (shares / n).astype(real), (weights / n).astype(real)
     if not policy.stops:

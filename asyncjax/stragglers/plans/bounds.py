@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from jax.core import Tracer
 
 from asyncjax.checks import function, instance, real, whole, within
-from asyncjax.stragglers.times.shapes import as_array, common_shape
 
 Floor = Callable[["ErrorBound", Any, Any], Any]
 
@@ -40,10 +40,6 @@ class ErrorBound:
         noise_variance: `E |g - grad F|^2` of ONE sample's gradient, summed over coordinates.
         initial_error: `F(w_0) - F*`.
         floor: Function `(bound, k, load)` in place of the bound's own floor, None for that one.
-
-    Raises:
-        TypeError: If a constant is no number.
-        ValueError: If a constant is out of range.
 
     Example:
         >>> from asyncjax import stragglers
@@ -107,46 +103,23 @@ def error_floor(bound: ErrorBound, k: Any, load: Any = 1.0) -> Any:
     Returns:
         float of the broadcast shape, in units of the error.
 
-    Raises:
-        TypeError: If `bound` is no ErrorBound, or an argument or the floor not made of numbers.
-        ValueError: If a `k` is below 1, a load not positive, the shapes do not broadcast, or a
-            floor of the bound's own function is negative, not finite or of another shape.
-
     Example:
         >>> from asyncjax import stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> stragglers.error_floor(bound, [1, 2, 4], 2.0).tolist()
         [2.0, 1.0, 0.5]
     """
-    shape = _checked_options(bound, k, load)
-    floor = (bound.floor or with_replacement_floor)(bound, as_array(k), as_array(load))
-    within("floor", floor, least=0)
-    size = np.shape(floor)
-    fits = all(own in (1, n) for own, n in zip(size[::-1], shape[::-1], strict=False))
-    if len(size) > len(shape) or not fits:
-        raise ValueError(f"floor must be of the shape {shape} of k and load, got {size}")
-    return floor
+    k, load = _options(bound, k, load)
+    floor = (bound.floor or with_replacement_floor)(bound, k, load)
+    return within("floor", floor, least=0)
 
 
-def check_bound(bound: Any) -> None:
-    """Refuses what is no `ErrorBound` (TypeError)."""
+def _options(bound: Any, k: Any, load: Any) -> tuple[Any, Any]:
+    """Checks what every floor is given; lists as arrays."""
     instance("bound", bound, ErrorBound, "an ErrorBound")
-
-
-def _checked_options(bound: Any, k: Any, load: Any) -> tuple[int, ...]:
-    """Checks what every floor is given; the shape of the answer."""
-    check_bound(bound)
-    within("k", k, least=1)
-    within("load", load, above=0)
-    return common_shape(k=k, load=load)
-
-
-def _plain(value: Any) -> Any:
-    """Lists as arrays, anything else as it is."""
-    return np.asarray(value) if isinstance(value, list | tuple) else value
+    pair = within("k", k, least=1), within("load", load, above=0)
+    k, load = (x if isinstance(x, jax.Array) else np.asarray(x) for x in pair)
+    return k, load
 
 
 def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
@@ -162,17 +135,12 @@ def with_replacement_floor(bound: ErrorBound, k: Any, load: Any) -> Any:
     Returns:
         The floor, of the broadcast shape.
 
-    Raises:
-        TypeError: If `bound` is no ErrorBound, or another argument not made of numbers.
-        ValueError: If a `k` is below 1, a load not positive, or the shapes do not broadcast.
-
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
-        >>> with_replacement_floor(bound, 1, 2)
+        >>> round(float(with_replacement_floor(bound, 1, 2)), 6)
         0.8
     """
-    _checked_options(bound, k, load)
-    k, load = _plain(k), _plain(load)
+    k, load = _options(bound, k, load)
     scale = bound.step_size * bound.smoothness * bound.noise_variance
     return scale / (2 * bound.strong_convexity) / (k * load)
 
@@ -184,25 +152,17 @@ def finite_population_floor(n_workers: int, shard_size: int) -> Floor:
 
     Args:
         n_workers: Number of workers.
-        shard_size: Samples a worker holds.
+        shard_size: Samples a worker holds; there are at least two in all.
 
     Returns:
         A function `(bound, k, load)` for `ErrorBound(floor=...)`.
-
-    Raises:
-        ValueError: If there are fewer than two samples.
 
     Example:
         >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0, finite_population_floor(3, 2))
         >>> [round(float(error_floor(bound, k, 2)), 6) for k in (1, 2, 3)]
         [0.64, 0.16, 0.0]
     """
-    left = _share_left(n_workers, shard_size)
-
-    def floor(bound: ErrorBound, k: Any, load: Any) -> Any:
-        return with_replacement_floor(bound, k, load) * left(_plain(k), _plain(load))
-
-    return floor
+    return _without_replacement(n_workers, shard_size, with_replacement_floor)
 
 
 def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
@@ -212,13 +172,10 @@ def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
 
     Args:
         n_workers: Number of workers.
-        shard_size: Samples a worker holds.
+        shard_size: Samples a worker holds; there are at least two in all.
 
     Returns:
         A function `(bound, k, load)` for `ErrorBound(floor=...)`.
-
-    Raises:
-        ValueError: If there are fewer than two samples.
 
     Note:
         The stationary error of a constant step size on a quadratic with small `eta L`: curvature
@@ -229,26 +186,24 @@ def quadratic_floor(n_workers: int, shard_size: int) -> Floor:
         >>> round(float(error_floor(bound, 1, 2)), 6)
         0.08
     """
-    left = _share_left(n_workers, shard_size)
 
     def floor(bound: ErrorBound, k: Any, load: Any) -> Any:
-        _checked_options(bound, k, load)
-        k, load = _plain(k), _plain(load)
-        return bound.step_size * bound.noise_variance / 4 / (k * load) * left(k, load)
+        return bound.step_size * bound.noise_variance / 4 / (k * load)
 
-    return floor
+    return _without_replacement(n_workers, shard_size, floor)
 
 
-def _share_left(n_workers: int, shard_size: int) -> Callable[[Any, Any], Any]:
-    """`(m - k b) / (m - 1)`: by what drawing without replacement lowers the variance of a mean."""
+def _without_replacement(n_workers: int, shard_size: int, floor: Floor) -> Floor:
+    """A floor times `(m - k b) / (m - 1)`, by which the variance of a mean is lower."""
     m = whole("n_workers", n_workers) * whole("shard_size", shard_size)
     if m < 2:
         raise ValueError(f"n_workers * shard_size must be at least 2, got {m}")
 
-    def share(k: Any, load: Any) -> Any:
+    def lowered(bound: ErrorBound, k: Any, load: Any) -> Any:
+        k, load = _options(bound, k, load)
         used = k * load
-        if not isinstance(used, Tracer) and np.any(np.asarray(used) > m):
+        if not isinstance(used, Tracer) and np.any(used > m):
             raise ValueError(f"k * load must be at most the {m} samples, got {np.max(used)}")
-        return (m - used) / (m - 1)
+        return floor(bound, k, load) * ((m - used) / (m - 1))
 
-    return share
+    return lowered

@@ -13,6 +13,13 @@ and each switch is where a hull edge meets the axis `p = 0`:
     e* = (A_1 p_2 - A_2 p_1) / (p_2 - p_1),     updates = (1 / alpha) ln((e_in - A) / (e_out - A))
 
 A bound-greedy (k, load) plan, after Egger, Kas Hanna and Bitar (2023); exact, no heuristic.
+
+A cap on samples or uplinks is kept by a price, its Lagrange multiplier: a plan that is the cheapest
+at prices `(p, q)` is the fastest of all plans that assign no more samples and make no more uplinks
+than it does. Costs fall as their price rises, so the least prices that keep the caps are found by
+bisection. Where two options are equally good at the critical price, costs jump there: the plans on
+both sides are optimal at every error, so one is followed down to some error and the other from
+there on, which keeps the cap exactly. Times of the options are computed once.
 """
 
 from __future__ import annotations
@@ -25,17 +32,23 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
-from asyncjax.checks import function, real, within
+from asyncjax.checks import function, instance, real, within
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.parameters import unshared
-from asyncjax.stragglers.plans.bounds import ErrorBound, check_bound, error_floor
+from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.times.completion import mean_table
-from asyncjax.stragglers.times.decomposition import check_times
+from asyncjax.stragglers.times.laws import check_times
 from asyncjax.stragglers.times.response_times import Response
 
+Admit = Callable[[int, float], bool]
+Caps = list[tuple[str, float]]  # names of costs, and how much of each there may be
+
 _MOST_OPTIONS = 1_000_000
+_MOST_UNDER_CAPS = 10_000  # hundreds of plans are made
+_WIDEST = 25.0  # logarithm of the prices searched, around time over cost of the menu
+_HALVINGS = 50
+_SLACK = 1e-12  # relative, for rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +149,7 @@ def plan(
     target: float,
     compute_price: float = 0.0,
     upload_price: float = 0.0,
-    admit: Callable[[int, float], bool] | None = None,
+    admit: Admit | None = None,
 ) -> Plan:
     """Plans the stages of `(k, load)` that bring the bound to a target at the least price.
 
@@ -162,26 +175,18 @@ def plan(
         says so then, with the least floor, but not for a target of 0.
 
     Raises:
-        TypeError: If an argument is of a wrong type, or `times` traced.
-        ValueError: If a number is out of range, no option is admitted, or there are more than a
-            million options.
+        ValueError: If no option is admitted, or there are more than a million options.
 
     Note:
         Times and prices are of float64, on the host, whatever JAX's precision.
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> stages = stragglers.plan(times, bound, load=2.0, target=0.6)
         >>> stages.k.tolist(), stages.start_time.round(3).tolist(), stages.reachable
         ([2, 3, 4], [0.0, 1.764, 5.13], True)
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     compute_price = real("compute_price", compute_price, least=0)
     upload_price = real("upload_price", upload_price, least=0)
@@ -207,16 +212,11 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
     """Computes `E T_(k)` for every k at every load in double precision, on the host.
 
     Args:
-        times: A response, or a clock.
+        times: A response, or a clock, not traced.
         loads: float64[B], samples, positive.
 
     Returns:
         float64[B, n], time units.
-
-    Raises:
-        TypeError: If `times` is no response or clock, or traced, or `loads` not made of numbers.
-        ValueError: If its law has no survival function here, or `loads` is empty, has another shape
-            or is not positive.
 
     Example:
         >>> import numpy as np
@@ -226,17 +226,24 @@ def completion_table(times: Response | Clock, loads: np.ndarray) -> np.ndarray:
         [[0.5, 1.5], [1.0, 3.0]]
     """
     check_times(times)
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(times)):
-        raise TypeError("times must be concrete: a plan is made on the host, outside jit and vmap")
-    if isinstance(loads, Tracer):
-        raise TypeError(f"loads must be concrete: a plan is made on the host, got {loads}")
-    if np.ndim(within("loads", loads, above=0)) != 1 or np.size(loads) == 0:
-        raise ValueError(
-            f"loads must be a row of numbers, at least one, got shape {np.shape(loads)}"
-        )
+    rows = np.asarray(within("loads", loads, above=0), np.float64)
+    if rows.ndim != 1 or rows.size == 0:
+        raise ValueError(f"loads must be a row of numbers, at least one, got shape {rows.shape}")
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), unshared(times))
     with jax.enable_x64(True):
-        return np.asarray(mean_table(wide, np.asarray(loads, np.float64)))
+        return np.asarray(mean_table(wide, rows))
+
+
+def listed_options(k: Any, load: Any, n_workers: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lists pairs of k and load in their order, int64[M] and float64[M]."""
+    counts = np.arange(1, n_workers + 1) if k is None else np.unique(np.asarray(k))
+    within("k", counts, least=1, most=n_workers, integer=True)
+    loads = np.unique(np.asarray(within("load", load, above=0), np.float64))
+    if counts.size * loads.size > most:
+        raise ValueError(
+            f"k and load must make at most {most} options, got {counts.size} and {loads.size}"
+        )
+    return np.repeat(counts, loads.size), np.tile(loads, counts.size)
 
 
 def menu_of(
@@ -244,61 +251,27 @@ def menu_of(
     bound: ErrorBound,
     k: Any,
     load: Any,
-    admit: Callable[[int, float], bool] | None,
+    admit: Admit | None = None,
+    most: int = _MOST_OPTIONS,
 ) -> Menu:
-    """Lists the admitted options with their times and floors.
-
-    Example:
-        >>> from asyncjax import clocks
-        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
-        >>> menu = menu_of(clocks.constant([1.0, 3.0]), bound, None, [1.0, 2.0], None)
-        >>> menu.k.tolist(), menu.load.tolist(), menu.completion.tolist()
-        ([1, 1, 2, 2], [1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 3.0, 6.0])
-    """
-    check_bound(bound)
+    """Lists the admitted options with their times and floors."""
+    check_times(times)
+    instance("bound", bound, ErrorBound, "an ErrorBound")
+    ks, loads = listed_options(k, load, times.n_workers, most)
+    distinct, rows = np.unique(loads, return_inverse=True)
+    completion = completion_table(times, distinct)[rows, ks - 1]
+    usable = np.isfinite(completion)
     if admit is not None:
         function("admit", admit, "a function or None")
-    check_times(times)
-    n = times.n_workers
-    for name, value in (("k", k), ("load", load)):
-        if isinstance(value, Tracer):
-            raise TypeError(f"{name} must be concrete: a plan is made on the host, got {value}")
-    within("load", load, above=0)
-    counts = np.arange(1, n + 1) if k is None else np.unique(np.asarray(k))
-    within("k", counts, least=1, most=n, integer=True)
-    loads = np.unique(np.asarray(load, np.float64))
-    if loads.size == 0:
-        raise ValueError("load must be a number or several, got none")
-    if counts.size * loads.size > _MOST_OPTIONS:
+        pairs = zip(ks[usable].tolist(), loads[usable].tolist(), strict=True)
+        usable[usable] = [bool(admit(*pair)) for pair in pairs]
+    if not usable.any():
         raise ValueError(
-            f"k and load must make at most {_MOST_OPTIONS} options, got {counts.size} and"
-            f" {loads.size}"
+            f"admit must leave an option (k, load) of finite time, got none of {ks.size}"
         )
-    table = completion_table(times, loads)
-    options = [
-        (int(a), float(b), float(table[row, a - 1]))
-        for a in counts
-        for row, b in enumerate(loads)
-        if math.isfinite(table[row, a - 1]) and _is_admitted(admit, int(a), float(b))
-    ]
-    if not options:
-        raise ValueError(
-            "admit must leave an option (k, load) of finite time, got none of "
-            f"{counts.size * loads.size}"
-        )
-    ks, bs, completion = (np.array(column) for column in zip(*options, strict=True))
-    floor = np.broadcast_to(np.asarray(error_floor(bound, ks, bs), np.float64), ks.shape)
-    if not np.isfinite(floor).all() or (floor < 0).any():
-        raise ValueError(f"floor must be finite and at least 0 for every option, got {floor.min()}")
-    return Menu(ks, bs, completion, floor)
-
-
-def _is_admitted(admit: Callable[[int, float], bool] | None, k: int, load: float) -> bool:
-    """Whether an option may be used; refuses answers that are no yes or no."""
-    answer = True if admit is None else admit(k, load)
-    if not isinstance(answer, bool | np.bool_):
-        raise TypeError(f"admit must return True or False, got {answer!r} for ({k}, {load:g})")
-    return bool(answer)
+    ks, loads, completion = ks[usable], loads[usable], completion[usable]
+    floor = np.broadcast_to(np.asarray(error_floor(bound, ks, loads), np.float64), ks.shape)
+    return Menu(ks, loads, completion, floor)
 
 
 def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
@@ -306,11 +279,6 @@ def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
 
     Of collinear points the two ends are kept; of equal prices the lower floor; of equal points the
     first.
-
-    Example:
-        >>> import numpy as np
-        >>> hull(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 0.9, 0.25, 0.5])).tolist()
-        [0, 2]
     """
     vertices: list[int] = []
     for new in np.lexsort((np.arange(price.size), floor, price)).tolist():
@@ -327,16 +295,7 @@ def hull(price: np.ndarray, floor: np.ndarray) -> np.ndarray:
 
 
 def cheapest(menu: Menu, price: np.ndarray, goal: Goal) -> Plan:
-    """Walks along the hull of prices float64[M] and floors from the initial error to the target.
-
-    Example:
-        >>> from asyncjax import clocks
-        >>> bound = ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
-        >>> menu = menu_of(clocks.constant([1.0, 3.0]), bound, None, [1.0, 2.0], None)
-        >>> stages = cheapest(menu, menu.completion, Goal(bound, 0.5, 2))
-        >>> list(zip(stages.k.tolist(), stages.load.tolist()))
-        [(1, 1.0), (1, 2.0), (2, 2.0)]
-    """
+    """Walks along the hull of prices float64[M] and floors from the initial error to the target."""
     vertices = hull(price, menu.floor)
     used, price, first = menu.at(vertices), price[vertices], goal.bound.initial_error
     floor = used.floor
@@ -359,16 +318,153 @@ def in_stages(
     updates = np.where(is_endless, np.inf, np.log(ratio) / goal.bound.decay)
     end_time = np.cumsum(updates * used.completion)
     return Plan(
-        k=used.k,
-        load=used.load,
+        **used._asdict(),
         start_error=enters,
         end_error=leaves,
         start_time=np.append(0.0, end_time)[:-1],
         end_time=end_time,
         updates=updates,
-        completion=used.completion,
-        floor=used.floor,
         n_workers=goal.n_workers,
         target=goal.target,
         reachable=reachable,
     )
+
+
+def plan_within(
+    times: Response | Clock,
+    bound: ErrorBound,
+    *,
+    k: Any = None,
+    load: Any = 1.0,
+    target: float,
+    samples_assigned: float | None = None,
+    uplinks: float | None = None,
+    admit: Admit | None = None,
+) -> Plan:
+    """Plans the fastest stages of `(k, load)` to a target whose costs stay under caps.
+
+    Formula: the plan at the least prices `compute_price` and `upload_price` that keep the caps.
+
+    Args:
+        times: As for `plan`.
+        bound: As for `plan`.
+        k: As for `plan`.
+        load: As for `plan`.
+        target: Error to reach, positive.
+        samples_assigned: Most samples that may be assigned in all, None for any number.
+        uplinks: Most answers that may be waited for in all, None for any number.
+        admit: As for `plan`.
+
+    Returns:
+        A plan that keeps the caps to rounding; `plan`'s own if that does, and also, with its
+        warning, if the target cannot be reached at all.
+
+    Raises:
+        ValueError: If no plan keeps the caps, naming the least possible, there are more than 10 000
+            options, or as `plan`.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=8
+        ... )
+        >>> menu = {"k": [1, 2, 4, 6, 8], "load": [1.0, 4.0, 8.0], "target": 0.03125}
+        >>> free, frugal = plan_within(times, bound, **menu), plan_within(
+        ...     times, bound, **menu, samples_assigned=8000.0
+        ... )
+        >>> [round(stages.time, 1) for stages in (free, frugal)]
+        [393.1, 401.9]
+        >>> round(frugal.samples_assigned)
+        8000
+    """
+    target = real("target", target, above=0)
+    caps = [
+        (name, real(name, cap, above=0))
+        for name, cap in (("samples_assigned", samples_assigned), ("uplinks", uplinks))
+        if cap is not None
+    ]
+    menu, n = menu_of(times, bound, k, load, admit, _MOST_UNDER_CAPS), times.n_workers
+    goal = Goal(bound, target, n)
+    costs = {"samples_assigned": n * menu.load, "uplinks": menu.k.astype(np.float64)}
+    free = cheapest(menu, menu.completion, goal)
+    if not free.reachable:
+        return rounded_plan(free)
+    search = _Search(menu, goal, costs)
+    for position, (name, cap) in enumerate(caps):  # the second under the cap on the first
+        least = getattr(search.within(costs[name], caps[:position]), name)
+        if least > cap * (1 + _SLACK):
+            others = "".join(f" with at most {limit:g} {other}" for other, limit in caps[:position])
+            raise ValueError(
+                f"{name} must be at least {least:.6g} to reach the target{others}, got {cap:g}"
+            )
+    return search.within(menu.completion, caps)
+
+
+class _Search(NamedTuple):
+    """What a search for prices needs."""
+
+    menu: Menu
+    goal: Goal
+    costs: dict[str, np.ndarray]  # what an update of every option costs, float64[M]
+
+    def within(self, price: np.ndarray, caps: Caps) -> Plan:
+        """The plan of the least price in all, from prices float64[M], under caps that can be kept.
+
+        The last cap's own price is searched around those of the others.
+        """
+        if not caps:
+            return cheapest(self.menu, price, self.goal)
+        *others, (name, _) = caps
+        cost = self.costs[name]
+        over = self.within(price, others)
+        if _keeps(over, caps):
+            return over
+        unit = price.max() / cost.min()
+
+        def at(log_price: float) -> Plan:
+            return self.within(price + unit * math.exp(log_price) * cost, others)
+
+        low, high = -_WIDEST, _WIDEST
+        best = at(high)
+        if not _keeps(best, caps):  # only the least cost of all is low enough
+            return self.within(cost, others)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            stages = at(middle)
+            if _keeps(stages, caps):
+                high, best = middle, stages
+            else:
+                low, over = middle, stages
+        return _joined(over, best, caps, self.goal)
+
+
+def _keeps(stages: Plan, caps: Caps) -> bool:
+    """Whether a plan keeps caps, but for rounding."""
+    return all(getattr(stages, name) <= cap * (1 + _SLACK) for name, cap in caps)
+
+
+def _joined(over: Plan, best: Plan, caps: Caps, goal: Goal) -> Plan:
+    """Follows a plan that breaks caps as far down as they allow, then one that keeps them."""
+    low, high = math.log(goal.target), math.log(goal.bound.initial_error)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        stages = _spliced(over, best, math.exp(middle), goal)
+        if _keeps(stages, caps):
+            high = middle
+            best = stages if stages.time < best.time else best
+        else:
+            low = middle
+    return best
+
+
+def _spliced(before: Plan, after: Plan, error: float, goal: Goal) -> Plan:
+    """Follows one plan down to an error and another from there on."""
+    first, second = before.start_error > error, after.end_error < error
+    columns = ("k", "load", "completion", "floor")
+    used = Menu(*(np.append(getattr(before, c)[first], getattr(after, c)[second]) for c in columns))
+    enters = np.append(before.start_error[first], np.minimum(after.start_error[second], error))
+    leaves = np.append(np.maximum(before.end_error[first], error), after.end_error[second])
+    is_same = (used.k[1:] == used.k[:-1]) & (used.load[1:] == used.load[:-1])
+    begins, ends = np.append(True, ~is_same), np.append(~is_same, True)
+    return in_stages(used.at(begins), enters[begins], leaves[ends], goal)

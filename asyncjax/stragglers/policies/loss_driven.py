@@ -22,18 +22,9 @@ from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
 from asyncjax.stragglers.plans.planning import Plan
-from asyncjax.stragglers.policies.limits import counted, number, patience_of
+from asyncjax.stragglers.policies import schedules
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import (
-    Place,
-    Stages,
-    check_plan,
-    choice_of,
-    first_place,
-    moved_on,
-    padded,
-    read_stages,
-)
+from asyncjax.stragglers.policies.schedules import Place, Stages, counted, number, patience_of
 
 
 class LossRule(NamedTuple):
@@ -71,19 +62,12 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
     Returns:
         A policy whose state is the stage and the update it began at.
 
-    Raises:
-        TypeError: If `plan` is no plan, or another argument no number.
-        ValueError: If it has no stages, a load is not whole, or `patience` is not positive.
-
     Note:
         A loss of NaN was not recorded: it says nothing. Record often enough, or stages end late.
 
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> stages = stragglers.plan(times, bound, load=2.0, target=0.6)
         >>> policy = error_triggered(stages, patience=2.0)
@@ -92,18 +76,15 @@ def error_triggered(plan: Plan, patience: Any, *, minimum: Any = 0.0) -> Policy:
         [1.39, 0.85, 0.6]
         >>> [int(policy.decide(policy.init(), seen._replace(loss=e))[1].k) for e in (1.4, 1.3, 0.1)]
         [2, 3, 4]
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    check_plan(plan)
-    stages, most, varies = read_stages(plan.k, plan.load, None)
+    schedules.check_plan(plan)
+    stages, most, varies = schedules.read_stages(plan.k, plan.load, None)
     minimum = number("minimum", minimum)
-    errors = padded(plan.end_error).astype(minimum.dtype)
-    updates = padded(plan.updates).astype(minimum.dtype)
+    errors = schedules.padded(plan.end_error).astype(minimum.dtype)
+    updates = schedules.padded(plan.updates).astype(minimum.dtype)
     limits = number("patience", patience, above=0, finite=False) * updates
     decide = Partial(_by_error, errors, limits, minimum, stages)
-    return Policy(Partial(first_place), decide, most, varies)
+    return Policy(Partial(schedules.first_place), decide, most, varies)
 
 
 def ada_sync(
@@ -134,10 +115,6 @@ def ada_sync(
     Returns:
         A policy; its stage is the number of stalls.
 
-    Raises:
-        TypeError: If an argument is not a number.
-        ValueError: If one is out of range, or `max_load` is missing.
-
     Note:
         A loss that is not finite was not recorded: it says nothing.
 
@@ -158,7 +135,7 @@ def ada_sync(
         raise ValueError(f"k and load must be single numbers, got {k!r} and {load!r}")
     n_workers = whole("n_workers", n_workers)
     within("k", k, least=1, most=n_workers, integer=True)
-    stages, most, varies = read_stages(k, load, max_load)
+    stages, most, varies = schedules.read_stages(k, load, max_load)
     rule = LossRule(
         k=stages.k[0],
         load=stages.load[0],
@@ -217,8 +194,8 @@ def _by_error(
     gap = observation.loss - minimum
     reached = jnp.minimum(jnp.sum(gap <= errors), stages.last).astype(jnp.int32)
     stalled = observation.update - place.since >= limits[place.stage]
-    next_place, _ = moved_on(stages, place, stalled, observation.update)
+    next_place, _ = schedules.moved_on(stages, place, stalled, observation.update)
     is_further = reached > next_place.stage
     stage = jnp.where(is_further, reached, next_place.stage)
     since = jnp.where(is_further, observation.update, next_place.since).astype(jnp.int32)
-    return Place(stage, since), choice_of(stages, stage)
+    return Place(stage, since), schedules.choice_of(stages, stage)

@@ -1,6 +1,6 @@
 """Planning while running: times are estimated from the answers seen, and choices made from them.
 
-    means c, s of T = C + load * X   <-  censored likelihood of the last updates (`drift.py`)
+    means c, s of T = C + load * X   <-  censored likelihood of the last updates (`censored.py`)
     (k, load)                        =   argmax (e - A(k, load)) / E T_(k)(load; c, s)
     e                                <-  A + (1 - eta c) (e - A)     the bound, at what was chosen
 
@@ -12,7 +12,6 @@ computation can only be told apart at two loads. After Egger, Kas Hanna and Bita
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,18 +19,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.tree_util import Partial
 
-from asyncjax.checks import whole, within
+from asyncjax.checks import whole
 from asyncjax.clocks import exponential
-from asyncjax.stragglers.plans.bounds import ErrorBound, check_bound, error_floor
-from asyncjax.stragglers.plans.planning import completion_table
+from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
+from asyncjax.stragglers.plans.planning import completion_table, listed_options
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import load_capacity
-from asyncjax.stragglers.times.drift import DriftState, drifting
+from asyncjax.stragglers.policies.schedules import load_capacity
+from asyncjax.stragglers.times.censored import DriftState, drifting, estimate, observe
+from asyncjax.stragglers.times.laws import MOST_WORKERS
 from asyncjax.stragglers.times.response_times import response
-from asyncjax.stragglers.times.shapes import MOST_WORKERS
 
 _MOST_OPTIONS = 100_000
 _LOG_RATIOS = np.linspace(-12.0, 12.0, 289)  # of computation to communication in the table
@@ -58,7 +56,6 @@ class Options(NamedTuple):
 class Pace(NamedTuple):
     """Numbers of the rule."""
 
-    error: Array  # float[], at the start
     contraction: Array  # float[], of the error above the floor, an update
     warm_up: Array  # int32[], updates that alternate between the extreme loads
     explore_every: Array  # int32[], of later updates one asks an extreme load
@@ -97,10 +94,6 @@ def planned_online(
         `Choice.stage` is the index of the option in the order of (k, load). Memory: the table, 289
         floats an option, and `window` times `n` response times.
 
-    Raises:
-        TypeError: If an argument is of a wrong type, or traced.
-        ValueError: If a number is out of range, or there are more than 100 000 options.
-
     Note:
         The error is the bound's, not the run's: wrong constants of the bound stay wrong. Once only
         the largest load has its floor below the error, nothing else is asked: from then on only a
@@ -108,55 +101,31 @@ def planned_online(
 
     Example:
         >>> from asyncjax import stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.1, smoothness=2.0, strong_convexity=0.5, noise_variance=8.0,
-        ...     initial_error=10.0,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> policy = planned_online(bound, 8, k=[1, 2, 4, 8], load=[1, 4, 8], start=(1.0, 0.25))
         >>> state, choice = policy.decide(policy.init(), stragglers.nothing_seen(8))
         >>> int(choice.k), float(choice.load)
         (1, 1.0)
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
-    check_bound(bound)
     n = whole("n_workers", n_workers, 1, MOST_WORKERS)
-    for name, value in (("k", k), ("load", load)):
-        if isinstance(value, Tracer):
-            raise TypeError(f"{name} must be concrete: options are listed on the host, got {value}")
-    most, varies = load_capacity(load, None)
-    counts = np.arange(1, n + 1) if k is None else np.unique(np.asarray(k))
-    within("k", counts, least=1, most=n, integer=True)
-    distinct = np.unique(np.asarray(load, float))
-    if counts.size * distinct.size > _MOST_OPTIONS:
-        raise ValueError(
-            f"k and load must make at most {_MOST_OPTIONS} options, got {counts.size} and"
-            f" {distinct.size}"
-        )
-    pairs = np.array([(a, b) for a in counts for b in distinct])
-    ks, loads = pairs[:, 0].astype(np.int32), pairs[:, 1]
+    ks, loads = listed_options(k, load, n, _MOST_OPTIONS)
+    most, varies = load_capacity(loads, None)
     floor = np.broadcast_to(np.asarray(error_floor(bound, ks, loads), float), ks.shape)
     real = jnp.result_type(float)
     options = Options(
-        jnp.asarray(ks),
+        jnp.asarray(ks, jnp.int32),
         jnp.asarray(loads, real),
         jnp.asarray(floor, real),
         jnp.asarray(_log_completions(n)[:, ks - 1], real),
     )
     pace = Pace(
-        jnp.asarray(bound.initial_error, real),
         jnp.asarray(1 - bound.step_size * bound.strong_convexity, real),
         jnp.asarray(whole("warm_up", warm_up, 0) if varies else 0, jnp.int32),
         jnp.asarray(whole("explore_every", explore_every), jnp.int32),
     )
-    first = drifting(window, n, start).init()
-    return Policy(
-        Partial(_unseen, first, pace, options),
-        Partial(_Decision(whole("window", window), n), pace, options),
-        most,
-        varies,
-    )
+    error = jnp.asarray(bound.initial_error, real)
+    first = OnlineState(drifting(window, n, start).init(), error, options.floor[0], options.load[0])
+    return Policy(Partial(_unseen, first), Partial(_decide, pace, options), most, varies)
 
 
 @cache
@@ -166,40 +135,33 @@ def _log_completions(n: int) -> np.ndarray:
     return np.log(completion_table(times, np.exp(_LOG_RATIOS)))
 
 
-def _unseen(times: DriftState, pace: Pace, options: Options) -> OnlineState:
+def _unseen(first: OnlineState) -> OnlineState:
     """The state before the first update."""
-    return OnlineState(times, pace.error, options.floor[0], options.load[0])
+    return first
 
 
-@dataclass(frozen=True)
-class _Decision:
-    """One decision; compared by its sizes, so that policies of one kind share a compiled loop."""
+def _decide(
+    pace: Pace, options: Options, state: OnlineState, observation: Observation
+) -> tuple[OnlineState, Choice]:
+    """Takes in the last answers, and chooses the option of the steepest fall."""
 
-    window: int
-    n_workers: int
+    def learned(state: OnlineState) -> OnlineState:
+        times = observe(state.times, observation.response, state.load)
+        error = state.floor + pace.contraction * (state.error - state.floor)
+        return state._replace(times=times, error=error)
 
-    def __call__(
-        self, pace: Pace, options: Options, state: OnlineState, observation: Observation
-    ) -> tuple[OnlineState, Choice]:
-        estimator = drifting(self.window, self.n_workers, (1.0, 1.0))  # the start is in the state
-
-        def learned(state: OnlineState) -> OnlineState:
-            times = estimator.observe(state.times, observation.response, state.load)
-            error = state.floor + pace.contraction * (state.error - state.floor)
-            return state._replace(times=times, error=error)
-
-        state = jax.lax.cond(observation.update > 0, learned, lambda same: same, state)
-        communicate, compute = estimator.estimate(state.times)
-        log_ratio = jnp.log(options.load * compute / communicate)
-        fall = (state.error - options.floor) * jnp.exp(-_looked_up(options.completion, log_ratio))
-        best = jnp.where(jnp.any(fall > 0), jnp.argmax(fall), jnp.argmin(options.floor))
-        same_k = options.k == options.k[best]
-        harmless = same_k & (options.floor < state.error)
-        least = jnp.min(jnp.where(harmless, options.load, options.load[best]))
-        load = _asked(pace, options, options.load[best], least, observation.update)
-        chosen = jnp.argmax(same_k & (options.load == load)).astype(jnp.int32)
-        state = state._replace(floor=options.floor[chosen], load=options.load[chosen])
-        return state, Choice(options.k[chosen], options.load[chosen], chosen)
+    state = jax.lax.cond(observation.update > 0, learned, lambda same: same, state)
+    communicate, compute = estimate(state.times)
+    log_ratio = jnp.log(options.load * compute / communicate)
+    fall = (state.error - options.floor) * jnp.exp(-_looked_up(options.completion, log_ratio))
+    best = jnp.where(jnp.any(fall > 0), jnp.argmax(fall), jnp.argmin(options.floor))
+    same_k = options.k == options.k[best]
+    harmless = same_k & (options.floor < state.error)
+    least = jnp.min(jnp.where(harmless, options.load, options.load[best]))
+    load = _asked(pace, options, options.load[best], least, observation.update)
+    chosen = jnp.argmax(same_k & (options.load == load)).astype(jnp.int32)
+    state = state._replace(floor=options.floor[chosen], load=options.load[chosen])
+    return state, Choice(options.k[chosen], options.load[chosen], chosen)
 
 
 def _looked_up(table: Array, log_ratio: Array) -> Array:

@@ -7,30 +7,143 @@ Stages end at `round(cumsum(updates))`: rounding the sums and not the stages car
 over. The last stage never ends. `planned` is `staged` by the updates of a plan, after Egger, Kas
 Hanna and Bitar (2023), and `timed` keeps to the times of the same plan; where updates take as long
 as expected, both do the same.
+
+A policy holds its `Stages` (what each asks for); where it looks at the run it carries its `Place`
+(which one it is in, since when), and `update - since` is how many updates this stage has made:
+
+    stage, since  ->  stage + 1, update        if told to move and a next stage exists
+
+Numbers of policies are checked where they are known, and may be traced.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.tree_util import Partial
 
-from asyncjax.checks import within
+from asyncjax.checks import instance, real, whole, within
 from asyncjax.stragglers.plans.planning import Plan
-from asyncjax.stragglers.policies.limits import NEVER
-from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import (
-    Stages,
-    check_plan,
-    choice_of,
-    nothing,
-    padded,
-    read_stages,
-)
+from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice, Observation, Policy
+
+NEVER = np.iinfo(np.int32).max
+
+
+class Stages(NamedTuple):
+    """What each stage asks for; rows after `last` only fill up to a power of two."""
+
+    k: Array  # int32[P], answers to wait for
+    load: Array  # float[P], samples a worker
+    last: Array  # int32[], index of the last stage
+
+
+class Place(NamedTuple):
+    """Where a policy is."""
+
+    stage: Array  # int32[]
+    since: Array  # int32[], updates made when the stage began
+
+
+def counted(name: str, value: Any, least: int) -> Array:
+    """Reads an integer as int32[], the largest of which stands for all above."""
+    if not isinstance(value, Tracer):
+        value = min(whole(name, value, least), NEVER)
+    return jnp.asarray(value, jnp.int32)
+
+
+def patience_of(patience: Any) -> Array:
+    """Reads after how many updates a stage is left whatever is seen, None for never; int32[]."""
+    return counted("patience", NEVER if patience is None else patience, 1)
+
+
+def number(name: str, value: Any, **limits: Any) -> Array:
+    """Reads a real number as float[], within the limits of `checks.real`."""
+    if not isinstance(value, Tracer):
+        value = real(name, value, **limits)
+    return jnp.asarray(value, jnp.result_type(float))
+
+
+def read_stages(k: Any, load: Any, max_load: int | None, **more: Any) -> tuple[Stages, int, bool]:
+    """Checks the numbers of several stages, and lays them out; with the capacity, as below.
+
+    What else has an entry a stage must only fit in shape.
+    """
+    most, varies = load_capacity(load, max_load)
+    within("k", k, least=1, integer=True)
+    within("k", k, most=MOST_WORKERS, integer=True)
+    *names, last = "k", "load", *more
+    shapes = [np.shape(value) for value in (k, load, *more.values())]
+    try:
+        shape = np.broadcast_shapes(*shapes, (1,))
+    except ValueError:
+        shape = ()
+    if len(shape) != 1 or shape == (0,):
+        raise ValueError(
+            f"{', '.join(names)} and {last} must be numbers or have one entry a stage, got shapes "
+            f"{shapes}"
+        )
+
+    def row(value: Any, dtype: Any) -> Array:
+        xp = jnp if isinstance(value, jax.Array) else np
+        return padded(xp.broadcast_to(xp.asarray(value), shape).astype(dtype))
+
+    rows = row(k, np.int32), row(load, jnp.result_type(float))
+    return Stages(*rows, jnp.asarray(shape[0] - 1, jnp.int32)), most, varies
+
+
+def load_capacity(load: Any, max_load: int | None) -> tuple[int, bool]:
+    """Finds the most samples a policy may ask of a worker, and whether its load may change."""
+    if isinstance(load, Tracer):
+        if max_load is None:
+            raise ValueError("max_load must be given where load is traced, got None")
+        return whole("max_load", max_load, 1, 2**24 - 1), True
+    loads = np.asarray(within("load", load, finite=False), np.float64)
+    bad = ~((loads >= 1) & (loads < 2**24) & (loads == np.round(loads)))
+    if loads.size == 0 or bad.any():
+        first = loads[bad].flat[0] if bad.any() else "none"
+        raise ValueError(f"load must be a positive whole number of samples in a run, got {first}")
+    most, varies = int(loads.max()), bool((loads != loads.flat[0]).any())
+    return most if max_load is None else whole("max_load", max_load, most, 2**24 - 1), varies
+
+
+def padded(row: Any) -> Array:
+    """Repeats the last entry up to a power of two, so that such policies share compilations."""
+    size = row.shape[0]
+    return jnp.pad(jnp.asarray(row), (0, (1 << (size - 1).bit_length()) - size), mode="edge")
+
+
+def check_plan(plan: Any) -> None:
+    """Refuses what is no plan with stages (TypeError, ValueError)."""
+    instance("plan", plan, Plan, "a Plan, as plan(...) makes it")
+    if not plan.k.size:
+        raise ValueError("plan must have at least one stage, got none: its error is at the target")
+
+
+def nothing() -> tuple[()]:
+    """The state of a policy that needs none."""
+    return ()
+
+
+def first_place() -> Place:
+    """The first stage, from the first update on."""
+    return Place(stage=jnp.zeros((), jnp.int32), since=jnp.zeros((), jnp.int32))
+
+
+def moved_on(stages: Stages, place: Place, told: Array, update: Array) -> tuple[Place, Array]:
+    """Enters the next stage if told to, bool[], and there is one; says whether, bool[]."""
+    moved = told & (place.stage < stages.last)
+    stage = place.stage + moved.astype(jnp.int32)
+    return Place(stage, jnp.where(moved, update, place.since).astype(jnp.int32)), moved
+
+
+def choice_of(stages: Stages, stage: Any) -> Choice:
+    """What a stage, int32[], asks for."""
+    return Choice(stages.k[stage], stages.load[stage], jnp.asarray(stage, jnp.int32))
 
 
 def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
@@ -43,10 +156,6 @@ def fixed(k: Any, load: Any = 1.0, *, max_load: int | None = None) -> Policy:
 
     Returns:
         A policy. With `k` the number of workers and `load` a whole shard it is gradient descent.
-
-    Raises:
-        TypeError: If `k` or `load` is no number.
-        ValueError: If one is out of range, or `max_load` is missing or too small.
 
     Example:
         >>> from asyncjax import stragglers
@@ -79,11 +188,6 @@ def staged(k: Any, load: Any, updates: Any, *, max_load: int | None = None) -> P
         A policy. Those with equally many stages (up to the next power of two) and one `max_load`
         share a compiled loop.
 
-    Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If one is out of range, the shapes do not fit, or `max_load` is missing or too
-            small.
-
     Example:
         >>> import jax
         >>> from asyncjax import stragglers
@@ -112,23 +216,13 @@ def planned(plan: Plan) -> Policy:
     Returns:
         A policy.
 
-    Raises:
-        TypeError: If `plan` is no plan.
-        ValueError: If it has no stages, or a load is not whole.
-
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> policy = planned(stragglers.plan(times, bound, load=2.0, target=0.6))
         >>> policy.max_load, policy.varies_load
         (2, False)
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     check_plan(plan)
     return staged(plan.k, plan.load, plan.updates)
@@ -146,24 +240,14 @@ def timed(plan: Plan) -> Policy:
     Returns:
         A policy without state.
 
-    Raises:
-        TypeError: If `plan` is no plan.
-        ValueError: If it has no stages, or a load is not whole.
-
     Example:
         >>> from asyncjax import clocks, stragglers
-        >>> bound = stragglers.ErrorBound(
-        ...     step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0,
-        ...     initial_error=2.5,
-        ... )
+        >>> bound = stragglers.ErrorBound(0.2, 1.0, 1.0, 40.0, 2.5)
         >>> times = stragglers.response(compute=clocks.exponential(0.25), n_workers=4)
         >>> policy = timed(stragglers.plan(times, bound, load=2.0, target=0.6))
         >>> seen = stragglers.nothing_seen(4)
         >>> [int(policy.decide((), seen._replace(time=t))[1].k) for t in (0.0, 1.8, 9.0)]
         [2, 3, 4]
-
-    Reference:
-        After Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589.
     """
     check_plan(plan)
     stages, most, varies = read_stages(plan.k, plan.load, None)

@@ -20,14 +20,16 @@ import jax.numpy as jnp
 from jax import Array
 from jax.tree_util import Partial
 
-from asyncjax.stragglers.policies.limits import counted, number, patience_of
 from asyncjax.stragglers.policies.policy import Choice, Observation, Policy
-from asyncjax.stragglers.policies.stages import (
+from asyncjax.stragglers.policies.schedules import (
     Place,
     Stages,
     choice_of,
+    counted,
     first_place,
     moved_on,
+    number,
+    patience_of,
     read_stages,
 )
 
@@ -82,10 +84,6 @@ def sign_test(
     Returns:
         A policy.
 
-    Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If one is out of range, the shapes do not fit, or `max_load` is missing.
-
     Note:
         The last gradient is kept over a switch. The test fires early where gradients are noisy: far
         from stationary, too, their products are then negative almost half of the time.
@@ -138,10 +136,6 @@ def distance_test(
 
     Returns:
         A policy.
-
-    Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If one is out of range, the shapes do not fit, or `max_load` is missing.
 
     Note:
         The distance is that from where the stage began, as in the paper, where the loop says it

@@ -1,16 +1,24 @@
-"""Learning which workers are fast, and giving work to no others.
+"""Whose work counts: workers stopped at a deadline, the last ones dropped, or slow ones left out.
 
-    lower_i = mean_i - confidence sqrt(2 log j / tries_i),    crew = the k least lower_i
+    deadline, drop_compute    worker i does min(load, what fits into the deadline) samples
+    backup_workers            k = n - extra
+    learned_crew              lower_i = mean_i - confidence sqrt(2 log j / tries_i),
+                              crew = the k least lower_i
 
-after `j` updates, `mean_i` the mean time of worker i a sample. Waiting for the k fastest of n
-wastes the work of n - k workers in every update; a crew of k, all of whom are awaited, wastes none.
-A combinatorial bandit with lower confidence bounds, after Egger, Bitar, Wachter-Zeh and Gündüz
+A fixed time of computing makes the time of an update certain and the batch random; cancelling the
+last workers makes the batch certain and shortens the time. After Ferdinand et al. (2020), Giladi et
+al. (2023) and Chen et al. (2016).
+
+Waiting for the k fastest of n wastes the work of n - k workers in every update; a crew of k, all of
+whom are awaited, wastes none. After `j` updates worker i takes `mean_i` a sample in the mean: a
+combinatorial bandit with lower confidence bounds, after Egger, Bitar, Wachter-Zeh and Gündüz
 (2022).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,9 +26,115 @@ from jax import Array
 from jax.tree_util import Partial
 
 from asyncjax.checks import whole, within
-from asyncjax.stragglers.policies.limits import number
 from asyncjax.stragglers.policies.policy import MOST_WORKERS, Choice, Observation, Policy
-from asyncjax.stragglers.policies.schedules import staged
+from asyncjax.stragglers.policies.schedules import fixed, number, staged
+
+
+def deadline(compute_time: Any, *, max_load: int, k: Any = None, n_workers: int) -> Policy:
+    """Makes the policy that lets workers compute for a fixed time: anytime mini-batches.
+
+    Formula: worker i sends the sum of the samples it has done by `compute_time`, at most
+    `max_load`; what it has done is its weight.
+
+    Args:
+        compute_time: Longest time of computing, time units, positive; may be traced.
+        max_load: Most samples a worker does in that time (static).
+        k: Answers to wait for; None for all n; may be traced.
+        n_workers: Number of workers `n`.
+
+    Returns:
+        A policy that stops workers.
+
+    Example:
+        >>> from asyncjax import stragglers
+        >>> policy = deadline(2.5, max_load=32, n_workers=4)
+        >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
+        >>> int(choice.k), float(choice.load), float(choice.deadline), policy.stops
+        (4, 32.0, 2.5, True)
+
+    Reference:
+        After Ferdinand et al. (2020), "Anytime minibatch: exploiting stragglers in online
+        distributed optimization", arXiv 2006.05752.
+    """
+    n_workers, max_load = whole("n_workers", n_workers), whole("max_load", max_load)
+    k = n_workers if k is None else within("k", k, least=1, most=n_workers, integer=True)
+    limit = number("compute_time", compute_time, above=0, finite=False)
+    return _stopped(limit, fixed(k, max_load, max_load=max_load))
+
+
+def drop_compute(
+    threshold: Any, load: Any, *, n_workers: int, max_load: int | None = None
+) -> Policy:
+    """Makes the policy of synchronous training whose workers stop at a threshold, or when done.
+
+    Formula: as `deadline`, with the ordinary load, and all n answers awaited.
+
+    Args:
+        threshold: Longest time of computing, time units, positive; may be traced.
+        load: Samples a worker does where it is in time, a whole number; may be traced.
+        n_workers: Number of workers `n`.
+        max_load: Most samples (static), needed where `load` is traced.
+
+    Returns:
+        A policy that stops workers.
+
+    Example:
+        >>> from asyncjax import stragglers
+        >>> policy = drop_compute(4.0, 8, n_workers=4)
+        >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(4))
+        >>> int(choice.k), float(choice.load), float(choice.deadline)
+        (4, 8.0, 4.0)
+
+    Reference:
+        After Giladi et al. (2023), "DropCompute: simple and more robust distributed synchronous
+        training via compute variance reduction", arXiv 2306.10598.
+    """
+    limit = number("threshold", threshold, above=0, finite=False)
+    return _stopped(limit, fixed(whole("n_workers", n_workers), load, max_load=max_load))
+
+
+def _stopped(limit: Array, policy: Policy) -> Policy:
+    """A policy with a deadline."""
+    return replace(policy, decide=Partial(_by_deadline, limit, policy.decide), stops=True)
+
+
+def _by_deadline(
+    limit: Array, decide: Partial, state: tuple[()], observation: Observation
+) -> tuple[tuple[()], Choice]:
+    """What the fixed policy asks, until the deadline."""
+    state, choice = decide(state, observation)
+    return state, choice._replace(deadline=limit)
+
+
+def backup_workers(
+    n_workers: int, extra: int, load: Any = 1.0, *, max_load: int | None = None
+) -> Policy:
+    """Makes the policy that starts all workers and drops the last few of every update.
+
+    Formula: `k = n_workers - extra`.
+
+    Args:
+        n_workers: Number of workers `n`, the backups among them.
+        extra: How many are dropped, 0 .. n - 1.
+        load: Samples a worker, a whole number; may be traced.
+        max_load: Most samples (static), needed where `load` is traced.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> from asyncjax import stragglers
+        >>> policy = backup_workers(10, 2, 16)
+        >>> _, choice = policy.decide(policy.init(), stragglers.nothing_seen(10))
+        >>> int(choice.k)
+        8
+
+    Reference:
+        After Chen et al. (2016), "Revisiting distributed synchronous SGD", arXiv 1604.00981.
+    """
+    n_workers = whole("n_workers", n_workers)
+    extra = whole("extra", extra, 0, n_workers - 1)
+    return fixed(n_workers - extra, load, max_load=max_load)
 
 
 class CrewState(NamedTuple):
@@ -56,10 +170,6 @@ def learned_crew(
 
     Returns:
         A policy that leaves workers out.
-
-    Raises:
-        TypeError: If an argument is not made of numbers.
-        ValueError: If one is out of range, the shapes do not fit, or `max_load` is missing.
 
     Note:
         The time of an update is the largest of k chosen workers, another quantity than the k-th

@@ -9,10 +9,20 @@ times seen, `t_max` the last, and `n - k` workers known only to take longer:
 
 The last, `T = C + load * X` of Egger, Kas Hanna and Bitar (2023), is symmetric in the two means at
 one load: which is which shows only in how the times change with the load.
+
+While means drift they are estimated inside a compiled loop, from the last W updates:
+
+    means <- argmax  sum over the last W updates of [sum ln f(t_i) + (n - k) ln P(T > t_max)]
+                     - |log means - log last means|^2 / 2
+
+One observation's worth of prior at the last estimate keeps a window with little in it near the last
+estimate. While a window holds only one load, both means move by the same factor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +34,11 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
+from asyncjax.stragglers.times.response_times import check_size
 
-_STEPS = 40
+_STEPS = 40  # of a search from nothing
+_STEPS_ON = 3  # of one from the last estimate
+_ONE_LOAD = 1.05  # loads whose ratio is less count as one
 _SHARES = (0.05, 0.5, 0.95)  # of communication in the mean time, where searches start
 _HALVES = 2.0 ** -np.arange(7)  # lengths of a Newton step that are tried
 
@@ -64,10 +77,6 @@ def fit_exponential(observed: ArrayLike, n_workers: int) -> ExponentialFit:
     Returns:
         The fit.
 
-    Raises:
-        TypeError: If `n_workers` is no integer or `observed` not made of numbers.
-        ValueError: If there are more times than workers, or a time is not positive.
-
     Example:
         >>> round(float(fit_exponential([0.1, 0.25, 0.4], 5).mean), 6)  # 1.55 / 3
         0.516667
@@ -91,10 +100,6 @@ def fit_shifted_exponential(observed: ArrayLike, n_workers: int) -> ShiftedExpon
 
     Returns:
         The fit.
-
-    Raises:
-        TypeError: As `fit_exponential`.
-        ValueError: As `fit_exponential`, and if fewer than two times were seen.
 
     Example:
         >>> fit = fit_shifted_exponential([0.1, 0.25, 0.4], 5)
@@ -126,11 +131,6 @@ def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> Hypoe
     Returns:
         The fit. Works under `jit`, where values are not checked.
 
-    Raises:
-        TypeError: As `fit_exponential`.
-        ValueError: As `fit_exponential`, and if loads are not positive, not one a round, or all
-            the same.
-
     Example:
         >>> import jax
         >>> import jax.numpy as jnp
@@ -143,17 +143,9 @@ def fit_hypoexponential(observed: ArrayLike, load: Any, n_workers: int) -> Hypoe
         >>> fit = fit_hypoexponential(jnp.sort(drawn, axis=0)[:10].T, load, 20)
         >>> bool(abs(fit.communicate_mean - 1.0) < 0.1), bool(abs(fit.compute_mean - 0.25) < 0.03)
         (True, True)
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: two independent random times.
     """
     times, n = _rounds(observed, n_workers)
     loads = jnp.asarray(within("load", load, above=0), times.dtype)
-    if loads.shape != times.shape[:1]:
-        raise ValueError(
-            f"load must be one number a round of observed, got shape {loads.shape} for"
-            f" {times.shape[0]} rounds"
-        )
     if not isinstance(load, Tracer) and np.unique(np.asarray(load)).size < 2:
         raise ValueError(
             "load must take at least two values to tell communication from computation, got one"
@@ -183,13 +175,7 @@ def _waited(times: Array, n: int) -> Array:
 
 
 def log_mean_decay(x: Array) -> Array:
-    """`log((1 - e^{-x}) / x)` for x >= 0, float[...], with all derivatives at 0.
-
-    Example:
-        >>> import jax
-        >>> [round(float(jax.grad(log_mean_decay)(x)), 4) for x in (0.0, 1.0)]
-        [-0.5, -0.418]
-    """
+    """`log((1 - e^{-x}) / x)` for x >= 0, float[...], with all derivatives at 0."""
     is_small = x < 0.5
     safe = jnp.where(is_small, 1.0, x)
     y = jnp.where(is_small, x, 0.0) ** 2
@@ -202,12 +188,6 @@ def log_likelihood(log_means: Array, times: Array, loads: Array, n: int) -> Arra
 
     `log_means` float[2] of communication and of one unit of load; `times` float[R, K], inf where
     not seen; `loads` float[R]. A round in which nothing was seen adds nothing.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> one = log_likelihood(jnp.zeros(2), jnp.asarray([[2.0, jnp.inf]]), jnp.ones(1), 1)
-        >>> round(float(one), 4)  # ln(2 e^-2)
-        -1.3069
     """
     seen = jnp.isfinite(times)
     n_seen = seen.sum(axis=1)
@@ -232,12 +212,6 @@ def newton_step(loss: Any, point: Array) -> tuple[Array, Array]:
 
     Curvatures are taken by their size, the step is at most 1 long, and halved until it does not
     harm.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> point, _ = newton_step(lambda x: ((x - 0.5) ** 2).sum(), jnp.zeros(2))
-        >>> point.round(4).tolist()
-        [0.5, 0.5]
     """
     # slopes' differences for second derivatives: where a search ends depends on slopes alone
     aside = 0.01 * jnp.asarray([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]], point.dtype)
@@ -257,6 +231,16 @@ def newton_step(loss: Any, point: Array) -> tuple[Array, Array]:
     return point + tried[best], jnp.linalg.norm(tried[best])
 
 
+def _searched(loss: Any, start: Array, steps: int) -> tuple[Array, Array]:
+    """Where Newton steps from float[2] lead, and the length of the last one."""
+
+    def step(point: Array, _: None) -> tuple[Array, Array]:
+        return newton_step(loss, point)
+
+    point, lengths = jax.lax.scan(step, start, length=steps)
+    return point, lengths[-1]
+
+
 def search_starts(mean: Array, load: Array) -> Array:
     """Log means of communication and a unit of load, float[3, 2], that add up to a mean time."""
     shares = jnp.asarray(_SHARES, mean.dtype)
@@ -273,17 +257,135 @@ def _fitted(times: Array, loads: Array, n: int) -> HypoexponentialFit:
     mean = _waited(times, n) / times.size
     starts = search_starts(mean, loads.mean())
 
-    def search(start: Array) -> tuple[Array, Array]:
-        def step(point: Array, _: None) -> tuple[Array, Array]:
-            return newton_step(loss, point)
-
-        point, lengths = jax.lax.scan(step, start, length=_STEPS)
-        return point, lengths[-1]
-
-    points, lengths = jax.vmap(search)(starts)
+    points, lengths = jax.vmap(lambda start: _searched(loss, start, _STEPS))(starts)
     best = jnp.nanargmin(jax.vmap(loss)(points))
     point = points[best]
     communicate, compute = jnp.exp(point)
     return HypoexponentialFit(
         communicate, compute, log_likelihood(point, times, loads, n), lengths[best]
     )
+
+
+class DriftState(NamedTuple):
+    """What an estimator keeps: a ring of the last updates, and the last estimate."""
+
+    times: Array  # float[W, n], response times in rising order, inf where not awaited
+    load: Array  # float[W], units of load of each update
+    updates: Array  # int32[], updates seen
+    log_means: Array  # float[2], logarithms of the means of communication and of one unit of load
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A bundle of pure functions, for use inside compiled loops.
+
+    Attributes:
+        init: `() -> state`.
+        observe: `(state, response, load) -> state`, after every update: `response` float[n] are the
+            response times of all workers, inf where not awaited, `load` float[] is what was asked.
+        estimate: `state -> (communicate_mean, compute_mean)`, float[] each, time units.
+    """
+
+    init: Callable[[], DriftState]
+    observe: Callable[[DriftState, Array, ArrayLike], DriftState]
+    estimate: Callable[[DriftState], tuple[Array, Array]]
+
+
+def drifting(window: int, n_workers: int, start: tuple[float, float]) -> Estimator:
+    """Makes an estimator of the means of `T = C + load * X` over the last updates.
+
+    Formula: the means maximise the likelihood of the times in the window, the k fastest of n sums
+    of two exponential times and the others censored, less half the squared distance of their
+    logarithms from the last estimate; found by a few Newton steps from there.
+
+    Args:
+        window: Number `W` of updates that are remembered.
+        n_workers: Number of workers `n` that are started in every update.
+        start: First estimate, `(communicate_mean, compute_mean)`, positive, time units.
+
+    Returns:
+        An estimator. After a change of the means it has forgotten the old ones in `W` updates.
+
+    Note:
+        Means are told apart only while the window holds two loads that differ by more than 5 %.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(0.25), communicate=clocks.exponential(1.0), n_workers=16
+        ... )
+        >>> load = jnp.where(jnp.arange(128) % 2, 1.0, 8.0)
+        >>> drawn = times.durations(jax.random.key(0), 128, load=load).T
+        >>> seen = jnp.where(jnp.argsort(jnp.argsort(drawn)) < 8, drawn, jnp.inf)  # the 8 fastest
+        >>> estimator = drifting(64, 16, start=(0.3, 0.3))
+        >>> state, _ = jax.lax.scan(
+        ...     lambda state, row: (estimator.observe(state, *row), None),
+        ...     estimator.init(), (seen, load),
+        ... )
+        >>> communicate_mean, compute_mean = estimator.estimate(state)
+        >>> bool(abs(communicate_mean - 1.0) < 0.2), bool(abs(compute_mean - 0.25) < 0.05)
+        (True, True)
+    """
+    n = whole("n_workers", n_workers)
+    size = check_size("window", window, n)
+    if np.shape(within("start", start, above=0)) != (2,):
+        raise ValueError(f"start must be the means of communication and computation, got {start!r}")
+
+    def init() -> DriftState:
+        log_means = jnp.log(jnp.asarray(start, float))
+        return DriftState(
+            times=jnp.full((size, n), jnp.inf, log_means.dtype),
+            load=jnp.ones((size,), log_means.dtype),
+            updates=jnp.zeros((), jnp.int32),
+            log_means=log_means,
+        )
+
+    return Estimator(init, observe, estimate)
+
+
+def observe(state: DriftState, response: Array, load: ArrayLike) -> DriftState:
+    """Puts an update in the place of the oldest, and estimates anew."""
+    within("response", response, least=0, finite=False)
+    within("load", load, above=0)
+    row, response = state.updates % state.load.shape[0], jnp.asarray(response)
+    is_seen = jnp.isfinite(response) & (response > 0)
+    times = jnp.sort(jnp.where(is_seen, response, jnp.inf)).astype(state.times.dtype)
+    state = state._replace(
+        times=state.times.at[row].set(times),
+        load=state.load.at[row].set(jnp.asarray(load, state.load.dtype)),
+        updates=state.updates + 1,
+    )
+    return state._replace(log_means=_refitted(state))
+
+
+def estimate(state: DriftState) -> tuple[Array, Array]:
+    """The means of communication and of one unit of load."""
+    communicate, compute = jnp.exp(state.log_means)
+    return communicate, compute
+
+
+def _refitted(state: DriftState) -> Array:
+    """The log means of the window, float[2], from the last ones."""
+    (size, n), dtype = state.times.shape, state.load.dtype
+    is_filled = np.arange(size) < state.updates
+    least = jnp.min(jnp.where(is_filled, state.load, jnp.inf))
+    most = jnp.max(jnp.where(is_filled, state.load, 0.0))
+    # directions in which the log means may move: both together, or each on its own
+    together, apart = jnp.asarray([[1.0, 0.0], [1.0, 0.0]], dtype), jnp.eye(2, dtype=dtype)
+    directions = jnp.where(most < _ONE_LOAD * least, together, apart)
+
+    def loss(move: Array) -> Array:
+        point = state.log_means + directions @ move
+        return (move**2).sum() / 2 - log_likelihood(point, state.times, state.load, n)
+
+    # where one part is a small share of the time its slope vanishes: other shares are tried too
+    mean_load = jnp.where(is_filled, state.load, 0.0).sum() / jnp.maximum(is_filled.sum(), 1)
+    total = jnp.exp(state.log_means[0]) + mean_load * jnp.exp(state.log_means[1])
+    starts = search_starts(total, mean_load)
+    moves = jnp.concatenate([jnp.zeros((1, 2), dtype), starts - state.log_means])
+    losses = jax.lax.map(loss, moves)
+    started = jnp.where(most < _ONE_LOAD * least, jnp.zeros(2, dtype), moves[jnp.argmin(losses)])
+    move, _ = _searched(loss, started, _STEPS_ON)
+    return state.log_means + directions @ move

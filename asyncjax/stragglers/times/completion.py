@@ -1,146 +1,173 @@
-"""Time until the k fastest of n workers have answered: its mean and variance.
+"""Time until the k fastest of n workers have answered: its mean and variance, for any law.
 
     E T_(k) = t_0 + integral_0^inf P(T_(k) > t_0 + t) dt
     Var T_(k) = integral_0^m 2 (m - t) P(T_(k) <= t) dt + integral_m^inf 2 (t - m) P(T_(k) > t) dt
 
 with `t_0` the smallest possible time and `m` the mean, so that no large numbers cancel. Both are
-quadratures of order-statistic probabilities (`order_statistics.py`); one evaluation of the survival
+quadratures of order-statistic probabilities (`laws.py`); one evaluation of the survival
 functions serves every k. Model: Egger, Kas Hanna and Bitar (2023), two independent random times.
 Gradient coding, as of Tandon et al. (2017), gives every worker its share `s + 1` times over, so
 that any n - s answers give the full gradient: its time is `E T_(n-s)` at load `(s + 1) b`.
+
+The quantiles of a law given as `P(T > t)`, found by bisection in the log odds of `u`, with `t =
+typical * u / (1 - u)`, are the ends of the panels, so that a jump of the survival function lies
+between panels and not inside one. Beyond the last quantile the function is continued by the power
+of `t` with which it falls there. Where no survival function is known (Poisson or Markov times,
+three random parts), `J` drawn rounds stand for the law: the mean of the k-th smallest time over the
+rounds is unbiased, with a standard error of `sd(T_(k)) / sqrt(J)`.
+
+Workers that stop computing at a deadline and answer with what they have, as in anytime minibatches
+(Ferdinand et al., 2020), take `T_i = C_i + min(S_i(b), D)`. With C and S independent and `m =
+min(t, D)`,
+
+    P(T > t) = integral_0^m f_S(y) P(C > t - y) dy + P(S > m) P(C > t - m)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import within
+from asyncjax.checks import function, whole, within
 from asyncjax.clocks.clock import Clock
-from asyncjax.stragglers.times.decomposition import (
-    Sum,
-    check_times,
-    is_deterministic,
-    pieces,
-    sum_at,
-)
-from asyncjax.stragglers.times.laws import Part, both_of, part_quantiles
-from asyncjax.stragglers.times.order_statistics import (
-    identical,
-    identical_integrals,
-    poisson_binomial,
-    poisson_binomial_integrals,
-)
-from asyncjax.stragglers.times.quadrature import log_panels, nodes_a_panel, panel_levels
-from asyncjax.stragglers.times.response_times import Response
-from asyncjax.stragglers.times.shapes import as_array, common_shape
+from asyncjax.clocks.fixed import CONSTANT, RECORDED
+from asyncjax.stragglers.times import laws
+from asyncjax.stragglers.times.laws import Pair, Part, check_times, pieces
+from asyncjax.stragglers.times.response_times import Response, check_plain, check_size, shift_of
+
+Survival = Callable[[Array], Array]
 
 _MOST_PANELS = 160  # for workers with laws of their own
+_WIDEST = 55.0  # log odds of u are searched between -_WIDEST and _WIDEST
+_FARTHEST = 80.0  # log odds of the last quantile
 
 
 class _Integrand(NamedTuple):
     """What an integral over the completion time needs at one load."""
 
-    law: Sum
+    offsets: Array  # float[w], time of each law's begin after `start`; w = 1 of identical workers
+    parts: tuple[Part, ...]  # none, one or two, of w rows
     start: Array  # float[], smallest possible time
     ends: Array  # float[P], ends of panels, time after `start`
     n_workers: int
 
-    def tails(self, t: Array) -> tuple[Array, Array]:
+    def tails(self, t: Array) -> Pair:
         """`(P(T_(k) > t), P(T_(k) <= t))` at times after the start, float[Q, n] each."""
         both = self.of_workers(t)
-        return identical(*both, self.n_workers) if self.law.n_rows == 1 else poisson_binomial(*both)
+        if self.offsets.size == 1:
+            return laws.identical(*both, self.n_workers)
+        return laws.tails(laws.poisson_binomial(*both))
 
     def integrals(self, t: Array, weight: Array) -> Array:
         """Integrals of `P(T_(k) > t)` after the start for k = 1 .. n, float[n]."""
         both = self.of_workers(t)
-        if self.law.n_rows == 1:
-            return identical_integrals(weight, *both, self.n_workers)
-        return poisson_binomial_integrals(weight, *both)
+        if self.offsets.size == 1:
+            return laws.identical_integrals(weight, *both, self.n_workers)
+        return laws.integrals(weight, laws.poisson_binomial(*both))
 
-    def of_workers(self, t: Array) -> tuple[Array, Array]:
+    def of_workers(self, t: Array) -> Pair:
         """`(P(T_i <= t), P(T_i > t))`, float[Q] of identical workers, else float[n, Q]."""
-        if self.law.n_rows == 1:
-            return both_of(jax.tree.map(lambda rows: rows[0], self.law.parts))(t)
+        if self.offsets.size == 1:
+            return laws.both_of(jax.tree.map(lambda rows: rows[0], self.parts))(t)
 
-        def worker(row: tuple[tuple[Part, ...], Array]) -> tuple[Array, Array]:
+        def worker(row: tuple[tuple[Part, ...], Array]) -> Pair:
             parts, begin = row
             since = t - begin
             begun = since > 0
-            below, above = both_of(parts)(jnp.where(begun, since, 1.0))
+            below, above = laws.both_of(parts)(jnp.where(begun, since, 1.0))
             return jnp.where(begun, below, 0.0), jnp.where(begun, above, 1.0)
 
-        return jax.lax.map(worker, (self.law.parts, self.law.location - self.start))
+        return jax.lax.map(worker, (self.parts, self.offsets))
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether `P(T_(k) > t)` falls like a power at last."""
+        return any(part.law.has_tail for part in self.parts)
 
     def tail_exponent(self, k: Array) -> Array:
         """Exponent with which `P(T_(k) > t)` falls at last, inf if faster than any power."""
         infinite = jnp.full((self.n_workers,), jnp.inf, self.start.dtype)
-        tails = [part.shape for part in self.law.parts if part.law.has_tail]
-        least = jnp.sort(
-            jnp.stack([jnp.minimum(infinite, tail) for tail in tails] or [infinite]).min(0)
-        )
-        return jnp.cumsum(least)[self.n_workers - k]
+        shapes = [part.shape for part in self.parts if part.law.has_tail]
+        least = jnp.stack([jnp.minimum(infinite, shape) for shape in shapes]).min(0)
+        return jnp.cumsum(jnp.sort(least))[self.n_workers - k]
 
 
 def _integrand(times: Response | Clock, load: Array) -> _Integrand:
-    """Lays out the panels for one load, float[]."""
-    law, n = sum_at(times, load), times.n_workers
-    at = panel_levels(law.location.dtype, n)
-    start = law.location.min()
-    offsets = law.location - start
+    """Writes response times at one load, float[], as a sum, and lays out the panels."""
+    listed, n = pieces(times), times.n_workers
+    n_rows = max(clock.n_workers for _, clock, _ in listed)
+    location, parts = jnp.zeros(n_rows, jnp.result_type(load)), []
+    for _, clock, scaling in listed:
+        begin, part = laws.part_at(clock, scaling, load)
+        location = location + begin
+        if part is not None:
+            parts.append(jax.tree.map(lambda value: jnp.broadcast_to(value, (n_rows,)), part))
+    parts.sort(key=lambda part: -part.law.cost)
+    at, start = laws.panel_levels(location.dtype, n), location.min()
+    offsets = location - start
 
-    def row_ends(parts: tuple[Part, ...], offset: Array) -> Array:
-        quantiles = (part_quantiles(part, at) for part in parts)
-        return sum(quantiles, jnp.zeros(at.shape, law.location.dtype) + offset)
+    def row_ends(parts: list[Part], offset: Array) -> Array:
+        quantiles = (laws.part_quantiles(part, at) for part in parts)
+        return sum(quantiles, jnp.zeros(at.shape, location.dtype) + offset)
 
-    ends = jnp.sort(jax.vmap(row_ends)(law.parts, offsets).ravel())
+    ends = jnp.sort(jax.vmap(row_ends)(parts, offsets).ravel())
     if ends.size > _MOST_PANELS:
         chosen = np.unique(np.linspace(0, ends.size - 1, _MOST_PANELS).round().astype(int))
         ends = ends[chosen]
-    if law.n_rows > 1:  # survival functions bend where a worker's times begin
+    if n_rows > 1:  # survival functions bend where a worker's times begin
         ends = jnp.sort(jnp.concatenate([ends, offsets]))
     least = ends[-1] * jnp.asarray(1e-25, ends.dtype)
-    return _Integrand(law, start, jax.lax.stop_gradient(jnp.maximum(ends, least)), n)
+    ends = jax.lax.stop_gradient(jnp.maximum(ends, least))
+    return _Integrand(offsets, tuple(parts), start, ends, n)
+
+
+def with_rest(means: Array, last: Array, late: Array, exponent: Array) -> Array:
+    """Adds what is beyond the last panel, where the chance is `late` and falls by a power."""
+    rest = last * late / (jnp.maximum(exponent, 1.0) - 1)
+    return jnp.where(exponent > 1, means + rest, jnp.inf)
 
 
 def _means(times: Response | Clock, load: Array) -> Array:
     """`E T_(k)` for k = 1 .. n at one load, float[n]."""
     it = _integrand(times, load)
-    t, weight = log_panels(it.ends, nodes_a_panel(it.ends.dtype, it.n_workers))
+    t, weight = laws.log_panels(it.ends, laws.nodes_a_panel(it.ends.dtype, it.n_workers))
     means = it.start + it.integrals(t, weight)
-    if any(part.law.has_tail for part in it.law.parts):
-        exponent = it.tail_exponent(jnp.arange(1, it.n_workers + 1))
-        late, _ = it.tails(it.ends[-1:])
-        rest = it.ends[-1] * late[0] / (jnp.maximum(exponent, 1.0) - 1)
-        means = jnp.where(exponent > 1, means + rest, jnp.inf)
-    return means
+    if not it.has_tail:
+        return means
+    late, _ = it.tails(it.ends[-1:])
+    exponent = it.tail_exponent(jnp.arange(1, it.n_workers + 1))
+    return with_rest(means, it.ends[-1], late[0], exponent)
 
 
 def _variance(times: Response | Clock, load: Array, k: Array, mean: Array) -> Array:
     """`Var T_(k)` for one k at one load, float[]."""
     it = _integrand(times, load)
     centre = jax.lax.stop_gradient(mean - it.start)
-    order = nodes_a_panel(it.ends.dtype, it.n_workers)
-    before, weight = log_panels(jnp.minimum(it.ends, centre), order)
+    order = laws.nodes_a_panel(it.ends.dtype, it.n_workers)
+    before, weight = laws.log_panels(jnp.minimum(it.ends, centre), order)
     # of the later times the first panel, from 0, belongs to the earlier ones
-    after, later_weight = (part[order:] for part in log_panels(jnp.maximum(it.ends, centre), order))
+    after, later_weight = (
+        part[order:] for part in laws.log_panels(jnp.maximum(it.ends, centre), order)
+    )
     late, done = it.tails(jnp.concatenate([before, after, it.ends[-1:]]))
     late, done = late[before.size :, k - 1], done[: before.size, k - 1]
-    total = (
-        2 * (weight * (centre - before)) @ done + 2 * (later_weight * (after - centre)) @ late[:-1]
-    )
-    if any(part.law.has_tail for part in it.law.parts):
-        last, exponent = it.ends[-1], it.tail_exponent(k)
-        safe = jnp.maximum(exponent, 2.0)
-        rest = 2 * last * late[-1] * (last / (safe - 2) - centre / (safe - 1))
-        total = jnp.where(exponent > 2, total + rest, jnp.inf)
-    return total
+    earlier, later = weight * (centre - before), later_weight * (after - centre)
+    total = 2 * earlier @ done + 2 * later @ late[:-1]
+    if not it.has_tail:
+        return total
+    last, exponent = it.ends[-1], it.tail_exponent(k)
+    safe = jnp.maximum(exponent, 2.0)
+    rest = 2 * last * late[-1] * (last / (safe - 2) - centre / (safe - 1))
+    return jnp.where(exponent > 2, total + rest, jnp.inf)
 
 
 def _recorded_rounds(times: Response | Clock, load: Array) -> Array:
@@ -161,7 +188,7 @@ def _recorded_rounds(times: Response | Clock, load: Array) -> Array:
 @jax.jit
 def mean_table(times: Response | Clock, loads: Array) -> Array:
     """`E T_(k)` for every k at every load, float[B, n], loads float[B]."""
-    if is_deterministic(times):
+    if laws.is_deterministic(times):
         return jax.vmap(lambda load: _recorded_rounds(times, load).mean(0))(loads)
     return jax.lax.map(lambda load: _means(times, load), loads)
 
@@ -170,30 +197,34 @@ def mean_table(times: Response | Clock, loads: Array) -> Array:
 def _variances(times: Response | Clock, loads: Array, k: Array, means: Array) -> Array:
     """`Var T_(k)` for pairs of load and k with their means, float[B]."""
 
-    def one(entry: tuple[Array, Array, Array]) -> Array:
+    def variance(entry: tuple[Array, Array, Array]) -> Array:
         load, count, mean = entry
-        if is_deterministic(times):
+        if laws.is_deterministic(times):
             return _recorded_rounds(times, load)[:, count - 1].var()
         return _variance(times, load, count, mean)
 
-    return jax.lax.map(one, (loads, k, means))
+    return jax.lax.map(variance, (loads, k, means))
 
 
-def _table(times: Response | Clock, k: Array, loads: Array) -> Array:
-    """Looks up every k at its load, of the broadcast shape."""
-    rows = np.arange(loads.size).reshape(loads.shape)
-    return mean_table(times, loads.ravel())[rows, jnp.clip(k, 1, times.n_workers) - 1]
-
-
-def _checked(times: Response | Clock, k: Any, load: Any) -> tuple[Array, Array]:
-    """Checks the arguments on the host; returns k as int32 and the load as floats."""
+def _checked(times: Response | Clock, k: Any, load: Any) -> Pair:
+    """Checks the arguments on the host; gives k as int32 and the load as floats."""
     check_times(times)
     within("k", k, least=1, most=times.n_workers, integer=True)
     within("load", load, above=0)
-    common_shape(k=k, load=load)
-    load = as_array(load)
+    load = load if isinstance(load, jax.Array) else np.asarray(load)
     is_float = jnp.issubdtype(load.dtype, jnp.floating)
-    return jnp.asarray(k, jnp.int32), jnp.asarray(load, None if is_float else float)
+    counts = jnp.clip(jnp.asarray(k, jnp.int32), 1, times.n_workers)
+    return counts, jnp.asarray(load, None if is_float else float)
+
+
+def _looked_up(times: Response | Clock, counts: Array, loads: Array) -> Array:
+    """The mean of every k at its load, of the broadcast shape."""
+    return _picked(mean_table(times, loads.ravel()), loads.shape, counts)
+
+
+def _picked(table: Array, shape: tuple[int, ...], counts: Array) -> Array:
+    """Entries of a table float[B, n] for k = 1 .. n, whose rows have a shape."""
+    return table[np.arange(table.shape[0]).reshape(shape), counts - 1]
 
 
 def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike = 1.0) -> Array:
@@ -215,10 +246,8 @@ def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike =
         recorded times are averaged over the recorded rounds.
 
     Raises:
-        TypeError: If `times` is no response or clock, or `k` not made of integers.
-        ValueError: If a `k` is outside 1 .. n, a load is not positive, an array is empty, the
-            shapes do not broadcast, a law has no survival function here, more than two parts are
-            random, or there are more than 10 000 workers of one law (2000 of laws of their own).
+        ValueError: If a law has no survival function here, more than two parts are random, or there
+            are more than 10 000 workers of one law (2000 of laws of their own).
 
     Note:
         Measured relative errors: in single precision 1e-7 to 3e-6 up to (n, k) = (256, 230) and
@@ -233,11 +262,8 @@ def expected_completion(times: Response | Clock, k: ArrayLike, load: ArrayLike =
         ... )
         >>> stragglers.expected_completion(times, [1, 2, 3]).round(3).tolist()  # .7, 1.35, 2.45
         [0.7..., 1.35..., 2.45...]
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: the setting.
     """
-    return _table(times, *_checked(times, k, load))
+    return _looked_up(times, *_checked(times, k, load))
 
 
 def completion_variance(times: Response | Clock, k: ArrayLike, load: ArrayLike = 1.0) -> Array:
@@ -254,10 +280,6 @@ def completion_variance(times: Response | Clock, k: ArrayLike, load: ArrayLike =
     Returns:
         float of the broadcast shape, squared time units; inf where a heavy tail makes it so.
 
-    Raises:
-        TypeError: As `expected_completion`.
-        ValueError: As `expected_completion`.
-
     Example:
         >>> from asyncjax import clocks, stragglers
         >>> times = stragglers.response(compute=clocks.exponential(0.2), n_workers=5)
@@ -265,9 +287,8 @@ def completion_variance(times: Response | Clock, k: ArrayLike, load: ArrayLike =
         0.0041
     """
     counts, loads = _checked(times, k, load)
-    means = _table(times, counts, loads)
+    means = _looked_up(times, counts, loads)
     counts, loads = (jnp.broadcast_to(value, means.shape).ravel() for value in (counts, loads))
-    counts = jnp.clip(counts, 1, times.n_workers)
     return _variances(times, loads, counts, means.ravel()).reshape(means.shape)
 
 
@@ -286,11 +307,6 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
     Returns:
         float of the broadcast shape, the laws' time unit.
 
-    Raises:
-        TypeError: If `times` is no response or clock, or `tolerated` not made of integers.
-        ValueError: If a `tolerated` is outside 0 .. n - 1, the shapes do not broadcast, or as
-            `expected_completion`.
-
     Note:
         Redundancy is worth it only if most of the time does not grow with the load.
 
@@ -302,13 +318,299 @@ def coded_completion(times: Response | Clock, tolerated: ArrayLike, load: ArrayL
         ... )
         >>> [round(float(coded_completion(times, s)), 2) for s in (0, 1, 2)]
         [3.43, 2.53, 2.13]
-
-    Reference:
-        Tandon, Lei, Dimakis, Karampatziakis, "Gradient coding", ICML 2017.
     """
     check_times(times)
     within("tolerated", tolerated, least=0, most=times.n_workers - 1, integer=True)
     within("load", load, above=0)
-    common_shape(tolerated=tolerated, load=load)
-    s, size = as_array(tolerated), as_array(load)
+    s, size = (x if isinstance(x, jax.Array) else np.asarray(x) for x in (tolerated, load))
     return expected_completion(times, times.n_workers - s, size * (s + 1))
+
+
+def deadline_completion(
+    times: Response | Clock, k: ArrayLike, deadline: ArrayLike, load: ArrayLike = 1.0
+) -> Array:
+    """Computes the expected time until k of n workers that stop at a deadline have answered.
+
+    Formula: `E T_(k)` of `T_i = C_i + min(S_i(load), D)`: every worker computes until it is done or
+    for a time D, whichever is first, and then answers.
+
+    Args:
+        times: Response times of identical workers: a response of one-worker clocks.
+        k: How many answers the server waits for, int or int array in 1 .. n; traced ones are not
+            checked.
+        deadline: Time `D` that a worker computes at most, positive; float or array.
+        load: Units of load a worker; `k`, `deadline` and `load` broadcast.
+
+    Returns:
+        float of the broadcast shape, time units; at most `expected_completion`, to which it tends
+        as the deadline grows. Works under `jit`; can be differentiated in means, load and deadline.
+
+    Raises:
+        ValueError: If workers have laws of their own or recorded times, or as
+            `expected_completion`.
+
+    Example:
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(
+        ...     compute=clocks.exponential(1.0), communicate=clocks.constant(0.5), n_workers=4
+        ... )
+        >>> [round(float(value), 4) for value in deadline_completion(times, [1, 4], 1.0)]
+        [0.7454, 1.456]
+
+    Reference:
+        Ferdinand, Al-Lawati, Draper, Nokleby, "Anytime minibatch", ICLR 2020, arXiv 2006.05752.
+    """
+    counts, loads = _checked(times, k, load)
+    for name, clock, _ in pieces(times):
+        if clock.n_workers > 1 or clock.law.name == "recorded":
+            raise ValueError(
+                "times must be of identical workers (a response of one-worker clocks) for a "
+                f"deadline, got {name} of {clock.n_workers} workers, {clock.law.name}"
+            )
+    limits = jnp.asarray(within("deadline", deadline, above=0), float)
+    limits, loads = jnp.broadcast_arrays(limits, loads.astype(limits.dtype))
+    return _picked(_deadline_table(times, limits.ravel(), loads.ravel()), limits.shape, counts)
+
+
+class _Stopped(NamedTuple):
+    """Response times of identical workers that stop at a deadline, at one load."""
+
+    start: Array  # float[], smallest possible time
+    room: Array  # float[], what the deadline leaves for the random part of computing
+    apart: tuple[Part, ...]  # random parts of communication: none, one or two; scalar rows
+    compute: Part | None  # random part of computing
+
+    def both(self, t: Array, is_before: Array) -> Pair:
+        """`(P(T <= t), P(T > t))` at times after the start, float[Q] each."""
+        if self.compute is None:
+            return laws.both_of(self.apart)(t)
+        if self.apart:
+            return laws.convolution(self.compute, self.apart[0], self.room)(t, is_before)
+        below, above = self.compute.both(t)  # the last node is the deadline: all have finished
+        return jnp.where(is_before, below, 1.0), jnp.where(is_before, above, 0.0)
+
+
+def _stopped(times: Response | Clock, limit: Array, load: Array) -> _Stopped:
+    """Splits response times at one load into communication, and computing until a deadline."""
+    apart, compute = [], None
+    start, smallest = jnp.zeros_like(limit), jnp.zeros_like(limit)
+    for _, clock, scaling in pieces(times):
+        location, part = laws.part_at(clock, scaling, load)
+        row = jax.tree.map(lambda rows: rows[0], part)
+        if scaling is None:
+            start = start + location[0]
+            apart += [] if row is None else [row]
+        else:
+            smallest, compute = location[0], row
+    room = jnp.maximum(limit - smallest, limit * 1e-20)
+    return _Stopped(start + jnp.minimum(smallest, limit), room, tuple(apart), compute)
+
+
+def _ends(it: _Stopped, n_workers: int) -> Array:
+    """Ends of panels, times after the start, float[P]; what the deadline leaves is one of them."""
+    at = laws.panel_levels(it.room.dtype, n_workers)
+    apart = [laws.part_quantiles(part, at) for part in it.apart]
+    communicate = sum(apart, jnp.zeros(at.shape, it.room.dtype))
+    if it.compute is None:
+        return communicate
+    compute = jnp.minimum(laws.part_quantiles(it.compute, at), it.room)
+    ends = [compute + communicate, it.room[None]]
+    if apart:  # after the deadline the times of communication go on
+        ends.append(it.room + communicate)
+    return jax.lax.stop_gradient(jnp.sort(jnp.concatenate(ends)))
+
+
+@jax.jit
+def _deadline_table(times: Response | Clock, limits: Array, loads: Array) -> Array:
+    """`E T_(k)` for every k at B pairs of deadline and load, float[B, n]."""
+
+    def means(pair: Pair) -> Array:
+        it, n = _stopped(times, *pair), times.n_workers
+        if it.compute is None and not it.apart:
+            return jnp.broadcast_to(it.start, (n,))
+        ends = _ends(it, n)
+        ends = jnp.maximum(ends, ends[-1] * jnp.asarray(1e-25, ends.dtype))
+        t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
+        is_before = t < it.room
+        if it.compute is not None:  # nodes follow the deadline, which gives its derivative
+            fixed = jax.lax.stop_gradient(it.room)
+            t = jnp.where(is_before, it.room * (t / fixed), it.room + (t - fixed))
+            weight = jnp.where(is_before, it.room * (weight / fixed), weight)
+        total = it.start + laws.identical_integrals(weight, *it.both(t, is_before), n)
+        shapes = [part.shape for part in it.apart if part.law.has_tail]
+        if not shapes:
+            return total
+        past = ends[-1:]
+        late = laws.identical(*it.both(past, past < it.room), n)[0][0]
+        return with_rest(total, ends[-1], late, jnp.stack(shapes).min() * jnp.arange(n, 0, -1))
+
+    return jax.lax.map(means, (limits, loads))
+
+
+def completion_of_survival(
+    survival: Survival,
+    k: ArrayLike,
+    *,
+    n_workers: int,
+    typical: ArrayLike,
+    start: ArrayLike = 0.0,
+) -> Array:
+    """Computes the expected time until k of n identical workers of any law have answered.
+
+    Formula: `E T_(k) = integral_0^inf P(T_(k) > t) dt`, `P(T_(k) > t)` from `survival(t)`.
+
+    Args:
+        survival: `t -> P(T > t)`, a JAX function that maps float[Q] to float[Q]; it falls from 1
+            and may jump.
+        k: How many answers the server waits for, int or int array in 1 .. n; traced ones are not
+            checked.
+        n_workers: Number of workers `n`, at most 10 000.
+        typical: A time after `start` of the order of the median, positive; 20 orders of magnitude
+            on either side are searched.
+        start: Time before which no worker answers, at least 0: where `survival` leaves 1.
+
+    Returns:
+        float, as `k` in shape; inf where a heavy tail, or mass at infinity, makes it so. Works
+        under `jit` and can be differentiated in what `survival` closes over and in `start`, but not
+        in the place of a jump.
+
+    Raises:
+        ValueError: If values of `survival` are not probabilities that fall.
+
+    Note:
+        Measured against closed forms for exponential, Pareto and Weibull laws with up to 256
+        workers: relative error below 1e-12 in double and 2e-6 in single precision.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> times = completion_of_survival(
+        ...     lambda t: jnp.exp(-t / 0.2), [1, 2], n_workers=5, typical=0.1
+        ... )
+        >>> [round(float(value), 6) for value in times]
+        [0.04, 0.09]
+    """
+    n = whole("n_workers", n_workers, 1, laws.MOST_WORKERS)
+    within("k", k, least=1, most=n, integer=True)
+    within("typical", typical, above=0)
+    within("start", start, least=0)
+    function("survival", survival, "a function t -> P(T > t)")
+    scale, origin = (jnp.asarray(value, jnp.result_type(float)) for value in (typical, start))
+    given = jax.eval_shape(survival, jax.ShapeDtypeStruct((7,), scale.dtype))
+    if np.shape(given) != (7,):
+        raise ValueError(f"survival must keep the shape of t, got {given!r} for (7,)")
+    at = laws.panel_levels(scale.dtype, n)
+    step = at[1] - at[0]
+    at = np.append(at, np.arange(at[-1] + step, _FARTHEST, step))
+    fixed = jax.lax.stop_gradient((scale, origin))
+    ends = jnp.sort(jax.lax.stop_gradient(_quantiles(survival, *fixed, at)))
+    t, weight = _nodes(ends, n)
+    above = survival(origin + t)
+    if not isinstance(above, Tracer):
+        values, slack = np.asarray(above), 1e-5
+        is_wrong = ~((values >= -slack) & (values <= 1 + slack))
+        if is_wrong.any():
+            raise ValueError(
+                f"survival must return probabilities in 0 .. 1, got {values[is_wrong][0]}"
+            )
+        rise = np.diff(values).max()
+        if rise > slack:
+            raise ValueError(f"survival must not rise with t, got a rise by {rise:.3g}")
+    means = origin + _integrals(weight, above, ends[-1], n)
+    return means[jnp.clip(jnp.asarray(k), 1, n) - 1]
+
+
+def _quantiles(survival: Survival, scale: Array, start: Array, at: np.ndarray) -> Array:
+    """Times after the start at which the law has log odds float[P], by bisection, float[P]."""
+    odds = jnp.asarray(at, scale.dtype)
+
+    def halved(_: int, interval: Pair) -> Pair:
+        low, high = interval
+        middle = (low + high) / 2
+        above = survival(start + scale * jnp.exp(middle))
+        # log odds of P(T <= t), with the tail that `survival` gives exactly
+        is_late = jnp.log1p(-above) - jnp.log(above) < odds
+        return jnp.where(is_late, middle, low), jnp.where(is_late, high, middle)
+
+    widest = jnp.full(odds.shape, _WIDEST, scale.dtype)
+    low, high = jax.lax.fori_loop(0, 60, halved, (-widest, widest))
+    return scale * jnp.exp((low + high) / 2)
+
+
+@partial(jax.jit, static_argnames=("n",))
+def _nodes(ends: Array, n: int) -> Pair:
+    """Nodes and weights; two more times, the last end and e times it, have no weight."""
+    t, weight = laws.log_panels(ends, laws.nodes_a_panel(ends.dtype, n))
+    return jnp.concatenate([t, ends[-1] * jnp.asarray([1.0, np.e], ends.dtype)]), weight
+
+
+@partial(jax.jit, static_argnames=("n",))
+def _integrals(weight: Array, above: Array, last: Array, n: int) -> Array:
+    """Integrals of `P(T_(k) > t)` for k = 1 .. n, float[n], with what is beyond the last panel."""
+    above = jnp.clip(above, 0.0, 1.0)
+    means = laws.identical_integrals(weight, 1 - above[:-2], above[:-2], n)
+    late = laws.identical(1 - above[-2:-1], above[-2:-1], n)[0][0]
+    here, later = jax.lax.stop_gradient((above[-2], above[-1]))
+    # the last two times tell with which power of t the law falls
+    is_over = later <= 0
+    power = jnp.where(is_over, jnp.inf, jnp.log(here / jnp.where(is_over, 1.0, later)))
+    power = power * jnp.arange(n, 0, -1)
+    is_finite = power > 1 + 1e-3
+    rest = jnp.where(is_over, 0.0, last * late / (jnp.where(is_finite, power, 2.0) - 1))
+    return jnp.where(is_finite, means + rest, jnp.inf)
+
+
+def sampled(times: Response | Clock, key: Array | None, n_rounds: int) -> Response:
+    """Draws rounds of any response times and returns them as recorded ones.
+
+    Formula: `T_i(load)` of round `j` is the time that `times` draws for update `j` at worker `i`.
+
+    Args:
+        times: A response or a clock of any law, links included; a clock is read as "scale".
+        key: Random key; None is allowed if nothing is random.
+        n_rounds: How many rounds `J` to draw.
+
+    Returns:
+        A response of recorded times, which `expected_completion`, `completion_variance`, `plan` and
+        loops take; the load works as in `times`. Under "scale" the compute part is recorded at load
+        1 and multiplied by the load. Under "shift" the shift is kept as a constant that grows with
+        the load, and the rest recorded.
+
+    Raises:
+        ValueError: If jobs get lost or workers change power, under "additive" unless the compute
+            time is constant (the sum of `load` draws is not a function of one of them), or if
+            `n_rounds < 1` or makes 2^31 times or more.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks, stragglers
+        >>> times = stragglers.response(compute=clocks.uniform(0.0, 2.0), n_workers=3)
+        >>> rounds = sampled(times, jax.random.key(0), 2000)
+        >>> bool(abs(stragglers.expected_completion(rounds, 2) - 1.0) < 0.05)
+        True
+    """
+    check_plain(times)
+    n, n_rounds = times.n_workers, check_size("n_rounds", n_rounds, times.n_workers)
+    if isinstance(times, Clock):
+        clock, links, scaling = times, (times.download, times.upload), "scale"
+    else:
+        clock, links, scaling = times.compute, (times.communicate,), times.scaling
+    if clock is not None and clock.law.name == "constant":
+        scaling = "scale"  # what grows is a multiple
+    if scaling == "additive" and clock is not None:
+        raise ValueError(
+            "times must not be random under scaling 'additive' to be sampled (the sum of several "
+            f"draws is not a function of one), got {clock.law.name}"
+        )
+    drawn = times.times(key, n_rounds)
+    apart, compute = drawn.download + drawn.upload, drawn.compute
+    if scaling == "shift" and clock is not None:
+        shift = shift_of(clock.broadcast(n))
+        grows, rest = Clock({"compute": shift}, CONSTANT), apart + compute - shift[:, None]
+        return Response(grows, _recorded(rest), "scale", n)
+    communicate = None if all(link is None for link in links) else _recorded(apart)
+    return Response(None if clock is None else _recorded(compute), communicate, "scale", n)
+
+
+def _recorded(rounds: Array) -> Clock:
+    """A clock of recorded rounds float[n, J]."""
+    return Clock({"durations": rounds}, RECORDED)

@@ -1,4 +1,14 @@
-"""Laws of times: distributions with scale 1, and the distribution of one part or the sum of two.
+"""Laws of times: a response time as a constant and at most two random parts, and their sum.
+
+    T(load) = location + scale_1 U_1 + scale_2 U_2,     U_1, U_2 independent, of laws with scale 1
+
+| clock | location | law of U |
+|---|---|---|
+| constant | its time | none |
+| exponential, shifted_exponential | shift | exponential; a gamma under "additive" |
+| gamma | 0 | gamma |
+| lognormal, weibull | 0 | the same |
+| pareto | smallest time | Lomax, `P(U > x) = (1 + x)^-tail` |
 
 Two exponentials with rates `hi >= lo`, `x = (hi - lo) t`; nothing is singular at equal rates:
 
@@ -15,12 +25,37 @@ keep their relative accuracy:
 
     P(T > t)  = P(A > t) + integral_0^t f_A(y) P(B > t - y) dy
     P(T <= t) =            integral_0^t f_A(y) P(B <= t - y) dy
+
+The time until k of n workers have finished is an integral over such chances, by composite
+Gauss-Legendre quadrature whose panels begin and end at quantiles:
+
+    integral_0^b f(t) dt  ~  sum over panels and nodes of weight * f(t)
+
+With panels between quantiles whose log odds are evenly spaced, an order statistic of `n` draws is a
+smooth step over several nodes wherever it lies, whatever the law. Panels are laid out in `log t`,
+since both tails of most laws are smooth there; the first one, from 0, in `t`. Nodes and weights
+carry no derivatives: an integral over a fixed range is differentiated under the integral sign.
+
+With `F_i = P(T_i <= t)` and `q_i = 1 - F_i`:
+
+    P(T_(k) > t) = P(at most k - 1 have finished)
+    identical     count ~ Binomial(n, F):   P(count = j) = C(n, j) F^j q^(n-j)
+    otherwise     p_i[j] = p_{i-1}[j] q_i + p_{i-1}[j-1] F_i        (Poisson-binomial)
+
+In single precision the binomial is written as its value at `F = j/n` times `exp(-D)`, where the
+deviance `D` is computed from `j - n F`, so that no large logarithms cancel; in double precision
+their rounding does no harm. The alternating sums of textbooks are never used. Integrals are taken
+of the probabilities of counts and summed over counts afterwards, which is far cheaper than the
+other way round.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -28,17 +63,19 @@ import numpy as np
 from jax import Array
 from jax.nn import softplus
 from jax.scipy.special import gammainc, gammaincc, gammaln, ndtr
+from scipy.special import xlogy
 
-from asyncjax.stragglers.times.quadrature import (
-    convolution_panels,
-    gauss_legendre,
-    is_double,
-    normal_scores,
-    split_panels,
-)
+from asyncjax.clocks.clock import Clock
+from asyncjax.stragglers.times.response_times import Response, check_plain
 
+MOST_WORKERS = 10_000  # of one law, for a quadrature: it holds a number a worker at every node
+MOST_OWN_LAWS = 2_000  # of laws of their own, where every worker adds panels too
 Function = Callable[[Array, Array], Array]  # (x, shape), broadcast
-Both = Callable[[Array], tuple[Array, Array]]  # t -> (P(T <= t), P(T > t))
+Pair = tuple[Array, Array]
+Triple = tuple[Array, Array, Array]
+# Least nodes of a panel and its width in log odds, in single and in double precision.
+_PANELS = {False: (16, 2.0), True: (20, 1.5)}
+_CONVOLUTION = {False: (8, 3.0), True: (10, 2.5)}
 
 
 @dataclass(frozen=True)
@@ -73,6 +110,11 @@ class Part:
     law: UnitLaw = field(metadata={"static": True})
     shape: Array  # float[w], w = 1 for identical workers, else n
     scale: Array  # float[w], time units
+
+    def both(self, t: Array) -> Pair:
+        """`(P(T <= t), P(T > t))`, location left out."""
+        x = t / self.scale
+        return self.law.distribution(x, self.shape), self.law.survival(x, self.shape)
 
 
 def _gamma_quantile(odds: Array, score: Array, shape: Array) -> Array:
@@ -124,6 +166,8 @@ LOMAX = UnitLaw(
     cost=1,
     has_tail=True,
 )
+UNIT_LAWS = EXPONENTIAL, GAMMA, LOGNORMAL, WEIBULL, LOMAX
+KNOWN = "constant", "shifted_exponential", *(law.name for law in UNIT_LAWS)
 
 
 def part_quantiles(part: Part, at: np.ndarray) -> Array:
@@ -132,29 +176,17 @@ def part_quantiles(part: Part, at: np.ndarray) -> Array:
     return jax.lax.stop_gradient(part.scale * part.law.quantile(odds, score, part.shape))
 
 
-def both_of(parts: tuple[Part, ...]) -> Both:
-    """Makes `t -> (P(T <= t), P(T > t))` of one or two parts of scalar rows, location left out.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> part = Part(EXPONENTIAL, jnp.ones(()), jnp.ones(()))
-        >>> [round(float(value), 4) for value in both_of((part, part))(jnp.asarray(1.0))]
-        [0.2642, 0.7358]
-    """
+def both_of(parts: tuple[Part, ...]) -> Callable[..., Pair]:
+    """Makes `t -> (P(T <= t), P(T > t))` of one or two parts of scalar rows, location left out."""
     if len(parts) == 1:
-        return lambda t: _one(parts[0], t)
+        return lambda t: parts[0].both(t)
     if all(part.law.name == "exponential" for part in parts):
-        return lambda t: hypoexponential(t, parts[0].scale, parts[1].scale)
+        return lambda t: _hypoexponential(t, parts[0].scale, parts[1].scale)
     first, second = parts
     is_closed = first.law.name == "gamma" and second.law.name == "exponential"
     if is_closed and is_double(first.scale.dtype):
         return _gamma_and_exponential(first, second)
-    return _convolution(first, second)
-
-
-def _one(part: Part, t: Array) -> tuple[Array, Array]:
-    x = t / part.scale
-    return part.law.distribution(x, part.shape), part.law.survival(x, part.shape)
+    return convolution(first, second)
 
 
 def _mean_decay(x: Array) -> Array:
@@ -165,15 +197,8 @@ def _mean_decay(x: Array) -> Array:
     return jnp.where(is_small, series, -jnp.expm1(-safe) / safe)
 
 
-def hypoexponential(t: Array, mean: Array, other: Array) -> tuple[Array, Array]:
-    """`(P(T <= t), P(T > t))` of a sum of two exponentials with means float[], float[...] each.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> below, above = hypoexponential(jnp.asarray(1.0), jnp.asarray(1.0), jnp.asarray(0.5))
-        >>> round(float(above), 6), round(float(2 * jnp.exp(-1.0) - jnp.exp(-2.0)), 6)
-        (0.600424, 0.600424)
-    """
+def _hypoexponential(t: Array, mean: Array, other: Array) -> Pair:
+    """`(P(T <= t), P(T > t))` of a sum of two exponentials with means float[], float[...] each."""
     rates = 1 / mean, 1 / other
     # sorted by a comparison, not by max and min, which halve derivatives at equal means
     is_first = rates[0] >= rates[1]
@@ -187,7 +212,7 @@ def hypoexponential(t: Array, mean: Array, other: Array) -> tuple[Array, Array]:
     return jnp.where(hi * t < 1, rare, 1 - above), above
 
 
-def _gamma_and_exponential(first: Part, second: Part) -> Both:
+def _gamma_and_exponential(first: Part, second: Part) -> Callable[..., Pair]:
     """Sum of a gamma and an exponential time, in closed form if the gamma's scale is less."""
     ratio = first.scale / second.scale
     power = -first.shape * jnp.log1p(-jnp.minimum(ratio, 0.9))
@@ -197,36 +222,297 @@ def _gamma_and_exponential(first: Part, second: Part) -> Both:
     ratio = jnp.where(is_closed, ratio, 0.5)
     power = jnp.where(is_closed, power, 0.0)
 
-    def closed(t: Array) -> tuple[Array, Array]:
+    def closed(t: Array) -> Pair:
         x = t / first.scale
         later = jnp.exp(power - ratio * x) * gammainc(shape, (1 - ratio) * x)
         above = jnp.clip(gammaincc(shape, x) + later, 0, 1)
         return 1 - above, above
 
-    return lambda t: jax.lax.cond(is_closed, closed, _convolution(first, second), t)
+    return lambda t: jax.lax.cond(is_closed, closed, convolution(first, second), t)
 
 
-def _convolution(first: Part, second: Part) -> Both:
-    """Sum of any two parts of scalar rows, by quadrature."""
+def convolution(first: Part, second: Part, limit: Array | None = None) -> Callable[..., Pair]:
+    """Sum of any two parts of scalar rows, by quadrature; the first is cut off at a limit.
+
+    Without a limit a function of `t`; with one of `(t, t < limit)`: nodes follow the limit, which
+    gives its derivative.
+    """
     order, at = convolution_panels(first.scale.dtype)
     first_ends, second_ends = part_quantiles(first, at), part_quantiles(second, at)
+    laws = second.law.distribution, second.law.survival
 
-    def at_time(t: Array) -> tuple[Array, Array]:
+    def at_time(t: Array, is_before: Array) -> Pair:
+        tiny, most, after, share = jnp.finfo(t.dtype).tiny, t, 0.0, 1.0
+        if limit is not None:
+            most = jnp.where(is_before, t, limit)
+            after = jnp.where(is_before, 0.0, jnp.maximum(t - limit, 0.0))
+            share = most / jax.lax.stop_gradient(most)
         zero = jnp.zeros((1,), t.dtype)
-        ends = jnp.concatenate([zero, first_ends, t - second_ends, t[None] / 2, t[None]])
-        y, rest, weight = split_panels(jnp.sort(jnp.clip(ends, 0, t)), t, order)
-        tiny = jnp.finfo(t.dtype).tiny
+        ends = [zero, first_ends, most + after - second_ends, most[None] / 2, most[None]]
+        ends = jnp.sort(jnp.clip(jnp.concatenate(ends), 0, most))
+        y, rest, weight = (share * part for part in split_panels(ends, most, order))
         x = jnp.maximum(y / first.scale, tiny)
-        rest = jnp.maximum(rest / second.scale, tiny)
+        left = jnp.maximum((rest + after) / second.scale, tiny)
         mass = weight / first.scale * jnp.exp(first.law.log_density(x, first.shape))
-        late = first.law.survival(t / first.scale, first.shape)
-        return (
-            (mass * second.law.distribution(rest, second.shape)).sum(),
-            late + (mass * second.law.survival(rest, second.shape)).sum(),
-        )
+        stopped = first.law.survival(most / first.scale, first.shape)
+        below, above = ((mass * law(left, second.shape)).sum() for law in laws)
+        if limit is None:
+            return below, stopped + above
+        last = jnp.maximum(after / second.scale, tiny)
+        below_last, above_last = (stopped * law(last, second.shape) for law in laws)
+        return below + below_last, above + above_last
 
-    def both(t: Array) -> tuple[Array, Array]:
-        below, above = jax.vmap(at_time)(t.ravel())
-        return jnp.clip(below, 0, 1).reshape(t.shape), jnp.clip(above, 0, 1).reshape(t.shape)
+    def both(t: Array, is_before: Array | None = None) -> Pair:
+        before = jnp.ones(t.shape, bool) if is_before is None else is_before
+        values = jax.vmap(at_time)(t.ravel(), before.ravel())
+        below, above = (jnp.clip(value, 0, 1).reshape(t.shape) for value in values)
+        return below, above
 
     return both
+
+
+def pieces(times: Response | Clock) -> list[tuple[str, Clock, str | None]]:
+    """Lists the parts of response times: argument name, clock, and how it grows with the load."""
+    if isinstance(times, Response):
+        first, links = ("compute", times.compute, times.scaling), ("communicate",)
+    else:
+        first, links = (
+            ("times", Clock(times.parameters, times.law), "scale"),
+            ("download", "upload"),
+        )
+    listed = [first, *((name, getattr(times, name), None) for name in links)]
+    return [(name, clock, scaling) for name, clock, scaling in listed if clock is not None]
+
+
+def is_deterministic(times: Response | Clock) -> bool:
+    """Whether nothing is drawn: constant and recorded times only."""
+    return all(clock.law.name in ("constant", "recorded") for _, clock, _ in pieces(times))
+
+
+def check_times(times: Response | Clock) -> None:
+    """Refuses response times whose completion cannot be computed, or not in bounded memory."""
+    check_plain(times)
+    if is_deterministic(times):
+        return
+    listed = pieces(times)
+    advice = "sampled(times, key, n_rounds) records rounds of any clock"
+    for name, clock, _ in listed:
+        if clock.law.name not in KNOWN or clock.download is not None or clock.upload is not None:
+            raise ValueError(
+                f"{name} must be a plain clock of a law whose survival function is known "
+                f"({', '.join(KNOWN)}), or all parts constant or recorded, got {clock.law.name}; "
+                f"{advice}"
+            )
+    is_alike = all(clock.n_workers == 1 for _, clock, _ in listed)
+    most, kind = (MOST_WORKERS, "one law") if is_alike else (MOST_OWN_LAWS, "laws of their own")
+    if times.n_workers > most:
+        raise ValueError(
+            f"times must have at most {most} workers of {kind} for an expected completion, got"
+            f" {times.n_workers}"
+        )
+    n_random = sum(clock.law.name != "constant" for _, clock, _ in listed)
+    if n_random > 2:
+        raise ValueError(f"times must have at most two random parts, got {n_random}; {advice}")
+
+
+def part_at(clock: Clock, scaling: str | None, load: Array) -> tuple[Array, Part | None]:
+    """Writes one clock at a load, float[], as a location float[w] and a random part."""
+    rows = {name: jnp.asarray(value) for name, value in clock.parameters.items()}
+    law = clock.law.name
+    shift_by = 1.0 if scaling is None else load
+    time_by = load if scaling == "scale" else 1.0
+    shape_by = load if scaling == "additive" else 1.0
+    if law == "constant":
+        return rows["compute"] * shift_by, None
+    if law == "pareto":
+        least = rows["mean"] * (rows["tail"] - 1) / rows["tail"] * time_by
+        return least, Part(LOMAX, rows["tail"], least)
+    if law in ("exponential", "shifted_exponential", "gamma"):
+        shape = rows.get("shape", jnp.ones_like(rows["mean"]))
+        unit = GAMMA if "shape" in rows or scaling == "additive" else EXPONENTIAL
+        part = Part(unit, shape * shape_by, rows["mean"] / shape * time_by)
+        return rows.get("shift", jnp.zeros_like(part.scale)) * shift_by, part
+    if law == "lognormal":
+        scale = rows["mean"] * jnp.exp(-(rows["sigma"] ** 2) / 2) * time_by
+        part = Part(LOGNORMAL, rows["sigma"], scale)
+    else:
+        part = Part(WEIBULL, rows["shape"], rows["scale"] * time_by)
+    return jnp.zeros_like(part.scale), part
+
+
+@cache
+def gauss_legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on (0, 1), float64[order] each."""
+    nodes, weights = np.polynomial.legendre.leggauss(order)
+    return (nodes + 1) / 2, weights / 2
+
+
+def is_double(dtype: np.dtype) -> bool:
+    """Whether a type holds more than single precision, so that more nodes pay."""
+    return bool(jnp.finfo(dtype).eps < 1e-10)
+
+
+def panel_levels(dtype: np.dtype, n_workers: int, width: float | None = None) -> np.ndarray:
+    """Log odds `log(p / (1 - p))` of the quantiles at which panels end, float64[P], evenly spaced.
+
+    Above the last one `n P(T > t)` is less than the rounding of `dtype`; below the first one the
+    probability that any of `n` workers has finished is a millionth.
+    """
+    width = _PANELS[is_double(dtype)][1] if width is None else width
+    spread = math.log(n_workers)
+    below, above = 14.0 + spread, 3.0 - math.log(jnp.finfo(dtype).eps) + spread
+    return np.linspace(-below, above, math.ceil((below + above) / width) + 1)
+
+
+def nodes_a_panel(dtype: np.dtype, n_workers: int) -> int:
+    """Nodes a panel: enough to follow the step of an order statistic of many workers."""
+    return max(_PANELS[is_double(dtype)][0], math.ceil(2 * math.sqrt(n_workers)))
+
+
+def convolution_panels(dtype: np.dtype) -> tuple[int, np.ndarray]:
+    """Nodes a panel of the convolution of two laws, and the log odds of its ends, float64[P]."""
+    order, width = _CONVOLUTION[is_double(dtype)]
+    return order, panel_levels(dtype, 1, width)
+
+
+def normal_scores(at: np.ndarray) -> np.ndarray:
+    """Standard normal quantiles at log odds, float64[P], accurate in both tails."""
+    normal = NormalDist()
+    return np.array([math.copysign(normal.inv_cdf(1 / (1 + math.exp(abs(x)))), x) for x in at])
+
+
+def log_panels(ends: Array, order: int) -> Pair:
+    """Nodes and weights on `[0, ends[-1]]`, float[P * order] each, for ends of panels float[P].
+
+    The first panel, up to `ends[0]`, is laid out in `t`, all others in `log t`.
+    """
+    ends = jax.lax.stop_gradient(ends)
+    nodes, weights = (jnp.asarray(part, ends.dtype) for part in gauss_legendre(order))
+    logs = jnp.log(ends)
+    widths = jnp.diff(logs)[:, None]
+    t = jnp.exp(logs[:-1, None] + widths * nodes)
+    first, first_weights = ends[0] * nodes, ends[0] * weights
+    return (
+        jnp.concatenate([first, t.ravel()]),
+        jnp.concatenate([first_weights, (t * widths * weights).ravel()]),
+    )
+
+
+def split_panels(ends: Array, total: Array, order: int) -> tuple[Array, Array, Array]:
+    """Nodes y, `total - y` and weights on `[0, total]` for what varies on many scales at both ends.
+
+    Ends of panels are float[P], results float[(P - 1) * order]. Panels of the lower half are laid
+    out in `log y`, those of the upper half in `log(total - y)`, the outermost two in `y` itself.
+    """
+    ends, total = jax.lax.stop_gradient((ends, total))
+    nodes, weights = (jnp.asarray(part, ends.dtype) for part in gauss_legendre(order))
+    low, high = ends[:-1, None], ends[1:, None]
+    is_lower = low + high < total
+    start = jnp.where(is_lower, low, total - high)  # distance from the nearer end
+    width = high - low
+    is_plain = (start <= 0) | (width <= 0)
+    log_width = jnp.log1p(width / jnp.where(is_plain, total, start))
+    growing = start * jnp.exp(log_width * nodes)
+    near = jnp.where(is_plain, start + width * nodes, growing)
+    weight = jnp.where(is_plain, width, log_width * growing) * weights
+    far = total - near
+    return (
+        jnp.where(is_lower, near, far).ravel(),
+        jnp.where(is_lower, far, near).ravel(),
+        weight.ravel(),
+    )
+
+
+@cache
+def _log_chooses(n: int) -> np.ndarray:
+    """`log C(n, j)` for j = 0 .. n, float64[n + 1]."""
+    logs = np.array([math.lgamma(j + 1) for j in range(n + 1)])
+    return logs[n] - logs - logs[::-1]
+
+
+@cache
+def _log_peaks(n: int) -> np.ndarray:
+    """`log P(Binomial(n, j/n) = j)` for j = 0 .. n, float64[n + 1]."""
+    counts = np.arange(n + 1)
+    return _log_chooses(n) + (xlogy(counts, counts / n) + xlogy(n - counts, (n - counts) / n))
+
+
+def binomial(below: Array, above: Array, n: int) -> Array:
+    """`P(count = j)` for j = 0 .. n without cancellation, float[..., n + 1].
+
+    `below`, `above` float[...]: the chances that one worker has and has not finished.
+    """
+    if n == 0:
+        return jnp.ones((*jnp.shape(below), 1), below.dtype)
+    counts = jnp.arange(n + 1, dtype=below.dtype)
+    tiny = jnp.finfo(below.dtype).tiny
+    if is_double(below.dtype):
+        log_below, log_above = (jnp.log(jnp.maximum(x, tiny))[..., None] for x in (below, above))
+        return jnp.exp(_log_chooses(n) + counts * log_below + (n - counts) * log_above)
+    done = jnp.maximum(n * below[..., None], tiny)
+    open_ = jnp.maximum(n * above[..., None], tiny)
+    excess = jnp.where(below[..., None] < 0.5, counts - done, open_ - (n - counts))
+
+    def deviance(count: Array, difference: Array, expected: Array) -> Array:
+        ratio = jnp.maximum(difference / expected, -1 + count / (2 * expected))
+        return jnp.where(count > 0, count * jnp.log1p(jnp.where(count > 0, ratio, 0)), 0)
+
+    total = deviance(counts, excess, done) + deviance(n - counts, -excess, open_)
+    return jnp.exp(jnp.asarray(_log_peaks(n), below.dtype) - total)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def identical(below: Array, above: Array, n: int) -> Pair:
+    """`(P(T_(k) > t), P(T_(k) <= t))` for k = 1 .. n of n identical workers, float[..., n] each.
+
+    `below`, `above` float[...]: `P(T <= t)` and `P(T > t)` of one worker at every time.
+    """
+    return tails(binomial(below, above, n))
+
+
+@identical.defjvp
+def _identical_jvp(n: int, primals: Pair, tangents: Pair) -> tuple[Pair, Pair]:
+    slope = n * binomial(*primals, n - 1) * tangents[1][..., None]
+    return identical(*primals, n), (slope, -slope)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def identical_integrals(weight: Array, below: Array, above: Array, n: int) -> Array:
+    """Integrals of `P(T_(k) > t)` over time for k = 1 .. n of n identical workers, float[n].
+
+    `weight`, `below`, `above` float[Q]: the node's weight, and one worker's chances there.
+    """
+    return integrals(weight, binomial(below, above, n))
+
+
+@identical_integrals.defjvp
+def _identical_integrals_jvp(n: int, primals: Triple, tangents: Triple) -> Pair:
+    weight, below, above = primals
+    slope = n * (weight * tangents[2]) @ binomial(below, above, n - 1)
+    counts = binomial(below, above, n)
+    return integrals(weight, counts), slope + integrals(tangents[0], counts)
+
+
+def integrals(weight: Array, counts: Array) -> Array:
+    """Integrals of `P(T_(k) > t)`, k = 1 .. n, float[n]: weights float[Q], counts [Q, n + 1]."""
+    return jnp.cumsum((weight @ counts)[:-1])
+
+
+def tails(counts: Array) -> Pair:
+    """Sums of probabilities of counts [..., n + 1] from both ends, each free of cancellation."""
+    late = jnp.cumsum(counts[..., :-1], axis=-1)
+    done = jnp.flip(jnp.cumsum(jnp.flip(counts[..., 1:], -1), axis=-1), -1)
+    return late, done
+
+
+def poisson_binomial(below: Array, above: Array) -> Array:
+    """Probabilities of how many workers have finished, float[Q, n + 1], from float[n, Q] each."""
+    n, n_times = below.shape
+
+    def add_worker(counts: Array, worker: Pair) -> tuple[Array, None]:
+        done, still = worker
+        shifted = jnp.pad(counts[:, :-1], ((0, 0), (1, 0)))
+        return counts * still[:, None] + shifted * done[:, None], None
+
+    start = jnp.zeros((n_times, n + 1), below.dtype).at[:, 0].set(1.0)
+    return jax.lax.scan(add_worker, start, (below, above))[0]

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from asyncjax.checks import instance, one_key, whole, within
+from asyncjax.checks import instance, whole, within
 from asyncjax.clocks.clock import Clock, Times
 from asyncjax.clocks.parameters import Parameter
 from asyncjax.clocks.rng import DOWNLOAD_STREAM, check_key, job_keys
@@ -48,7 +49,6 @@ class Response:
         n_workers: Number of workers `n` (static).
 
     Example:
-        >>> import jax
         >>> from asyncjax import clocks, stragglers
         >>> times = stragglers.response(
         ...     compute=clocks.constant([1.0, 2.0]), communicate=clocks.constant(0.5), n_workers=2
@@ -88,12 +88,7 @@ class Response:
         return sum((part.broadcast(self.n_workers).variance for part in self.parts), np.zeros(()))
 
     def times(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: ArrayLike = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: ArrayLike = 0, load: ArrayLike = 1.0
     ) -> Times:
         """Draws the parts of the times of a block of updates at every worker.
 
@@ -111,65 +106,42 @@ class Response:
             `upload` is 0.
 
         Raises:
-            TypeError: If `n_jobs` or `first` is no integer, or `key` no typed key.
-            ValueError: If a key is needed and is None, a number is out of range, a load does not
-                broadcast, or there are 2^31 times or more.
+            ValueError: If a key is needed and is None, or there are 2^31 times or more.
         """
         within("load", load, above=0)
-        _check_number("first", first)
+        if not isinstance(first, Tracer):
+            whole("first", first, 0, 2**31 - 1)
         if self.is_random:
             check_key(key)
-        elif key is not None:
-            one_key("key", key)
-        n_jobs = whole("n_jobs", n_jobs)
-        _check_block(self.n_workers, n_jobs, load)
-        return _draw(self, key, first, load, n_jobs)
+        count = check_size("n_jobs", n_jobs, self.n_workers)
+        return _draw(self, key if self.is_random else None, first, jnp.asarray(load), count)
 
     def durations(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: ArrayLike = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: ArrayLike = 0, load: ArrayLike = 1.0
     ) -> Array:
         """Draws the durations of a block of updates, float[n, n_jobs], as `times` does."""
         return self.times(key, n_jobs, first=first, load=load).total
 
 
-def _check_number(name: str, value: Any) -> None:
-    """Refuses what is no number of an update."""
-    within(name, value, least=0, most=2**31 - 1, integer=True)
-    if np.ndim(value):
-        raise ValueError(f"{name} must be one integer, got an array of shape {np.shape(value)}")
-
-
-def _check_block(n_workers: int, n_jobs: int, load: Any) -> None:
-    """Refuses blocks that are too large, and loads that do not broadcast to them."""
-    if n_workers * n_jobs >= 2**31:
+def check_size(name: str, value: Any, n_workers: int) -> int:
+    """Reads a number of times a worker; refuses more times than can be counted."""
+    count = whole(name, value)
+    if n_workers * count >= 2**31:
         raise ValueError(
-            f"n_jobs must make fewer than 2**31 times of {n_workers} workers, got {n_jobs}"
+            f"{name} must make fewer than 2**31 times of {n_workers} workers, got {count}"
         )
-    block, shape = (n_workers, n_jobs), np.shape(load)
-    if len(shape) > 2 or any(
-        own not in (1, all_) for own, all_ in zip(shape[::-1], block[::-1], strict=False)
-    ):
-        raise ValueError(f"load must broadcast to [n, n_jobs] = {block}, got shape {shape}")
+    return count
 
 
 @partial(jax.jit, static_argnames=("n_jobs",))
-def _draw(
-    times: Response, key: Array | None, first: ArrayLike, load: ArrayLike, n_jobs: int
-) -> Times:
+def _draw(times: Response, key: Array | None, first: ArrayLike, load: Array, n_jobs: int) -> Times:
     """Draws both parts; the communication uses the stream of a clock's download."""
     n, index = times.n_workers, jnp.asarray(first, jnp.int32)
-    loads = jnp.broadcast_to(jnp.asarray(load), (n, n_jobs))
-    nothing = jnp.zeros((n, n_jobs), jnp.result_type(float))
-    apart = compute = nothing
+    loads = jnp.broadcast_to(load, (n, n_jobs))
+    apart = compute = jnp.zeros((n, n_jobs), jnp.result_type(float))
     if times.communicate is not None:
-        clock = times.communicate.broadcast(n)
         link_key = None if key is None else jax.random.fold_in(key, DOWNLOAD_STREAM)
-        apart = clock.durations(link_key, n_jobs, first=index)
+        apart = times.communicate.broadcast(n).durations(link_key, n_jobs, first=index)
     if times.compute is not None:
         compute = _compute_times(times.compute.broadcast(n), times.scaling, key, index, loads)
     return Times(apart, compute, jnp.zeros_like(apart))
@@ -186,14 +158,14 @@ def _compute_times(
         return clock.durations(key, n_jobs, first=first) + (loads - 1) * shift_of(clock)[:, None]
     row = {name: jnp.asarray(value)[:, None] for name, value in clock.parameters.items()}
     shape = row.get("shape", jnp.ones_like(row["mean"]))
-    assert key is not None  # only random laws get here; checked by the caller
+    assert key is not None  # only random laws get here
 
-    def keys_of(worker: Array) -> Array:
-        return job_keys(jax.random.fold_in(key, worker), first, n_jobs)
+    def draw_worker(worker: Array, shapes: Array) -> Array:
+        keys = job_keys(jax.random.fold_in(key, worker), first, n_jobs)
+        return jax.vmap(unit_gamma)(keys, shapes)
 
-    keys = jax.vmap(keys_of)(jnp.arange(n, dtype=jnp.int32))
-    shapes = shape * loads
-    units = jax.vmap(jax.vmap(unit_gamma))(keys, jnp.broadcast_to(shapes, loads.shape))
+    shapes = jnp.broadcast_to(shape * loads, loads.shape)
+    units = jax.vmap(draw_worker)(jnp.arange(n, dtype=jnp.int32), shapes)
     return loads * shift_of(clock)[:, None] + row["mean"] / shape * units
 
 
@@ -206,8 +178,7 @@ def sample_times(
     "shift", sums of draws of their own under "additive". Under the first two the last column is
     what `times.times(key, 1, first=update, load=max_load)` draws.
 
-    Returns the communication float[n] and the time of computing float[n, max_load]; refuses a
-    `max_load` or an `update` that is no such integer (TypeError, ValueError).
+    Returns the communication float[n] and the time of computing float[n, max_load].
 
     Example:
         >>> from asyncjax import clocks, stragglers
@@ -215,20 +186,17 @@ def sample_times(
         >>> sample_times(times, None, 0, 3)[1].tolist()
         [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]
     """
-    instance("times", times, (Response, Clock), "a response or a clock")
-    max_load = whole("max_load", max_load)
-    _check_number("update", update)
     drawn = times.times(key, 1, first=update)
-    apart, one = (drawn.download + drawn.upload)[:, 0], drawn.compute
-    more = jnp.arange(max_load, dtype=one.dtype)
+    apart, single = (drawn.download + drawn.upload)[:, 0], drawn.compute
+    more = jnp.arange(max_load, dtype=single.dtype)
     if isinstance(times, Clock) or times.scaling == "scale" or times.compute is None:
-        return apart, one * (1 + more)
+        return apart, single * (1 + more)
     clock = times.compute.broadcast(times.n_workers)
     if times.scaling == "shift" or not clock.is_random:
-        return apart, one + more * shift_of(clock)[:, None]
+        return apart, single + more * shift_of(clock)[:, None]
     assert key is not None  # checked by the draw above
-    own = jax.random.fold_in(jax.random.fold_in(key, SAMPLE_STREAM), update)
-    return apart, jnp.cumsum(clock.durations(own, max_load), axis=1)
+    stream = jax.random.fold_in(jax.random.fold_in(key, SAMPLE_STREAM), update)
+    return apart, jnp.cumsum(clock.durations(stream, max_load), axis=1)
 
 
 def shift_of(clock: Clock) -> Array:
@@ -270,7 +238,6 @@ def response(
         A response, which loops take as a clock.
 
     Raises:
-        TypeError: If a part is not a clock, or `n_workers` not an integer.
         ValueError: If both parts are None, a part has links, losses, powers or another number of
             workers, the scaling is unknown, or "additive" meets a law whose sums are not known.
 
@@ -281,10 +248,6 @@ def response(
         ... )
         >>> times.mean.tolist()
         [1.25, 1.25, 1.25]
-
-    Reference:
-        Egger, Kas Hanna, Bitar (2023), arXiv 2304.08589: communication and computation are two
-        independent random times.
     """
     n_workers = whole("n_workers", n_workers)
     if compute is None and communicate is None:
@@ -292,28 +255,21 @@ def response(
     if scaling not in SCALINGS:
         raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {scaling!r}")
     for name, part in (("compute", compute), ("communicate", communicate)):
-        if part is not None:
-            _check_part(name, part, n_workers)
+        if part is None:
+            continue
+        instance(name, part, Clock, "a clock")
+        if part.download is not None or part.upload is not None or not part.is_plain:
+            raise ValueError(
+                f"{name} must be a clock without links, losses and powers, got one of law "
+                f"{part.law.name} that has some"
+            )
+        part.broadcast(n_workers)  # refuses another number of workers
     if scaling == "additive" and compute is not None and compute.law.name not in SUMMABLE:
         raise ValueError(
             f"compute must be a clock whose sums are known ({', '.join(SUMMABLE)}) for scaling "
             f"'additive', got {compute.law.name}"
         )
     return Response(_narrowed(compute), _narrowed(communicate), scaling, n_workers)
-
-
-def _check_part(name: str, part: Any, n_workers: int) -> None:
-    """Refuses what is no plain clock of 1 or `n_workers` workers."""
-    instance(name, part, Clock, "a clock")
-    if part.download is not None or part.upload is not None or not part.is_plain:
-        raise ValueError(
-            f"{name} must be a clock without links, losses and powers, got one of law "
-            f"{part.law.name} that has some"
-        )
-    if part.n_workers not in (1, n_workers):
-        raise ValueError(
-            f"{name} must have 1 or n_workers = {n_workers} workers, got {part.n_workers}"
-        )
 
 
 def _narrowed(clock: Clock | None) -> Clock | None:

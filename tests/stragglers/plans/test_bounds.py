@@ -79,31 +79,3 @@ def test_a_large_step_is_warned_about():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ErrorBound(**{**CONSTANTS, "step_size": 0.5})
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"step_size": 0.0}, ValueError, "step_size must be positive"),
-        ({"smoothness": -1.0}, ValueError, "smoothness must be positive and finite, got -1.0"),
-        ({"step_size": 0.5, "strong_convexity": 2.0}, ValueError, "got a product of 1"),
-        ({"noise_variance": math.inf}, ValueError, "noise_variance must be at least 0"),
-        ({"initial_error": "much"}, TypeError, "initial_error must be a concrete real"),
-        ({"floor": 0.1}, TypeError, "floor must be a function or None"),
-    ],
-)
-def test_bad_constants_are_refused(changes, error, words):
-    with pytest.raises(error, match=words):
-        ErrorBound(**{**CONSTANTS, **changes})
-
-
-def test_bad_arguments_are_refused():
-    bound = ErrorBound(**CONSTANTS)
-    with pytest.raises(ValueError, match="k must be at least 1 and finite, got 0"):
-        error_floor(bound, 0)
-    with pytest.raises(ValueError, match="load must be positive"):
-        error_floor(bound, 1, 0.0)
-    with pytest.raises(ValueError, match="at least 2, got 1"):
-        finite_population_floor(1, 1)
-    with pytest.raises(ValueError, match="at most the 6 samples"):
-        error_floor(ErrorBound(**CONSTANTS, floor=quadratic_floor(3, 2)), 3, 4.0)

@@ -1,4 +1,4 @@
-"""Plans: known answers, the hull against slow twins, optimality, targets out of reach."""
+"""Plans: known answers, the hull against slow twins, optimality, targets out of reach, caps."""
 
 import math
 
@@ -17,6 +17,7 @@ from asyncjax.stragglers import (
     error_floor,
     plan,
     plan_text,
+    plan_within,
     quadratic_floor,
     response,
 )
@@ -28,6 +29,8 @@ BOUND = ErrorBound(
 )
 MENU = {"k": [1, 2, 4, 6, 8], "load": [1, 4, 8]}
 TARGET = 0.03125
+TO_TARGET = MENU | {"target": TARGET}
+PRICES = np.geomspace(3e-3, 0.03, 150)
 
 
 def eight(scaling):
@@ -299,40 +302,6 @@ def test_reports_and_comparisons():
         comparison({})
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"target": -1.0}, ValueError, "target must be at least 0"),
-        ({"target": "low"}, TypeError, "target must be a concrete real number"),
-        ({"k": 9}, ValueError, r"k must be integers in \[1, 8\], got 9"),
-        ({"k": [1.5]}, TypeError, "k must be made of integers"),
-        ({"load": [1.0, -1.0]}, ValueError, "load must be positive"),
-        ({"load": []}, ValueError, "load must be a number or several"),
-        ({"compute_price": -1.0}, ValueError, "compute_price must be at least 0"),
-        ({"upload_price": math.nan}, ValueError, "upload_price must be at least 0"),
-        ({"admit": 3}, TypeError, "admit must be a function or None"),
-        ({"admit": lambda k, load: False}, ValueError, "admit must leave an option"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(changes, error, words):
-    with pytest.raises(error, match=words):
-        plan(eight("scale"), BOUND, **{**MENU, "target": TARGET, **changes})
-
-
-def test_what_is_no_bound_and_what_is_traced_is_refused():
-    with pytest.raises(TypeError, match="bound must be an ErrorBound"):
-        plan(eight("scale"), None, **MENU, target=TARGET)
-    with pytest.raises(TypeError, match="times must be a response or a clock"):
-        plan(None, BOUND, **MENU, target=TARGET)
-
-    def traced(mean):
-        times = response(compute=clocks.exponential(mean), n_workers=8)
-        return plan(times, BOUND, **MENU, target=TARGET).time
-
-    with pytest.raises(TypeError, match="times must be concrete"):
-        jax.jit(traced)(0.5)
-
-
 def test_gradient_coding_and_the_synchronous_method_are_compared():
     times = response(
         compute=clocks.shifted_exponential(0.01, 1.0),
@@ -370,3 +339,76 @@ def test_times_inside_a_compiled_function_can_still_be_planned():
             plan(own, BOUND, k=[1, 8], load=loads, target=0.05) for own in (times, eight("scale"))
         )
         np.testing.assert_array_equal(made.completion, expected.completion)
+
+
+def test_no_cap_and_loose_caps_give_the_plan():
+    free = plan(eight("scale"), BOUND, **TO_TARGET)
+    for caps in ({}, {"samples_assigned": 9894.0}, {"samples_assigned": 1e6, "uplinks": 605.0}):
+        stages = plan_within(eight("scale"), BOUND, **TO_TARGET, **caps)
+        np.testing.assert_array_equal(stages.k, free.k)
+        np.testing.assert_array_equal(stages.updates, free.updates)
+
+
+@pytest.mark.parametrize("scaling", ["scale", "additive"])
+def test_the_less_is_allowed_the_longer_it_takes(scaling):
+    caps = np.array([9000.0, 8000.0, 7000.0, 6000.0, 5000.0])
+    times = []
+    for cap in caps:
+        stages = plan_within(eight(scaling), BOUND, **TO_TARGET, samples_assigned=cap)
+        assert stages.samples_assigned <= cap * (1 + 2e-12)
+        np.testing.assert_allclose(stages.start_error[1:], stages.end_error[:-1], rtol=1e-12)
+        assert stages.end_error[-1] == TARGET
+        times.append(stages.time)
+    assert (np.diff(times) >= 0).all()
+    assert times[-1] > times[0]
+
+
+def test_no_priced_plan_within_the_cap_is_faster():
+    cap = 8000.0  # here the costs of priced plans jump
+    stages = plan_within(eight("scale"), BOUND, **TO_TARGET, samples_assigned=cap)
+    grid = [plan(eight("scale"), BOUND, **TO_TARGET, compute_price=p) for p in PRICES]
+    kept = min(one.time for one in grid if one.samples_assigned <= cap)
+    # weak duality: nothing within the cap can be faster than this
+    dual = max(
+        one.time + p * (one.samples_assigned - cap) for p, one in zip(PRICES, grid, strict=True)
+    )
+    assert dual * (1 - 1e-12) <= stages.time <= kept
+    assert stages.time == pytest.approx(dual, rel=1e-4)
+    assert stages.samples_assigned == pytest.approx(cap, rel=1e-8)
+
+
+def test_two_caps_at_once():
+    stages = plan_within(eight("scale"), BOUND, **TO_TARGET, samples_assigned=8000.0, uplinks=640.0)
+    assert stages.samples_assigned <= 8000.0 * (1 + 2e-12)
+    assert stages.uplinks <= 640.0 * (1 + 2e-12)
+    prices = np.append(0.0, np.geomspace(1e-3, 0.3, 11))
+    grid = [
+        (p, q, plan(eight("scale"), BOUND, **TO_TARGET, compute_price=p, upload_price=q))
+        for p in prices
+        for q in prices
+    ]
+    dual = max(
+        one.time + p * (one.samples_assigned - 8000) + q * (one.uplinks - 640) for p, q, one in grid
+    )
+    kept = [one.time for _, _, one in grid if one.samples_assigned <= 8000 and one.uplinks <= 640]
+    assert dual * (1 - 1e-9) <= stages.time <= min(kept, default=np.inf)
+    assert stages.time <= dual * 1.01
+
+
+def test_the_least_costs_can_be_had_and_no_less():
+    with pytest.raises(ValueError, match=r"uplinks must be at least 571.277 to reach the target"):
+        plan_within(eight("scale"), BOUND, **TO_TARGET, uplinks=560.0)
+    stages = plan_within(eight("scale"), BOUND, **TO_TARGET, uplinks=571.278)
+    assert stages.uplinks == pytest.approx(571.278, rel=1e-11)
+    with pytest.raises(ValueError, match=r"622.857 .* with at most 8000 samples_assigned, got 600"):
+        plan_within(eight("scale"), BOUND, **TO_TARGET, samples_assigned=8000.0, uplinks=600.0)
+    with pytest.raises(ValueError, match="samples_assigned must be positive"):
+        plan_within(eight("scale"), BOUND, **TO_TARGET, samples_assigned=0.0)
+
+
+def test_a_target_out_of_reach_is_no_error():
+    with pytest.warns(UserWarning, match="target should be above the least floor"):
+        stages = plan_within(eight("scale"), BOUND, **MENU, target=0.02, samples_assigned=10.0)
+    assert not stages.reachable
+    there = plan_within(eight("scale"), BOUND, **MENU, target=11.0, samples_assigned=10.0)
+    assert there.time == 0.0

@@ -7,12 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.stragglers.policies.coding import (
-    cyclic_code,
-    decoded,
-    fractional_code,
-    gradient_coding,
-)
+from asyncjax.stragglers import cyclic_code, fractional_code, gradient_coding
+from asyncjax.stragglers.policies.coding import decoded
 from tests.oracles import policies as oracle
 from tests.stragglers.policies.following import chosen
 
@@ -96,21 +92,6 @@ def test_more_workers_are_decoded_too():
         assert error < 1e-9
 
 
-def test_answers_that_do_not_give_the_sum_are_said_so():
-    code = fractional_code(4, 1)
-    few = jnp.array([True, False, True, False])
-    with pytest.raises(ValueError, match=r"got the workers 0, 2, which leave shard 2 .* weight 0"):
-        decoded(code, few)
-    with pytest.raises(ValueError, match="got the workers none, which leave shard 0"):
-        decoded(code, ~jnp.ones(4, bool))
-    expected = oracle.decoded(code, np.asarray(few))
-    np.testing.assert_allclose(decoded(code, few, exact=False)[1], expected, atol=1e-5)
-    compiled = jax.jit(decoded)(code, few)  # where a weight other than 1 is the flag
-    np.testing.assert_allclose(compiled[1], expected, atol=1e-5)
-    for late in range(4):
-        np.testing.assert_allclose(decoded(code, np.arange(4) != late)[1], 1.0, atol=1e-5)
-
-
 def test_keys_make_other_codes_and_the_same_key_the_same():
     first, again = cyclic_code(6, 2), cyclic_code(6, 2)
     np.testing.assert_array_equal(first, again)
@@ -145,27 +126,3 @@ def test_a_code_that_only_comes_close_is_allowed_if_asked_for():
         gradient_coding(code, 8, tolerated=2)
     policy = gradient_coding(code, 8, tolerated=2, exact=False)
     assert (policy.copies, int(chosen(policy, 2, n_workers=6).k[0])) == (2, 4)
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match=r"tolerated must be an integer in 0 \.\. 3, got"):
-        cyclic_code(4, 4)
-    with pytest.raises(ValueError, match=r"tolerated must be an integer in 0 \.\. \d, got -1"):
-        fractional_code(4, -1)
-    with pytest.raises(ValueError, match="tolerated \\+ 1 must divide n_workers, 5"):
-        fractional_code(5, 1)
-    with pytest.raises(TypeError, match="n_workers must be an integer"):
-        cyclic_code(4.0, 1)
-    good = cyclic_code(4, 1)
-    with pytest.raises(ValueError, match=r"code must be a square matrix, got .* \(3, 4\)"):
-        gradient_coding(good[:3], 8, tolerated=1)
-    with pytest.raises(ValueError, match="code must be finite"):
-        gradient_coding(np.where(good == good[0, 0], np.nan, good), 8, tolerated=1)
-    with pytest.raises(ValueError, match="shard_size must be an integer of at least 1, got 0"):
-        gradient_coding(good, 0, tolerated=1)
-    with pytest.raises(ValueError, match="tolerated must leave the sum exact, got 2"):
-        gradient_coding(good, 8, tolerated=2)
-    with pytest.raises(TypeError, match="code must be a concrete array of numbers"):
-        gradient_coding("cyclic", 8, tolerated=1)
-    with pytest.raises(TypeError, match="code must be a concrete array of numbers"):
-        jax.jit(lambda code: gradient_coding(code, 8, tolerated=1))(good)

@@ -109,20 +109,6 @@ def test_patience_may_be_traced_and_mapped():
     np.testing.assert_array_equal(first_switch(jnp.array([0.5, 1.0, 3.0])), [2, 4, 12])
 
 
-def test_policies_of_one_kind_share_a_compilation_and_are_pytrees():
-    rng = np.random.default_rng(3)
-    observations = seen(N_UPDATES, time=np.arange(N_UPDATES), loss=np.linspace(5, 0, N_UPDATES))
-    first = error_triggered(made_plan(rng, 3), patience=2.0)
-    follow(first, observations)
-    before = follow._cache_size()
-    second = error_triggered(made_plan(rng, 4), patience=3.0, minimum=0.1)
-    expected = follow(second, observations)[1].stage
-    assert follow._cache_size() == before
-    leaves, structure = jax.tree.flatten(second)
-    again = jax.tree.unflatten(structure, leaves)
-    np.testing.assert_array_equal(follow(again, observations)[1].stage, expected)
-
-
 def test_a_real_plan_is_followed():
     bound = ErrorBound(
         step_size=0.2, smoothness=1.0, strong_convexity=1.0, noise_variance=40.0, initial_error=2.5
@@ -134,23 +120,3 @@ def test_a_real_plan_is_followed():
     losses = np.interp(clock, np.append(0, stages.end_time), np.append(2.5, stages.end_error))
     by_loss = chosen(error_triggered(stages, patience=9.0), N_UPDATES, loss=losses)
     assert np.mean(np.asarray(by_loss.k == choice.k)) > 0.97
-
-
-def test_refusals():
-    stages = made_plan(np.random.default_rng(4), 3)
-    nothing = made_plan(np.random.default_rng(4), 0)
-    halves = made_plan(np.random.default_rng(4), 3, load=[1, 2.5, 3])
-    for policy in (timed, lambda given: error_triggered(given, patience=2.0)):
-        with pytest.raises(TypeError, match="plan must be a Plan"):
-            policy("fast")
-        with pytest.raises(ValueError, match="plan must have at least one stage"):
-            policy(nothing)
-        with pytest.raises(ValueError, match=r"load must be a positive whole number .* got 2\.5"):
-            policy(halves)
-    for patience in (0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="patience must be positive, got"):
-            error_triggered(stages, patience=patience)
-    with pytest.raises(TypeError, match="patience must be a concrete real number, got None"):
-        error_triggered(stages, patience=None)
-    with pytest.raises(ValueError, match="minimum must be finite, got inf"):
-        error_triggered(stages, patience=2.0, minimum=math.inf)

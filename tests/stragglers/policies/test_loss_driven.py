@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.stragglers.policies.loss_driven import ada_sync
+from asyncjax.stragglers import ada_sync
 from tests.oracles import policies as oracle
 from tests.stragglers.policies.following import chosen, follow, seen
 
@@ -57,23 +57,3 @@ def test_parameters_may_be_traced_and_mapped():
 
     found = jax.vmap(last_k)(jnp.array([1, 2, 4]), jnp.array([0.0, 0.0, 0.5]))
     np.testing.assert_array_equal(found, [3, 6, round(4 * math.sqrt(8.5 / 0.5))])
-    policy = ada_sync(2, n_workers=9)
-    again = jax.tree.unflatten(jax.tree.structure(policy), jax.tree.leaves(policy))
-    np.testing.assert_array_equal(
-        follow(again, observations)[1].k, follow(policy, observations)[1].k
-    )
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 4\], got 5"):
-        ada_sync(5, n_workers=4)
-    with pytest.raises(ValueError, match="k and load must be single numbers"):
-        ada_sync([1, 2], n_workers=4)
-    with pytest.raises(ValueError, match="n_workers must be an integer of at least 1, got 0"):
-        ada_sync(1, n_workers=0)
-    with pytest.raises(ValueError, match="minimum must be finite, got nan"):
-        ada_sync(1, n_workers=4, minimum=math.nan)
-    with pytest.raises(ValueError, match="patience must be an integer of at least 1, got 0"):
-        ada_sync(1, n_workers=4, patience=0)
-    with pytest.raises(ValueError, match=r"load must be a positive whole number .* got 0"):
-        ada_sync(1, 0, n_workers=4)

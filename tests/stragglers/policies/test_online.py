@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from asyncjax import clocks, stragglers
-from asyncjax.stragglers.policies.online import _LOG_RATIOS, _log_completions, _looked_up
 
 N = 8
 BOUND = stragglers.ErrorBound(
@@ -94,45 +93,3 @@ def test_it_follows_a_drift():
     slow_samples, calm, slow_links = means
     assert slow_links > calm + 1
     assert slow_links > slow_samples + 1
-
-
-@pytest.mark.slow
-def test_the_table_is_the_expected_completion():
-    table = jnp.asarray(_log_completions(N))
-    for communicate, compute, load in ((1.0, 0.25, 8.0), (0.3, 5.0, 1.0), (2.0, 1e-3, 4.0)):
-        at = jnp.full((N,), np.log(compute * load / communicate))
-        got = communicate * np.exp(np.asarray(_looked_up(table, at)))
-        k = np.arange(1, N + 1)
-        expected = stragglers.expected_completion(laws(communicate, compute), k, load)
-        np.testing.assert_allclose(got, expected, rtol=1e-3)
-    outside = jnp.array([-50.0, 50.0] + [0.0] * (N - 2))
-    got = np.asarray(_looked_up(table, outside))
-    np.testing.assert_allclose(got[:2], [table[0, 0], table[-1, 1]], rtol=1e-6)
-    assert _LOG_RATIOS[0] == -_LOG_RATIOS[-1]
-
-
-@pytest.mark.slow
-def test_policies_of_one_kind_share_a_compilation():
-    keys, means = jax.random.split(jax.random.key(0), 6), jnp.array([1.0, 0.25])
-    for start in ((1.0, 0.5), (2.0, 2.0)):
-        policy = stragglers.planned_online(BOUND, N, **MENU, start=start, window=12)
-        follow(policy, keys, means, means)
-        if start[0] == 1.0:
-            compiled = follow._cache_size()
-    assert follow._cache_size() == compiled
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        ({"load": 2.5}, ValueError, "load must be a positive whole number"),
-        ({"k": [0, 3]}, ValueError, r"k must be integers in \[1, 8\], got 0"),
-        ({"start": (1.0, -1.0)}, ValueError, "start must be positive"),
-        ({"window": 0}, ValueError, "window must be an integer of at least 1"),
-        ({"explore_every": 0}, ValueError, "explore_every must be an integer of at least 1"),
-    ],
-)
-def test_refusals(wrong, error, message):
-    arguments = {"k": [1, 8], "load": [1, 8], "start": (1.0, 1.0)} | wrong
-    with pytest.raises(error, match=message):
-        stragglers.planned_online(BOUND, N, **arguments)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.stragglers.policies.stationarity import distance_test, sign_test
+from asyncjax.stragglers import distance_test, sign_test
 from tests.oracles import policies as oracle
 from tests.stragglers.policies.following import chosen, follow, seen
 
@@ -139,29 +139,3 @@ def test_a_traced_load_needs_a_capacity():
     assert jax.jit(lambda load: last_load(load, 8))(jnp.array([2.0, 5.0])) == 5
     with pytest.raises(ValueError, match="max_load must be given"):
         jax.jit(last_load)(jnp.array([2.0, 5.0]))
-
-
-def test_refusals():
-    good = {"threshold": 3, "burn_in": 2}
-    for name in ("threshold", "burn_in"):
-        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 0, got -1"):
-            sign_test([1, 2], **{**good, name: -1})
-        with pytest.raises(TypeError, match=rf"{name} must be an integer of at least 0, got 1\.5"):
-            sign_test([1, 2], **{**good, name: 1.5})
-    for test in (lambda *a, **b: sign_test(*a, **good, **b), distance_test):
-        given = {} if test is not distance_test else {"burn_in": 2}
-        with pytest.raises(ValueError, match="patience must be an integer of at least 1, got 0"):
-            test([1, 2], **given, patience=0)
-        with pytest.raises(ValueError, match="k must be integers of at least 1, got 0"):
-            test([0, 2], **given)
-        with pytest.raises(TypeError, match="k must be made of integers"):
-            test([1.0, 2.0], **given)
-        with pytest.raises(ValueError, match=r"load must be a positive whole number .* got 1\.5"):
-            test([1, 2], 1.5, **given)
-        with pytest.raises(ValueError, match="one entry a stage"):
-            test([1, 2], [1, 2, 3], **given)
-    for ratio in (1, 0.5, math.inf, math.nan):
-        with pytest.raises(ValueError, match="ratio must be larger than 1 and finite, got"):
-            distance_test([1, 2], burn_in=2, ratio=ratio)
-    with pytest.raises(ValueError, match="slope must be finite, got nan"):
-        distance_test([1, 2], burn_in=2, slope=math.nan)

@@ -1,4 +1,4 @@
-"""Workers that are learned: against a slow twin, who is settled on, and the regret."""
+"""Deadlines, backups, and workers that are learned: against a slow twin, and the regret."""
 
 import math
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from asyncjax import stragglers
-from asyncjax.stragglers.policies.worker_selection import learned_crew
+from asyncjax.stragglers import backup_workers, deadline, drop_compute, learned_crew
 from tests.oracles import policies as oracle
+from tests.stragglers.policies.following import chosen, follow, seen
 
 N_UPDATES = 300
 MEANS = np.array([3.0, 1.0, 2.5, 0.8, 4.0, 1.2, 3.5, 2.0])
@@ -103,23 +104,51 @@ def test_parameters_may_be_traced_and_mapped():
 
     found = jax.vmap(tries)(jnp.array([0.0, 100.0]))
     assert found[1].min() > 80 > found[0].min()
-    policy = learned_crew(8, 3, confidence=1.0)
-    again = jax.tree.unflatten(jax.tree.structure(policy), jax.tree.leaves(policy))
-    before = work._cache_size()
-    np.testing.assert_array_equal(work(again, times)[0], work(policy, times)[0])
-    assert work._cache_size() <= before + 1
 
 
-@pytest.mark.slow
-def test_refusals():
-    with pytest.raises(ValueError, match=r"k must be integers in \[1, 4\], got 5"):
-        learned_crew(4, [1, 5], confidence=1.0, updates=[3, 4])
-    for confidence in (-1, math.inf, math.nan):
-        with pytest.raises(ValueError, match="confidence must be at least 0 and finite, got"):
-            learned_crew(4, 2, confidence=confidence)
-    with pytest.raises(ValueError, match="updates must be at least 0, got -1"):
-        learned_crew(4, [1, 2], 1, [-1, 2], confidence=1.0)
-    with pytest.raises(ValueError, match=r"n_workers must be an integer in 1 \.\. 16777216, got 0"):
-        learned_crew(0, 1, confidence=1.0)
-    with pytest.raises(ValueError, match="load must be a positive whole number"):
-        learned_crew(4, 1, 0.5, confidence=1.0)
+def test_a_deadline_stops_all_workers():
+    policy = deadline(2.5, max_load=32, n_workers=6)
+    choice = chosen(policy, 4)
+    assert policy.stops
+    assert not policy.varies_load
+    assert policy.max_load == 32
+    np.testing.assert_array_equal(choice.k, [6] * 4)
+    np.testing.assert_array_equal(choice.load, [32.0] * 4)
+    np.testing.assert_array_equal(choice.deadline, [2.5] * 4)
+    np.testing.assert_array_equal(choice.stage, [0] * 4)
+    assert int(chosen(deadline(2.5, max_load=32, k=4, n_workers=6), 4).k[0]) == 4
+    assert math.isinf(chosen(deadline(math.inf, max_load=32, n_workers=6), 4).deadline[0])
+
+
+def test_drop_compute_keeps_the_ordinary_load():
+    policy = drop_compute(1.5, 8.0, n_workers=6)
+    choice = chosen(policy, 4)
+    assert (policy.stops, policy.max_load, policy.varies_load) == (True, 8, False)
+    assert [float(x[0]) for x in (choice.k, choice.load, choice.deadline)] == [6, 8, 1.5]
+
+
+def test_backups_are_not_awaited():
+    policy = backup_workers(10, 3, 16)
+    choice = chosen(policy, 4)
+    assert (policy.stops, policy.max_load) == (False, 16)
+    assert [float(x[-1]) for x in (choice.k, choice.load)] == [7, 16]
+    assert int(chosen(backup_workers(10, 0), 4).k[0]) == 10
+
+
+def test_limits_may_be_traced_and_mapped():
+    observations = seen(4)
+
+    @jax.jit
+    @jax.vmap
+    def limits(limit):
+        anytime = follow(deadline(limit, max_load=4, n_workers=3), observations)[1]
+        dropping = follow(drop_compute(2 * limit, 4, n_workers=3), observations)[1]
+        return anytime.deadline[0], dropping.deadline[0]
+
+    given = jnp.array([1.0, 2.0])
+    found = limits(given)
+    np.testing.assert_array_equal(found, [given, 2 * given])
+    before = follow._cache_size()
+    for time in (1.0, 2.0, 3.0):
+        follow(deadline(time, max_load=5, n_workers=3), observations)
+    assert follow._cache_size() == before + 1

@@ -9,12 +9,13 @@ from scipy import special
 from asyncjax import clocks
 from asyncjax.stragglers import (
     ErrorBound,
+    completion_of_survival,
     completion_variance,
     expected_completion,
     plan,
     response,
+    sampled,
 )
-from asyncjax.stragglers.times.any_law import completion_of_survival, sampled
 from tests.oracles import stragglers as oracle
 
 ALL_5 = np.arange(1, 6)
@@ -74,32 +75,6 @@ def test_many_workers_in_single_precision_under_jit_and_differentiated():
     np.testing.assert_allclose(slope, 2 * 1.1349626233011176, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"survival": 1.0}, TypeError, "survival must be a function"),
-        ({"survival": lambda t: t > 1}, TypeError, "survival must return an array of floats"),
-        ({"survival": lambda t: t.sum()}, ValueError, "survival must keep the shape"),
-        ({"survival": lambda t: 2 * jnp.exp(-t)}, ValueError, "survival must return probabilities"),
-        (
-            {"survival": lambda t: 1 / (1 + t) + 0.2 * jnp.sin(t) ** 2 * (t < 20)},
-            ValueError,
-            "survival must not rise with t",
-        ),
-        ({"k": 6}, ValueError, r"k must be an integer in \[1, 5\], got 6"),
-        ({"typical": 0.0}, ValueError, "typical must be positive"),
-        ({"typical": [1.0, 2.0]}, ValueError, "typical must be one number"),
-        ({"start": -1.0}, ValueError, "start must be at least 0"),
-        ({"n_workers": 0}, ValueError, "n_workers must be an integer in 1 .. 10000, got 0"),
-    ],
-)
-def test_bad_survival_functions_are_refused(arguments, error, words):
-    usual = {"survival": lambda t: jnp.exp(-t), "k": 1, "n_workers": 5, "typical": 1.0}
-    arguments = {**usual, **arguments}
-    with pytest.raises(error, match=words):
-        completion_of_survival(arguments.pop("survival"), arguments.pop("k"), **arguments)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scaling", ["scale", "shift"])
 def test_sampled_rounds_agree_with_the_exact_times(scaling):
@@ -144,17 +119,3 @@ def test_any_clock_can_be_sampled_and_planned():
     np.testing.assert_allclose(
         expected_completion(sampled(constant, KEY, 4000), [1, 2], 3.0), [6.05, 6.15], atol=0.01
     )
-
-
-def test_what_cannot_be_sampled_is_refused():
-    added = response(compute=clocks.exponential(1.0), scaling="additive", n_workers=2)
-    with pytest.raises(ValueError, match="scaling 'additive' to be sampled"):
-        sampled(added, KEY, 5)
-    with pytest.raises(ValueError, match="without losses and powers"):
-        sampled(clocks.with_failures(clocks.exponential([1.0]), 0.5), KEY, 5)
-    with pytest.raises(ValueError, match="n_rounds must be an integer of at least 1"):
-        sampled(clocks.constant([1.0]), None, 0)
-    with pytest.raises(TypeError, match="times must be a response"):
-        sampled(1.0, KEY, 5)
-    with pytest.raises(ValueError, match=r"sampled\(times, key, n_rounds\) records"):
-        expected_completion(clocks.poisson([3.0]), 1)

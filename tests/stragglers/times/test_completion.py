@@ -308,29 +308,3 @@ def test_more_to_wait_for_takes_longer(communicate, compute, load):
     np.testing.assert_allclose(expected_completion(swapped, ALL_10, 1.0), here, rtol=2e-5)
     faster = two(EXP(compute * 3), EXP(communicate * 3), 10)
     np.testing.assert_allclose(expected_completion(faster, ALL_10, load), 3 * here, rtol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("times", "k", "load", "error", "words"),
-    [
-        ("pair", 0, 1.0, ValueError, r"k must be an integer in \[1, 2\], got 0"),
-        ("pair", [1, 3], 1.0, ValueError, r"k must be integers in \[1, 2\], got 3"),
-        ("pair", 1.5, 1.0, TypeError, "k must be made of integers"),
-        ("pair", 1, -1.0, ValueError, "load must be positive"),
-        ("pair", [1, 2], [1.0, 2.0, 3.0], ValueError, "k and load must broadcast"),
-        (1.0, 1, 1.0, TypeError, "times must be a response or a clock"),
-        (clocks.with_failures(EXP([1.0]), 0.5), 1, 1.0, ValueError, "without losses"),
-        (clocks.poisson(3.0), 1, 1.0, ValueError, "got poisson"),
-        (
-            clocks.communicating(EXP(1.0), download=EXP(1.0), upload=EXP(1.0)),
-            1,
-            1.0,
-            ValueError,
-            "at most two random parts, got 3",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(times, k, load, error, words):
-    given_times = response(compute=EXP(1.0), n_workers=2) if times == "pair" else times
-    with pytest.raises(error, match=words):
-        expected_completion(given_times, k, load)

@@ -12,8 +12,12 @@ import pytest
 from scipy import integrate, special, stats
 
 from asyncjax import clocks
-from asyncjax.stragglers import coded_completion, expected_completion, response
-from asyncjax.stragglers.times.deadlines import deadline_completion, deadline_samples
+from asyncjax.stragglers import (
+    coded_completion,
+    deadline_completion,
+    expected_completion,
+    response,
+)
 from tests.oracles import stragglers as oracle
 
 EXP = clocks.exponential
@@ -140,63 +144,3 @@ def test_derivatives_in_the_means_the_load_and_the_deadline():
     for step, value in zip(1e-5 * np.eye(4), slope, strict=True):
         change = completion(point + step) - completion(point - step)
         np.testing.assert_allclose(value, change / 2e-5, rtol=1e-6)
-
-
-def test_samples_done_by_a_deadline():
-    own = six(EXP([0.25, 0.5, 0.5, 0.5, 0.5, 1.0]))
-    expected = [
-        sum(1 - np.exp(-1.1 / (b * mean)) for b in range(1, 5)) for mean in (0.25, 0.5, 1.0)
-    ]
-    np.testing.assert_allclose(
-        deadline_samples(own, 1.1, 4)[np.array([0, 3, 5])], expected, rtol=1e-6
-    )
-    added = six(clocks.shifted_exponential(0.1, 0.25), scaling="additive")
-    expected = sum(stats.gamma(b, loc=0.1 * b, scale=0.25).cdf(1.1) for b in range(1, 5))
-    np.testing.assert_allclose(deadline_samples(added, 1.1, 4), [expected] * 6, rtol=1e-5)
-    np.testing.assert_allclose(deadline_samples(six(clocks.constant(0.5)), 1.1, 4), 2.0)
-    np.testing.assert_allclose(deadline_samples(six(None, EXP(1.0)), 1.1, 4), 4.0)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (
-            lambda: coded_completion(BOTH, 6),
-            ValueError,
-            r"tolerated must be an integer in \[0, 5\], got 6",
-        ),
-        (
-            lambda: coded_completion(BOTH, [-1, 0]),
-            ValueError,
-            r"tolerated must be integers in \[0, 5\]",
-        ),
-        (lambda: coded_completion(BOTH, 1.0), TypeError, "tolerated must be made of integers"),
-        (lambda: coded_completion(3, 1), TypeError, "times must be a response or a clock"),
-        (
-            lambda: deadline_completion(BOTH, 7, 1.0),
-            ValueError,
-            r"k must be an integer in \[1, 6\], got 7",
-        ),
-        (lambda: deadline_completion(BOTH, 1, 0.0), ValueError, "deadline must be positive"),
-        (
-            lambda: deadline_completion(BOTH, [1, 2], [1.0, 2.0, 3.0]),
-            ValueError,
-            "k, deadline and load must broadcast",
-        ),
-        (
-            lambda: deadline_completion(EXP([1.0, 2.0]), 1, 1.0),
-            ValueError,
-            "must be of identical workers .* got laws of 2 workers",
-        ),
-        (
-            lambda: deadline_completion(clocks.recorded([[1.0]]), 1, 1.0),
-            ValueError,
-            "got recorded times",
-        ),
-        (lambda: deadline_samples(BOTH, [1.0, 2.0], 3), ValueError, "deadline must be one number"),
-        (lambda: deadline_samples(BOTH, 1.0, 1.5), TypeError, "load must be an integer"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(call, error, words):
-    with pytest.raises(error, match=words):
-        call()
