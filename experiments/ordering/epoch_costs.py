@@ -4,8 +4,8 @@
     CD-GraB    the same, and z_j = g_{j,0} - g_{j,1};   for j = 0 .. m-1:
                s_j = +1 if <r, z_j> <= 0 else -1;   r <- r + s_j z_j
 
-A time measured on one CPU that plays m workers says what that CPU does. Here two steps (a pair of
-units of each worker) are compiled and the compiler is asked what they do, in two places:
+A time measured on one CPU that plays m workers (`prices`) says what that CPU does. Here two steps
+(a pair of units of each worker) are compiled and the compiler is asked what they do, in two places:
 
 *one device* plays all m workers. D-RR takes one gradient of all m B rows there; CD-GraB needs that
 of each worker.
@@ -19,17 +19,21 @@ both sums and a choice over d/m entries of m vectors), and 8 d numbers read or w
 CD-GraB (m - 1) / m d more in two steps (the entries of z go to where they are balanced) and m sums
 of one number.
 
-The m decisions are compiled as one and counted m times, as the body of the loop that they are.
+The m decisions are compiled as one and counted m times, as the body of the loop that they are. The
+networks whose steps these are, and which `ordered_networks` trains, are `tasks`.
 
 Run alone, it compiles for a TPU that is not there, by its own compiler and in its memory layout:
 `pip install '.[tpu-compile]'` in a clone.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,13 +45,13 @@ from asyncjax import problems, results
 from asyncjax.orders.kernels.balancing import add_signed
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
+from asyncjax.study.search import Knob, log_range
 from experiments import part
 from experiments.common import numbers
-from experiments.ordering.ordered_networks_runs import OPTIMIZERS, Task, tasks
+from experiments.ordering.herding import ALONE, BASELINE, COORDINATED, PROJECTED
 
 STEP = 1e-3
 DEVICE, MACHINE = "one device", "one of m machines"
-PLAIN, BALANCED = "D-RR", "CD-GraB"
 EPOCHS, CPU = "epochs", "time of this CPU"
 FLOPS, BYTES, SENT = "flops", "bytes", "numbers sent"  # of one of m machines
 UNITS = (EPOCHS, FLOPS, BYTES, SENT, CPU)
@@ -55,19 +59,257 @@ NAME, DIGITS = "tpu_costs", 5
 TITLE = "What does balancing cost as compiled for a TPU?"
 PAPERS = ()
 CLAIMS = ()
+ORDERS = (BASELINE, "GraB", ALONE, COORDINATED, PROJECTED)  # that a task may have
+OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
+    "SGD": optax.sgd,
+    "momentum": partial(optax.sgd, momentum=0.9),
+    "Adam": optax.adam,
+}
+CLASSES = 10
+Pair = tuple[np.ndarray, np.ndarray]  # features and targets of some rows
+
+
+# Networks and their rows.
+
+
+class Material(NamedTuple):
+    """Rows of an instance, a network, and the problem made of them."""
+
+    data: str  # what the rows are
+    model: nn.Module
+    problem: Callable[..., problems.Problem]  # such as `problems.classification`
+    train: Pair
+    test: Pair
+
+
+Load = Callable[[int, int, int], Material]  # training rows, test rows at most, seed of the data
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What two steps do.
+class Task:
+    """What is trained, by how many workers, for how long.
 
     Attributes:
-        flops: As the compiler counts them.
-        bytes: Read and written by the compiled operations.
+        name: In tables.
+        load: Makes the rows of an instance.
+        n_workers: m.
+        n_units: n, of each worker, even.
+        batch: Rows of a unit, even.
+        test_rows: At most.
+        optimizer: "SGD", "momentum" or "Adam".
+        step: First grid of the step.
+        n_epochs: Of every run.
+        metric: "test_loss" or "test_accuracy".
+        instances: Of each reported set.
+        tuning_instances: On which steps are chosen.
+        trials: Steps that an order tries in a round of tuning.
+        orders: That are run; D-RR among them.
+        authors: What the public scripts of CD-GraB have where this is smaller; empty: nothing.
     """
 
-    flops: float
-    bytes: float
+    name: str
+    load: Load
+    n_workers: int
+    n_units: int
+    batch: int
+    test_rows: int
+    optimizer: str
+    step: Knob
+    n_epochs: int
+    metric: str = "test_loss"
+    instances: int = 10
+    tuning_instances: int = 4
+    trials: int = 4
+    orders: tuple[str, ...] = ORDERS
+    authors: str = ""
+
+    @property
+    def title(self) -> str:
+        """Name and number of workers."""
+        return f"{self.name}, m = {self.n_workers}"
+
+    def material(self, instance: Seeds) -> Material:
+        """The rows of an instance."""
+        rows = self.n_workers * self.n_units * self.batch
+        return self.load(rows, self.test_rows, instance.data)
+
+    def problem(self, material: Material, n_workers: int, batch: int, seed: int) -> Any:
+        """An instance's rows in contiguous shards, in units of `batch` rows.
+
+        Args:
+            material: Of the instance.
+            n_workers: Shards.
+            batch: Rows of a unit.
+            seed: Of the first model.
+        """
+        train, test = (tuple(map(jnp.asarray, pair)) for pair in (material.train, material.test))
+        return material.problem(
+            material.model,
+            *train,
+            n_workers=n_workers,
+            key=jax.random.key(seed),
+            batch=problems.cyclic(batch),
+            test=test,
+        )
+
+
+def dealt(rows: Sequence[np.ndarray], count: int, rest: int, seed: int) -> tuple[Pair, Pair]:
+    """Some rows of a pair of arrays in random order, and others for the test.
+
+    Raises:
+        ValueError: There are not so many rows.
+    """
+    features, targets = rows
+    if len(features) < count + 1:
+        raise ValueError(f"rows must be at most {len(features) - 1}, got {count}")
+    drawn = np.random.default_rng(seed).permutation(len(features))
+    train, test = drawn[:count], drawn[count : count + rest]
+    return (features[train], targets[train]), (features[test], targets[test])
+
+
+def mislabelled(rows: Pair, share: float, seed: int) -> Pair:
+    """Rows, a share of whose labels is drawn anew, each other label as likely."""
+    labels, generator = rows[1].copy(), np.random.default_rng([seed, 1])
+    wrong = generator.permutation(len(labels))[: round(share * len(labels))]
+    labels[wrong] = (labels[wrong] + generator.integers(1, CLASSES, len(wrong))) % CLASSES
+    return rows[0], labels
+
+
+@cache
+def _rows(load: Callable[[], Any], targets: str = "labels") -> Pair:
+    """All rows of a data set, those of its test too."""
+    data = load()
+    features, values = (
+        np.concatenate([getattr(data, f"train_{name}"), getattr(data, f"test_{name}")])
+        for name in ("features", targets)
+    )
+    return features, values
+
+
+def _months() -> Any:
+    return problems.m3("monthly", lags=12)
+
+
+@cache
+def _windows(read: Callable[..., Any], length: int, **options: int) -> tuple[Pair, int]:
+    """Windows of Shakespeare's tragedies, and how many different signs these have."""
+    corpus = read(genres=("tragedies",), **options)
+    return problems.windows(corpus.train, length), len(corpus.vocabulary)
+
+
+def digits(noise: float, widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Handwritten digits, a share of whose training labels is wrong."""
+    train, test = dealt(_rows(problems.digits), count, rest, seed)
+    text, model = f"handwritten digits, {noise:.0%} of the labels wrong", problems.MLP
+    train = mislabelled(train, noise, seed)
+    return Material(text, model(widths, CLASSES), problems.classification, train, test)
+
+
+def images(noise: float, count: int, rest: int, seed: int) -> Material:
+    """5,000 digits of MNIST, a share of whose training labels is wrong."""
+    features, labels = _rows(problems.mnist_subset)
+    train, test = dealt((features.reshape(-1, 28, 28, 1), labels), count, rest, seed)
+    text, train = (
+        f"digits of MNIST, {noise:.0%} of the labels wrong",
+        mislabelled(train, noise, seed),
+    )
+    return Material(text, problems.LeNet(), problems.classification, train, test)
+
+
+def series(widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+    """Windows of 12 months of M3, and the month that follows."""
+    pairs = dealt(_rows(_months, "targets"), count, rest, seed)
+    return Material("M3, monthly", problems.ForecastMLP(widths), problems.regression, *pairs)
+
+
+def words(n_words: int, width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of words of Shakespeare's tragedies."""
+    rows, size = _windows(problems.shakespeare_words, length, n_words=n_words)
+    text, model = f"words of Shakespeare, {length} a row, vocabulary {size}", problems.WordLSTM
+    pairs = dealt(rows, count, rest, seed)
+    return Material(text, model(size, width), problems.language_model, *pairs)
+
+
+def characters(width: int, length: int, count: int, rest: int, seed: int) -> Material:
+    """Windows of characters of Shakespeare's tragedies."""
+    rows, size = _windows(problems.shakespeare_characters, length)
+    model = problems.TinyGPT(size, width, depth=2, heads=2, length=length)
+    text = f"characters of Shakespeare, {length} a row"
+    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+
+
+def tasks() -> Mapping[str, Task]:
+    """The tasks by name: three that cost little, then four of the form of the authors' scripts.
+
+    What the scripts of CD-GraB (github.com/GarlGuo/CD-GraB) have is stated where it differs.
+    """
+    small: dict[str, Any] = {"instances": 20, "tuning_instances": 5}
+    dear: dict[str, Any] = {"tuning_instances": 2, "trials": 3}
+    dear |= {"orders": (BASELINE, ALONE, COORDINATED)}
+    sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
+    every = (
+        Task("digits", partial(digits, 0.0, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("noisy digits", partial(digits, 0.2, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
+        Task("forecast", partial(series, (32, 32)), 8, 32, 8, 2048, "Adam", adam, 20, **small),
+        Task(
+            "wide forecast",
+            partial(series, (64, 64, 64)),
+            *(32, 32, 4, 2048, "Adam", log_range(5e-4, 4e-3, 4), 20),
+            authors="m = 32 and three layers of 64 as here; M4, weekly",
+            **dear,
+        ),
+        Task(
+            "LSTM",
+            partial(words, 500, 24, 12),
+            *(4, 16, 16, 512, "SGD", log_range(4.0, 32.0, 4), 14),
+            authors="m = 4 and 16 rows a unit as here; WikiText-2, step 5, cut to 0.1 every ten",
+            **dear,
+        ),
+        Task(
+            "LeNet",
+            partial(images, 0.2),
+            *(16, 16, 4, 500, "momentum", log_range(0.01, 0.08, 4), 6),
+            metric="test_accuracy",
+            authors="LeNet and m of 4 to 64 as here; CIFAR-10, 100 epochs, step 0.001",
+            **dear,
+        ),
+        Task(
+            "GPT",
+            partial(characters, 32, 24),
+            *(64, 4, 2, 512, "Adam", log_range(2e-3, 1.6e-2, 4), 10),
+            authors="m = 64 and two blocks as here; width 128, WikiText-103, AdamW, step 5e-4",
+            **dear,
+        ),
+    )
+    return {task.name: task for task in every}
+
+
+# What an epoch costs.
+
+
+def prices(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """What each function costs on this CPU in that of D-RR: the median of ratios, and quartiles.
+
+    Seconds are those of the processor, not of the clock on the wall, so that what else the machine
+    does counts little; with one thread the two are the same on a machine of one's own. Every round
+    times each once, one right after the other; the first call, which compiles, is not counted.
+
+    Args:
+        runs: By name, functions of no argument that do the same number of epochs; what they return
+            is waited for.
+        repeats: Rounds, at least 1.
+    """
+    for run in runs.values():
+        jax.block_until_ready(run())
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for name, run in [*runs.items()] * repeats:
+        began = time.process_time()
+        jax.block_until_ready(run())
+        seconds[name].append(time.process_time() - began)
+    return {
+        name: np.quantile(np.divide(taken, seconds[BASELINE]), [0.5, 0.25, 0.75]).tolist()
+        for name, taken in seconds.items()
+    }
 
 
 def sent(n_workers: int, dim: int, *, balanced: bool) -> float:
@@ -81,74 +323,66 @@ def sent(n_workers: int, dim: int, *, balanced: bool) -> float:
     return share * (4 * dim + (dim + 2 * n_workers if balanced else 0))
 
 
-def expected(dim: int) -> Cost:
-    """What balancing should add to two steps of one of m machines, in flops and bytes."""
-    return Cost(6.0 * dim, 4 * 8.0 * dim)
+def two_steps(
+    optimizer: optax.GradientTransformation, place: str, *, balanced: bool
+) -> Callable[..., Any]:
+    """Two steps but for decisions, `(problem, optimizer state, means) -> what they leave`.
 
+    Args:
+        optimizer: Of the model.
+        place: Where: on one device, of all workers and without means; or on one of m machines, of
+            its worker, with the means that arrive, float[2, d].
+        balanced: Whether differences are wanted.
+    """
 
-def _stepped(
-    optimizer: optax.GradientTransformation, params: Any, state: Any, mean: jax.Array
-) -> tuple[Any, Any]:
-    change, state = optimizer.update(ravel_pytree(params)[1](mean), state, params)
-    return optax.apply_updates(params, change), state
-
-
-def one_device(optimizer: optax.GradientTransformation, *, balanced: bool) -> Callable[..., Any]:
-    """Two steps of m workers but for decisions, `(problem, optimizer state) -> what they leave`."""
-
-    def steps(problem: problems.Problem, state: Any) -> Any:
+    def steps(problem: problems.Problem, state: Any, means: Any = None) -> Any:
         params, seen, key = problem.params, [], jax.random.key(0)
         workers = jnp.arange(problem.n_workers or 1)
 
         def loss(params: Any, unit: int) -> jax.Array:
             return jnp.mean(jax.vmap(lambda j: problem.gradient(params, j, unit, key)[0])(workers))
 
-        def gradient(worker: jax.Array, params: Any, unit: int) -> jax.Array:
+        def gradient(worker: Any, params: Any, unit: int) -> jax.Array:
             return ravel_pytree(problem.gradient(params, worker, unit, key)[1])[0]
 
         for unit in (0, 1):
-            if balanced:
-                every = jax.vmap(gradient, (0, None, None))(workers, params, unit)
-                seen.append(every)
-                mean = jnp.mean(every, axis=0)
+            if place == MACHINE:
+                seen.append(gradient(0, params, unit))
+                mean = means[unit]
+            elif balanced:
+                seen.append(jax.vmap(gradient, (0, None, None))(workers, params, unit))
+                mean = jnp.mean(seen[-1], axis=0)
             else:
                 mean = ravel_pytree(jax.grad(loss)(params, unit))[0]
-            params, state = _stepped(optimizer, params, state, mean)
-        return (params, state, seen[0] - seen[1]) if balanced else (params, state)
+            change, state = optimizer.update(ravel_pytree(params)[1](mean), state, params)
+            params = optax.apply_updates(params, change)
+        left = (params, state, seen) if place == MACHINE else (params, state)
+        return (*left, seen[0] - seen[1]) if balanced else left
 
     return steps
 
 
-def one_machine(optimizer: optax.GradientTransformation, *, balanced: bool) -> Callable[..., Any]:
-    """Two steps of one of m machines but for decisions, `(problem, state, means float[2, d])`."""
-
-    def steps(problem: problems.Problem, state: Any, means: jax.Array) -> Any:
-        params, seen, key = problem.params, [], jax.random.key(0)
-        for unit in (0, 1):
-            grads = problem.gradient(params, 0, unit, key)[1]
-            seen.append(ravel_pytree(grads)[0])
-            params, state = _stepped(optimizer, params, state, means[unit])
-        return (params, state, seen, seen[0] - seen[1]) if balanced else (params, state, seen)
-
-    return steps
+Compile = Callable[[Callable[..., Any], tuple[Any, ...]], np.ndarray]  # float64[2]: flops, bytes
 
 
-def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Cost:
+def _counted(lowered: Any) -> np.ndarray:
+    """Flops, and bytes read and written by the compiled operations, as the compiler counts them."""
+    analysis = lowered.compile().cost_analysis()
+    analysis = analysis[0] if isinstance(analysis, list) else analysis
+    return np.array([analysis["flops"], analysis["bytes accessed"]], float)
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> np.ndarray:
     """What the compiler of this process's device says of a function."""
-    found: Any = jax.jit(function).lower(*arguments).compile().cost_analysis()
-    found = found[0] if isinstance(found, list) else found
-    return Cost(float(found["flops"]), float(found["bytes accessed"]))
-
-
-Compile = Callable[[Callable[..., Any], tuple[Any, ...]], Cost]
+    return _counted(jax.jit(function).lower(*arguments))
 
 
 def of_task(task: Task, compile_for: Compile = compiled) -> dict[str, Any]:
     """What two steps of a task on networks cost."""
 
     def units(n_workers: int) -> problems.Problem:
-        made = task.load(2 * n_workers * task.batch, 2, Seeds(0, TUNING, 0).data)
-        return task.problem(made, n_workers, task.batch, 0)
+        material = task.load(2 * n_workers * task.batch, 2, Seeds(0, TUNING, 0).data)
+        return task.problem(material, n_workers, task.batch, 0)
 
     return measured(units, OPTIMIZERS[task.optimizer](STEP), task.n_workers, compile_for)
 
@@ -160,8 +394,8 @@ def of_logistic(
 
     def units(workers: int) -> problems.Problem:
         rows = np.ones((2 * workers * batch, dimension), np.float32)
-        labels, own = np.arange(len(rows)) % 2, problems.cyclic(batch)
-        return problems.logistic(rows, labels, n_workers=workers, l2=0.01, batch=own)
+        labels, cyclic = np.arange(len(rows)) % 2, problems.cyclic(batch)
+        return problems.logistic(rows, labels, n_workers=workers, l2=0.01, batch=cyclic)
 
     return measured(units, OPTIMIZERS["momentum"](STEP), n_workers, compile_for)
 
@@ -169,61 +403,56 @@ def of_logistic(
 def measured(
     units: Callable[[int], problems.Problem],
     optimizer: optax.GradientTransformation,
-    n_workers: int,
+    m: int,
     compile_for: Compile = compiled,
 ) -> dict[str, Any]:
     """What two steps cost on a device and on one of m machines, as plain values.
 
+    What balancing should add to those of a machine is 6 flops and 8 numbers a parameter.
+
     Args:
         units: Two units of each of so many workers, and no other rows.
         optimizer: Of the model.
-        n_workers: m.
-        compile_for: `(function, arguments) -> Cost`.
+        m: Workers.
+        compile_for: `(function, arguments) -> float64[2]`, flops and bytes.
     """
-    m, dim = n_workers, 0
-    found: dict[str, Any] = {}
-    for where, workers in ((DEVICE, m), (MACHINE, 1)):
+    costs, dim = {}, 0
+    for place, workers in ((DEVICE, m), (MACHINE, 1)):
         problem = units(workers)
-        params = problem.params
-        dim = sum(leaf.size for leaf in jax.tree.leaves(params))
-        state = optimizer.init(params)
-        make = one_device if where == DEVICE else one_machine
-        given = () if where == DEVICE else (jnp.ones((2, dim)),)
-        own = jnp.ones(dim if where == DEVICE else -(-dim // m))
+        dim = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
+        means = () if place == DEVICE else (jnp.ones((2, dim)),)
+        arguments = (problem, optimizer.init(problem.params), *means)
         plain, balanced = (
-            compile_for(make(optimizer, balanced=flag), (problem, state, *given))
+            compile_for(two_steps(optimizer, place, balanced=flag), arguments)
             for flag in (False, True)
         )
-        decision = compile_for(add_signed, (own, own))
-        found[where] = {
-            PLAIN: [plain.flops, plain.bytes],
-            BALANCED: [
-                balanced.flops + m * decision.flops,
-                balanced.bytes + m * decision.bytes,
-            ],
-        }
-    ratios = {
-        where: [b / a for a, b in zip(own[PLAIN], own[BALANCED], strict=True)]
-        for where, own in found.items()
-    }
-    extra = [b - a for a, b in zip(found[MACHINE][PLAIN], found[MACHINE][BALANCED], strict=True)]
-    should = expected(dim)
-    travels = {name: sent(m, dim, balanced=name == BALANCED) for name in (PLAIN, BALANCED)}
+        entries = jnp.ones(dim if place == DEVICE else -(-dim // m))
+        costs[place] = plain, balanced + m * compile_for(add_signed, (entries, entries))
+    extra = costs[MACHINE][1] - costs[MACHINE][0]
+    names = BASELINE, COORDINATED
+    travels = {name: sent(m, dim, balanced=name == COORDINATED) for name in names}
     return {
         "parameters": dim,
-        "costs": found,
-        "ratio": ratios,
-        "extra per parameter": [each / dim for each in extra],
-        "extra over expected": [extra[0] / should.flops, extra[1] / should.bytes],
+        "costs": {
+            place: {name: cost.tolist() for name, cost in zip(names, pair, strict=True)}
+            for place, pair in costs.items()
+        },
+        "ratio": {place: (ours / base).tolist() for place, (base, ours) in costs.items()},
+        "extra per parameter": (extra / dim).tolist(),
+        "extra over expected": (extra / (np.array([6.0, 4 * 8.0]) * dim)).tolist(),
         "sent": travels,
-        "sent ratio": travels[BALANCED] / travels[PLAIN],
+        "sent ratio": travels[COORDINATED] / travels[BASELINE],
     }
 
 
 def prices_of(costs: Mapping[str, Any]) -> dict[str, float]:
     """An epoch of CD-GraB in those of D-RR, as one of m machines counts it."""
-    flops, moved = costs["ratio"][MACHINE]
-    return {FLOPS: flops, BYTES: moved, SENT: costs["sent ratio"]}
+    return dict(
+        zip((FLOPS, BYTES, SENT), (*costs["ratio"][MACHINE], costs["sent ratio"]), strict=True)
+    )
+
+
+# The part: a TPU that is not there.
 
 
 @dataclass(frozen=True)
@@ -257,10 +486,9 @@ def described(topology: str) -> Compile:
         array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=here)
 
-    def compile_for(function: Any, arguments: tuple[Any, ...]) -> Cost:
+    def compile_for(function: Any, arguments: tuple[Any, ...]) -> np.ndarray:
         traced = jax.jit(function).trace(*jax.tree.map(form, arguments))
-        found: Any = traced.lower(lowering_platforms=("tpu",)).compile().cost_analysis()
-        return Cost(float(found["flops"]), float(found["bytes accessed"]))
+        return _counted(traced.lower(lowering_platforms=("tpu",)))
 
     return compile_for
 
@@ -275,29 +503,29 @@ def study_of(settings: Settings) -> Result:
     known = tasks()
     if unknown := set(settings.tasks) - set(known):
         raise ValueError(f"tasks must be of {', '.join(known)}, got {min(unknown)!r}")
-    compile_for, found = described(settings.topology), {}
+    compile_for, costs = described(settings.topology), {}
     for name in settings.tasks:
-        found[known[name].title] = of_task(known[name], compile_for)
+        costs[known[name].title] = of_task(known[name], compile_for)
         print(f"  {known[name].title}: compiled", flush=True)
-    return as_result(settings, found)
+    return as_result(settings, costs)
 
 
-def as_result(settings: Settings, found: Mapping[str, Any]) -> Result:
+def as_result(settings: Settings, costs: Mapping[str, Any]) -> Result:
     """Prices of an epoch of CD-GraB in those of D-RR, a row a task and place.
 
     Args:
         settings: What was compiled.
-        found: By task what `measured` gives.
+        costs: By task what `measured` gives.
     """
+    names = ("scene", "set", "method", "place", "flops", "bytes")
+    names += ("flops_over_derived", "bytes_over_derived")
     rows = [
-        {"scene": task, "set": "A", "method": BALANCED, "place": place}
-        | dict(zip(("flops", "bytes"), own["ratio"][place], strict=True))
-        | dict(zip(("flops_over_derived", "bytes_over_derived"), extra, strict=True))
-        for task, own in found.items()
-        for place, extra in ((DEVICE, (np.nan, np.nan)), (MACHINE, own["extra over expected"]))
+        (task, "A", COORDINATED, place, *known["ratio"][place], *extra)
+        for task, known in costs.items()
+        for place, extra in ((DEVICE, [np.nan] * 2), (MACHINE, known["extra over expected"]))
     ]
-    facts = {"topology": settings.topology}
-    return Result(pd.DataFrame(numbers.rounded(rows, DIGITS)), "flops", facts)
+    frame = pd.DataFrame(numbers.rounded(rows, DIGITS), columns=[*names])
+    return Result(frame, "flops", {"topology": settings.topology})
 
 
 def answer(result: Result) -> str:
@@ -314,11 +542,10 @@ def tpu_table(result: Result) -> results.Table:
     device, machine = (wide[wide["place"] == place] for place in (DEVICE, MACHINE))
     extra = ["flops_over_derived", "bytes_over_derived"]
     shown = pd.concat([device[names], machine[names + extra]], axis="columns")
-    heads = ("one TPU: flops", "bytes", "one of m TPUs: flops", "bytes", "flops added / derived")
-    heads += ("bytes added / derived",)
-    return results.Table(
-        (results.Column("task", right=False), *map(results.Column, heads)),
-        tuple(shown.itertuples(name=None)),
+    heads = ("task", "one TPU: flops", "bytes", "one of m TPUs: flops", "bytes")
+    return part.table(
+        (*heads, "flops added / derived", "bytes added / derived"),
+        shown.itertuples(name=None),
         "The price of an epoch of CD-GraB in those of D-RR, as compiled for a TPU v5e.",
     )
 
