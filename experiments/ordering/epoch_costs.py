@@ -27,8 +27,8 @@ Run alone, it compiles for a TPU that is not there, by its own compiler and in i
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,24 +65,25 @@ OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "momentum": partial(optax.sgd, momentum=0.9),
     "Adam": optax.adam,
 }
-CLASSES = 10
+CLASSES, GENRES = 10, ("tragedies",)
 Pair = tuple[np.ndarray, np.ndarray]  # features and targets of some rows
 
 
 # Networks and their rows.
 
 
-class Material(NamedTuple):
-    """Rows of an instance, a network, and the problem made of them."""
+class Source(NamedTuple):
+    """A data set, a network, and the problem that is made of them."""
 
     data: str  # what the rows are
     model: nn.Module
     problem: Callable[..., problems.Problem]  # such as `problems.classification`
-    train: Pair
-    test: Pair
+    rows: Pair
 
 
-Load = Callable[[int, int, int], Material]  # training rows, test rows at most, seed of the data
+@cache
+def _known(load: Callable[[], Source]) -> Source:
+    return load()
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Task:
 
     Attributes:
         name: In tables.
-        load: Makes the rows of an instance.
+        load: Reads the data.
         n_workers: m.
         n_units: n, of each worker, even.
         batch: Rows of a unit, even.
@@ -99,6 +100,7 @@ class Task:
         optimizer: "SGD", "momentum" or "Adam".
         step: First grid of the step.
         n_epochs: Of every run.
+        noise: Share of the training labels that are wrong; None: there are no classes.
         metric: "test_loss" or "test_accuracy".
         instances: Of each reported set.
         tuning_instances: On which steps are chosen.
@@ -108,7 +110,7 @@ class Task:
     """
 
     name: str
-    load: Load
+    load: Callable[[], Source]
     n_workers: int
     n_units: int
     batch: int
@@ -116,6 +118,7 @@ class Task:
     optimizer: str
     step: Knob
     n_epochs: int
+    noise: float | None = None
     metric: str = "test_loss"
     instances: int = 10
     tuning_instances: int = 4
@@ -128,57 +131,58 @@ class Task:
         """Name and number of workers."""
         return f"{self.name}, m = {self.n_workers}"
 
-    def material(self, instance: Seeds) -> Material:
-        """The rows of an instance."""
-        rows = self.n_workers * self.n_units * self.batch
-        return self.load(rows, self.test_rows, instance.data)
+    @property
+    def source(self) -> Source:
+        """The data, read once."""
+        return _known(self.load)
 
-    def problem(self, material: Material, n_workers: int, batch: int, seed: int) -> Any:
+    @property
+    def data(self) -> str:
+        """What the rows are."""
+        wrong = "" if self.noise is None else f", {self.noise:.0%} of the labels wrong"
+        return f"{self.source.data}{wrong}"
+
+    def material(self, instance: Seeds) -> tuple[Pair, Pair]:
+        """The rows of an instance, in random order, and others for its test.
+
+        Raises:
+            ValueError: There are not so many rows.
+        """
+        (features, targets), count = self.source.rows, self.n_workers * self.n_units * self.batch
+        if (known := len(features)) < count + 1:
+            raise ValueError(f"rows must be at most {known - 1}, got {count}")
+        drawn = np.random.default_rng(instance.data).permutation(known)
+        train, test = drawn[:count], drawn[count : count + self.test_rows]
+        values = targets[train]
+        if self.noise is not None:
+            values = mislabelled(values, self.noise, instance.data)
+        return (features[train], values), (features[test], targets[test])
+
+    def problem(self, material: tuple[Pair, Pair], n_workers: int, batch: int, seed: int) -> Any:
         """An instance's rows in contiguous shards, in units of `batch` rows.
 
         Args:
-            material: Of the instance.
+            material: Rows of the instance, and those of its test.
             n_workers: Shards.
             batch: Rows of a unit.
             seed: Of the first model.
         """
-        train, test = (tuple(map(jnp.asarray, pair)) for pair in (material.train, material.test))
-        return material.problem(
-            material.model,
-            *train,
-            n_workers=n_workers,
-            key=jax.random.key(seed),
-            batch=problems.cyclic(batch),
-            test=test,
-        )
+        train, test = (tuple(map(jnp.asarray, pair)) for pair in material)
+        key, units = jax.random.key(seed), problems.cyclic(batch)
+        shared = {"n_workers": n_workers, "key": key, "batch": units, "test": test}
+        return self.source.problem(self.source.model, *train, **shared)
 
 
-def dealt(rows: Sequence[np.ndarray], count: int, rest: int, seed: int) -> tuple[Pair, Pair]:
-    """Some rows of a pair of arrays in random order, and others for the test.
-
-    Raises:
-        ValueError: There are not so many rows.
-    """
-    features, targets = rows
-    if len(features) < count + 1:
-        raise ValueError(f"rows must be at most {len(features) - 1}, got {count}")
-    drawn = np.random.default_rng(seed).permutation(len(features))
-    train, test = drawn[:count], drawn[count : count + rest]
-    return (features[train], targets[train]), (features[test], targets[test])
-
-
-def mislabelled(rows: Pair, share: float, seed: int) -> Pair:
-    """Rows, a share of whose labels is drawn anew, each other label as likely."""
-    labels, generator = rows[1].copy(), np.random.default_rng([seed, 1])
+def mislabelled(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Labels of which a share is drawn anew, each other label as likely."""
+    labels, generator = labels.copy(), np.random.default_rng([seed, 1])
     wrong = generator.permutation(len(labels))[: round(share * len(labels))]
     labels[wrong] = (labels[wrong] + generator.integers(1, CLASSES, len(wrong))) % CLASSES
-    return rows[0], labels
+    return labels
 
 
-@cache
-def _rows(load: Callable[[], Any], targets: str = "labels") -> Pair:
+def _rows(data: Any, targets: str = "labels") -> Pair:
     """All rows of a data set, those of its test too."""
-    data = load()
     features, values = (
         np.concatenate([getattr(data, f"train_{name}"), getattr(data, f"test_{name}")])
         for name in ("features", targets)
@@ -186,56 +190,40 @@ def _rows(load: Callable[[], Any], targets: str = "labels") -> Pair:
     return features, values
 
 
-def _months() -> Any:
-    return problems.m3("monthly", lags=12)
+def digits() -> Source:
+    """Handwritten digits."""
+    model = problems.MLP((32,), CLASSES)
+    return Source("handwritten digits", model, problems.classification, _rows(problems.digits()))
 
 
-@cache
-def _windows(read: Callable[..., Any], length: int, **options: int) -> tuple[Pair, int]:
-    """Windows of Shakespeare's tragedies, and how many different signs these have."""
-    corpus = read(genres=("tragedies",), **options)
-    return problems.windows(corpus.train, length), len(corpus.vocabulary)
+def images() -> Source:
+    """5,000 digits of MNIST."""
+    features, labels = _rows(problems.mnist_subset())
+    rows = features.reshape(-1, 28, 28, 1), labels
+    return Source("digits of MNIST", problems.LeNet(), problems.classification, rows)
 
 
-def digits(noise: float, widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
-    """Handwritten digits, a share of whose training labels is wrong."""
-    train, test = dealt(_rows(problems.digits), count, rest, seed)
-    text, model = f"handwritten digits, {noise:.0%} of the labels wrong", problems.MLP
-    train = mislabelled(train, noise, seed)
-    return Material(text, model(widths, CLASSES), problems.classification, train, test)
-
-
-def images(noise: float, count: int, rest: int, seed: int) -> Material:
-    """5,000 digits of MNIST, a share of whose training labels is wrong."""
-    features, labels = _rows(problems.mnist_subset)
-    train, test = dealt((features.reshape(-1, 28, 28, 1), labels), count, rest, seed)
-    text, train = (
-        f"digits of MNIST, {noise:.0%} of the labels wrong",
-        mislabelled(train, noise, seed),
-    )
-    return Material(text, problems.LeNet(), problems.classification, train, test)
-
-
-def series(widths: tuple[int, ...], count: int, rest: int, seed: int) -> Material:
+def series(*widths: int) -> Source:
     """Windows of 12 months of M3, and the month that follows."""
-    pairs = dealt(_rows(_months, "targets"), count, rest, seed)
-    return Material("M3, monthly", problems.ForecastMLP(widths), problems.regression, *pairs)
+    rows = _rows(problems.m3("monthly", lags=12), "targets")
+    return Source("M3, monthly", problems.ForecastMLP(widths), problems.regression, rows)
 
 
-def words(n_words: int, width: int, length: int, count: int, rest: int, seed: int) -> Material:
+def words(n_words: int, width: int, length: int) -> Source:
     """Windows of words of Shakespeare's tragedies."""
-    rows, size = _windows(problems.shakespeare_words, length, n_words=n_words)
-    text, model = f"words of Shakespeare, {length} a row, vocabulary {size}", problems.WordLSTM
-    pairs = dealt(rows, count, rest, seed)
-    return Material(text, model(size, width), problems.language_model, *pairs)
+    corpus = problems.shakespeare_words(n_words=n_words, genres=GENRES)
+    size, rows = len(corpus.vocabulary), problems.windows(corpus.train, length)
+    text = f"words of Shakespeare, {length} a row, vocabulary {size}"
+    return Source(text, problems.WordLSTM(size, width), problems.language_model, rows)
 
 
-def characters(width: int, length: int, count: int, rest: int, seed: int) -> Material:
+def characters(width: int, length: int) -> Source:
     """Windows of characters of Shakespeare's tragedies."""
-    rows, size = _windows(problems.shakespeare_characters, length)
+    corpus = problems.shakespeare_characters(genres=GENRES)
+    size, rows = len(corpus.vocabulary), problems.windows(corpus.train, length)
     model = problems.TinyGPT(size, width, depth=2, heads=2, length=length)
     text = f"characters of Shakespeare, {length} a row"
-    return Material(text, model, problems.language_model, *dealt(rows, count, rest, seed))
+    return Source(text, model, problems.language_model, rows)
 
 
 def tasks() -> Mapping[str, Task]:
@@ -248,12 +236,12 @@ def tasks() -> Mapping[str, Task]:
     dear |= {"orders": (BASELINE, ALONE, COORDINATED)}
     sgd, adam = log_range(0.05, 0.4, 4), log_range(1e-3, 8e-3, 4)
     every = (
-        Task("digits", partial(digits, 0.0, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
-        Task("noisy digits", partial(digits, 0.2, (32,)), 8, 32, 4, 512, "SGD", sgd, 30, **small),
-        Task("forecast", partial(series, (32, 32)), 8, 32, 8, 2048, "Adam", adam, 20, **small),
+        Task("digits", digits, 8, 32, 4, 512, "SGD", sgd, 30, 0.0, **small),
+        Task("noisy digits", digits, 8, 32, 4, 512, "SGD", sgd, 30, 0.2, **small),
+        Task("forecast", partial(series, 32, 32), 8, 32, 8, 2048, "Adam", adam, 20, **small),
         Task(
             "wide forecast",
-            partial(series, (64, 64, 64)),
+            partial(series, 64, 64, 64),
             *(32, 32, 4, 2048, "Adam", log_range(5e-4, 4e-3, 4), 20),
             authors="m = 32 and three layers of 64 as here; M4, weekly",
             **dear,
@@ -267,8 +255,8 @@ def tasks() -> Mapping[str, Task]:
         ),
         Task(
             "LeNet",
-            partial(images, 0.2),
-            *(16, 16, 4, 500, "momentum", log_range(0.01, 0.08, 4), 6),
+            images,
+            *(16, 16, 4, 500, "momentum", log_range(0.01, 0.08, 4), 6, 0.2),
             metric="test_accuracy",
             authors="LeNet and m of 4 to 64 as here; CIFAR-10, 100 epochs, step 0.001",
             **dear,
@@ -380,9 +368,9 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> np.nda
 def of_task(task: Task, compile_for: Compile = compiled) -> dict[str, Any]:
     """What two steps of a task on networks cost."""
 
-    def units(n_workers: int) -> problems.Problem:
-        material = task.load(2 * n_workers * task.batch, 2, Seeds(0, TUNING, 0).data)
-        return task.problem(material, n_workers, task.batch, 0)
+    def units(workers: int) -> problems.Problem:
+        some = replace(task, n_workers=workers, n_units=2, test_rows=2)
+        return some.problem(some.material(Seeds(0, TUNING, 0)), workers, task.batch, 0)
 
     return measured(units, OPTIMIZERS[task.optimizer](STEP), task.n_workers, compile_for)
 

@@ -12,7 +12,7 @@ over seeds. One set of seeds and no instances, so there are no verdicts: these a
 Source: Cooper et al. 2023, CD-GraB (arXiv 2302.00845).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,16 +32,9 @@ from asyncjax.study.result import Result
 from experiments import part
 from experiments.common import numbers
 from experiments.common.side_by_side import raveled
+from experiments.ordering import herding
 from experiments.ordering.epoch_costs import prices
-from experiments.ordering.herding import (
-    ALONE,
-    BASELINE,
-    CD_GRAB,
-    COORDINATED,
-    EXACT,
-    PROJECTED,
-    table,
-)
+from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT, PROJECTED
 
 NAME = "ordered_convex"
 TITLE = "Do coordinated example orders train faster? Logistic regression"
@@ -89,21 +82,13 @@ class Settings:
 # Problems.
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the problems of a kind have in common.
+class Sizes(NamedTuple):
+    """What the problems of a kind have in common."""
 
-    Attributes:
-        n_workers: m.
-        n_units: n, of each worker.
-        batch: Rows of a unit.
-        momentum: Of SGD; None: none.
-    """
-
-    n_workers: int
-    n_units: int
-    batch: int
-    momentum: float | None
+    n_workers: int  # m
+    n_units: int  # n, of each worker
+    batch: int  # rows of a unit
+    momentum: float | None  # of SGD
 
     @property
     def rows(self) -> int:
@@ -190,14 +175,9 @@ def mortgage_rows(seed: int) -> Rows:
 
 
 def problem_of(rows: Sequence[Rows], n_workers: int, batch: int = 1) -> problems.Problem:
-    """The problems of several rows, stacked; their records hold the model."""
-    each = [
-        problems.logistic(
-            one.features, one.labels, n_workers=n_workers, l2=L2, batch=problems.cyclic(batch)
-        )
-        for one in rows
-    ]
-    each = [replace(problem, metrics_of=(("model", raveled),)) for problem in each]
+    """The problems of several rows, stacked."""
+    of_units = {"n_workers": n_workers, "l2": L2, "batch": problems.cyclic(batch)}
+    each = [problems.logistic(features, labels, **of_units) for features, labels, _ in rows]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
 
@@ -214,14 +194,10 @@ class Method(NamedTuple):
 
 def methods(m: int, n: int, dim: int) -> dict[str, Method]:
     """The methods that take one unit of each worker in a step; one that holds all takes m."""
-    single = {
+    return {
         BASELINE: Method(orders.reshuffled(n, n_workers=m), m, 1),
         "GraB": Method(orders.grab(m * n, dim), 1, m),
         EXACT: Method(orders.pair_balanced(m * n, dim), 1, m),
-    }
-    if m == 1:
-        return single
-    return single | {
         ALONE: Method(orders.independent(m, n, dim), m, 1),
         COORDINATED: Method(orders.coordinated(m, n, dim), m, 1),
     }
@@ -229,63 +205,52 @@ def methods(m: int, n: int, dim: int) -> dict[str, Method]:
 
 def double_methods(m: int, n: int, dim: int) -> dict[str, Method]:
     """The methods that take two units of each worker in a step, as projections need."""
-    projected = orders.coordinated_by_projection(m, n, jnp.zeros(dim))
-    return {
-        f"{BASELINE}, 2 units": Method(orders.reshuffled(n, n_workers=m), m, 2),
-        EXACT_TWO: Method(orders.coordinated(m, n, dim), m, 2),
-        STALE_TWO: Method(projected, m, 2),
-    }
+    single, projected = methods(m, n, dim), orders.coordinated_by_projection(m, n, jnp.zeros(dim))
+    twice = {name: single[name]._replace(units_per_step=2) for name in (BASELINE, COORDINATED)}
+    twice |= {PROJECTED: Method(projected, m, 2)}
+    return {f"{name}, 2 units": method for name, method in twice.items()}
 
 
-def models_of(
+def run_of(
     method: Method,
-    momentum: float | None,
-    epochs: int,
+    optimizer: Callable[[Any], optax.GradientTransformation],
+    n_epochs: int,
     step_size: Any,
     problem: problems.Problem,
     key: jax.Array,
-) -> jax.Array:
-    """The model after each epoch, float[E, d]; pure in the last three."""
+) -> tuple[jax.Array, Any]:
+    """The model after each epoch, float[E, d], and the order's state; pure in the last three."""
     run = simulation.run_epochs(
-        problem,
+        replace(problem, objective_of=None, metrics_of=(("model", raveled),)),
         method.order,
-        optax.sgd(step_size, momentum),
-        n_epochs=epochs,
+        optimizer(step_size),
+        n_epochs=n_epochs,
         n_workers=method.n_workers,
         units_per_step=method.units_per_step,
         key=key,
     )
-    return run.records.metrics["model"]
+    return run.records.metrics["model"], run.order_state
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a method did; G step sizes, S seeds, tuning seeds first, E epochs."""
+def models_of(method: Method, momentum: float | None, n_epochs: int, *rest: Any) -> jax.Array:
+    """The models of a run of SGD."""
+    return run_of(method, partial(optax.sgd, momentum=momentum), n_epochs, *rest)[0]
 
-    gap: np.ndarray  # float64[G, S, E], after each epoch
-    tuning_seeds: int
 
-    @property
-    def last(self) -> np.ndarray:
-        """The last gap of the reported seeds, float64[G, S]."""
-        return self.gap[:, self.tuning_seeds :, -1]
-
-    def chosen(self) -> np.ndarray:
-        """The last gaps at the step with the lowest on the tuning seeds, float64[S]."""
-        return self.last[results.best_on_grid(np.log(self.gap[:, : self.tuning_seeds, -1]))]
-
-    def reached(self, target: float) -> np.ndarray:
-        """Epochs to a gap, float64[S], with the step that is first there on the tuning seeds."""
-        epochs = np.arange(1.0, self.gap.shape[-1] + 1)
-        first = np.asarray(results.time_to_target(epochs, self.gap, target))
-        at = int(np.argmin(np.mean(first[:, : self.tuning_seeds], axis=1)))
-        return first[at, self.tuning_seeds :]
+def alone(
+    method: Method, sizes: Sizes, n_epochs: int, rows: Rows
+) -> Callable[[Any, jax.Array], jax.Array]:
+    """One run by itself, `(step size, key) -> models float[E, d]`; compiled once."""
+    stacked = problem_of([rows], method.n_workers, sizes.batch)
+    problem = jax.tree.map(lambda leaf: leaf[0], stacked)
+    run = jax.jit(partial(models_of, method, sizes.momentum, n_epochs))
+    return lambda step_size, key: run(step_size, problem, key)
 
 
 def gaps_of(rows: Sequence[Rows], models: Any) -> np.ndarray:
     """Gaps float64[G, S, E] of models float[G, S, E, d], of each seed those of its rows."""
     models = np.asarray(models)
-    return np.stack([one.gap(models[:, at]) for at, one in enumerate(rows)], axis=1)
+    return np.stack([each.gap(models[:, at]) for at, each in enumerate(rows)], axis=1)
 
 
 def train(
@@ -293,16 +258,16 @@ def train(
     rows: Sequence[Rows],
     compared: Mapping[str, Method],
     step_sizes: Sequence[float],
-) -> dict[str, Outcome]:
-    """Runs methods on Gaussian rows for all steps and seeds at once, one compilation a method."""
-    keys, outcomes = _keys(settings, settings.seeds), {}
+) -> dict[str, np.ndarray]:
+    """Gaps float64[G, S, E] of methods on Gaussian rows, of all G steps and S seeds at once."""
+    keys, gaps = _keys(settings, settings.seeds), {}
     stacked = {m: problem_of(rows, m) for m in {method.n_workers for method in compared.values()}}
     for name, method in compared.items():
         run = partial(models_of, method, None, settings.epochs)
         grid = jax.jit(jax.vmap(jax.vmap(run, (None, 0, 0)), (0, None, None)))
         models = grid(jnp.asarray(step_sizes), stacked[method.n_workers], keys)
-        outcomes[name] = Outcome(gaps_of(rows, models), settings.tuning_seeds)
-    return outcomes
+        gaps[name] = gaps_of(rows, models)
+    return gaps
 
 
 def full_gradient(rows: Sequence[Rows], step_sizes: Sequence[float], n_steps: int) -> np.ndarray:
@@ -318,31 +283,26 @@ def full_gradient(rows: Sequence[Rows], step_sizes: Sequence[float], n_steps: in
 
         return jax.lax.fori_loop(0, n_steps, step, jnp.zeros(signed.shape[-1]))
 
-    signed = jnp.stack([one.features * one.labels[:, None] for one in rows])
+    signed = jnp.stack([features * labels[:, None] for features, labels, _ in rows])
     models = jax.jit(jax.vmap(jax.vmap(run, (None, 0)), (0, None)))(jnp.asarray(step_sizes), signed)
     return gaps_of(rows, models[:, :, None])[..., 0]
 
 
-def mortgage(settings: Settings) -> tuple[dict[str, Outcome], dict[str, list[float]]]:
-    """All runs on HMDA, and what an epoch of each method costs in those of D-RR.
+def chosen(gap: np.ndarray, tuning_seeds: int) -> np.ndarray:
+    """The last gaps at the step with the lowest on the tuning seeds, float64[reported seeds].
 
-    Raises:
-        ImportError: The package that carries the data is not installed.
+    Args:
+        gap: float64[G, S, E], tuning seeds first.
+        tuning_seeds: How many these are.
     """
-    rows, keys = mortgage_rows(settings.seed), _keys(settings, settings.mortgage_seeds)
-    sizes = MORTGAGES.n_workers, MORTGAGES.n_units, rows.features.shape[1]
-    outcomes, timed = {}, {}
-    for name, method in (methods(*sizes) | double_methods(*sizes)).items():
-        train = jax.jit(partial(models_of, method, MORTGAGES.momentum, settings.mortgage_epochs))
-        problem = jax.tree.map(
-            lambda leaf: leaf[0], problem_of([rows], method.n_workers, MORTGAGES.batch)
-        )
-        run = partial(train, problem=problem)
-        models = [[run(step_size=s, key=key) for key in keys] for s in settings.mortgage_steps]
-        gap = gaps_of([rows] * len(keys), np.array(models))
-        outcomes[name] = Outcome(gap, settings.tuning_seeds)
-        timed[name] = partial(run, step_size=settings.mortgage_steps[0], key=keys[0])
-    return outcomes, prices(timed, settings.repeats)
+    return gap[results.best_on_grid(np.log(gap[:, :tuning_seeds, -1])), tuning_seeds:, -1]
+
+
+def reached(gap: np.ndarray, tuning_seeds: int, target: float) -> np.ndarray:
+    """Epochs to a gap, with the step that is first there on the tuning seeds; like `chosen`."""
+    first = results.time_to_target(np.arange(1.0, gap.shape[-1] + 1), gap, target)
+    at = int(np.argmin(np.mean(first[:, :tuning_seeds], axis=1)))
+    return first[at, tuning_seeds:]
 
 
 def _keys(settings: Settings, seeds: int) -> jax.Array:
@@ -401,71 +361,88 @@ def checked(settings: Settings) -> None:
 
 
 def gaussian(settings: Settings) -> Iterator[dict[str, Any]]:
-    """The rows of all runs on Gaussian rows."""
-    known: dict[tuple[int, int], dict[str, Outcome]] = {}
+    """The rows of all runs on Gaussian rows; with one worker CD-GraB is pair balance."""
+    known: dict[tuple[int, int], dict[str, np.ndarray]] = {}
     grids = list(zip(settings.sizes, settings.step_sizes, strict=True))
+    seeds, several = settings.tuning_seeds, (ALONE, COORDINATED)
+
+    def compared(m: int, n: int) -> dict[str, Method]:
+        every = methods(m, n, settings.dim)
+        return {name: method for name, method in every.items() if m > 1 or name not in several}
+
     for (m, n), steps in grids:
-        rows, compared = gaussian_rows(settings, m * n), methods(m, n, settings.dim)
-        if m in settings.double:
-            compared |= double_methods(m, n, settings.dim)
-        known[m, n] = train(settings, rows, compared, steps)
-        full = full_gradient(rows, steps, n * settings.epochs)[:, settings.tuning_seeds :]
-        yield from of_grid(f"m = {m}", known[m, n], steps, full)
+        double = double_methods(m, n, settings.dim) if m in settings.double else {}
+        rows = gaussian_rows(settings, m * n)
+        known[m, n] = train(settings, rows, compared(m, n) | double, steps)
+        full = full_gradient(rows, steps, n * settings.epochs)[:, seeds:]
+        yield from of_grid(f"m = {m}", known[m, n], seeds, steps, full)
     rows = gaussian_rows(settings, settings.scaling_rows)
     for (m, _), steps in grids:
         n = settings.scaling_rows // m
-        compared = methods(m, n, settings.dim)
-        del compared["GraB"]
-        outcomes = known.get((m, n)) or train(settings, rows, compared, steps)
-        for name in compared:
-            epochs = float(np.median(outcomes[name].reached(settings.target)))
-            gap = float(geometric(outcomes[name].chosen()))
+        asked = {name: method for name, method in compared(m, n).items() if name != "GraB"}
+        gaps = known.get((m, n)) or train(settings, rows, asked, steps)
+        for name in asked:
+            epochs = float(np.median(reached(gaps[name], seeds, settings.target)))
+            gap = geometric(chosen(gaps[name], seeds))
             row = {"scene": f"m = {m}", "study": SCALING, "method": name, "gap": gap}
             yield row | {"epochs": epochs, "server_steps": epochs * n}
 
 
 def of_grid(
-    scene: str, outcomes: Mapping[str, Outcome], steps: Sequence[float], full: np.ndarray
+    scene: str,
+    gaps: Mapping[str, np.ndarray],
+    tuning_seeds: int,
+    steps: Sequence[float],
+    full: np.ndarray,
 ) -> Iterator[dict[str, Any]]:
     """Rows of every step: gaps, what limits D-RR; with two units a step how the stale form ends.
 
     Args:
         scene: Its name.
-        outcomes: Of all methods.
+        gaps: Of all methods, float[steps, seeds, epochs].
+        tuning_seeds: The first ones.
         steps: The grid.
-        full: The gap of the full gradient, float[steps, seeds].
+        full: The gap of the full gradient, float[steps, reported seeds].
     """
-    gaps = {name: geometric(outcome.last) for name, outcome in outcomes.items()}
-    limits = [limit_of(*pair) for pair in zip(gaps[BASELINE], geometric(full), strict=True)]
-    ours = COORDINATED if COORDINATED in gaps else EXACT  # the same with one worker
-    for name, outcome in outcomes.items():
+    means = {name: geometric(gap[:, tuning_seeds:, -1]) for name, gap in gaps.items()}
+    limits = [limit_of(*pair) for pair in zip(means[BASELINE], geometric(full), strict=True)]
+    ours = COORDINATED if COORDINATED in gaps else EXACT
+    for name, gap in gaps.items():
         double = name.endswith("2 units")
-        for at, (step, gap) in enumerate(zip(steps, gaps[name], strict=True)):
-            row = {"scene": scene, "method": name, "step": step, "gap": gap}
-            gain = {"gain": gaps[BASELINE][at] / gap, "limit": limits[at]}
-            if double:
-                yield row | {"study": DOUBLE, "over_exact": gap / gaps[EXACT_TWO][at]}
-            else:
-                yield row | {"study": GRID} | (gain if name == ours else {})
+        frame = pd.DataFrame({"scene": scene, "method": name, "step": steps, "gap": means[name]})
+        frame["study"] = DOUBLE if double else GRID
         if double:
-            gap = float(geometric(outcome.chosen()))
-            yield {"scene": scene, "study": BEST, "method": name, "gap": gap}
+            frame["over_exact"] = means[name] / means[EXACT_TWO]
+        elif name == ours:
+            frame = frame.assign(gain=means[BASELINE] / means[name], limit=limits)
+        yield from frame.to_dict("records")
+        if double:
+            best = geometric(chosen(gap, tuning_seeds))
+            yield {"scene": scene, "study": BEST, "method": name, "gap": best}
 
 
 def mortgages(settings: Settings) -> Iterator[dict[str, Any]]:
-    """The rows of HMDA; none where its package is missing."""
+    """The rows of HMDA, with what an epoch costs; none where its package is missing."""
     try:
-        outcomes, price = mortgage(settings)
+        rows = mortgage_rows(settings.seed)
     except (ImportError, FileNotFoundError) as missing:
         print(f"HMDA is left out: {missing}")
         return
-    last = {name: float(np.median(outcome.chosen())) for name, outcome in outcomes.items()}
+    keys, timed, last = _keys(settings, settings.mortgage_seeds), {}, {}
+    sizes = MORTGAGES.n_workers, MORTGAGES.n_units, rows.features.shape[1]
+    for name, method in (methods(*sizes) | double_methods(*sizes)).items():
+        run = alone(method, MORTGAGES, settings.mortgage_epochs, rows)
+        models = [[run(step, key) for key in keys] for step in settings.mortgage_steps]
+        gaps = gaps_of([rows] * len(keys), np.array(models))
+        last[name] = float(np.median(chosen(gaps, settings.tuning_seeds)))
+        timed[name] = partial(run, settings.mortgage_steps[0], keys[0])
+    price = prices(timed, settings.repeats)
     for name, gap in last.items():
         row = {"scene": HMDA, "study": HMDA, "method": name, "gap": gap}
         yield row | {"gain": last[BASELINE] / gap, "price": price[name][0]}
 
 
-def geometric(gaps: np.ndarray) -> np.ndarray:
+def geometric(gaps: np.ndarray) -> Any:
     """Geometric means over seeds, the last axis."""
     return np.exp(np.mean(np.log(gaps), axis=-1))
 
@@ -489,36 +466,8 @@ def gains(result: Result) -> Any:
 
 
 def _shown(rows: Any, columns: dict[str, str], text: str) -> results.Table:
-    """A table of some columns, without those of which nothing is known."""
-    frame = rows.reindex(columns=list(columns)).rename(columns=columns)
-    return table(frame.dropna(axis="columns", how="all") if len(frame) else frame, text, left=2)
-
-
-def grid_table(result: Result) -> results.Table:
-    """The whole grid, one unit of each worker in a step."""
-    heads = {"scene": "workers", "limit": "D-RR is limited by", "step": "step"}
-    heads |= {"gap": "gap of CD-GraB", "gain": "D-RR / CD-GraB"}
-    facts = result.facts
-    return _shown(
-        gains(result),
-        heads,
-        f"f - f* after {facts['epochs']} epochs at one step for both, geometric means of"
-        f" {facts['seeds']} seeds. D-RR is limited by noise if its gap is at least {FAR:g} times"
-        f" that of gradient descent with as many steps of that size, by optimisation if at most"
-        f" {CLOSE:g} times. With one worker CD-GraB is pair balance.",
-    )
-
-
-def double_table(result: Result) -> results.Table:
-    """The whole grid, two units of each worker in a step: the stale form."""
-    heads = {"scene": "workers", "method": "method", "step": "step", "gap": "gap"}
-    return _shown(
-        result.select(study=DOUBLE, method=STALE_TWO),
-        heads | {"over_exact": "over exact CD-GraB"},
-        "Two units of each worker in a step, half as many steps. By projections all m pairs of a"
-        " step are decided from one running sum (the stale form), and no gradient of a unit is"
-        " formed.",
-    )
+    """A table of some columns."""
+    return herding.table(rows.reindex(columns=[*columns]).rename(columns=columns), text, left=2)
 
 
 def scaling_table(result: Result) -> results.Table:
@@ -545,26 +494,20 @@ def mortgage_table(result: Result) -> results.Table:
     return _shown(result.select(study=HMDA), heads | {"gain": "D-RR / this"}, text)
 
 
-TABLES = {
-    "grid": grid_table,
-    "two units": double_table,
-    "scaling": scaling_table,
-    "mortgages": mortgage_table,
-}
+TABLES = {"scaling": scaling_table, "mortgages": mortgage_table}
 
 
 def fewer(result: Result) -> dict[str, float]:
     """How many times fewer server steps to the target with most workers than with one."""
     rows = result.select(study=SCALING)
     first, last = rows["scene"].iloc[0], rows["scene"].iloc[-1]
-    rows = rows[np.isfinite(rows["server_steps"])]
-    steps = rows.set_index(["method", "scene"])["server_steps"]
+    steps = rows.set_index(["method", "scene"])["server_steps"].replace(np.inf, np.nan)
     pairs = {BASELINE: (BASELINE, BASELINE), COORDINATED: (EXACT, COORDINATED)}
-    return {
-        name: float(steps[one, first] / steps[many, last])
-        for name, (one, many) in pairs.items()
-        if (one, first) in steps and (many, last) in steps
+    times = {
+        name: steps.get((few, first), np.nan) / steps.get((many, last), np.nan)
+        for name, (few, many) in pairs.items()
     }
+    return {name: float(ratio) for name, ratio in times.items() if ratio > 0}
 
 
 FACTS = {"fewer": fewer}
@@ -573,24 +516,20 @@ FACTS = {"fewer": fewer}
 def answer(result: Result) -> str:
     """How many times lower CD-GraB ends where D-RR is limited by noise."""
     rows = gains(result)
-    found = rows.loc[rows["limit"] == NOISE, "gain"]
-    if found.empty:
+    gain = rows.loc[rows["limit"] == NOISE, "gain"]
+    if gain.empty:
         return "D-RR is limited by noise at no step."
-    ends = f"{found.min():.1f} to {found.max():.0f}"
+    ends = f"{gain.min():.1f} to {gain.max():.0f}"
     return f"Where D-RR is limited by noise, CD-GraB ends {ends} times lower at the same step."
 
 
 def grid_figure(result: Result) -> Illustration:
     """What CD-GraB gains at each step, a line a number of workers; dots: noise limits."""
-    lines = {
-        str(scene): own[["step", "gain"]].to_numpy(float).T
-        for scene, own in gains(result).groupby("scene", sort=False)
-    }
+    lines = gains(result).groupby("scene", sort=False)[["step", "gain"]]
     page = plots.curves(
-        [results.Series(name, x, y, y, y) for name, (x, y) in lines.items()],
+        [results.Series(str(x), way["step"], *[way["gain"].to_numpy()] * 3) for x, way in lines],
         x_label="step",
         y_label="gap of D-RR / gap of CD-GraB",
-        title="",
         log_x=True,
         log_y=True,
     )

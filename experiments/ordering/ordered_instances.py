@@ -33,20 +33,10 @@ from asyncjax.study.statistics import Condition, paired, verdict
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.ordering import epoch_costs
+from experiments.ordering import epoch_costs, herding
 from experiments.ordering import ordered_convex as convex
 from experiments.ordering.epoch_costs import BYTES, CPU, FLOPS, SENT
-from experiments.ordering.herding import (
-    ALONE,
-    BASELINE,
-    CD_GRAB,
-    COORDINATED,
-    EXACT,
-    SETS,
-    Ratio,
-    aligned,
-    forest,
-)
+from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, EXACT, SETS
 
 NAME = "ordered_instances"
 TITLE = "Do coordinated orders end lower on convex problems? Two sets of instances"
@@ -104,13 +94,10 @@ def methods_of(cell: str, dim: int) -> dict[str, convex.Method]:
     """The orders of a cell; with one worker CD-GraB is pair balance."""
     sizes = CELLS[cell][0]
     known = convex.methods(sizes.n_workers, sizes.n_units, dim)
-    known = {COORDINATED: known[EXACT]} | known  # its own where there are several workers
-    names = (
-        (BASELINE, ALONE, COORDINATED)
-        if cell != MORTGAGES
-        else ("GraB", BASELINE, ALONE, COORDINATED)
-    )
-    return {name: known[name] for name in names if name in known}
+    if sizes.n_workers == 1:
+        return {BASELINE: known[BASELINE], COORDINATED: known[EXACT]}
+    names = (BASELINE, ALONE, COORDINATED)
+    return {name: known[name] for name in (("GraB", *names) if cell == MORTGAGES else names)}
 
 
 Gaps = Callable[[str, Sequence[tuple[int, float]]], np.ndarray]
@@ -196,7 +183,9 @@ def measured(settings: Settings, cell: str) -> pd.DataFrame:
     frames, price = [], {}
     if cell == MORTGAGES:
         runs = {
-            name: _timed(sizes, epochs, method, steps[name], rows[:1])
+            name: partial(
+                convex.alone(method, sizes, epochs, rows[0]), steps[name], jax.random.key(0)
+            )
             for name, method in methods.items()
         }
         price = epoch_costs.prices(runs, settings.repeats)
@@ -212,20 +201,6 @@ def measured(settings: Settings, cell: str) -> pd.DataFrame:
         columns = [after(epoch) for epoch in range(1, epochs + 1)]
         frames.append(pd.DataFrame(curves, columns=columns).assign(**facts))
     return pd.concat(frames, ignore_index=True)
-
-
-def _timed(
-    sizes: convex.Sizes,
-    epochs: int,
-    method: convex.Method,
-    step: float,
-    rows: Sequence[convex.Rows],
-) -> Callable[[], jax.Array]:
-    """One run of an order by itself."""
-    stacked = convex.problem_of(rows, method.n_workers, sizes.batch)
-    problem = jax.tree.map(lambda leaf: leaf[0], stacked)
-    run = jax.jit(partial(convex.models_of, method, sizes.momentum, epochs))
-    return partial(run, step, problem, jax.random.key(0))
 
 
 def after(epoch: int) -> str:
@@ -292,7 +267,7 @@ def lower(result: Result, scene: str, letter: str) -> dict[str, Any]:
         if name in met
     }
     known = result.facts.get("equal", {}).get(letter, {}) if scene == MORTGAGES else {}
-    return ratios | {unit: Ratio(*ends) for unit, ends in known.items()}
+    return ratios | {unit: herding.Ratio(*ends) for unit, ends in known.items()}
 
 
 def gap_table(result: Result) -> results.Table:
@@ -309,7 +284,7 @@ def gap_table(result: Result) -> results.Table:
                 texts = [times(ratios[unit]) for ratios in by_set]
                 rows.append(["", f"{name}, equal {unit}", step, None, None, *texts])
     heads = ("problem", "order", "step", "trials", "f - f*, A", "D-RR / this, set A", "set B")
-    return aligned(
+    return herding.aligned(
         heads,
         rows,
         "f - f* after the last epoch, geometric means over the instances of a set (intervals of"
@@ -335,7 +310,7 @@ def figure(result: Result) -> Illustration:
         "f - f* of D-RR over that of an order after the last epoch, and of CD-GraB for equal cost;"
         " full points set A, hollow set B, intervals of 95 %."
     )
-    return Illustration(forest({"gap of D-RR / this": points}, scenes), text)
+    return Illustration(herding.forest({"gap of D-RR / this": points}, scenes), text)
 
 
 FIGURES = {"ratios": figure}

@@ -39,9 +39,9 @@ import numpy as np
 import pandas as pd
 from jax.flatten_util import ravel_pytree
 
-from asyncjax import orders, problems, results, simulation
+from asyncjax import checks, orders, problems, results
 from asyncjax.results.report import Illustration
-from asyncjax.study import protocol, search
+from asyncjax.study import protocol, search, summary
 from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, paired
@@ -49,32 +49,10 @@ from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
 from experiments.common.side_by_side import raveled
-from experiments.ordering import epoch_costs
-from experiments.ordering.epoch_costs import (
-    CPU,
-    DEVICE,
-    EPOCHS,
-    MACHINE,
-    OPTIMIZERS,
-    ORDERS,
-    UNITS,
-    Material,
-    Task,
-    prices,
-    tasks,
-)
-from experiments.ordering.herding import (
-    ALONE,
-    BASELINE,
-    CD_GRAB,
-    COORDINATED,
-    PROJECTED,
-    SETS,
-    Ratio,
-    aligned,
-    forest,
-    ratio_text,
-)
+from experiments.ordering import epoch_costs, herding
+from experiments.ordering import ordered_convex as convex
+from experiments.ordering.epoch_costs import CPU, EPOCHS, ORDERS, UNITS, Task, tasks
+from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, PROJECTED, SETS
 
 NAME = "ordered_networks"
 TITLE = "Do balanced orders train networks faster than random reshuffling?"
@@ -112,12 +90,12 @@ def tasks_of(settings: Settings) -> tuple[Task, ...]:
     known = tasks()
     if not settings.tasks or not set(settings.tasks) <= set(known):
         raise ValueError(f"tasks must be of {', '.join(known)}, got {', '.join(settings.tasks)}")
-    given = {name: getattr(settings, name) for name in ("instances", "n_epochs")}
-    for name, least in (("repeats", 1), ("instances", 2), ("n_epochs", 1)):
-        number = getattr(settings, name)
-        if number is not None and number < least:
-            raise ValueError(f"{name} must be at least {least}, got {number}")
-    changed = {name: number for name, number in given.items() if number is not None}
+    checks.whole("repeats", settings.repeats)
+    changed = {
+        name: checks.whole(name, getattr(settings, name), least)
+        for name, least in (("instances", 2), ("n_epochs", 1))
+        if getattr(settings, name) is not None
+    }
     return tuple(replace(known[name], **changed) for name in settings.tasks)
 
 
@@ -159,78 +137,13 @@ def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
 # Orders, and runs.
 
 
-class Method(NamedTuple):
-    """One order, and how a run takes it."""
-
-    takes: Any  # an Order or a ProjectedOrder
-    n_workers: int
-    units_per_step: int
-    batch: int  # rows of a unit
-    n_vectors: int  # as long as the model, that the order holds
-
-    @property
-    def order(self) -> orders.Order:
-        """The order, that of an order by projections too."""
-        return getattr(self.takes, "order", self.takes)
-
-
-def methods_of(task: Task, like: Any) -> dict[str, Method]:
-    """The orders of a task; the units are the same rows for all, those by projections have halves.
-
-    Args:
-        task: What is trained.
-        like: A model.
-    """
-    m, n, batch = task.n_workers, task.n_units, task.batch
-    dim = sum(leaf.size for leaf in jax.tree.leaves(like))
-    projected = orders.coordinated_by_projection(m, 2 * n, like)
-    known = (
-        Method(orders.reshuffled(n, n_workers=m), m, 1, batch, 0),
-        Method(orders.grab(m * n, dim), 1, m, batch, 3),
-        Method(orders.independent(m, n, dim), m, 1, batch, 2 * m),
-        Method(orders.coordinated(m, n, dim), m, 1, batch, m + 1),
-        Method(projected, m, 2, batch // 2, 1),
-    )
-    return {name: of for name, of in zip(ORDERS, known, strict=True) if name in task.orders}
-
-
-class Trained(NamedTuple):
-    """One run, E epochs."""
-
-    models: jax.Array  # float[E, d], after each epoch
-    order_state: Any
-
-
 class Curve(NamedTuple):
     """What a run was worth, before the first epoch and after each, and how it ended."""
 
     loss: np.ndarray  # float[E + 1], over all training rows; inf where it diverged
     metric: np.ndarray  # float[E + 1], over the test rows
-    visits: jax.Array | None = None  # the order of a next epoch
-    model: jax.Array | None = None  # float[d], the last
-
-
-def trainer(task: Task, method: Method) -> Callable[..., Trained]:
-    """Compiles one order on one task once, for all models, step sizes and seeds.
-
-    Returns:
-        `(problem, step_size, key) -> Trained`; it judges nothing, so it may be timed.
-    """
-
-    @jax.jit
-    def train(problem: problems.Problem, step_size: jax.Array, key: jax.Array) -> Trained:
-        run = simulation.run_epochs(
-            replace(problem, objective_of=None, metrics_of=(("model", raveled),)),
-            method.takes,
-            OPTIMIZERS[task.optimizer](step_size),
-            n_epochs=task.n_epochs,
-            n_workers=method.n_workers,
-            units_per_step=method.units_per_step,
-            key=key,
-        )
-        return Trained(run.records.metrics["model"], run.order_state)
-
-    return train
+    visits: Any = None  # the order of a next epoch, int32[n] or int32[m, n]
+    model: Any = None  # float[d], the last
 
 
 @partial(jax.jit, static_argnums=1)
@@ -260,44 +173,62 @@ def unit_gradients(problem: problems.Problem, model: jax.Array, n_units: int) ->
 class Field:
     """The instances of a task and all runs on them, each done once.
 
+    The units are the same rows for all orders; those by projections have halves, two a step.
+
     Attributes:
         task: What is trained.
         seed: Of the instances.
         methods: Its orders.
-        material: `instance -> Material`.
+        material: `instance -> rows, rows of its test`.
         problem: `(instance, n_workers, batch) -> Problem` in shards of units.
         curve: `(order, step, instance) -> Curve`, what a run is worth.
     """
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task, self.seed = task, seed
-        self.material: Callable[[Seeds], Material] = cache(task.material)
+        self.material = cache(task.material)
         self.problem: Callable[[Seeds, int, int], problems.Problem] = cache(self._problem)
         self.curve: Callable[[str, float, Seeds], Curve] = cache(self._curve)
-        first = self.problem(self.instances(TUNING)[0], task.n_workers, task.batch)
-        self.methods = methods_of(task, first.params)
-        self._trainers = {name: trainer(task, method) for name, method in self.methods.items()}
+        m, n = task.n_workers, task.n_units
+        like = self.problem(self.instances(TUNING)[0], m, task.batch).params
+        self.size = sum(leaf.size for leaf in jax.tree.leaves(like))
+        known = convex.methods(m, n, self.size)
+        known[PROJECTED] = convex.Method(orders.coordinated_by_projection(m, 2 * n, like), m, 2)
+        self.methods = {name: known[name] for name in ORDERS if name in task.orders}
+        optimizer = epoch_costs.OPTIMIZERS[task.optimizer]
+        self._run = {
+            name: jax.jit(partial(convex.run_of, method, optimizer, task.n_epochs))
+            for name, method in self.methods.items()
+        }
 
     def instances(self, role: str) -> tuple[Seeds, ...]:
         """Those of a role."""
         count = self.task.tuning_instances if role == TUNING else self.task.instances
         return protocol.seeds_of(self.seed, role, count)
 
+    def order(self, name: str) -> orders.Order:
+        """An order, that of an order by projections too."""
+        order: Any = self.methods[name].order
+        return getattr(order, "order", order)
+
+    def batch(self, name: str) -> int:
+        """Rows of a unit."""
+        return self.task.batch // 2 if name == PROJECTED else self.task.batch
+
+    def train(self, name: str, step: float, instance: Seeds) -> tuple[jax.Array, Any]:
+        """One run of an order: models float[E, d] and its state; nothing is judged."""
+        problem = self.problem(instance, self.methods[name].n_workers, self.batch(name))
+        return self._run[name](step, problem, jax.random.key(instance.noise()))
+
     def _problem(self, instance: Seeds, n_workers: int, batch: int) -> problems.Problem:
         return self.task.problem(self.material(instance), n_workers, batch, instance.model)
-
-    def train(self, name: str, step: float, instance: Seeds) -> Trained:
-        """One run of an order."""
-        method = self.methods[name]
-        problem = self.problem(instance, method.n_workers, method.batch)
-        return self._trainers[name](problem, step, jax.random.key(instance.noise()))
 
     def _curve(self, name: str, step: float, instance: Seeds) -> Curve:
         models, state = self.train(name, step, instance)
         whole = self.problem(instance, self.task.n_workers, self.task.batch)
         loss, metric = map(np.asarray, judged(whole, self.task.metric, models))
         loss = np.where(np.isfinite(loss), loss, np.inf)
-        return Curve(loss, metric, self.methods[name].order.permutation(state), models[-1])
+        return Curve(loss, metric, self.order(name).permutation(state), models[-1])
 
     def targets(self, step: float, instance: Seeds) -> np.ndarray:
         """Losses at `LEVELS` of the way to the lowest of D-RR with a step, on the same instance."""
@@ -312,7 +243,7 @@ class Field:
         vectors = unit_gradients(single, model, 2 * task.n_workers * task.n_units)
         vectors = jnp.mean(vectors.reshape(visits.size, -1, vectors.shape[-1]), axis=1)
         vectors = vectors.reshape(*visits.shape, -1)
-        random = orders.reshuffled(visits.shape[-1], n_workers=self.methods[name].order.n_workers)
+        random = orders.reshuffled(visits.shape[-1], n_workers=self.order(name).n_workers)
         drawn = [
             orders.prefix_norms(vectors, random.permutation(random.init(key))).l2
             for key in jax.random.split(jax.random.key(instance.noise(1)), draws)
@@ -379,7 +310,9 @@ def measured(
     )
     print(f"  {task.title}: tuned, {time.process_time() - began:.0f} s of CPU time", flush=True)
     first = runs.instances(TUNING)[0]
-    priced = prices({x: partial(runs.train, x, steps[x], first) for x in runs.methods}, repeats)
+    priced = epoch_costs.prices(
+        {x: partial(runs.train, x, steps[x], first) for x in runs.methods}, repeats
+    )
     rows = pd.DataFrame(
         {"scene": task.title, "set": letter, "instance": at, "method": name, "tuned_for": goal}
         | {"step": (step := known.best.settings["step"]), "trials": len(known.trials)}
@@ -391,9 +324,7 @@ def measured(
         for at, instance in enumerate(runs.instances(role))
     )
     print(f"  {task.title}: done, {time.process_time() - began:.0f} s of CPU time", flush=True)
-    like = runs.problem(first, task.n_workers, task.batch).params
-    facts = {"sizes": sizes_of(task, runs.material(first), like), "prices": priced}
-    facts["vectors"] = {name: method.n_vectors for name, method in runs.methods.items()}
+    facts = {"sizes": sizes_of(task, len(runs.material(first)[1][0]), runs.size), "prices": priced}
     return rows, numbers.rounded(facts, DIGITS)
 
 
@@ -418,18 +349,12 @@ def arrival_column(level: float) -> str:
     return f"epochs_{100 * level:.0f}"
 
 
-def sizes_of(task: Task, material: Material, like: Any) -> dict[str, Any]:
+def sizes_of(task: Task, test_rows: int, parameters: int) -> dict[str, Any]:
     """What a task is, as plain values."""
-    names = ("optimizer", "metric", "instances", "tuning_instances", "authors")
-    return {name: getattr(task, name) for name in names} | {
-        "data": material.data,
-        "workers": task.n_workers,
-        "units": task.n_units,
-        "batch": task.batch,
-        "test_rows": len(material.test[0]),
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(like)),
-        "epochs": task.n_epochs,
-    }
+    names = ("data", "batch", "optimizer", "metric", "instances", "tuning_instances", "authors")
+    sizes = {name: getattr(task, name) for name in names}
+    sizes |= {"test_rows": test_rows, "parameters": parameters}
+    return sizes | {"workers": task.n_workers, "units": task.n_units, "epochs": task.n_epochs}
 
 
 # What the rows say.
@@ -442,7 +367,7 @@ def price_of(result: Result, task: str, unit: str) -> float:
     return (known | epoch_costs.prices_of(facts["costs"]))[unit]
 
 
-def arrival(result: Result, letter: str, task: str, level: float, unit: str) -> Difference:
+def arrival(result: Result, unit: str, letter: str, task: str, level: float = 1.0) -> Difference:
     """Logarithm of what CD-GraB needs to a level over what D-RR does, in a unit."""
     apart = result.difference(
         COORDINATED, BASELINE, letter, arrival_column(level), {"scene": task, "tuned_for": ARRIVAL}
@@ -504,7 +429,7 @@ def claims(result: Result) -> tuple[Claim, ...]:
         return Condition(task, on_test(of, letter, task, COORDINATED, ratio=False))
 
     def first(task: str, at: float, unit: str, of: Result, letter: str, level: float) -> Condition:
-        return Condition(task, arrival(of, letter, task, at, unit))
+        return Condition(task, arrival(of, unit, letter, task, at))
 
     ends = {"each": True, "tuned_for": FINAL}
     asked: dict[str, list[Any]] = {
@@ -519,31 +444,27 @@ def claims(result: Result) -> tuple[Claim, ...]:
 
 def answer(result: Result) -> str:
     """The main verdicts in words."""
-    known = {claim.text: claim for claim in claims(result)}
-    words = []
-    for text in (LOWER, sooner(EPOCHS, 1.0), sooner(CPU, 1.0)):
-        both = dict.fromkeys(result.verdict(known[text]).values())
-        words.append(f"That {text}: {' and '.join(both)}.")
-    return " ".join(words)
+    main = (LOWER, sooner(EPOCHS, 1.0), sooner(CPU, 1.0))
+    return summary.answer(result, [claim for claim in claims(result) if claim.text in main])
 
 
-def verdict_table(result: Result, *, main: bool) -> results.Table:
-    """Claims and verdicts of all sets; those at the first two levels are left out of the main."""
+def verdict_table(result: Result) -> results.Table:
+    """Claims and verdicts of all sets, those at the first two levels left out."""
     early = {sooner(unit, level) for unit in UNITS for level in LEVELS[:2]}
-    said = result.verdicts([one for one in claims(result) if not main or one.text not in early])
+    said = result.verdicts([claim for claim in claims(result) if claim.text not in early])
     heads = ("claim", *(f"set {letter}" for letter in result.sets))
     rows = [(claim, *words.values()) for claim, words in said.items()]
-    return aligned(heads, rows, "Verdicts; each has a condition a task.")
+    return herding.aligned(heads, rows, "Verdicts; each has a condition a task.")
 
 
-def _as_ratio(apart: Difference | None) -> Ratio | None:
+def _as_ratio(apart: Difference | None) -> herding.Ratio | None:
     """A difference of logarithms as a ratio with its interval."""
-    return apart and Ratio(*(float(np.exp(x)) for x in (apart.mean, apart.low, apart.high)))
+    return apart and herding.Ratio(*(float(np.exp(x)) for x in (apart.mean, apart.low, apart.high)))
 
 
 def _ratio(apart: Difference) -> str:
     """The same in words."""
-    return ratio_text(_as_ratio(apart))
+    return herding.ratio_text(_as_ratio(apart))
 
 
 def _tasks(result: Result) -> dict[str, Any]:
@@ -571,7 +492,7 @@ def loss_table(result: Result) -> results.Table:
             step, last = f"{steps[task, name, 'A']:.3g}", float(balance[task, name])
             rows.append((task if name == BASELINE else "", name, step, *cells, last))
     heads = ("task", "order", "step", "loss / D-RR, set A", "lower in", "set B", "lower in")
-    return aligned(
+    return herding.aligned(
         (*heads, "test, A", "prefix sum"),
         rows,
         "Final training loss over that of D-RR, geometric mean over instances (interval of 95 %)."
@@ -592,11 +513,15 @@ def price_table(result: Result) -> results.Table:
     for task, facts in _tasks(result).items():
         costs, (middle, low, high) = facts["costs"], facts["prices"][COORDINATED]
         cells = (f"{facts['sizes']['parameters']:,}", f"{middle:.2f} ({low:.2f} to {high:.2f})")
-        ratios = (*costs["ratio"][DEVICE], *costs["ratio"][MACHINE], costs["sent ratio"])
+        ratios = (
+            *costs["ratio"][epoch_costs.DEVICE],
+            *costs["ratio"][epoch_costs.MACHINE],
+            costs["sent ratio"],
+        )
         rows.append((task, *cells, *ratios, *costs["extra over expected"]))
     heads = ("one device: flops", "bytes", "one of m machines: flops", "bytes", "numbers sent")
     heads = ("parameters", *heads, "flops added / derived", "bytes added / derived")
-    return aligned(
+    return herding.aligned(
         ("task", "parameters", "this CPU, median (quartiles)", *heads[1:]),
         rows,
         "The price of an epoch of CD-GraB in those of D-RR. Derived: what balancing adds should be"
@@ -610,12 +535,12 @@ def time_table(result: Result) -> results.Table:
     rows = [
         (
             task,
-            *(_ratio(arrival(result, "A", task, 1.0, unit)) for unit in UNITS),
-            *(_as_ratio(arrival(result, "B", task, 1.0, unit)).ratio for unit in UNITS),
+            *(_ratio(arrival(result, unit, "A", task)) for unit in UNITS),
+            *(_as_ratio(arrival(result, unit, "B", task)).ratio for unit in UNITS),
         )
         for task in _tasks(result)
     ]
-    return aligned(
+    return herding.aligned(
         ("task", *(f"{unit}, A" for unit in UNITS), *(right := [f"{unit}, B" for unit in UNITS])),
         rows,
         "What CD-GraB needs until the lowest loss of D-RR on the same instance, over what D-RR"
@@ -634,12 +559,11 @@ def size_table(result: Result) -> results.Table:
         rows.append((task, sizes["data"], f"{sizes['units']} x {sizes['batch']}", *cells))
     heads = ("task", "data", "units x rows", "optimizer", "epochs", "instances a set")
     text = "The tasks; units of each worker."
-    return aligned((*heads, "the authors' scripts"), rows, text, (heads[2], *heads[4:]))
+    return herding.aligned((*heads, "the authors' scripts"), rows, text, (heads[2], *heads[4:]))
 
 
 TABLES = {
-    "verdicts": partial(verdict_table, main=False),
-    "main verdicts": partial(verdict_table, main=True),
+    "main verdicts": verdict_table,
     "losses": loss_table,
     "prices": price_table,
     "times": time_table,
@@ -671,10 +595,7 @@ def lower_in_both(result: Result) -> int:
 def sooner_in_both(result: Result) -> dict[str, int]:
     """By unit on how many tasks CD-GraB is significantly sooner at the lowest loss in both sets."""
 
-    def needed(unit: str, letter: str, task: str) -> Difference:
-        return arrival(result, letter, task, 1.0, unit)
-
-    return {unit: below_in_both(result, partial(needed, unit)) for unit in UNITS}
+    return {unit: below_in_both(result, partial(arrival, result, unit)) for unit in UNITS}
 
 
 def bytes_added(result: Result) -> float:
@@ -698,9 +619,6 @@ def figure(result: Result) -> Illustration:
         met = order in known[task]["prices"]
         return ended(result, letter, task, order) if met else None
 
-    def needed(unit: str, letter: str, task: str) -> Difference:
-        return arrival(result, letter, task, 1.0, unit)
-
     def ratios(apart: Callable[..., Any], names: Sequence[str]) -> dict[str, Any]:
         return {
             name: {x: [_as_ratio(apart(name, x, task)) for task in known] for x in result.sets}
@@ -709,10 +627,10 @@ def figure(result: Result) -> Illustration:
 
     panels = {
         "final training loss / D-RR": ratios(loss, ORDERS[1:]),
-        "CD-GraB / D-RR until D-RR's lowest loss": ratios(needed, UNITS),
+        "CD-GraB / D-RR until D-RR's lowest loss": ratios(partial(arrival, result), UNITS),
     }
     return Illustration(
-        forest(panels, list(known)),
+        herding.forest(panels, list(known)),
         "Final training loss over that of D-RR, and what CD-GraB needs until D-RR's lowest loss by"
         " epochs, flops, bytes, numbers sent and time of this CPU; full points set A, hollow set B,"
         " intervals of 95 %.",
