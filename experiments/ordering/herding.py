@@ -159,11 +159,7 @@ def herded(vectors: jax.Array, keys: jax.Array, epochs: int) -> jax.Array:
 
 
 def visited(
-    order: orders.Order,
-    vectors: jax.Array,
-    keys: jax.Array,
-    epochs: int,
-    batch: int | None = None,
+    order: orders.Order, vectors: jax.Array, keys: jax.Array, epochs: int, batch: int | None = None
 ) -> jax.Array:
     """The first order and the one after each reordering.
 
@@ -568,10 +564,8 @@ def epochs_figure(result: Result) -> Illustration:
     )
     count = result.facts["epochs"]
     page.axes[0].set_xticks(np.arange(0, count + 1, max(1, count // 10)))
-    return Illustration(
-        page,
-        "Largest prefix norm against reorderings, Gaussian vectors; bands: range over the seeds.",
-    )
+    text = "Largest prefix norm against reorderings, Gaussian vectors; bands: range over the seeds."
+    return Illustration(page, text)
 
 
 def blocks_figure(result: Result) -> Illustration:
@@ -579,14 +573,12 @@ def blocks_figure(result: Result) -> Illustration:
     sizes, panels = block_medians(result).columns.astype(int), []
     for kind in block_medians(result).index.unique("vectors"):
         unit, where = reshuffled(result, kind), {"vectors": kind}
-        flat = {
+        lines = {
             RESHUFFLING: result.select(study=ONE, method=RESHUFFLING, **where),
             "exact pair balance": last(result, study=ONE, method=EXACT, **where),
         }
-        lines = {
-            name: rows.drop(columns="pairs").merge(pd.DataFrame({"pairs": sizes}), how="cross")
-            for name, rows in flat.items()
-        }
+        for name, rows in lines.items():  # level
+            lines[name] = pd.concat([rows.assign(pairs=pairs) for pairs in sizes])
         lines["stale block"] = result.select(study=BLOCKS, method=PLAIN, **where)
         lines["stale block, rank one"] = result.select(study=BLOCKS, method=FOLLOWED, **where)
         series = [_series(name, rows, "pairs", unit) for name, rows in lines.items()]
@@ -596,10 +588,10 @@ def blocks_figure(result: Result) -> Illustration:
         axes.set_xticks(sizes, [str(pairs) for pairs in sizes])
         axes.set_xticks([], minor=True)
     ticks_within(page.axes[0].yaxis, page.axes[0].get_ylim())
-    return Illustration(
-        page,
-        "Pairs decided from one running sum, in units of the median of reshuffling; bands: range.",
+    text = (
+        "Pairs decided from one running sum, in units of the median of reshuffling; bands: range."
     )
+    return Illustration(page, text)
 
 
 FIGURES = {"epochs": epochs_figure, "blocks": blocks_figure}

@@ -71,7 +71,6 @@ class Settings:
         (0.01, 0.017, 0.03, 0.055, 0.1, 0.3, 1.0, 3.0),
     )
     target: float = 1e-4  # gap whose epochs and server steps are reported
-    mortgage: bool = True  # whether HMDA is run
     mortgage_epochs: int = 50
     mortgage_seeds: int = 5
     mortgage_steps: tuple[float, ...] = (0.0015, 0.003, 0.005, 0.008, 0.015, 0.03, 0.05, 0.15)
@@ -328,9 +327,16 @@ def study_of(settings: Settings) -> Result:
             mortgage_seeds=10,
             mortgage_steps=finer(settings.mortgage_steps),
         )
-    checked(settings)
-    rows = [*gaussian(settings), *(mortgages(settings) if settings.mortgage else ())]
-    frame = pd.DataFrame(numbers.rounded(rows, DIGITS))
+    for m, n in settings.sizes:
+        if m < 1 or n < 2 or n % 2:
+            raise ValueError(f"sizes must be m of at least 1 and even n, got m = {m}, n = {n}")
+        if (rows := settings.scaling_rows) % (2 * m):
+            words = "must be a multiple of 2 m for all m of sizes"
+            raise ValueError(f"scaling_rows {words}, got {rows} for m = {m}")
+    for name in ("epochs", "seeds", "tuning_seeds", "mortgage_epochs", "mortgage_seeds"):
+        checks.whole(name, getattr(settings, name))
+    rows = numbers.rounded([*gaussian(settings), *mortgages(settings)], DIGITS)
+    frame = pd.DataFrame(rows)
     frame.insert(1, "set", "A")
     names = ("epochs", "seeds", "tuning_seeds", "target", "scaling_rows", "mortgage_seeds")
     return Result(frame, "gap", {name: getattr(settings, name) for name in names}, settings.seed)
@@ -340,24 +346,6 @@ def finer(grid: tuple[float, ...]) -> tuple[float, ...]:
     """A grid with the geometric means of its neighbours in between."""
     between = np.sqrt(np.multiply(grid[:-1], grid[1:]))
     return tuple(sorted([*grid, *map(float, between)]))
-
-
-def checked(settings: Settings) -> None:
-    """Refuses what would fail after minutes.
-
-    Raises:
-        ValueError: As in `study_of`.
-    """
-    if (grids := len(settings.step_sizes)) != (sizes := len(settings.sizes)):
-        raise ValueError(f"step_sizes must have a grid for each of the {sizes} sizes, got {grids}")
-    for m, n in settings.sizes:
-        if m < 1 or n < 2 or n % 2:
-            raise ValueError(f"sizes must be m of at least 1 and even n, got m = {m}, n = {n}")
-        if (rows := settings.scaling_rows) % (2 * m):
-            words = "must be a multiple of 2 m for all m of sizes"
-            raise ValueError(f"scaling_rows {words}, got {rows} for m = {m}")
-    for name in ("epochs", "seeds", "tuning_seeds", "mortgage_epochs", "mortgage_seeds"):
-        checks.whole(name, getattr(settings, name))
 
 
 def gaussian(settings: Settings) -> Iterator[dict[str, Any]]:
@@ -495,22 +483,6 @@ def mortgage_table(result: Result) -> results.Table:
 
 
 TABLES = {"scaling": scaling_table, "mortgages": mortgage_table}
-
-
-def fewer(result: Result) -> dict[str, float]:
-    """How many times fewer server steps to the target with most workers than with one."""
-    rows = result.select(study=SCALING)
-    first, last = rows["scene"].iloc[0], rows["scene"].iloc[-1]
-    steps = rows.set_index(["method", "scene"])["server_steps"].replace(np.inf, np.nan)
-    pairs = {BASELINE: (BASELINE, BASELINE), COORDINATED: (EXACT, COORDINATED)}
-    times = {
-        name: steps.get((few, first), np.nan) / steps.get((many, last), np.nan)
-        for name, (few, many) in pairs.items()
-    }
-    return {name: float(ratio) for name, ratio in times.items() if ratio > 0}
-
-
-FACTS = {"fewer": fewer}
 
 
 def answer(result: Result) -> str:

@@ -22,7 +22,6 @@ takes two a step.
 
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -51,7 +50,7 @@ from experiments.common.kept_rows import once
 from experiments.common.side_by_side import raveled
 from experiments.ordering import epoch_costs, herding
 from experiments.ordering import ordered_convex as convex
-from experiments.ordering.epoch_costs import CPU, EPOCHS, ORDERS, UNITS, Task, tasks
+from experiments.ordering.epoch_costs import CPU, EPOCHS, ORDERS, UNITS, Task, tasks, tasks_of
 from experiments.ordering.herding import ALONE, BASELINE, CD_GRAB, COORDINATED, PROJECTED, SETS
 
 NAME = "ordered_networks"
@@ -81,22 +80,19 @@ class Settings:
     commit: bool = False  # also write the rows where committed ones are
 
 
-def tasks_of(settings: Settings) -> tuple[Task, ...]:
-    """The chosen tasks.
+def chosen_tasks(settings: Settings) -> list[Task]:
+    """The tasks in their sizes.
 
     Raises:
-        ValueError: A task is not known, or a number is below 1.
+        ValueError: A task is not known, or a number is too low.
     """
-    known = tasks()
-    if not settings.tasks or not set(settings.tasks) <= set(known):
-        raise ValueError(f"tasks must be of {', '.join(known)}, got {', '.join(settings.tasks)}")
     checks.whole("repeats", settings.repeats)
     changed = {
         name: checks.whole(name, getattr(settings, name), least)
         for name, least in (("instances", 2), ("n_epochs", 1))
         if getattr(settings, name) is not None
     }
-    return tuple(replace(known[name], **changed) for name in settings.tasks)
+    return [replace(task, **changed) for task in tasks_of(settings.tasks)]
 
 
 def study_of(settings: Settings) -> Result:
@@ -108,9 +104,9 @@ def study_of(settings: Settings) -> Result:
     """
     frames: list[pd.DataFrame] = []
     how = settings.seed, settings.rounds, settings.repeats
-    for at, task in enumerate(chosen := tasks_of(settings)):
+    for at, task in enumerate(chosen := chosen_tasks(settings)):
         try:
-            frames.append(once(settings.output / "tasks", partial(with_facts, task, *how)))
+            frames.append(once(settings.output / "tasks", partial(measured, task, *how)))
         except (ImportError, FileNotFoundError) as missing:
             print(f"left out: {task.title}. {missing}")
             continue
@@ -118,12 +114,6 @@ def study_of(settings: Settings) -> Result:
     if not frames:
         raise FileNotFoundError("tasks must have one whose data are installed, got none")
     return as_result(settings, pd.concat(frames, ignore_index=True))
-
-
-def with_facts(task: Task, seed: int, rounds: tuple[int, int], repeats: int) -> pd.DataFrame:
-    """Rows of a task, and in a column what else is known of it, with what is compiled."""
-    rows, facts = measured(task, seed, rounds, repeats)
-    return rows.assign(facts=json.dumps(facts | {"costs": epoch_costs.of_task(task)}))
 
 
 def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
@@ -287,9 +277,7 @@ def tuned(
     )
 
 
-def measured(
-    task: Task, seed: int, rounds: tuple[int, int], repeats: int
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def measured(task: Task, seed: int, rounds: tuple[int, int], repeats: int) -> pd.DataFrame:
     """Tunes, runs and times all orders on one task.
 
     Args:
@@ -299,43 +287,42 @@ def measured(
         repeats: Timed runs of each order, taking turns.
 
     Returns:
-        Rows, an order, goal and instance each, and what else is known of the task.
+        Rows, an order, goal and instance each, and in a column what else is known of the task.
     """
-    began, runs = time.process_time(), Field(task, seed)
+    runs = Field(task, seed)
     chosen = {FINAL: tuned(runs, rounds, lambda curve, _: float(np.log(curve.loss[-1])))}
-    steps = {name: search_of.best.settings["step"] for name, search_of in chosen[FINAL].items()}
-    base = steps[BASELINE]
-    chosen[ARRIVAL] = tuned(
-        runs, rounds, lambda curve, x: score_arrival(curve, runs.targets(base, x))
-    )
-    print(f"  {task.title}: tuned, {time.process_time() - began:.0f} s of CPU time", flush=True)
-    first = runs.instances(TUNING)[0]
-    priced = epoch_costs.prices(
-        {x: partial(runs.train, x, steps[x], first) for x in runs.methods}, repeats
-    )
+    steps = {name: known.best.settings["step"] for name, known in chosen[FINAL].items()}
+    targets = partial(runs.targets, steps[BASELINE])
+    chosen[ARRIVAL] = tuned(runs, rounds, lambda curve, x: score_arrival(curve, targets(x)))
     rows = pd.DataFrame(
         {"scene": task.title, "set": letter, "instance": at, "method": name, "tuned_for": goal}
         | {"step": (step := known.best.settings["step"]), "trials": len(known.trials)}
         | {"tuning_gradients": len(known.trials) * known.gradients, "at_edge": bool(known.edges)}
-        | _reported(runs, name, goal, step, base, instance, at)
+        | _reported(runs, name, goal, step, targets(instance), instance, at)
         for letter, role in SETS.items()
         for goal, by_name in chosen.items()
         for name, known in by_name.items()
         for at, instance in enumerate(runs.instances(role))
     )
-    print(f"  {task.title}: done, {time.process_time() - began:.0f} s of CPU time", flush=True)
-    facts = {"sizes": sizes_of(task, len(runs.material(first)[1][0]), runs.size), "prices": priced}
-    return rows, numbers.rounded(facts, DIGITS)
+    first = runs.instances(TUNING)[0]
+    timed = {name: partial(runs.train, name, steps[name], first) for name in runs.methods}
+    names = ("data", "batch", "optimizer", "metric", "instances", "tuning_instances", "authors")
+    sizes = {name: getattr(task, name) for name in names}
+    sizes |= {"workers": task.n_workers, "units": task.n_units, "epochs": task.n_epochs}
+    sizes |= {"test_rows": len(runs.material(first)[1][0]), "parameters": runs.size}
+    facts = {"sizes": sizes, "prices": epoch_costs.prices(timed, repeats)}
+    facts = numbers.rounded(facts, DIGITS) | {"costs": epoch_costs.of_task(task)}
+    return rows.assign(facts=json.dumps(facts))
 
 
 def _reported(
-    runs: Field, name: str, goal: str, step: float, base: float, instance: Seeds, at: int
+    runs: Field, name: str, goal: str, step: float, targets: Any, instance: Seeds, at: int
 ) -> dict[str, float]:
     """What an order was worth on an instance: last loss and test, or epochs to the levels."""
     curve = runs.curve(name, step, instance)
     if goal == ARRIVAL:
-        epochs = epochs_to(curve.loss, runs.targets(base, instance))
-        worth = dict(zip(map(arrival_column, LEVELS), epochs.tolist(), strict=True))
+        epochs = epochs_to(curve.loss, targets).tolist()
+        worth = dict(zip(map(arrival_column, LEVELS), epochs, strict=True))
         worth["horizon"] = LATE * runs.task.n_epochs
     else:
         worth = {"loss": float(curve.loss[-1]), "metric": float(curve.metric[-1])}
@@ -349,32 +336,16 @@ def arrival_column(level: float) -> str:
     return f"epochs_{100 * level:.0f}"
 
 
-def sizes_of(task: Task, test_rows: int, parameters: int) -> dict[str, Any]:
-    """What a task is, as plain values."""
-    names = ("data", "batch", "optimizer", "metric", "instances", "tuning_instances", "authors")
-    sizes = {name: getattr(task, name) for name in names}
-    sizes |= {"test_rows": test_rows, "parameters": parameters}
-    return sizes | {"workers": task.n_workers, "units": task.n_units, "epochs": task.n_epochs}
-
-
 # What the rows say.
-
-
-def price_of(result: Result, task: str, unit: str) -> float:
-    """An epoch of CD-GraB in those of D-RR."""
-    facts = result.facts["tasks"][task]
-    known = {EPOCHS: 1.0, CPU: float(facts["prices"][COORDINATED][0])}
-    return (known | epoch_costs.prices_of(facts["costs"]))[unit]
 
 
 def arrival(result: Result, unit: str, letter: str, task: str, level: float = 1.0) -> Difference:
     """Logarithm of what CD-GraB needs to a level over what D-RR does, in a unit."""
-    apart = result.difference(
-        COORDINATED, BASELINE, letter, arrival_column(level), {"scene": task, "tuned_for": ARRIVAL}
-    )
-    dear = float(np.log(price_of(result, task, unit)))
-    ends = {name: getattr(apart, name) + dear for name in ("mean", "low", "high")}
-    return replace(apart, **ends)
+    facts, where = result.facts["tasks"][task], {"scene": task, "tuned_for": ARRIVAL}
+    apart = result.difference(COORDINATED, BASELINE, letter, arrival_column(level), where)
+    prices = {EPOCHS: 1.0, CPU: facts["prices"][COORDINATED][0]}
+    dear = float(np.log((prices | epoch_costs.prices_of(facts["costs"]))[unit]))
+    return replace(apart, mean=apart.mean + dear, low=apart.low + dear, high=apart.high + dear)
 
 
 def ended(result: Result, letter: str, task: str, order: str) -> Difference:
@@ -571,17 +542,6 @@ TABLES = {
 }
 
 
-def by_task(result: Result) -> dict[str, Any]:
-    """By task and set how many percent lower CD-GraB ends, and its longest prefix sum."""
-    rows = result.select(method=COORDINATED, tuned_for=FINAL)
-    balance = rows.groupby(["scene", "set"])["imbalance"].mean()
-    facts: dict[str, Any] = {task: {} for task in _tasks(result)}
-    for task, letter in product(facts, result.sets):
-        percent = 100 - 100 * float(np.exp(ended(result, letter, task, COORDINATED).mean))
-        facts[task][letter] = {"percent": percent, "imbalance": float(balance[task, letter])}
-    return facts
-
-
 def below_in_both(result: Result, apart: Callable[[str, str], Difference]) -> int:
     """On how many tasks a difference `(set, task) -> Difference` is significantly below 0."""
     return sum(all(apart(x, task).high < 0 for x in result.sets) for task in _tasks(result))
@@ -594,21 +554,10 @@ def lower_in_both(result: Result) -> int:
 
 def sooner_in_both(result: Result) -> dict[str, int]:
     """By unit on how many tasks CD-GraB is significantly sooner at the lowest loss in both sets."""
-
     return {unit: below_in_both(result, partial(arrival, result, unit)) for unit in UNITS}
 
 
-def bytes_added(result: Result) -> float:
-    """What balancing adds to bytes over what is derived, at most."""
-    return max(facts["costs"]["extra over expected"][1] for facts in _tasks(result).values())
-
-
-FACTS = {
-    "by task": by_task,
-    "ends lower in both sets": lower_in_both,
-    "sooner in both sets": sooner_in_both,
-    "bytes added": bytes_added,
-}
+FACTS = {"ends lower in both sets": lower_in_both, "sooner in both sets": sooner_in_both}
 
 
 def figure(result: Result) -> Illustration:
