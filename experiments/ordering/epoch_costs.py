@@ -26,6 +26,7 @@ Run alone, it compiles for a TPU that is not there, by its own compiler and in i
 `pip install '.[tpu-compile]'` in a clone.
 """
 
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,9 +87,7 @@ class Source(NamedTuple):
     rows: Pair
 
 
-@cache
-def _known(load: Callable[[], Source]) -> Source:
-    return load()
+_known = cache(operator.call)
 
 
 @dataclass(frozen=True)

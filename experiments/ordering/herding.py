@@ -269,13 +269,12 @@ def on_seeds(settings: Settings) -> list[pd.DataFrame]:
         for m in settings.workers
     }
     blocks = {pairs: by_block(epochs, *drawn, pairs) for pairs in settings.blocks}
-    rows += [
+    return rows + [
         rows_of(norms[..., -1:], KINDS, study, name, epoch=epochs, **{column: number})
         for study, column, by_number in ((SEVERAL, "workers", several), (BLOCKS, "pairs", blocks))
         for number, by_name in by_number.items()
         for name, norms in by_name.items()
     ]
-    return rows
 
 
 def on_instances(settings: Settings) -> list[pd.DataFrame]:
@@ -431,9 +430,8 @@ def single_table(result: Result) -> results.Table:
     shown["last / reshuffling"] = middle / reshuffled(result, GAUSSIAN)
     facts = result.facts
     text = (
-        f"Largest L2 prefix norm of {facts['n']} fixed Gaussian vectors of length {facts['dim']}"
-        f" after so many reorderings: median (range) of {facts['seeds']} seeds. Greedy herding is"
-        " told the vectors beforehand, the others are not."
+        f"Largest L2 prefix norm of {facts['n']} fixed Gaussian vectors of length {facts['dim']},"
+        f" median (range) of {facts['seeds']} seeds. Greedy herding is told the vectors beforehand."
     )
     return table(shown.rename_axis("order").reset_index(), text)
 
@@ -445,10 +443,9 @@ def parallel_table(result: Result) -> results.Table:
     shown = rows.pivot_table("norm", by, "method", aggfunc=ranges, sort=False).sort_index()
     facts = result.facts
     text = (
-        f"Largest L2 prefix norm of the sum over m workers after {facts['epochs']} reorderings, m"
-        f" n = {facts['n']}, median (range) of {facts['seeds']} seeds. By projections: the stale"
-        " form, which decides all m pairs of two time steps from one running sum (with the"
-        " rank-one correction). With one worker the last three are pair balance."
+        f"Largest L2 prefix norm of the sum over m workers after {facts['epochs']} reorderings,"
+        f" m n = {facts['n']}, median (range) of {facts['seeds']} seeds. By projections: all m"
+        " pairs of two time steps decided from one sum. With one worker the last three are alike."
     )
     return table(shown.reset_index(), text)
 
@@ -476,8 +473,7 @@ def block_table(result: Result) -> results.Table:
     text = (
         f"Largest L2 prefix norm after {result.facts['epochs']} reorderings by the number of pairs"
         f" that are decided from one running sum; median of {result.facts['seeds']} seeds; of"
-        " reshuffling the median of all its orders. Exact: pair balance, which a block of one pair"
-        " is too (from other first orders)."
+        " reshuffling the median of all its orders. Exact: pair balance."
     )
     return table(pd.DataFrame(rows, columns=heads), text, left=2)
 

@@ -182,12 +182,8 @@ def measured(settings: Settings, cell: str) -> pd.DataFrame:
     steps = {name: known.best.settings["step"] for name, known in tuned.items()}
     frames, price = [], {}
     if cell == MORTGAGES:
-        runs = {
-            name: partial(
-                convex.alone(method, sizes, epochs, rows[0]), steps[name], jax.random.key(0)
-            )
-            for name, method in methods.items()
-        }
+        alone = {x: convex.alone(method, sizes, epochs, rows[0]) for x, method in methods.items()}
+        runs = {x: partial(run, steps[x], jax.random.key(0)) for x, run in alone.items()}
         price = epoch_costs.prices(runs, settings.repeats)
     for name, known in tuned.items():
         curves = gaps(name, [(at, steps[name]) for at in range(count, len(every))])
@@ -196,8 +192,7 @@ def measured(settings: Settings, cell: str) -> pd.DataFrame:
         facts |= {"gap": curves[:, -1], "step": steps[name], "trials": len(known.trials)}
         facts |= {"at_edge": bool(known.edges)}
         facts |= {"tuning_gradients": len(known.trials) * known.gradients}
-        ends = ("price", "price_low", "price_high")
-        facts |= dict(zip(ends, price.get(name, ()), strict=False))
+        facts |= dict(zip(("price", "price_low", "price_high"), price.get(name, ()), strict=False))
         columns = [after(epoch) for epoch in range(1, epochs + 1)]
         frames.append(pd.DataFrame(curves, columns=columns).assign(**facts))
     return pd.concat(frames, ignore_index=True)
@@ -287,9 +282,8 @@ def gap_table(result: Result) -> results.Table:
     return herding.aligned(
         heads,
         rows,
-        "f - f* after the last epoch, geometric means over the instances of a set (intervals of"
-        " 95 %). Equal flops, bytes, numbers sent, time: after the epochs that fit into those of"
-        " all epochs of D-RR. With 1 worker CD-GraB is pair balance.",
+        "f - f* after the last epoch, geometric means (intervals of 95 %). Equal cost: after the"
+        " epochs that fit into that of D-RR. With 1 worker CD-GraB is pair balance.",
         right=heads[2:5],
     )
 
