@@ -223,7 +223,7 @@ def shuffled_map() -> Found:
 
 def _step_rules(name: str) -> Found:
     from experiments import part
-    from experiments.delay_adaptive import step_rules as report
+    from experiments.delay_adaptive import piag as report
 
     result = part.committed(name)
     for letter in SETS:
