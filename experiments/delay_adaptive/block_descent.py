@@ -22,7 +22,8 @@ from asyncjax import steps, traces
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.delay_adaptive import piag, step_rules
+from experiments.delay_adaptive import piag
+from experiments.delay_adaptive import step_rules as shared
 from experiments.delay_adaptive.piag import EVEN, FIXED, SLOW
 from experiments.delay_adaptive.step_rules import N_BLOCKS, SAFETY
 
@@ -34,7 +35,7 @@ N_WORKERS = 8
 
 
 @dataclass(frozen=True)
-class Settings(step_rules.Settings):
+class Settings(shared.Settings):
     """What is run; cases that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/block_descent")
@@ -54,44 +55,37 @@ def trace_of(law: str, n_updates: int, instance: Seeds) -> traces.EventTrace:
     return traces.from_delays(delay, time=run.time)
 
 
-def task_of(
-    chosen: step_rules.Regularized, law: str, n_updates: int, instance: Seeds
-) -> step_rules.Task:
+def task_of(chosen: shared.Regularized, law: str, n_updates: int, instance: Seeds) -> shared.Task:
     """The task of a data set and a law; the block of a write is drawn from the key of its job."""
     trace, problem = (
         trace_of(law, n_updates, instance),
-        step_rules.first_model(chosen.whole, instance),
+        shared.first_model(chosen.whole, instance),
     )
     largest, longest = chosen.blocks.largest, float(trace.delay.max())
     step_size = SAFETY / largest
     davis = SAFETY / (largest + 2 * chosen.blocks.across * longest / np.sqrt(N_BLOCKS))
     fixed = {FIXED: step_size / (longest + 0.5), "Davis": float(davis)}
-    return step_rules.Task(
+    return shared.Task(
         instance, problem, trace, np.asarray(trace.delay), step_size, chosen.optimum, fixed
     )
 
 
 @cache
-def _by_blocks(l1: float) -> step_rules.Numbered:
+def _by_blocks(l1: float) -> shared.Numbered:
     """Optimizers that step along the gradient of a random block."""
-    return step_rules.Numbered(
-        lambda rule, place: steps.random_block(steps.descent(rule, prox=steps.l1(l1)), N_BLOCKS)
-    )
+    inner = piag.descending(l1).optimizer
+    return shared.Numbered(lambda *given: steps.random_block(inner(*given), N_BLOCKS))
 
 
-def case_of(settings: Settings, name: str, law: str) -> list[step_rules.Arm]:
+def case_of(settings: Settings, name: str, law: str) -> list[shared.Arm]:
     """A data set and a law with all instances."""
-    every = [
-        (step_rules.regularized(name, one.data), law, settings.n_updates, one)
-        for one in step_rules.drawn(settings)
-    ]
-    optimizers = _by_blocks(step_rules.SOURCES[name].l1)
-    return [step_rules.Arm([task_of(*one) for one in every], optimizers, settings.record_every)]
+    tasks = [task_of(*one) for one in shared.asked(settings, name, law)]
+    return [shared.Arm(tasks, _by_blocks(shared.SOURCES[name].l1), settings.record_every)]
 
 
 def study_of(settings: Settings) -> Result:
     """Runs all cases, step sizes chosen on instances of their own."""
-    return step_rules.result_of(settings, case_of, [EVEN])
+    return shared.result_of(settings, case_of, [EVEN])
 
 
 CLAIMS = (piag.SAFE, piag.TUNED_ALIKE, piag.NAIVE)

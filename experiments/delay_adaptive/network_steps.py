@@ -41,18 +41,15 @@ from asyncjax.study.search import Knob
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.delay_adaptive import step_rules
+from experiments.delay_adaptive import step_rules as shared
 from experiments.delay_adaptive.step_rules import MAX_DELAY, PAPER, Coded
 
 NAME = "network_steps"
 TITLE = "Do delay-adaptive steps help behind momentum and Adam?"
 PAPERS = (PAPER,)
 NOTE = FIRST_CROSSING
-BASES = {
-    "SGD": optax.identity,
-    "momentum": partial(optax.trace, decay=0.9),
-    "Adam": optax.scale_by_adam,
-}
+MOMENTUM = partial(optax.trace, decay=0.9)
+BASES = {"SGD": optax.identity, "momentum": MOMENTUM, "Adam": optax.scale_by_adam}
 CONSTANT, DROPPING, FADAS = "constant", "drop late", "FADAS"
 IN_FRONT = "Adaptive 1 in front"
 RULES = (  # s is the step, n the number of workers
@@ -212,9 +209,8 @@ def with_step(rule: str, step: float) -> dict[str, float]:
 
 def rules_of(settings: Settings, base: str) -> list[str]:
     """The rules that are run with a base."""
-    left_out = {IN_FRONT} if base != "momentum" else set()
-    left_out |= {FADAS} if base != "Adam" else set()
-    return [rule for rule in RULES if rule in settings.rules and rule not in left_out]
+    behind = {IN_FRONT: "momentum", FADAS: "Adam"}
+    return [rule for rule in RULES if rule in settings.rules and behind.get(rule, base) == base]
 
 
 def workers(n_workers: int, law: str, instance: Seeds) -> clocks.Clock:
@@ -222,11 +218,7 @@ def workers(n_workers: int, law: str, instance: Seeds) -> clocks.Clock:
 
     An outage lasts 20 and comes 60 after the last one, both in the mean.
     """
-    generator = np.random.default_rng(instance.clock)
-    times = generator.uniform(0.9, 1.1, n_workers)
-    if law == SLOW:
-        times[generator.integers(n_workers)] *= 10.0
-    clock = clocks.gamma(16.0, times)
+    clock = shared.workers(n_workers, instance, 16.0, one_slow=law == SLOW)
     up, down = (clocks.exponential(np.full(n_workers, mean)) for mean in (60.0, 20.0))
     return clocks.on_off(clock, up=up, down=down) if law == OUTAGES else clock
 
@@ -250,21 +242,13 @@ def problem_of(settings: Settings, instance: Seeds) -> problems.Problem:
 
 
 @cache
-def start_of(settings: Settings, instance: Seeds) -> float:
-    """Loss of an instance's first model."""
-    problem: Any = problem_of(settings, instance)
-    return float(problem.objective(problem.params))
-
-
-@cache
-def trace_of(settings: Settings, law: str, instance: Seeds) -> traces.EventTrace:
+def task_of(settings: Settings, law: str, instance: Seeds) -> shared.Task:
     """The run of an instance's workers under a law; of law "", one job at a time."""
-    alone: dict[str, Any] = {"dispatch": traces.uniformly(), "concurrency": 1}
+    alone: Any = {} if law else {"dispatch": traces.uniformly(), "concurrency": 1}
     clock, key = workers(settings.n_workers, law, instance), jax.random.key(instance.noise())
-    count = settings.n_updates
-    trace = traces.asynchronous(clock, n_updates=count, key=key, **({} if law else alone))
+    trace = traces.asynchronous(clock, n_updates=settings.n_updates, key=key, **alone)
     assert int(np.max(trace.delay)) <= MAX_DELAY, "a longer delay than is served"
-    return trace
+    return shared.Task(instance, problem_of(settings, instance), trace)
 
 
 # What is run.
@@ -273,30 +257,23 @@ def trace_of(settings: Settings, law: str, instance: Seeds) -> traces.EventTrace
 Chosen = Sequence[tuple[str, Mapping[str, float]]]  # rules and their settings
 
 
-def losses(settings: Settings, base: str, law: str, instance: Seeds, chosen: Chosen) -> np.ndarray:
+def losses(settings: Settings, base: str, task: shared.Task, chosen: Chosen) -> np.ndarray:
     """Losses of rules with their settings on an instance, float64[G, records]."""
     curves: dict[int, np.ndarray] = {}
+    every = max(1, settings.n_updates // settings.records)
     for alone in (False, True):  # FADAS has a program for itself
-        places = [at for at, (rule, _) in enumerate(chosen) if (rule == FADAS) == alone]
         optimizers = Numbered(FADAS if alone else base, settings.n_workers)
-        if places:
-            found, *_ = step_rules.losses_of(
-                problem_of(settings, instance),
-                trace_of(settings, law, instance),
-                optimizers,
-                [optimizers.number(*chosen[at]) for at in places],
-                instance,
-                every=max(1, settings.n_updates // settings.records),
-                lanes=settings.trials,
-            )
-            curves |= zip(places, found, strict=True)
+        places = [at for at, (rule, _) in enumerate(chosen) if (rule == FADAS) == alone]
+        if given := [optimizers.number(*chosen[at]) for at in places]:
+            how = {"every": every, "lanes": settings.trials}
+            curves |= zip(places, shared.losses_of(task, optimizers, given, **how)[0], strict=True)
     return np.stack([curves[at] for at in range(len(chosen))])
 
 
 def updates_to(settings: Settings, losses: np.ndarray, start: float, best: float) -> np.ndarray:
     """Updates to each target, float64[G, levels]; inf: never, or the run ends above its start."""
     when = np.arange(1, losses.shape[1] + 1) * (settings.n_updates / losses.shape[1])
-    found = step_rules.crossings(when, losses, protocol.targets(start, best, settings.levels))
+    found = shared.crossings(when, losses, protocol.targets(start, best, settings.levels))
     return np.where(losses[:, -1:] > start, np.inf, found)
 
 
@@ -308,19 +285,17 @@ def tuned(
     What is lowered is the time to the last target, on the way to the loss `best`; None: the loss
     after half of the updates.
     """
-    instances = step_rules.drawn(settings)
+    tasks = [task_of(settings, law, one) for one in shared.drawn(settings)]
 
     def scores(place: int, rule: str, tried: Sequence[search.Settings]) -> np.ndarray:
-        instance = instances[place]
-        found = losses(settings, base, law, instance, [(rule, one) for one in tried])
+        task = tasks[place]
+        found = losses(settings, base, task, [(rule, one) for one in tried])
         if best is None:
             return np.minimum(found[:, found.shape[1] // 2 - 1], 1e6)
-        start = start_of(settings, instance)
-        left = np.minimum(found[:, -1] / start, 10.0)
-        updates = updates_to(settings, found, start, best)
-        return step_rules.score(updates, left, settings.n_updates)
+        left = np.minimum(found[:, -1] / task.start, 10.0)
+        return shared.score(updates_to(settings, found, task.start, best), left, settings.n_updates)
 
-    return step_rules.tuned(settings, {rule: space_of(base, rule) for rule in rules}, scores)
+    return shared.tuned(settings, {rule: space_of(base, rule) for rule in rules}, scores)
 
 
 def without_delay(settings: Settings, base: str) -> pd.DataFrame:
@@ -345,21 +320,21 @@ def measured(settings: Settings, base: str, law: str, step: float, best: float) 
     found, rows = tuned(settings, base, law, rules_of(settings, base), best), []
     asked = [(TUNED, rule, one.best.settings) for rule, one in found.items()]
     asked += [(CARRIED, rule, with_step(rule, step)) for rule in found if rule != FADAS]
-    for instance in step_rules.drawn(settings)[settings.tuning_instances :]:
-        curves = losses(settings, base, law, instance, [one[1:] for one in asked])
-        needed = updates_to(settings, curves, start_of(settings, instance), best)
-        delay = np.asarray(trace_of(settings, law, instance).delay)
+    for instance in shared.drawn(settings)[settings.tuning_instances :]:
+        task = task_of(settings, law, instance)
+        curves = losses(settings, base, task, [one[1:] for one in asked])
+        needed, delay = updates_to(settings, curves, task.start, best), np.asarray(task.trace.delay)
         delays = {"longest": int(delay.max()), "mean_delay": float(delay.mean())}
         head = {"scene": f"{base}, {law}", "base": base, "law": law}
-        head |= {"set": step_rules.SETS[instance.role], "instance": instance.number}
+        head |= {"set": shared.SETS[instance.role], "instance": instance.number}
         for (kind, rule, chosen), own in zip(asked, needed.tolist(), strict=True):
             facts = {name: chosen.get(name, np.nan) for name in ("step", *KNOB_NAMES)}
-            facts |= step_rules.spent(found[rule] if kind == TUNED else None)
+            facts |= shared.spent(found[rule] if kind == TUNED else None)
             for to, updates in zip(settings.levels, own, strict=True):
                 row = {"method": rule, "tuned_for": kind, "to": to, "updates": updates}
                 row["horizon"] = float(settings.n_updates)
                 rows.append(head | row | facts | delays)
-    return pd.DataFrame(numbers.rounded(rows, step_rules.DIGITS))
+    return pd.DataFrame(numbers.rounded(rows, shared.DIGITS))
 
 
 def study_of(settings: Settings) -> Result:
@@ -368,15 +343,15 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A law, a base or a rule is not known, or the rules lack the constant step.
     """
-    step_rules.known("laws", settings.laws, LAWS)
-    step_rules.known("bases", settings.bases, BASES)
-    step_rules.known("rules", settings.rules, RULES)
-    step_rules.known("rules", (CONSTANT,), settings.rules)
+    shared.known("laws", settings.laws, LAWS)
+    shared.known("bases", settings.bases, BASES)
+    shared.known("rules", settings.rules, RULES)
+    shared.known("rules", (CONSTANT,), settings.rules)
     core = replace(settings, output=Path(), commit=False, laws=(), bases=())
     keep, rows, references = partial(once, settings.output / "cells"), [], {}
     for base in settings.bases:
         [reference] = keep(partial(without_delay, core, base)).to_dict("records")
-        references[base] = numbers.rounded(reference, step_rules.DIGITS)
+        references[base] = numbers.rounded(reference, shared.DIGITS)
         for law in settings.laws:
             chosen = float(reference["step"]), float(reference["loss"])
             rows.append(keep(partial(measured, core, base, law, *chosen)))
@@ -389,22 +364,19 @@ def study_of(settings: Settings) -> Result:
 
 
 BEGINS = {TUNED: "tuned alike", CARRIED: "with a step chosen without delay"}
+LAST: Any = {"than": CONSTANT, "each": True, "arriving": True, "to": LEVELS[-1]}
 CLAIMS = tuple(
-    Claim(
-        f"{begin}, {rule} needs fewer updates than a constant step",
-        [less(rule, than=CONSTANT, each=True, arriving=True, tuned_for=kind, to=LEVELS[-1])],
-        "asked here",
-    )
+    Claim(f"{begin}, {rule} needs fewer updates than a constant step", [condition], "asked here")
     for kind, begin in BEGINS.items()
-    for rule in RULES[1:]
-    if (kind, rule) != (CARRIED, FADAS)
+    for rule in (RULES[1:] if kind == TUNED else RULES[1:-1])  # FADAS, the last, is not carried
+    for condition in [less(rule, tuned_for=kind, **LAST)]
 )
 
 
 def verdict_table(result: Result) -> results.Table:
     """What each set says of every claim."""
     text = "A condition a base and kind of workers."
-    return step_rules.counted_verdicts(result, CLAIMS, text)
+    return shared.counted_verdicts(result, CLAIMS, text)
 
 
 def _last(result: Result, **where: Any) -> Any:
@@ -449,28 +421,28 @@ def speed_table(result: Result) -> results.Table:
 
 def shares(result: Result) -> dict[str, Any]:
     """Of the runs, those that reach the last target, by set, kind, rule and base, over the laws."""
-    rows = _last(result)
-    there = (rows["updates"] <= rows["horizon"]).groupby(
-        [rows[name] for name in ("set", "tuned_for", "method", "base")]
-    )
+    rows, names = _last(result), ["set", "tuned_for", "method", "base"]
+    there = (rows["updates"] <= rows["horizon"]).groupby([rows[name] for name in names]).mean()
     found: dict[str, Any] = {}
-    for (letter, kind, rule, base), share in there.mean().items():
+    for (letter, kind, rule, base), share in there.items():
         found.setdefault(letter, {}).setdefault(kind, {}).setdefault(rule, {})[base] = float(share)
     return found
 
 
 def share_table(result: Result) -> results.Table:
     """Who is there at all."""
-    found = shares(result)
-    pairs = [*product(BEGINS, result.rows["base"].unique())]
+    rows = _last(result)
+    there = rows.assign(there=100.0 * (rows["updates"] <= rows["horizon"]))
+    wide = there.pivot_table("there", "method", ["tuned_for", "base", "set"], "mean", sort=False)
+    pairs = [*product(BEGINS, rows["base"].unique())]
 
-    def cell(kind: str, base: str, rule: str) -> str:
-        own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
-        return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
+    def cell(rule: str, pair: tuple[str, str]) -> str:
+        own = wide.loc[rule, pair]
+        return "" if own.isna().any() else ", ".join(f"{own[one]:.0f}" for one in result.sets)
 
     return part.table(
         ("rule", *(f"{base}, {kind}" for kind, base in pairs)),
-        [(rule, *(cell(*pair, rule) for pair in pairs)) for rule in RULES],
+        [(rule, *(cell(rule, pair) for pair in pairs)) for rule in RULES if rule in wide.index],
         "Percent of the runs, over the kinds of workers, that reach the last target; sets A, B."
         " Carried: with the learning rate that is best one job at a time.",
     )
@@ -486,13 +458,12 @@ TABLES = {
 
 def slowest(result: Result) -> float:
     """The most updates that a tuned rule needs, in updates of the constant step, over both sets."""
-    rules = [rule for rule in result.methods if rule != CONSTANT]
     where = {"tuned_for": TUNED, "to": result.rows["to"].max()}
     met = _last(result, tuned_for=TUNED)[["scene", "method"]].drop_duplicates()
     return max(
         float(result.ratio(rule, CONSTANT, where={**where, "scene": scene})["ratio"].max())
         for scene, rule in met.itertuples(index=False)
-        if rule in rules
+        if rule != CONSTANT
     )
 
 

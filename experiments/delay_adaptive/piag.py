@@ -32,7 +32,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from asyncjax import clocks, results, steps, traces
+from asyncjax import results, steps, traces
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
@@ -40,23 +40,13 @@ from asyncjax.study.protocol import LEVELS, SET_A, Seeds, reached
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import FAILS, HOLDS
 from experiments import part
-from experiments.delay_adaptive import step_rules
-from experiments.delay_adaptive.step_rules import (
-    CONSTANT,
-    PAPER,
-    SAFETY,
-    SYNCHRONOUS,
-    THEORY,
-    TIME,
-    TUNED,
-    UPDATES,
-)
+from experiments.delay_adaptive import step_rules as shared
+from experiments.delay_adaptive.step_rules import CONSTANT, PAPER, SAFETY, SYNCHRONOUS, THEORY
 
 NAME = "piag"
 TITLE = "Aggregated gradients: do steps that adapt to the delay beat steps safe for the worst one?"
 PAPERS = (PAPER,)
-# Of the gamma distribution of a job's time: its standard deviation is 18 % of its mean.
-SHAPE = 30.0
+SHAPE = 30.0  # of the gamma law of a job's time: a deviation of 18 %
 EVEN, SLOW = "even workers", "one 10x slow"
 WORKERS = (EVEN, SLOW)
 CONSTANT_DELAY = "constant 20"
@@ -65,21 +55,12 @@ OURS, FIXED, INVERSE = "Adaptive 1", "sun", "c/(delay+1)"
 
 
 @dataclass(frozen=True)
-class Settings(step_rules.Settings):
+class Settings(shared.Settings):
     """What is run; cases that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/piag")
     laws: tuple[str, ...] = WORKERS + SEQUENCES
     trials: int = 4
-
-
-def clock_of(law: str, n_workers: int, instance: Seeds) -> clocks.Clock:
-    """Workers with gamma times, means 0.9 to 1.1; for "one 10x slow" a drawn one ten times that."""
-    generator = np.random.default_rng(instance.clock)
-    mean = generator.uniform(0.9, 1.1, n_workers)
-    if law == SLOW:
-        mean[generator.integers(n_workers)] *= 10.0
-    return clocks.gamma(SHAPE, mean)
 
 
 def sequence(law: str, n_updates: int, seed: int) -> np.ndarray:
@@ -99,9 +80,7 @@ def sequence(law: str, n_updates: int, seed: int) -> np.ndarray:
     return at_random if law.endswith("as drawn") else k - np.maximum.accumulate(k - at_random)
 
 
-def task_of(
-    chosen: step_rules.Regularized, law: str, n_updates: int, instance: Seeds
-) -> step_rules.Task:
+def task_of(chosen: shared.Regularized, law: str, n_updates: int, instance: Seeds) -> shared.Task:
     """Simulated workers, with a row of the table each; or delays of the whole gradient."""
     if law in WORKERS:
         problem, n_workers = chosen.shards, chosen.shards.n_workers or 1
@@ -112,84 +91,71 @@ def task_of(
         trace = traces.from_delays(ages)
     step_size, longest = SAFETY / chosen.smoothness.root_mean_square, float(ages.max())
     fixed = {FIXED: step_size / (longest + 0.5), "worst case": step_size / (longest + 1)}
-    problem = step_rules.first_model(problem, instance)
-    return step_rules.Task(instance, problem, trace, ages, step_size, chosen.optimum, fixed)
+    problem = shared.first_model(problem, instance)
+    return shared.Task(instance, problem, trace, ages, step_size, chosen.optimum, fixed)
 
 
 def workers_trace(
     rule: Any, law: str, n_workers: int, n_updates: int, instance: Seeds
 ) -> traces.EventTrace:
     """What simulated workers deliver to a server."""
-    clock, key = clock_of(law, n_workers, instance), jax.random.key(instance.noise())
+    clock = shared.workers(n_workers, instance, SHAPE, one_slow=law == SLOW)
+    key = jax.random.key(instance.noise())
     return rule.trace(clock, n_updates=n_updates, key=key)
 
 
 def synchronous_task(
-    chosen: step_rules.Regularized, law: str, n_updates: int, instance: Seeds
-) -> step_rules.Task:
+    chosen: shared.Regularized, law: str, n_updates: int, instance: Seeds
+) -> shared.Task:
     """Proximal gradient in rounds that wait for all, as many gradients; its theory step is h/L."""
     n = chosen.shards.n_workers or 1
-    n_rounds, problem = n_updates // n, step_rules.first_model(chosen.shards, instance)
+    n_rounds, problem = n_updates // n, shared.first_model(chosen.shards, instance)
     trace = workers_trace(traces.Synchronous(n), law, n, n_rounds, instance)
     ages, step = np.zeros(n_rounds, int), SAFETY / chosen.smoothness.objective
-    return step_rules.Task(
-        instance, problem, trace, ages, step, chosen.optimum, {SYNCHRONOUS: step}
-    )
+    return shared.Task(instance, problem, trace, ages, step, chosen.optimum, {SYNCHRONOUS: step})
 
 
 @cache
-def _aggregated(name: str, instances: tuple[Seeds, ...]) -> step_rules.Numbered:
+def _aggregated(name: str, instances: tuple[Seeds, ...]) -> shared.Numbered:
     """Optimizers of PIAG for all instances of a data set."""
     parts = [
-        step_rules.first_model(step_rules.regularized(name, one.data).shards, one)
-        for one in instances
+        shared.first_model(shared.regularized(name, one.data).shards, one) for one in instances
     ]
-    return step_rules.aggregated(parts, step_rules.SOURCES[name].l1)
+    return shared.aggregated(parts, shared.SOURCES[name].l1)
 
 
 @cache
-def descending(l1: float) -> step_rules.Numbered:
+def descending(l1: float) -> shared.Numbered:
     """Optimizers that step along the whole gradient."""
-    return step_rules.Numbered(lambda rule, place: steps.descent(rule, prox=steps.l1(l1)))
+    return shared.Numbered(lambda rule, place: steps.descent(rule, prox=steps.l1(l1)))
 
 
-def case_of(settings: Settings, name: str, law: str) -> list[step_rules.Arm]:
+def case_of(settings: Settings, name: str, law: str) -> list[shared.Arm]:
     """A data set and a law with all instances; of simulated workers also rounds."""
-    instances, every = step_rules.drawn(settings), settings.record_every
-    chosen = [
-        (step_rules.regularized(name, one.data), law, settings.n_updates, one) for one in instances
-    ]
-    tasks, plain = [task_of(*one) for one in chosen], descending(step_rules.SOURCES[name].l1)
+    every, plain = settings.record_every, descending(shared.SOURCES[name].l1)
+    tasks = [task_of(*one) for one in shared.asked(settings, name, law)]
     if law not in WORKERS:
-        return [step_rules.Arm(tasks, plain, every)]
-    rounds = [synchronous_task(*one) for one in chosen]
-    return [
-        step_rules.Arm(tasks, _aggregated(name, instances), every),
-        step_rules.Arm(rounds, plain, max(1, every // 5), {SYNCHRONOUS: CONSTANT}),
-    ]
+        return [shared.Arm(tasks, plain, every)]
+    rounds = [synchronous_task(*one) for one in shared.asked(settings, name, law)]
+    aggregated = _aggregated(name, tuple(one.instance for one in tasks))
+    slower = shared.Arm(rounds, plain, max(1, every // 5), {SYNCHRONOUS: CONSTANT})
+    return [shared.Arm(tasks, aggregated, every), slower]
 
 
 def study_of(settings: Settings) -> Result:
     """Runs all cases, step sizes chosen on instances of their own."""
-    return step_rules.result_of(settings, case_of, WORKERS)
+    return shared.result_of(settings, case_of, WORKERS)
 
 
 # Claims, for block descent too.
 
 
 def _ahead(
-    text: str,
-    rival: str,
-    tuned_for: str = THEORY,
-    axis: str = UPDATES,
-    levels: Sequence[float] = LEVELS,
-    source: str = PAPER,
-    **where: Any,
+    text: str, rival: str, levels: Sequence[float] = LEVELS, source: str = PAPER, **where: Any
 ) -> Claim:
     """That Adaptive 1 needs less than a rival, to every level."""
-    kind = {"each": True, "arriving": True, "tuned_for": tuned_for, "axis": axis, **where}
-    texts = {to: f"{100 * to:g} %" for to in levels}
-    asked = [less(OURS, than=rival, text=texts[to], to=to, **kind) for to in levels]
+    kind = {"each": True, "arriving": True, "tuned_for": THEORY, "axis": shared.UPDATES, **where}
+    asked = [less(OURS, than=rival, text=f"{100 * to:g} %", to=to, **kind) for to in levels]
     return Claim(text, asked, source)
 
 
@@ -206,13 +172,15 @@ STEADY = _ahead(
 TUNED_ALIKE = _ahead(
     "tuned alike, Adaptive 1 needs fewer updates than a constant step",
     CONSTANT,
-    TUNED,
-    levels=LEVELS[-1:],
-    source="asked here",
+    LEVELS[-1:],
+    "asked here",
+    tuned_for=shared.TUNED,
 )
 NAIVE = _ahead("at gamma', Adaptive 1 needs fewer updates than c / (delay + 1)", INVERSE)
 ROUNDS = _ahead(
-    "at theory steps, Adaptive 1 takes less time than synchronous rounds", SYNCHRONOUS, axis=TIME
+    "at theory steps, Adaptive 1 takes less time than synchronous rounds",
+    SYNCHRONOUS,
+    axis=shared.TIME,
 )
 SHORT = {SAFE: "safe", STEADY: "steady", TUNED_ALIKE: "tuned", NAIVE: "naive", ROUNDS: "rounds"}
 
@@ -230,10 +198,12 @@ def scenes(result: Result) -> list[str]:
 def verdict_table(claims: Sequence[Claim], result: Result) -> results.Table:
     """What each set says of every claim."""
     text = "A condition is a case at a target (tuned: at the last)."
-    return step_rules.counted_verdicts(result, claims, text)
+    return shared.counted_verdicts(result, claims, text)
 
 
-def _where(scene: str, to: Any, tuned_for: str = THEORY, axis: str = UPDATES) -> dict[str, Any]:
+def _where(
+    scene: str, to: Any, tuned_for: str = THEORY, axis: str = shared.UPDATES
+) -> dict[str, Any]:
     return {"scene": scene, "to": to, "tuned_for": tuned_for, "axis": axis}
 
 
@@ -267,7 +237,9 @@ def theory_table(result: Result) -> results.Table:
     pairs = [(letter, to) for letter in result.sets for to in targets[1:]]
 
     def cells(scene: str) -> list[str]:
-        rows = result.select(set="A", method=OURS, scene=scene, tuned_for=THEORY, axis=UPDATES)
+        rows = result.select(
+            set="A", method=OURS, scene=scene, tuned_for=THEORY, axis=shared.UPDATES
+        )
         horizon, once = rows["horizon"].iloc[0], rows[rows["to"] == targets[0]]
         middle = [reached(one, horizon).quartiles[1] for _, one in rows.groupby("to")["needed"]]
         return [
@@ -301,13 +273,11 @@ def tuned_table(result: Result) -> results.Table:
     rivals += [(f"{rule} / it, A", rule, "A") for rule in ("Adaptive 2", INVERSE)]
 
     def cells(scene: str) -> list[str]:
-        where = _where(scene, levels(result)[-1], TUNED)
+        where = _where(scene, levels(result)[-1], shared.TUNED)
         chosen = result.select(set="A", instance=0, **where).set_index("method")
         return [
             *(_cell(result, letter, rule, **where) for _, rule, letter in rivals),
-            ", ".join(
-                f"{multiple:.3g}" for multiple in chosen["multiple"][list(step_rules.RELATIVE)]
-            ),
+            ", ".join(f"{multiple:.3g}" for multiple in chosen["multiple"][list(shared.RELATIVE)]),
             f"{chosen['trials'][OURS]:.0f}",
             f"{chosen['gradients'][OURS]:,.0f}",
             ", ".join(chosen.index[chosen["at_edge"].astype(bool)]) or "none",
@@ -355,19 +325,11 @@ def told(claims: Sequence[Claim], result: Result) -> dict[str, dict[str, dict[st
     found = {}
     for claim in claims:
         by_set = {one: result.conditions(claim, one) for one in result.sets}
-        words = pd.DataFrame(
-            {letter: {one.text: one.verdict for one in all_} for letter, all_ in by_set.items()}
-        )
-        first, last = words[result.sets[0]], words[result.sets[-1]]
-        words["both"] = first.where(first == last)
-        found[SHORT[claim]] = {
-            name: {
-                "ahead": int((own == HOLDS).sum()),
-                "behind": int((own == FAILS).sum()),
-                "of": int(own.count()),
-            }
-            for name, own in words.items()
-        }
+        words = pd.DataFrame({s: {c.text: c.verdict for c in own} for s, own in by_set.items()})
+        words["both"] = words[result.sets[0]].where(words.nunique(axis=1, dropna=False) == 1)
+        counts = {"ahead": (words == HOLDS).sum(), "behind": (words == FAILS).sum()}
+        table = pd.DataFrame({**counts, "of": words.count()})
+        found[SHORT[claim]] = table.to_dict("index")
     return found
 
 
@@ -385,20 +347,20 @@ def steps_figure(result: Result) -> Illustration:
 
     The delay profile and the step sequence, one above the other.
     """
-    first = result.select(axis=UPDATES).iloc[0]
+    first = result.select(axis=shared.UPDATES).iloc[0]
     data, instance = first["data"], Seeds(0, SET_A, 0)
-    chosen = step_rules.regularized(data, instance.data)
+    chosen = shared.regularized(data, instance.data)
     task = task_of(chosen, SLOW, int(first["horizon"]), instance)
     last = min(len(task.ages), 1400)
     window = np.arange(max(0, last - 500), last)
-    styles = plots.assign_styles([*step_rules.ADAPTIVE[:2], FIXED])
+    styles = plots.assign_styles([*shared.ADAPTIVE[:2], FIXED])
     with drawing():
         figure = new_figure(8.0, 4.6)
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.6))
         above.plot(window, task.ages[window], color="0.3", linewidth=1.2)
         above.set_ylabel("delay [updates]")
         above.set_title(f"{data}, {SLOW}")
-        for name, rule in step_rules.PREDICTED.items():
+        for name, rule in shared.PREDICTED.items():
             found = steps.predict_steps(rule, task.ages).step_size[window]
             shown = np.where(found > 0, found, np.nan)
             below.plot(window, shown, ".", markersize=3, color=styles[name].colour, label=name)

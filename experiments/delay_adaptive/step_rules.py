@@ -18,7 +18,7 @@ grid, the grid grows and all rules get another round. All runs of a data set sha
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ import numpy as np
 import optax
 import pandas as pd
 
-from asyncjax import problems, results, simulation, steps, traces
+from asyncjax import clocks, problems, results, simulation, steps, traces
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.study import search
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
@@ -95,19 +95,6 @@ def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
         order = np.random.default_rng(0).permutation(len(labels))
         features, labels = features[order], labels[order]
     return features, labels
-
-
-def available(names: Sequence[str]) -> list[str]:
-    """The data sets whose packages are installed; says what is left out."""
-    found = []
-    for name in names:
-        try:
-            rows_of(name)
-        except ImportError as missing:
-            print(f"left out: {name}. {missing}")
-        else:
-            found.append(name)
-    return found
 
 
 class Regularized(NamedTuple):
@@ -318,9 +305,9 @@ class Task:
     instance: Seeds
     problem: problems.Problem
     trace: traces.EventTrace
-    ages: np.ndarray
-    step_size: float
-    optimum: float
+    ages: Any = None
+    step_size: float = 0.0
+    optimum: float = 0.0
     fixed: Mapping[str, float] = field(default_factory=dict)
 
     def step_sums(self) -> dict[str, float]:
@@ -331,10 +318,11 @@ class Task:
         }
         return sums | {name: step * len(self.ages) for name, step in self.fixed.items()}
 
-    def gap_left(self, losses: np.ndarray) -> np.ndarray:
-        """What is left of the gap to the optimum, as a share of the first."""
+    @cached_property
+    def start(self) -> float:
+        """The objective at the first model."""
         objective: Any = self.problem.objective
-        return (losses - self.optimum) / (float(objective(self.problem.params)) - self.optimum)
+        return float(objective(self.problem.params))
 
 
 class Arm(NamedTuple):
@@ -356,11 +344,8 @@ class Arm(NamedTuple):
         """
         task, number = self.tasks[place], self.optimizers.number
         given = [number(place, *pair) for pair in chosen]
-        how = {"every": self.every, "lanes": lanes}
-        losses, updates, times = losses_of(
-            task.problem, task.trace, self.optimizers, given, task.instance, **how
-        )
-        return task.gap_left(losses), updates, times
+        losses, *axes = losses_of(task, self.optimizers, given, every=self.every, lanes=lanes)
+        return (losses - task.optimum) / (task.start - task.optimum), *axes
 
     def run(
         self, place: int, chosen: Sequence[tuple[str, float]], levels: Sequence[float]
@@ -402,6 +387,21 @@ def known(name: str, given: Collection[str], every: Collection[str]) -> None:
         raise ValueError(f"{name} must be among {', '.join(every)}, got {min(missing)!r}")
 
 
+def workers(n_workers: int, instance: Seeds, shape: float, *, one_slow: bool) -> clocks.Clock:
+    """Workers with gamma times, means 0.9 to 1.1; a drawn one ten times that where one is slow."""
+    generator = np.random.default_rng(instance.clock)
+    mean = generator.uniform(0.9, 1.1, n_workers)
+    if one_slow:
+        mean[generator.integers(n_workers)] *= 10.0
+    return clocks.gamma(shape, mean)
+
+
+def asked(settings: Any, name: str, law: str) -> list[tuple[Regularized, str, int, Seeds]]:
+    """What the task of each instance of a data set and a law is made of."""
+    n_updates = settings.n_updates
+    return [(regularized(name, one.data), law, n_updates, one) for one in drawn(settings)]
+
+
 def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
     """The problem with the instance's first model, near 0."""
     params: Any = problem.params
@@ -410,33 +410,27 @@ def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
 
 
 def losses_of(
-    problem: problems.Problem,
-    trace: traces.EventTrace,
-    optimizer: Any,
-    given: Sequence[float],
-    instance: Seeds,
-    *,
-    every: int,
-    lanes: int,
+    task: Task, optimizer: Any, given: Sequence[float], *, every: int, lanes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Runs an optimizer with several numbers on one trace, in calls of one compilation.
 
     Args:
-        problem: What is optimised.
-        trace: Who delivers when.
+        task: Problem and trace; the noise is that of its instance.
         optimizer: Makes one of a number.
         given: The numbers.
-        instance: Its noise is that of the runs.
         every: Updates between records.
         lanes: Runs of a call; the last call repeats its last number.
 
     Returns:
         Losses float64[G, records], infinity where one is no number; updates and times [records].
     """
-    key = jax.random.split(jax.random.key(instance.noise(1)), 1)
-    padded = np.array([*given, *given[-1:] * (-len(given) % lanes)]).reshape(-1, lanes)
+    key = jax.random.split(jax.random.key(task.instance.noise(1)), 1)
     how: Any = {"keys": key, "record_every": every, "width": 1, "sizes": _roomy}
-    calls = [simulation.sweep(problem, trace, optimizer, some, **how).records for some in padded]
+    padded = np.array([*given, *given[-1:] * (-len(given) % lanes)]).reshape(-1, lanes)
+    calls = [
+        simulation.sweep(task.problem, task.trace, optimizer, some, **how).records
+        for some in padded
+    ]
     losses = np.concatenate([np.asarray(one.loss, np.float64)[0] for one in calls])[: len(given)]
     update, time = (np.ravel(np.asarray(axis)) for axis in (calls[-1].version, calls[-1].time))
     return np.where(np.isfinite(losses), losses, np.inf), update, time
@@ -493,14 +487,9 @@ def tuned(
         every = [scores(place, method, tried) for place in range(settings.tuning_instances)]
         return np.mean(every, axis=0).tolist()
 
-    return search.tune(
-        spaces,
-        evaluate,
-        trials=settings.trials,
-        gradients=settings.tuning_instances * settings.n_updates,
-        seed=settings.seed,
-        rounds=settings.rounds,
-    )
+    same = {name: getattr(settings, name) for name in ("trials", "seed", "rounds")}
+    gradients = settings.tuning_instances * settings.n_updates
+    return search.tune(spaces, evaluate, gradients=gradients, **same)
 
 
 def spent(found: search.Tuned | None) -> dict[str, Any]:
@@ -571,7 +560,7 @@ def result_of(settings: Settings, make: Make, laws: Sequence[str]) -> Result:
     plans = [*product(settings.data, settings.laws)]
     if settings.full:
         met = [law for law in settings.laws if law in laws]
-        plans += product(available(settings.large), met)
+        plans += product(settings.large, met)
     same = {"output": Path(), "commit": False, "full": False, "data": (), "large": (), "laws": ()}
     core, rows = replace(settings, **same), []
     for data, law in plans:

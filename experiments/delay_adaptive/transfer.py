@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, Condition
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once
-from experiments.delay_adaptive import step_rules
+from experiments.delay_adaptive import step_rules as shared
 from experiments.delay_adaptive.step_rules import PAPER, RELATIVE, SAFETY, SETS, THEORY
 
 NAME = "transfer"
@@ -66,16 +66,13 @@ L2 = 1e-2  # of the logistic losses
 
 LAWS = ("even", "spread", "straggler", "exponential", "heavy tail", "bursts")
 # Delays that change, and the law on which the step was chosen.
-SCENES = {
-    "even, then a straggler": "even",
-    "straggler, then even": "straggler",
-    "a worker stalls": "even",
-}
+BECOMES, RECOVERS, STALLS = "even, then a straggler", "straggler, then even", "a worker stalls"
+SCENES = {BECOMES: "even", RECOVERS: "straggler", STALLS: "even"}
 CHANGE = 6.0  # time at which they change, in mean jobs of a fast worker
 STALL = 40.0  # time for which a worker stalls
 
 CONSTANT, SAFE = "constant", "safe constant"
-RULES: dict[str, step_rules.Relative] = {
+RULES: dict[str, shared.Relative] = {
     CONSTANT: RELATIVE[CONSTANT],
     SAFE: RELATIVE[CONSTANT],  # its step is divided by the longest delay of the run + 1/2
     "Adaptive 1": RELATIVE["Adaptive 1"],
@@ -113,12 +110,6 @@ class Settings:
     multiples: tuple[float, ...] = tuple(2.0**power for power in range(-3, 5))
 
     @property
-    def cases(self) -> list[tuple[str, str]]:
-        """Algorithms and data."""
-        named = {"PIAG": self.aggregated, "Async-BCD": self.blocks, "SGD": self.plain}
-        return [(algorithm, data) for algorithm, all_data in named.items() for data in all_data]
-
-    @property
     def runs_on(self) -> tuple[str, ...]:
         """All laws on which runs are made."""
         return (*self.laws, *self.scenes)
@@ -141,19 +132,19 @@ def problem_of(algorithm: str, data: str, instance: Seeds) -> tuple[problems.Pro
         features, targets = _sparse_regression(generator)
         problem = problems.least_squares(features, targets, **share)
         problem = replace(problem, objective_of=Objective(SquaredLoss(), L1[data]))
-        optimum = step_rules.minimum(features, _squared_loss(targets), L1[data])[1]
+        optimum = shared.minimum(features, _squared_loss(targets), L1[data])[1]
     else:
-        features, labels = step_rules.rows_of(data)
+        features, labels = shared.rows_of(data)
         rows = generator.permutation(len(features))[: ROWS[data]]
         features, labels = features[rows], labels[rows]
         problem = problems.logistic(features, labels, l1=L1[data], l2=L2, **share)
-        optimum = step_rules.minimum(features, step_rules.logistic_loss(labels), L1[data], L2)[1]
-    problem = step_rules.first_model(problem, instance)
-    constant = {
-        "PIAG": lambda: problems.smoothness(problem).root_mean_square,
-        "Async-BCD": lambda: problems.block_smoothness(problem, N_BLOCKS).largest,
-        "SGD": lambda: problems.smoothness(problem).objective,
-    }[algorithm]()
+        optimum = shared.minimum(features, shared.logistic_loss(labels), L1[data], L2)[1]
+    problem = shared.first_model(problem, instance)
+    if algorithm == "Async-BCD":
+        constant = problems.block_smoothness(problem, N_BLOCKS).largest
+    else:
+        smoothness = problems.smoothness(problem)
+        constant = smoothness.root_mean_square if algorithm == "PIAG" else smoothness.objective
     return problem, SAFETY / constant, optimum
 
 
@@ -197,10 +188,10 @@ def clock_of(law: str, instance: Seeds, n_jobs: int) -> clocks.Clock:
         return steady[law]
     one, other = jax.random.split(jax.random.key(instance.noise()))
     times = np.array(steady[SCENES[law]].durations(one, n_jobs))
-    if law == "a worker stalls":
+    if law == STALLS:
         times[-1, np.searchsorted(np.cumsum(times[-1]), CHANGE)] += STALL
         return clocks.recorded(times)
-    to = "even" if law.endswith("even") else "straggler"
+    to = "even" if law == RECOVERS else "straggler"
     for row, later in zip(times, np.array(steady[to].durations(other, n_jobs)), strict=True):
         place = 1 + int(np.searchsorted(np.cumsum(row), CHANGE))
         row[place:] = later[: n_jobs - place]
@@ -209,7 +200,7 @@ def clock_of(law: str, instance: Seeds, n_jobs: int) -> clocks.Clock:
 
 def task_of(
     algorithm: str, law: str, n_updates: int, instance: Seeds, problem: Any, *constants: float
-) -> step_rules.Task:
+) -> shared.Task:
     """A run of an instance's workers; those of Async-BCD and SGD all hold all rows."""
     clock, key = clock_of(law, instance, n_updates), jax.random.key(instance.noise())
     trace = traces.asynchronous(clock, n_updates=n_updates, key=key)
@@ -218,27 +209,14 @@ def task_of(
     else:
         trace = traces.from_delays(trace.delay, time=trace.time)
         ages = np.asarray(trace.delay)
-    return step_rules.Task(instance, problem, trace, ages, *constants)
+    return shared.Task(instance, problem, trace, ages, *constants)
 
 
-class Runs(NamedTuple):
-    """What G runs on one trace did.
+def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Frame:
+    """Reads curves: a row a run.
 
-    Attributes:
-        updates: float[G], to the target; inf: never, or it was left for good.
-        times: The same in time units.
-        diverged: bool[G], it ended above its start, or not at a number.
-        left: float[G], what is left of the gap at the end, as a share of the first.
-    """
-
-    updates: np.ndarray
-    times: np.ndarray
-    diverged: np.ndarray
-    left: np.ndarray
-
-
-def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Runs:
-    """Reads curves.
+    `updates` to the target, infinity: never, or it was left for good; `times`, the same in time
+    units; `diverged`: it ended above its start, or not at a number; `left` of the gap at the end.
 
     Args:
         share: float[G, records], what is left of the gap to the optimum, as a share of the first.
@@ -251,44 +229,39 @@ def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: floa
         >>> runs_of(share, np.array([5, 10, 15]), np.array([1.0, 2.0, 3.0]), 0.9).updates.tolist()
         [10.0, inf]
     """
-    diverged = ~(share[:, -1] <= 1.0)
+    diverged, goals = ~(share[:, -1] <= 1.0), shared.goals_of([level])
     updates, times = (
-        np.where(
-            diverged, np.inf, step_rules.crossings(axis, share, step_rules.goals_of([level]))[:, 0]
-        )
+        np.where(diverged, np.inf, shared.crossings(axis, share, goals)[:, 0])
         for axis in (update, time)
     )
-    return Runs(updates, times, diverged, share[:, -1])
+    columns = {"updates": updates, "times": times, "diverged": diverged, "left": share[:, -1]}
+    return pd.DataFrame(columns)
 
 
-def optimizers_of(
-    algorithm: str, data: str, parts: Sequence[problems.Problem]
-) -> step_rules.Numbered:
+def optimizers_of(algorithm: str, data: str, parts: Sequence[problems.Problem]) -> shared.Numbered:
     """All rules with all steps."""
     if algorithm == "PIAG":
-        return step_rules.aggregated(parts, L1[data], RULES)
+        return shared.aggregated(parts, L1[data], RULES)
 
-    def optimizer(rule: step_rules.Rule, place: jax.Array) -> optax.GradientTransformation:
+    def optimizer(rule: shared.Rule, place: jax.Array) -> optax.GradientTransformation:
         inner = steps.descent(rule, prox=steps.l1(L1[data]))
         return steps.random_block(inner, N_BLOCKS) if algorithm == "Async-BCD" else inner
 
-    return step_rules.Numbered(optimizer, RULES)
+    return shared.Numbered(optimizer, RULES)
 
 
-def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, step_rules.Arm]:
+def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, shared.Arm]:
     """An algorithm on data, by law, with all its instances."""
-    parts = [(one, *problem_of(algorithm, data, one)) for one in step_rules.drawn(settings)]
+    parts = [(one, *problem_of(algorithm, data, one)) for one in shared.drawn(settings)]
     optimizers = optimizers_of(algorithm, data, [problem for _, problem, *_ in parts])
     how = optimizers, settings.record_every
     return {
-        law: step_rules.Arm(
-            [task_of(algorithm, law, settings.n_updates, *one) for one in parts], *how
-        )
+        law: shared.Arm([task_of(algorithm, law, settings.n_updates, *one) for one in parts], *how)
         for law in settings.runs_on
     }
 
 
-def run(arm: step_rules.Arm, place: int, chosen: Sequence[tuple[str, float]], level: float) -> Runs:
+def run(arm: shared.Arm, place: int, chosen: Sequence[tuple[str, float]], level: float) -> Frame:
     """Runs rules with their steps on an instance's workers, in one call.
 
     Args:
@@ -302,21 +275,21 @@ def run(arm: step_rules.Arm, place: int, chosen: Sequence[tuple[str, float]], le
     return runs_of(*arm.gaps(place, taken, lanes=len(taken)), level)
 
 
-def tuned_on(settings: Settings, arm: step_rules.Arm) -> dict[str, search.Tuned]:
+def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
     """The step of every rule on a law, with as many trials each."""
     theory = [one.step_size for one in arm.tasks[: settings.tuning_instances]]
     unit = float(np.exp(np.mean(np.log(theory))))
 
     def scores(place: int, rule: str, tried: Sequence[search.Settings]) -> np.ndarray:
         runs = run(arm, place, [(rule, one["step"]) for one in tried], settings.level)
-        left = np.where(runs.diverged, np.inf, runs.left)
-        return step_rules.score(runs.updates[:, None], left, settings.n_updates)
+        left = runs["left"].mask(runs["diverged"], np.inf).to_numpy()
+        return shared.score(runs[["updates"]].to_numpy(), left, settings.n_updates)
 
     grids = {
         rule: [unit * centre * m for m in settings.multiples] for rule, centre in CENTRES.items()
     }
     spaces = {rule: {"step": search.Knob(tuple(grid))} for rule, grid in grids.items()}
-    return step_rules.tuned(settings, spaces, scores)
+    return shared.tuned(settings, spaces, scores)
 
 
 def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
@@ -332,7 +305,7 @@ def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
         law: {rule: one.best.settings["step"] for rule, one in by_rule.items()}
         for law, by_rule in found.items()
     }
-    for place, instance in enumerate(step_rules.drawn(settings)):
+    for place, instance in enumerate(shared.drawn(settings)):
         for law, arm in arms.items() if instance.role in SETS else ():
             theory = dict.fromkeys(RULES, arm.tasks[place].step_size)
             steps_of = {one: best[one] for one in settings.laws} | {OWN: best[law], THEORY: theory}
@@ -340,7 +313,7 @@ def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
             chosen = [(rule, steps_of[one][rule]) for one, rule in asked]
             end, letter = float(arm.tasks[place].trace.time[-1]), SETS[instance.role]
             head = {"algorithm": algorithm, "data": data, "law": law, "end": end}
-            did = pd.DataFrame(run(arm, place, chosen, settings.level)._asdict())
+            did = run(arm, place, chosen, settings.level)
             did[["chosen", "method"]] = asked
             did["trials"] = [len(found[law][rule].trials) for _, rule in asked]
             did["at_edge"] = [bool(found[law][rule].edges) for _, rule in asked]
@@ -354,14 +327,15 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A law or a scene is not known, or a scene lacks its law.
     """
-    step_rules.known("laws", settings.laws, LAWS)
-    step_rules.known("scenes", settings.scenes, SCENES)
-    step_rules.known("laws", [SCENES[scene] for scene in settings.scenes], settings.laws)
+    shared.known("laws", settings.laws, LAWS)
+    shared.known("scenes", settings.scenes, SCENES)
+    shared.known("laws", [SCENES[scene] for scene in settings.scenes], settings.laws)
     same = {"output": Path(), "commit": False, "aggregated": (), "blocks": (), "plain": ()}
     core, runs = replace(settings, **same), []
-    for case in settings.cases:
+    data = {"PIAG": settings.aggregated, "Async-BCD": settings.blocks, "SGD": settings.plain}
+    for case in [(algorithm, name) for algorithm, names in data.items() for name in names]:
         runs.append(once(settings.output / "cases", partial(measured, core, *case)))
-        print(f"[{len(runs)}/{len(settings.cases)}] {', '.join(case)}", flush=True)
+        print(f"  {', '.join(case)}", flush=True)
     return result_of(settings, pd.concat(runs, ignore_index=True))
 
 
@@ -405,16 +379,15 @@ def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
     """What came of a rule, over all pairs of some cases; the intervals are over instances."""
     arrived = runs[~runs["missed"]]
     by_instance = runs.groupby("instance")[["failed", "behind"]].mean()
-    shares, behind = by_instance["failed"].dropna().to_numpy(), by_instance["behind"].to_numpy()
+    shares = by_instance["failed"].dropna().to_numpy()
     failed = statistics.interval(shares) if shares.size > 1 else (np.nan, np.nan)
-    ends = statistics.interval(behind)
+    behind = statistics.interval(by_instance["behind"].to_numpy())
     # Not there in the end, and with the law's own step only after half of it.
     is_open = (runs["updates"] >= n_updates) & (runs["failed"] == 0)
     return {
         "diverged": runs["diverged"].mean(),
         "failed": shares.mean() if shares.size else np.nan,
-        "failed_low": failed[0],
-        "failed_high": failed[1],
+        **dict(zip(("failed_low", "failed_high"), failed, strict=True)),
         "median": arrived["regret"].median(),
         "worst": arrived["regret"].max(),
         "median_in_time": arrived["slower"].median(),
@@ -422,8 +395,7 @@ def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
         "open": is_open.mean(),
         "to_tuned_constant": runs["over"].median(),
         "behind": runs["behind"].mean(),
-        "behind_low": ends[0],
-        "behind_high": ends[1],
+        **dict(zip(("behind_low", "behind_high"), behind, strict=True)),
     }
 
 
