@@ -431,18 +431,15 @@ def shares(result: Result) -> dict[str, Any]:
 
 def share_table(result: Result) -> results.Table:
     """Who is there at all."""
-    rows = _last(result)
-    there = rows.assign(there=100.0 * (rows["updates"] <= rows["horizon"]))
-    wide = there.pivot_table("there", "method", ["tuned_for", "base", "set"], "mean", sort=False)
-    pairs = [*product(BEGINS, rows["base"].unique())]
+    found, pairs = shares(result), [*product(BEGINS, result.rows["base"].unique())]
 
-    def cell(rule: str, pair: tuple[str, str]) -> str:
-        own = wide.loc[rule, pair]
-        return "" if own.isna().any() else ", ".join(f"{own[one]:.0f}" for one in result.sets)
+    def cell(rule: str, kind: str, base: str) -> str:
+        own = [found[letter].get(kind, {}).get(rule, {}).get(base) for letter in result.sets]
+        return "" if None in own else ", ".join(f"{100 * share:.0f}" for share in own)
 
     return part.table(
         ("rule", *(f"{base}, {kind}" for kind, base in pairs)),
-        [(rule, *(cell(rule, pair) for pair in pairs)) for rule in RULES if rule in wide.index],
+        [(rule, *(cell(rule, *pair) for pair in pairs)) for rule in RULES],
         "Percent of the runs, over the kinds of workers, that reach the last target; sets A, B."
         " Carried: with the learning rate that is best one job at a time.",
     )
