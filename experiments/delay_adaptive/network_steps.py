@@ -82,15 +82,12 @@ STEP_CODES, KNOB_CODES = Coded(64, -24, 40), Coded(8, -4, 8)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(shared.Counts):
     """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/network_steps")
-    seed: int = 0  # of all instances, below 256
-    instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 2
-    trials: int = 6  # settings that a rule tries in a round of tuning
-    rounds: tuple[int, int] = (2, 5)  # of tuning
+    trials: int = 6
+    rounds: tuple[int, int] = (2, 5)
     laws: tuple[str, ...] = LAWS
     bases: tuple[str, ...] = tuple(BASES)
     rules: tuple[str, ...] = RULES
@@ -101,25 +98,20 @@ class Settings:
     n_updates: int = 800  # of every run
     records: int = 80  # points of a run
     levels: tuple[float, ...] = LEVELS  # shares of the way; the last is what tuning aims at
-    commit: bool = False  # also write experiments/rows/network_steps.csv.gz
 
 
 # Rules behind bases, and their optimizers.
 
 
 def chosen_rule(
-    base: optax.GradientTransformation,
-    which: jax.Array,
-    knob: jax.Array,
-    step_size: jax.Array,
-    n_workers: int,
+    base: Any, which: jax.Array, knob: jax.Array, step_size: jax.Array, n_workers: int
 ) -> optax.GradientTransformationExtraArgs:
     """A base behind or before one of the rules.
 
     The rule is a value, so all of them share one compilation: its factor is found on the number 1.
 
     Args:
-        base: What makes the direction.
+        base: An optimizer that makes the direction.
         which: int32[], place in `RULES` of any rule but FADAS.
         knob: float[], of the rule, if it has one.
         step_size: float[], s.
@@ -149,13 +141,8 @@ def chosen_rule(
         return inner.init(params), window.init(jnp.ones(()))
 
     def update(
-        updates: optax.Updates,
-        state: tuple[Any, Any],
-        params: optax.Params | None = None,
-        *,
-        delay: jax.typing.ArrayLike,
-        **extra: Any,
-    ) -> tuple[optax.Updates, tuple[Any, Any]]:
+        updates: Any, state: Any, params: Any = None, *, delay: Any, **extra: Any
+    ) -> tuple[Any, tuple[Any, Any]]:
         found, window_state = window.update(jnp.ones(()), state[1], delay=delay)
         factor = jnp.asarray(found)
         updates = optax.tree.scale(jnp.where(in_front, factor, 1.0), updates)

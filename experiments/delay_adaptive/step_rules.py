@@ -267,25 +267,31 @@ PREDICTED = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is run; cases that are done are kept in `output`, and a second run goes on from them."""
+class Counts:
+    """What all parts say of a run; what is done is kept in `output`, and a second run goes on."""
 
     output: Path = Path("output")
     seed: int = 0  # of all instances, below 256
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 2
+    trials: int = 5  # settings that a rule tries in a round of tuning
+    rounds: tuple[int, int] = (2, 6)  # of tuning
+    commit: bool = False  # also write the rows where committed ones are
+
+
+@dataclass(frozen=True)
+class Settings(Counts):
+    """What is run of `piag` and `block_descent`."""
+
     full: bool = False  # the large data, too
     data: tuple[str, ...] = ("breast cancer", "digits")  # all laws
     large: tuple[str, ...] = ("MNIST", "Shakespeare")  # simulated workers only
     laws: tuple[str, ...] = ()
-    instances: int = 10  # of each of the two reported sets
-    tuning_instances: int = 2
     n_updates: int = 4000  # the synchronous server makes as many gradients
     record_every: int = 5  # updates; of the synchronous server a fifth of it
-    trials: int = 5  # multiples that a rule tries in a round of tuning
-    rounds: tuple[int, int] = (2, 6)  # of tuning
     # multiples of gamma' that tuning begins with
     multiples: tuple[float, ...] = tuple(2.0**power for power in range(-3, 6))
     levels: tuple[float, ...] = LEVELS  # shares of the way; the last is what tuning aims at
-    commit: bool = False  # also write the rows where committed ones are
 
 
 @dataclass(frozen=True, eq=False)

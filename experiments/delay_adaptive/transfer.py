@@ -88,21 +88,17 @@ OWN = "own"  # the step chosen on the law that is run on; `THEORY`: gamma'
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(shared.Counts):
     """What is run; cases that are done are kept in `output`, and a second run goes on from them."""
 
     output: Path = Path("output/transfer")
-    commit: bool = False  # also write experiments/rows/transfer.csv.gz
-    seed: int = 0  # below 256
     aggregated: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # PIAG
     blocks: tuple[str, ...] = ("breast cancer", "lasso")  # Async-BCD
     plain: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # SGD
     laws: tuple[str, ...] = LAWS  # each is tuned on and run on
     scenes: tuple[str, ...] = tuple(SCENES)  # run on with the step of another law
-    instances: int = 10  # of each set
     tuning_instances: int = 3
-    trials: int = 7  # of a round of tuning
-    rounds: tuple[int, int] = (2, 6)  # of tuning
+    trials: int = 7
     n_updates: int = 1200
     record_every: int = 5
     level: float = LEVELS[-1]  # share of the way: the target of tuning, and what is shown
@@ -301,17 +297,15 @@ def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
     """
     arms, rows = arms_of(settings, algorithm, data), []
     found = {law: tuned_on(settings, arm) for law, arm in arms.items()}
-    best = {
-        law: {rule: one.best.settings["step"] for rule, one in by_rule.items()}
-        for law, by_rule in found.items()
-    }
     for place, instance in enumerate(shared.drawn(settings)):
         for law, arm in arms.items() if instance.role in SETS else ():
-            theory = dict.fromkeys(RULES, arm.tasks[place].step_size)
-            steps_of = {one: best[one] for one in settings.laws} | {OWN: best[law], THEORY: theory}
-            asked = [(one, rule) for one in steps_of for rule in RULES]
-            chosen = [(rule, steps_of[one][rule]) for one, rule in asked]
-            end, letter = float(arm.tasks[place].trace.time[-1]), SETS[instance.role]
+            task, asked = arm.tasks[place], [*product((*settings.laws, OWN, THEORY), RULES)]
+            tuned = {**found, OWN: found[law]}
+            chosen = [
+                (rule, task.step_size if one == THEORY else tuned[one][rule].best.settings["step"])
+                for one, rule in asked
+            ]
+            end, letter = float(task.trace.time[-1]), SETS[instance.role]
             head = {"algorithm": algorithm, "data": data, "law": law, "end": end}
             did = run(arm, place, chosen, settings.level)
             did[["chosen", "method"]] = asked
