@@ -391,7 +391,7 @@ def prediction_figure(result: Result) -> Illustration:
         axes.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
         for (name, law), (expected, ratio, bound) in shown.items():
             mark = {"color": styles[law].colour, "markersize": 7}
-            face = {"markerfacecolor": "none"} if bound else {}
+            face: Any = {"markerfacecolor": "none"} if bound else {}
             axes.plot(expected, ratio, markers[name], **mark, **face)
         for law in laws:
             axes.plot([], [], "s", color=styles[law].colour, label=law)

@@ -183,7 +183,8 @@ def logistic_loss(labels: np.ndarray) -> Callable[[np.ndarray], Any]:
 # Rules and their optimizers.
 
 
-class Coded(NamedTuple):
+@dataclass(frozen=True)
+class Coded:
     """Positive numbers by whole ones, of which one float32 can hold several."""
 
     fine: int  # codes an octave
@@ -350,8 +351,10 @@ class Arm(NamedTuple):
         """
         task, number = self.tasks[place], self.optimizers.number
         given = [number(place, *pair) for pair in chosen]
-        losses, *axes = losses_of(task, self.optimizers, given, every=self.every, lanes=lanes)
-        return (losses - task.optimum) / (task.start - task.optimum), *axes
+        losses, updates, times = losses_of(
+            task, self.optimizers, given, every=self.every, lanes=lanes
+        )
+        return (losses - task.optimum) / (task.start - task.optimum), updates, times
 
     def run(
         self, place: int, chosen: Sequence[tuple[str, float]], levels: Sequence[float]
@@ -416,7 +419,7 @@ def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
 
 
 def losses_of(
-    task: Task, optimizer: Any, given: Sequence[float], *, every: int, lanes: int
+    task: Task, optimizer: Any, given: list[float], *, every: int, lanes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Runs an optimizer with several numbers on one trace, in calls of one compilation.
 

@@ -114,7 +114,10 @@ class Settings(shared.Counts):
 # Problems, workers, runs.
 
 
-def problem_of(algorithm: str, data: str, instance: Seeds) -> tuple[problems.Problem, float, float]:
+Drawn = tuple[problems.Problem, float, float]
+
+
+def problem_of(algorithm: str, data: str, instance: Seeds) -> Drawn:
     """The problem of an instance: rows drawn from the data (lasso: made), a start near 0.
 
     Returns:
@@ -194,9 +197,7 @@ def clock_of(law: str, instance: Seeds, n_jobs: int) -> clocks.Clock:
     return clocks.recorded(times)
 
 
-def task_of(
-    algorithm: str, law: str, n_updates: int, instance: Seeds, problem: Any, *constants: float
-) -> shared.Task:
+def task_of(algorithm: str, law: str, n_updates: int, instance: Seeds, drawn: Drawn) -> shared.Task:
     """A run of an instance's workers; those of Async-BCD and SGD all hold all rows."""
     clock, key = clock_of(law, instance, n_updates), jax.random.key(instance.noise())
     trace = traces.asynchronous(clock, n_updates=n_updates, key=key)
@@ -205,7 +206,7 @@ def task_of(
     else:
         trace = traces.from_delays(trace.delay, time=trace.time)
         ages = np.asarray(trace.delay)
-    return shared.Task(instance, problem, trace, ages, *constants)
+    return shared.Task(instance, drawn[0], trace, ages, *drawn[1:])
 
 
 def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Frame:
@@ -248,8 +249,8 @@ def optimizers_of(algorithm: str, data: str, parts: Sequence[problems.Problem]) 
 
 def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, shared.Arm]:
     """An algorithm on data, by law, with all its instances."""
-    parts = [(one, *problem_of(algorithm, data, one)) for one in shared.drawn(settings)]
-    optimizers = optimizers_of(algorithm, data, [problem for _, problem, *_ in parts])
+    parts = [(one, problem_of(algorithm, data, one)) for one in shared.drawn(settings)]
+    optimizers = optimizers_of(algorithm, data, [drawn[0] for _, drawn in parts])
     how = optimizers, settings.record_every
     return {
         law: shared.Arm([task_of(algorithm, law, settings.n_updates, *one) for one in parts], *how)

@@ -128,7 +128,7 @@ def test_tuning_never_takes_a_step_that_diverges():
 
 def delays(law, n_updates):
     """Delays of a run, and when they come."""
-    task = transfer.task_of("SGD", law, n_updates, Seeds(0, SET_A, 0), None, 0.0, 0.0)
+    task = transfer.task_of("SGD", law, n_updates, Seeds(0, SET_A, 0), (None, 0.0, 0.0))
     return task.trace.delay, task.trace.time
 
 
