@@ -144,19 +144,15 @@ def test_recordings_that_are_missing_are_named():
         recorded_times.columns(Settings(even=("absent.csv",)))
 
 
-def test_a_recording_serves_any_number_of_workers():
+def test_a_recording_serves_fewer_workers():
+    """More are in the example of `of_workers`."""
     times = np.arange(12.0).reshape(4, 3)
     np.testing.assert_array_equal(of_workers(times, 2), times[[0, 2]])
-    np.testing.assert_array_equal(of_workers(times, 4), times)
-    more = of_workers(times, 6)
-    np.testing.assert_array_equal(more[:4], times)
-    np.testing.assert_array_equal(more[4:], np.roll(times[:2], -1, axis=1))
 
 
 @pytest.mark.slow
 def test_the_uneven_job_is_among_the_quarter_of_uneven_jobs():
     rows = {row[0]: row for row in spread_of_jobs().rows}
-    for name in ("job_1", "job_2", "job_3"):
-        assert rows[name][4] < 0.15
+    assert max(rows[name][4] for name in ("job_1", "job_2", "job_3")) < 0.15
     assert rows["job_4"][4] > 0.5
     assert rows["job_4"][5] > 0.75  # the share of jobs that are more even

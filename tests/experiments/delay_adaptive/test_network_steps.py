@@ -24,23 +24,12 @@ STEP = 1 / 8
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    return Settings(
-        output=tmp_path_factory.mktemp("network_steps"),
-        n_workers=N_WORKERS,
-        laws=("even", "outages"),
-        bases=("SGD",),
-        rules=("constant", "Adaptive 2", "drop late"),
-        instances=2,
-        tuning_instances=1,
-        trials=4,
-        rounds=(1, 1),
-        n_updates=200,
-        records=20,
-        rows=200,
-        judged=100,
-        hidden=8,
-        levels=(0.5, 0.8),
-    )
+    counts = {"instances": 2, "tuning_instances": 1, "trials": 4, "rounds": (1, 1)}
+    sizes = {"n_updates": 200, "records": 20, "rows": 200, "judged": 100, "hidden": 8}
+    cases = {"laws": ("even", "outages"), "bases": ("SGD",), "levels": (0.5, 0.8)}
+    rules = ("constant", "Adaptive 2", "drop late")
+    folder = tmp_path_factory.mktemp("network_steps")
+    return Settings(folder, n_workers=N_WORKERS, rules=rules, **counts, **sizes, **cases)
 
 
 SHARE = 2.0 ** (-1 / 8)  # a code's own value, near the 0.9 of the paper
