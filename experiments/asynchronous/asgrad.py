@@ -61,8 +61,6 @@ FALLEN = 0.3  # of the first objective: where it must be for a step size to coun
 FAR = 30.0  # score of a step size whose objective has not fallen enough, and more
 FLOOR = 1e-7  # norms below are rounding
 SHARES = np.linspace(1 / 60, 1, 60)  # of an axis, at which curves are drawn
-
-
 N_WORKERS, SLOWEST = 10, 10.0  # mean times (or parameters of a law) from 1 to the slowest
 STEPS = search.log_range(2.0**-6, 2.0, 8)
 
@@ -282,8 +280,7 @@ def study_of(settings: Settings) -> Result:
     compared = [_compared(settings, task) for task in tasks(settings)]
     names = ("n_updates", "instances", "tuning_instances")
     facts: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    pairs = zip(tasks(settings), compared, strict=True)
-    facts["curves"] = {task.data: ways for task, (_, ways) in pairs if ways}
+    facts["curves"] = {rows["data"].iloc[0]: ways for rows, ways in compared if ways}
     return Result(pd.concat([rows for rows, _ in compared]), "norm", facts, settings.seed, cut=())
 
 
@@ -322,6 +319,9 @@ def _curves(settings: Settings, task: Task, method: str, rows: Any) -> dict[str,
         ways = [reading.at(r["norm"], r, s, SHARES) for r, s in zip(runs, scenes, strict=True)]
         found[axis] = np.median(ways, axis=0).tolist()
     return found
+
+
+# What is claimed and shown.
 
 
 def _lower(first: str, second: str, axis: str, **where: Any) -> Claim:
@@ -375,38 +375,18 @@ def norm_table(result: Result, label: str = "scene", **where: Any) -> results.Ta
         rows.append((*key, first, round(time), *rest, f"{busy:.2f}"))
     name = "task" if label == "scene" else f"{label}, fixed times"
     heads = (name, "rule", f"at {result.facts['n_updates']} updates", "time of these")
-    return _table(
+    return part.table(
         (*heads, "at pure's time", "at the long time", "utilisation"),
         rows,
         "Norm of the full gradient, median over the instances of set A, mean over the last tenth of"
         " the axis; the step size is chosen for each axis by itself, on other instances.",
-    )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Any], caption: str) -> Any:
-    columns = [results.Column(head, right=at >= 2) for at, head in enumerate(heads)]
-    return results.Table(tuple(columns), tuple(rows), caption)
-
-
-def ratio_table(result: Result) -> results.Table:
-    """Shuffled's norm over pure's, and Rescaled's over shuffled's, with intervals, set by set."""
-    rows, columns = [], [(axis, letter) for axis in AXES for letter in result.sets]
-    for pair in PAIRS:
-        for task, cell in result.ratio(*pair, each=True).groupby("scene", sort=False):
-            text = cell.set_index(["tuned_for", "set"])["text"]
-            rows.append((" over ".join(pair), task, *(text[column] for column in columns)))
-    heads = [f"{axis}, set {letter}" for axis, letter in columns]
-    return _table(
-        ("norms", "task", *heads),
-        rows,
-        "Geometric mean and its 95 % interval; a star where the two do not differ significantly.",
+        left=2,
     )
 
 
 TABLES = {
     "fixed times": lambda result: norm_table(result, "data", law="fixed", split="sorted"),
     "norms": norm_table,
-    "ratios": ratio_table,
 }
 
 

@@ -15,6 +15,7 @@ Source of the question: Islamov, Safaryan, Alistarh, AsGrad, 2024 (arXiv 2310.20
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,7 @@ def trace_of(name: str, times: np.ndarray, n_updates: int, key: jax.Array) -> tr
 
 def study_of(settings: Settings) -> Result:
     """Runs all rules on all instances with the whole grid of step sizes."""
-    counts = {TUNING: settings.tuning_instances, SET_A: settings.instances}
-    counts[SET_B] = settings.instances
+    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS.values(), settings.instances)}
     seeds = [one for role, n in counts.items() for one in seeds_of(settings.seed, role, n)]
     instances = [drawn(one) for one in seeds]
     rows = [
@@ -184,22 +184,17 @@ def measured(
     """What a rule did: its rows, and means and medians over set A."""
     models, time, runs = run_rule(settings, name, seeds, instances)
     places = {role: [at for at, s in enumerate(seeds) if s.role == role] for role in protocol.ROLES}
-    ways = {
-        point: np.stack(
-            [distances(own, one.optima[point]) for own, one in zip(models, instances, strict=True)]
-        )
-        for point in OPTIMUM
-    }  # [I, G, R + 1]
-    floors = {point: floors_of(way) for point, way in ways.items()}  # [I, G]
+    optima = {point: np.stack([one.optima[point] for one in instances]) for point in OPTIMUM}
+    ways = {point: distances(models, at[:, None, None]) for point, at in optima.items()}
+    floors = {point: floors_of(way) for point, way in ways.items()}  # [I, G], of [I, G, R + 1]
     within = results.time_to_target(time[:, None], ways["true"], TARGET, stays=True)  # [I, G]
     best = int(np.argmin(np.log(np.minimum(within[places[TUNING]], NEVER)).mean(0)))
     rows = []
-    for letter, role in SETS.items():
-        for g, step in enumerate(settings.step_sizes):
-            for i in places[role]:
-                reached = {"within": float(within[i, g])} if g == best else {}
-                pair = (float(floors[point][i, g]) for point in OPTIMUM)
-                rows.append(row_of(letter, seeds[i].number, name, step, *pair, **reached))
+    for (letter, role), (g, step) in product(SETS.items(), enumerate(settings.step_sizes)):
+        for i in places[role]:
+            reached = {"within": float(within[i, g])} if g == best else {}
+            pair = (float(floors[point][i, g]) for point in OPTIMUM)
+            rows.append(row_of(letter, seeds[i].number, name, step, *pair, **reached))
     shown = places[SET_A]
     shares = [shares_of(runs[i], N_WORKERS)[np.argsort(instances[i].times)] for i in shown]
     busy = [traces.summarize(runs[i]).utilisation for i in shown]
@@ -266,14 +261,8 @@ def claims(result: Result) -> list[Claim]:
         condition = less(rule, than=GAP, ratio=NEAR, column=point, text=text, step=low)
         return Claim(f"{rule} ends at the {OPTIMUM[point]} optimum", [condition], PAPERS[0])
 
-    falls = less(
-        "pure",
-        than="pure",
-        ratio=0.9,
-        text="floor at the smaller step",
-        step=low,
-        beside={"step": high},
-    )
+    text = "floor at the smaller step"
+    falls = less("pure", than="pure", ratio=0.9, text=text, step=low, beside={"step": high})
     return [
         *(at(*pair) for pair in (*AT, ("random", "true"))),
         Claim("a step 8 times smaller brings pure nearer to the true optimum by a tenth", [falls]),
@@ -345,21 +334,6 @@ def floors(result: Result, rule: str) -> np.ndarray:
     return rows.pivot(index="step", columns="instance", values="true").to_numpy()
 
 
-def floor_table(result: Result) -> results.Table:
-    """Floors of the distance to the true optimum by step size, medians of set A."""
-    rows = [
-        (rule, *(_shown(value) if np.isfinite(value) else "diverged" for value in medians))
-        for rule in rules(result)
-        for medians in [np.median(floors(result, rule), axis=1)]
-    ]
-    heads = [f"step {_named(step)}" for step in steps(result)[0]]
-    return part.table(
-        ("rule", *heads),
-        rows,
-        "Floor of the distance to the true optimum by step size, median over set A.",
-    )
-
-
 def exponent(result: Result, rule: str) -> str:
     """How the floor depends on small steps, over set A; rounding where it is."""
     grid, medians = steps(result)[0], np.median(floors(result, rule), axis=1)
@@ -371,7 +345,7 @@ def exponent(result: Result, rule: str) -> str:
     return f"{np.log(high / low) / np.log(grid[FALLING] / grid[0]):.2f}"
 
 
-TABLES = {"rules": main_table, "floors": floor_table}
+TABLES = {"rules": main_table}
 FACTS = {
     "least gap": lambda result: float(result.values(GAP, "A").to_numpy().min()),
     "steps": lambda result: list(steps(result)[1]),

@@ -12,24 +12,34 @@ The optimal times that are drawn beside the measured ones are recalled from the 
 Richtárik 2023), with constants dropped: only their shape over n, noise and speeds is meant.
 
 A run that has not reached the target is prolonged threefold until it ends after the best time of
-its method, or the horizon; this and the methods are in `time_complexity_runs`. A run that was
+its method, or the horizon. The function and its start are those of the theory, the same for all; an
+instance draws the noise of the gradients and, where they are random, the times. A run that was
 stopped goes on where it was: every cell is kept in the output folder.
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+import pandas as pd
 
-from asyncjax import results
+from asyncjax import clocks, problems, results, simulation, traces
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
-from asyncjax.study import protocol
+from asyncjax.study import protocol, summary
+from asyncjax.study.protocol import SET_A, SET_B, TUNING
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
-from experiments.asynchronous.time_complexity_runs import CANDIDATES, Settings, study_of, workers
+from experiments.common.kept_rows import once
 
-__all__ = ["Settings", "study_of"]
 NAME = "time_complexity"
 TITLE = "How long until the gradient is small, when all workers hold the same data?"
 PAPERS = (
@@ -37,9 +47,335 @@ PAPERS = (
     "Maranjyan, Tyurin, Richtárik, 2025, Ringmaster (arXiv 2501.16168)",
 )
 NOTE = protocol.FIRST_CROSSING
-LETTERS = {"Rennala": "b", "Ringmaster": "R", "fastest m": "m"}
 OPTIMA = ("optimal, recalled", "optimal for any data, recalled")
 ROOT, STRAGGLER = "sqrt(i)", "one straggler"
+CANDIDATES = {  # names among whose methods a name's best is sought; R may be infinite, m may be n
+    "pure": ("pure",),
+    "Rennala": ("Rennala",),
+    "Ringmaster": ("Ringmaster", "pure"),
+    "synchronous": ("synchronous",),
+    "fastest m": ("fastest m", "synchronous"),
+}
+SETS = {"A": SET_A, "B": SET_B}
+LONGER = 3  # factor by which a run is prolonged
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run; cells that are done are kept in `output`, and a second run goes on from them."""
+
+    output: Path = Path("output/time_complexity")
+    seed: int = 0
+    workers: tuple[int, ...] = (10, 100, 1000)
+    # "heavy tails", times of which each instance has its own, takes as long as both of these
+    speeds: tuple[str, ...] = ("sqrt(i)", "one straggler")
+    noise: tuple[float, ...] = (1.0, 100.0)  # variance of a gradient over the target squared
+    target: float = 0.05  # norm of the exact gradient; it begins at 0.6 sqrt(dimension)
+    dimension: int = 50
+    parameters: tuple[int, ...] = (1, 4, 16, 64, 250, 1000)  # b, R and m; up to 10 n
+    horizon: float = 5000.0  # simulated time
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 2  # only to choose the step size and the parameter
+    records: int = 2048  # points of a curve
+    step_sizes: tuple[float, ...] = tuple(2.0**power for power in range(-12, 2))
+    commit: bool = False  # also write the numbers where committed ones are
+
+
+class Method(NamedTuple):
+    """A method with its parameter."""
+
+    name: str  # one of `CANDIDATES`
+    parameter: float  # b, R or m; infinity for pure, and n for synchronous, which is m = n
+    single: bool  # every update takes one gradient
+    rule: traces.Rule | traces.Synchronous
+
+
+class Outcome(NamedTuple):
+    """Times to the target of one method at one noise level, and when its shortest run ended."""
+
+    reached: np.ndarray  # float64[S, G]; infinity where the run ended first
+    end: float
+
+
+# The quadratic, workers and methods.
+
+
+def workers(speeds: str, n: int) -> clocks.Clock:
+    """The clock of n workers by the name of their speeds."""
+    if speeds == "sqrt(i)":
+        return clocks.constant(np.sqrt(np.arange(1, n + 1)))
+    if speeds == "one straggler":
+        return clocks.constant(np.append(np.ones(n - 1), 100.0))
+    if speeds == "heavy tails":
+        return clocks.pareto(np.ones(n), 1.5)
+    raise ValueError(f"speeds must be 'sqrt(i)', 'one straggler' or 'heavy tails', got {speeds!r}")
+
+
+def slope(params: jax.Array) -> jax.Array:
+    """The exact gradient A x - b, with A = tridiag(-1, 2, -1) / 4 and b = -e_1 / 4."""
+    padded = jnp.pad(params, 1)
+    return ((2 * params - padded[:-2] - padded[2:]) / 4).at[0].add(0.25)
+
+
+def _gradient(
+    noise: jax.Array, params: jax.Array, worker: Any, job: Any, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return jnp.zeros(()), slope(params) + noise * jax.random.normal(key, params.shape)
+
+
+def _norm(noise: jax.Array, params: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(slope(params))
+
+
+def quadratic(settings: Settings, noise: jax.typing.ArrayLike) -> problems.Problem:
+    """The same quadratic for every worker; start sqrt(d) e_1.
+
+    The noise is data, not a constant of the gradient, so both levels share a compilation.
+
+    Args:
+        settings: Dimension and target.
+        noise: Expected squared norm of the noise over the target squared.
+
+    Returns:
+        The problem; its objective is the norm of the exact gradient.
+    """
+    scale = settings.target * jnp.sqrt(noise / settings.dimension)
+    start = jnp.zeros(settings.dimension).at[0].set(np.sqrt(settings.dimension))
+    return problems.Problem(start, scale, _gradient, _norm)
+
+
+def methods(settings: Settings, n: int) -> list[Method]:
+    """All methods with all their parameters for n workers."""
+    found = [
+        Method("pure", np.inf, True, traces.Rule()),
+        Method("synchronous", n, n == 1, traces.Synchronous(n)),
+    ]
+    for p in (p for p in settings.parameters if p <= 10 * n):
+        found.append(Method("Rennala", p, p == 1, traces.Rule(collect=traces.rennala(p))))
+        found.append(Method("Ringmaster", p, True, traces.Rule(collect=traces.ringmaster(p))))
+    crews = [m for m in sorted({*settings.parameters, n - 1}) if 0 < m < n]
+    return found + [Method("fastest m", m, m == 1, traces.Synchronous(m)) for m in crews]
+
+
+def first_updates(method: Method) -> int:
+    """Updates of a method's first run: few where steps may be large or gradients are many."""
+    if method.single:
+        return 512 if method.parameter <= 4 else 4096
+    return 128 if method.parameter <= 100 else 32
+
+
+# Runs.
+
+
+def keys_of(settings: Settings, role: str) -> jax.Array:
+    """Keys of the instances of a role."""
+    count = settings.tuning_instances if role == TUNING else settings.instances
+    drawn = protocol.seeds_of(settings.seed, role, count)
+    return jnp.stack([jax.random.key(one.noise()) for one in drawn])
+
+
+def run_method(
+    settings: Settings,
+    method: Method,
+    clock: clocks.Clock,
+    n_updates: int,
+    keys: jax.Array,
+    step_sizes: Sequence[float],
+) -> list[Outcome]:
+    """Replays one method with all keys and step sizes.
+
+    Returns:
+        The times to the target, a `Outcome` a noise level.
+    """
+    # Runs of one trace go together; those of several one after the other, which is faster than
+    # stacking their plans.
+    shared = [keys[at : at + 1] for at in range(len(keys))] if clock.is_random else [keys]
+    reached, ends = [], []
+    for own in shared:
+        trace = method.rule.trace(clock, n_updates=n_updates, key=own[0])
+
+        def losses(noise: jax.Array, own: Any = own, trace: Any = trace) -> Any:
+            records = simulation.sweep(
+                quadratic(settings, noise),
+                trace,
+                optax.sgd,
+                step_sizes,
+                keys=own,
+                record_every=max(1, n_updates // settings.records),
+                width=1 if method.single else 16,  # few different widths mean few compilations
+            ).records
+            return records.time, records.loss
+
+        when, loss = jax.vmap(losses, out_axes=(None, 0))(jnp.asarray(settings.noise))
+        reached.append(results.time_to_target(when, np.asarray(loss), settings.target))
+        ends.append(float(trace.time[-1]))
+    return [Outcome(level, min(ends)) for level in np.concatenate(reached, axis=1)]
+
+
+def tuned(outcome: Outcome) -> np.ndarray:
+    """Median time to the target by step size over the tuning instances, float64[G]."""
+    return np.asarray(results.median_and_spread(outcome.reached.T).median)
+
+
+def unfinished(settings: Settings, found: dict[Method, list[Outcome]]) -> set[Method]:
+    """The methods that may still beat the best time of their name.
+
+    Args:
+        settings: What is run.
+        found: By method, a `Outcome` a noise level.
+    """
+    again: set[Method] = set()
+    for name in CANDIDATES:
+        own = candidates(found, name)
+        for level in range(len(settings.noise)):
+            best = min((tuned(found[method][level]).min() for method in own), default=np.inf)
+            limit = min(best, settings.horizon)
+            again |= {method for method in own if found[method][level].end < limit}
+    return again
+
+
+def candidates(found: Mapping[Method, Any], name: str) -> list[Method]:
+    """The methods among which the best of a name is sought."""
+    return [method for method in found if method.name in CANDIDATES[name]]
+
+
+def reported(
+    settings: Settings, method: Method, clock: clocks.Clock, step: float, n_updates: int
+) -> dict[str, list[list[float]]]:
+    """Times of one setting on both sets: by set, a list a noise level; prolonged as is needed."""
+    times = {}
+    for letter, role in SETS.items():
+        keys, size = keys_of(settings, role), n_updates
+        found = run_method(settings, method, clock, size, keys, [step])
+        while found[0].end < settings.horizon and any(np.isinf(o.reached).any() for o in found):
+            size *= LONGER
+            found = run_method(settings, method, clock, size, keys, [step])
+        reached = [one.reached[:, 0] for one in found]
+        times[letter] = [np.where(t <= settings.horizon, t, np.inf).tolist() for t in reached]
+    return times
+
+
+def finer(
+    tried: Mapping[tuple[Method, float], float], horizon: float, count: int
+) -> tuple[Method, list[float]]:
+    """Steps for a method that has trials left, between those that it tried.
+
+    Around the best step, up to its neighbours on either side; over the whole grid of the method
+    where nothing arrived. The widest gaps come first.
+
+    Args:
+        tried: Times by method and step, the steps of a method a common factor apart.
+        horizon: Later times count as never.
+        count: How many.
+
+    Example:
+        >>> tried = {("sgd", 0.25): 9.0, ("sgd", 0.5): 3.0, ("sgd", 1.0): 5.0, ("sgd", 2.0): 9.0}
+        >>> method, steps = finer(tried, 10.0, 3)
+        >>> method, [round(step, 3) for step in steps]
+        ('sgd', [0.354, 0.707, 0.297])
+    """
+    (method, step), best = min(tried.items(), key=lambda item: item[1])
+    steps = sorted(own for other, own in tried if other == method)
+    if best <= horizon:
+        ratio = steps[1] / steps[0]
+        steps = [step / ratio, step, step * ratio]
+    new: list[float] = []
+    while len(new) < count:
+        ratios = [high / low for low, high in pairwise(steps)]
+        widest = int(np.argmax(np.round(ratios, 9)))
+        new.append(float(np.sqrt(steps[widest] * steps[widest + 1])))
+        steps = sorted([*steps, new[-1]])
+    return method, new
+
+
+def run_cell(settings: Settings, speeds: str, n: int) -> pd.DataFrame:
+    """The rows of all methods for one law of speeds and one number of workers."""
+    clock, keys = workers(speeds, n), keys_of(settings, TUNING)
+    found, sizes = dict[Method, list[Outcome]](), dict[Method, int]()
+    pending = {method: first_updates(method) for method in methods(settings, n)}
+    while pending:
+        for method, size in pending.items():
+            found[method] = run_method(settings, method, clock, size, keys, settings.step_sizes)
+        sizes |= pending
+        again = unfinished(settings, found)
+        pending = {method: LONGER * size for method, size in pending.items() if method in again}
+    trials = max(len(candidates(found, name)) for name in CANDIDATES) * len(settings.step_sizes)
+    shown: dict[tuple[Method, float], Any] = {}
+    rows: list[dict[str, Any]] = []
+    for level, name in product(range(len(settings.noise)), CANDIDATES):
+        tried = _tried(settings, clock, found, sizes, name, level, trials)
+        (method, step), best = min(tried.items(), key=lambda item: item[1])
+        parameter, at_edge = method.parameter, False
+        if best > settings.horizon:
+            times = {letter: [np.inf] * settings.instances for letter in SETS}
+            step = parameter = np.nan
+        else:
+            if (method, step) not in shown:
+                shown[method, step] = reported(settings, method, clock, step, sizes[method])
+            times = {letter: shown[method, step][letter][level] for letter in SETS}
+            most = max(one.parameter for one in candidates(found, name))
+            steps = [own for other, own in tried if other == method]
+            at_edge = step in (min(steps), max(steps)) or (name == "Rennala" and parameter == most)
+        facts = {"step": step, "parameter": parameter, "at_edge": at_edge, "trials": trials}
+        rows += rows_of(settings, (speeds, settings.noise[level], n), name, times, facts)
+    return pd.DataFrame(rows)
+
+
+def _tried(
+    settings: Settings,
+    clock: clocks.Clock,
+    found: Mapping[Method, list[Outcome]],
+    sizes: Mapping[Method, int],
+    name: str,
+    level: int,
+    trials: int,
+) -> dict[tuple[Method, float], float]:
+    """The time of every setting that a name tries, finer steps among them."""
+    tried = {
+        (method, step): time
+        for method in candidates(found, name)
+        for step, time in zip(settings.step_sizes, tuned(found[method][level]), strict=True)
+    }
+    method, further = finer(tried, settings.horizon, trials - len(tried))
+    width = len(settings.step_sizes)  # as many at once as of the grid: one compilation
+    keys = keys_of(settings, TUNING)
+    for steps in (further[at : at + width] for at in range(0, len(further), width)):
+        outcome = run_method(settings, method, clock, sizes[method], keys, steps)[level]
+        tried |= zip(((method, step) for step in steps), tuned(outcome), strict=True)
+    return tried
+
+
+def rows_of(
+    settings: Settings,
+    cell: tuple[str, float, int],
+    method: str,
+    times: Mapping[str, Sequence[float]],
+    facts: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """A row an instance of both sets."""
+    speeds, noise, n = cell
+    about = {"speeds": speeds, "noise": noise, "n": n, **facts, "horizon": settings.horizon}
+    scene = f"{speeds}, noise {noise:g}, n {n}"
+    return [
+        {"scene": scene, "set": letter, "instance": i, "method": method, "time": time, **about}
+        for letter in times
+        for i, time in enumerate(times[letter])
+    ]
+
+
+def study_of(settings: Settings) -> Result:
+    """Runs all cells that are missing."""
+    core = replace(settings, output=Path(), commit=False, workers=(), speeds=())
+    rows = []
+    for cell in product(settings.speeds, settings.workers):
+        rows.append(once(settings.output / "cells", partial(run_cell, core, *cell)))
+        print("{}, n = {}".format(*cell), flush=True)
+    facts = {"instances": settings.instances, "target": settings.target}
+    frame = pd.concat(rows, ignore_index=True)
+    return Result(frame, "time", facts, settings.seed)
+
+
+# What is said of it.
 
 
 def claims(result: Result) -> list[Claim]:
@@ -84,12 +420,16 @@ def claims(result: Result) -> list[Claim]:
     ]
 
 
-def spread(result: Result, letter: str, **where: Any) -> results.Spread:
-    """Quartiles of times, none of them made of a time that never came."""
-    rows = result.select(set=letter, **where)
-    known = protocol.reached(rows["time"], rows["horizon"].iloc[0])
-    low, middle, high = (np.inf if value is None else value for value in known.quartiles)
+def spread(rows: Any, column: str) -> results.Spread:
+    """Quartiles of times, none of them of a time that never came: infinity in its place."""
+    known = protocol.reached(rows[column], rows["horizon"].iloc[0])
+    low, middle, high = (np.inf if one is None else one for one in known.quartiles)
     return results.Spread(middle, low, high, known.share)
+
+
+def times_of(result: Result, letter: str, **where: Any) -> results.Spread:
+    """The quartiles of the times of a method in a cell."""
+    return spread(result.select(set=letter, **where), "time")
 
 
 def recalled_optimum(mean_times: np.ndarray, noise: float, *, skewed: bool = False) -> float:
@@ -140,7 +480,8 @@ def optima(result: Result) -> dict[tuple[str, float, int], tuple[float, float]]:
     for speeds, noise, n in cells(result):
         mean = np.asarray(workers(speeds, n).mean)
         shape = recalled_optimum(mean, noise), recalled_optimum(mean, noise, skewed=True)
-        measured = spread(result, "A", method="Rennala", speeds=speeds, noise=noise, n=n).median
+        own = {"method": "Rennala", "speeds": speeds, "noise": noise, "n": n}
+        measured = times_of(result, "A", **own).median
         shapes[speeds, noise, n] = shape
         ratios.append(float(measured) / shape[0])
     finite = [ratio for ratio in ratios if np.isfinite(ratio)]
@@ -148,30 +489,20 @@ def optima(result: Result) -> dict[tuple[str, float, int], tuple[float, float]]:
     return {cell: (constant * one, constant * two) for cell, (one, two) in shapes.items()}
 
 
-def _table(result: Result, heads: Any, cell: Any, last: Any, text: str) -> results.Table:
-    """A row a scene: what `cell` says of each method, and the last columns."""
-    names = ("speeds", "noise", "n", *heads)
-    rows = []
-    for speeds, noise, n in cells(result):
-        own = (cell(rule, {"speeds": speeds, "noise": noise, "n": n}) for rule in CANDIDATES)
-        rows.append((speeds, f"{noise:g}", n, *own, *last(speeds, noise, n)))
-    return part.table(names, rows, text)
-
-
 def time_table(result: Result) -> results.Table:
     """Medians of both sets."""
-    recalled = optima(result)
-
-    def both(rule: str, where: dict[str, Any]) -> str:
-        medians = [spread(result, s, method=rule, **where).median for s in result.sets]
-        told = [format_number(float(one)) if np.isfinite(one) else "never" for one in medians]
-        return told[0] if told[0] == told[1] else " / ".join(told)
-
-    return _table(
-        result,
-        (*CANDIDATES, OPTIMA[0]),
-        both,
-        lambda *cell: (format_number(recalled[cell][0]),),
+    rows = []
+    for (speeds, noise, n), (optimum, _) in optima(result).items():
+        cell = []
+        for rule in CANDIDATES:
+            where = {"method": rule, "speeds": speeds, "noise": noise, "n": n}
+            medians = [float(times_of(result, one, **where).median) for one in result.sets]
+            told = [format_number(one) if np.isfinite(one) else "never" for one in medians]
+            cell.append(" / ".join(dict.fromkeys(told)))
+        rows.append((speeds, f"{noise:g}", n, *cell, format_number(optimum)))
+    return part.table(
+        ("speeds", "noise", "n", *CANDIDATES, OPTIMA[0]),
+        rows,
         "Median time to the target over the instances of set A / of set B, once where they agree;"
         " the fastest worker's job lasts 1 on average. Noise: variance of a gradient over the"
         f" target squared. Never: not by {result.rows['horizon'].iloc[0]:g}. Last column: the"
@@ -180,36 +511,14 @@ def time_table(result: Result) -> results.Table:
     )
 
 
-def setting_table(result: Result) -> results.Table:
-    """What was chosen."""
-
-    def setting(rule: str, where: dict[str, Any]) -> str:
-        own = result.select(method=rule, **where).iloc[0]
-        if np.isnan(own["step"]):
-            return "none"
-        step = f"{own['step']:.3g}" if own["step"] >= 0.1 else f"1/{1 / own['step']:g}"
-        star = "*" if own["at_edge"] else ""
-        return f"{own['parameter']:g}, {step}{star}"
-
-    heads = [f"{rule}: {LETTERS[rule]}, step" if rule in LETTERS else rule for rule in CANDIDATES]
-    return _table(
-        result,
-        heads,
-        setting,
-        lambda *_: (),
-        "The setting that was best on the tuning instances: parameter, step size. R = inf is pure,"
-        " m = n is synchronous. A star: at the end of a grid, so a better one may lie outside.",
-    )
-
-
-TABLES = {"times": time_table, "settings": setting_table}
+TABLES = {"times": time_table, "settings": summary.trial_table}
 
 
 def slowed(result: Result) -> float:
     """How many times as long synchronous rounds take as pure: most workers, one a straggler."""
     rows = result.rows
     where = {"speeds": STRAGGLER, "noise": rows["noise"].min(), "n": rows["n"].max()}
-    rounds, pure = (spread(result, "A", method=m, **where) for m in ("synchronous", "pure"))
+    rounds, pure = (times_of(result, "A", method=m, **where) for m in ("synchronous", "pure"))
     return float(rounds.median) / float(pure.median)
 
 
@@ -223,19 +532,17 @@ def against_workers(result: Result) -> Illustration:
     """Time to the target over the number of workers: a row a level of noise."""
     recalled, panels = optima(result), []
     ns, rows = sorted(result.rows["n"].unique()), result.rows
-    for noise in sorted(rows["noise"].unique()):
-        for speeds in rows["speeds"].unique():
-            series = []
-            for rule in CANDIDATES:
-                own = [
-                    spread(result, "A", method=rule, speeds=speeds, noise=noise, n=n) for n in ns
-                ]
-                values = [[getattr(one, part) for one in own] for part in ("median", "low", "high")]
-                series.append(results.Series(rule, ns, *values))
-            for which, name in enumerate(OPTIMA):
-                line = [recalled[speeds, noise, n][which] for n in ns]
-                series.append(results.Series(name, ns, line, line, line))
-            panels.append(plots.Panel(f"workers n ({speeds}, noise {noise:g})", series, log_x=True))
+    for noise, speeds in product(sorted(rows["noise"].unique()), rows["speeds"].unique()):
+        where, series = {"speeds": speeds, "noise": noise}, []
+        for rule in CANDIDATES:
+            own = [times_of(result, "A", method=rule, n=n, **where) for n in ns]
+            values = [[getattr(one, end) for one in own] for end in ("median", "low", "high")]
+            series.append(results.Series(rule, ns, *values))
+        for name, line in zip(
+            OPTIMA, zip(*(recalled[speeds, noise, n] for n in ns), strict=True), strict=True
+        ):
+            series.append(results.Series(name, ns, line, line, line))
+        panels.append(plots.Panel(f"workers n ({speeds}, noise {noise:g})", series, log_x=True))
     figure = plots.panels(
         panels,
         y_label="simulated time to target",

@@ -100,12 +100,11 @@ def answer(result: Result) -> str:
 
 def growth_table(result: Result) -> results.Table:
     """How x changes over a cycle."""
-    wide = result.rows.pivot(index=["method", "c"], columns="period", values="factor")
-    first = unsafe(result)
+    wide, first = result.rows.pivot_table("factor", ["method", "c"], "period"), unsafe(result)
     rows = []
-    for name, c in ((name, c) for name in RULES for c in sorted(result.rows["c"].unique())):
+    for (name, c), factors in wide.reindex(list(RULES), level="method").iterrows():
         least = first[name][f"{c:g}"]
-        rows.append((name, c, *wide.loc[name, c], int(least) if np.isfinite(least) else "none"))
+        rows.append((name, c, *factors, int(least) if np.isfinite(least) else "none"))
     return part.table(
         ("steps", "c", *(f"T = {period}" for period in wide.columns), "diverges from T ="),
         rows,
@@ -124,9 +123,8 @@ def replays(result: Result) -> Illustration:
         size = replayed(rule(c), int(period), len(cycle))
         shown = np.where(np.isfinite(size) & (size > 0), size, np.nan)
         series.append(results.Series(name, cycle, shown, shown, shown))
-    figure = plots.curves(
-        series, x_label="cycles of the delays", y_label="|x|", log_y=True, y_range=(1e-12, 1e12)
-    )
+    look: Any = {"y_label": "|x|", "log_y": True, "y_range": (1e-12, 1e12)}
+    figure = plots.curves(series, x_label="cycles of the delays", **look)
     caption = f"The same replayed, T = {period}, c = {c:g}; Adaptive 1 lies under Adaptive 2."
     return Illustration(figure, caption)
 

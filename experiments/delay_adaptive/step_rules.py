@@ -1,89 +1,581 @@
-"""What comparisons of step-size rules say: claims, tables and figures of `piag`, `block_descent`.
+"""Step-size rules on given delays: what `piag`, `block_descent` and the others of this group share.
 
-A row is a run counted along one axis (updates or time) to one target, a share of the way to the
-optimum, with its step size from theory or tuned. A condition of a claim is a scene (data and law of
-delays) at a target; a target that neither rule keeps in any run of a scene is no condition. The
-conditions of one claim share its doubt of 5 %. Runs that are not there count as the horizon.
+The problem is regularised logistic regression on real data,
+
+    P(x) = (1/n) sum_i mean log(1 + exp(-y a x)) + (l2/2) ||x||^2 + l1 ||x||_1
+    f    = all but the last term
+
+Consecutive shards of equal size; trailing rows are left out. The optimum comes from an independent
+solver (L-BFGS-B of SciPy on x = u - v with u, v >= 0, in float64), so that a gap P(x_k) - P* does
+not depend on the methods compared.
+
+A case says what is optimised, by which algorithm (aggregated gradients or block descent) and with
+which delays; an instance of it has rows, workers, a first model and a run of its own. Every rule is
+run at its theory step size and at the best multiple of gamma' = h / L, which is searched on the
+tuning instances, with as many trials for each rule. Where a best multiple is at the end of the
+grid, the grid grows and all rules get another round. All runs of a data set share one compilation.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+import pandas as pd
 
-from asyncjax import results, steps
-from asyncjax.results import plots
-from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
-from asyncjax.results.report import Illustration
-from asyncjax.study.protocol import LEVELS, reached
-from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import FAILS, HOLDS, Condition, verdict
+from asyncjax import clocks, problems, results, simulation, steps, traces
+from asyncjax.simulation.plans.program import Sizes
+from asyncjax.study import search
+from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.result import Claim, Result
+from asyncjax.study.statistics import HOLDS, Condition, verdict
 from experiments import part
-from experiments.delay_adaptive.step_rules_runs import (
-    ADAPTIVE,
-    CONSTANT,
-    RELATIVE,
-    SYNCHRONOUS,
-    THEORY,
-    TIME,
-    TUNED,
-    UPDATES,
-    Task,
-    rule_of,
-)
+from experiments.common import numbers
+from experiments.common.kept_rows import once
 
 PAPER = "Wu, Magnússon, Feyzmahdavian, Johansson, 2022, delay-adaptive steps (arXiv 2202.08550)"
-OURS, FIXED, INVERSE = "Adaptive 1", "sun", "c/(delay+1)"
+Rule = optax.GradientTransformationExtraArgs
+Relative = Callable[[jax.Array, jax.Array], jax.Array]
+MAX_DELAY = 512
+# The relative step of each rule from the room that the window leaves, and the delay.
+RELATIVE: dict[str, Relative] = {
+    "Adaptive 1": steps.adaptive_1_rule(0.9),
+    "Adaptive 2": steps.adaptive_2_rule(),
+    "c/(delay+1)": lambda room, delay: 1 / (delay + 1).astype(room.dtype),
+    "constant": lambda room, delay: jnp.ones_like(room),
+}
+CONSTANT, SYNCHRONOUS = "constant", "synchronous"
+ADAPTIVE = tuple(name for name in RELATIVE if name != CONSTANT)
+THEORY, TUNED = "theory", "tuned"  # step sizes
+UPDATES, TIME = "updates", "time"  # what is counted
+SETS = {SET_A: "A", SET_B: "B"}
+SAFETY = 0.99  # h of gamma' = h / L
+N_BLOCKS = 20
+DIGITS = 5  # of numbers in rows
 
 
-def _ahead(
-    text: str,
-    rival: str,
-    tuned_for: str = THEORY,
-    axis: str = UPDATES,
-    levels: Sequence[float] = LEVELS,
-    source: str = PAPER,
-    **where: Any,
-) -> Claim:
-    """That Adaptive 1 needs less than a rival, to every level."""
-    kind = {"each": True, "arriving": True, "tuned_for": tuned_for, "axis": axis, **where}
-    texts = {to: f"{100 * to:g} %" for to in levels}
-    asked = [less(OURS, than=rival, text=texts[to], to=to, **kind) for to in levels]
-    return Claim(text, asked, source)
+# Data and their optima.
 
 
-SAFE = _ahead(
-    "where delays vary, Adaptive 1 needs fewer updates than a step safe for the longest",
-    FIXED,
-    delays=lambda law: ~law.str.contains("constant"),
-)
-STEADY = _ahead(
-    "where delays are constant, Adaptive 1 needs fewer updates than such a step, too",
-    FIXED,
-    delays=lambda law: law.str.contains("constant"),
-)
-TUNED_ALIKE = _ahead(
-    "tuned alike, Adaptive 1 needs fewer updates than a constant step",
-    CONSTANT,
-    TUNED,
-    levels=LEVELS[-1:],
-    source="asked here",
-)
-NAIVE = _ahead("at gamma', Adaptive 1 needs fewer updates than c / (delay + 1)", INVERSE)
-ROUNDS = _ahead(
-    "at theory steps, Adaptive 1 takes less time than synchronous rounds", SYNCHRONOUS, axis=TIME
-)
-SHORT = {SAFE: "safe", STEADY: "steady", TUNED_ALIKE: "tuned", NAIVE: "naive", ROUNDS: "rounds"}
+class Source(NamedTuple):
+    """Where rows come from, and what is added to the loss."""
+
+    data: Callable[[], Any]  # labels from 0 on, of which even and odd are told apart
+    l1: float = 1e-3
+    l2: float = 1e-2
+    n_workers: int = 8
+    most: int = 5000  # rows
+    sorted: bool = False  # by label; rows are then taken in a drawn order
 
 
-def levels(result: Result) -> list[float]:
-    """Targets, shares of the way."""
-    return sorted(result.rows["to"].unique())
+SHAKESPEARE = partial(problems.shakespeare_genres, n_features=1000)
+SOURCES = {
+    "breast cancer": Source(problems.breast_cancer),
+    "digits": Source(problems.digits),
+    "MNIST": Source(problems.mnist_subset, n_workers=10, sorted=True),
+    "Shakespeare": Source(SHAKESPEARE, 3e-4, 1e-3, most=4000, sorted=True),
+}
 
 
-def scenes(result: Result) -> list[str]:
-    """Data and laws of delays, in order."""
-    return sorted(result.rows["scene"].unique())
+def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features float32[rows, d] and labels 0 or 1 of the training rows of one of `SOURCES`.
+
+    Raises:
+        ImportError: The package that brings the data is missing; it says which.
+    """
+    data = SOURCES[name].data()
+    features, labels = data.train_features, data.train_labels % 2
+    if SOURCES[name].sorted:
+        order = np.random.default_rng(0).permutation(len(labels))
+        features, labels = features[order], labels[order]
+    return features, labels
+
+
+class Regularized(NamedTuple):
+    """One data set: l1 is in the objectives only, and in the proximal step."""
+
+    shards: problems.Problem  # one a worker
+    whole: problems.Problem  # one worker that holds all rows
+    smoothness: problems.Smoothness  # of the shards and of f
+    blocks: problems.BlockSmoothness  # the same by blocks of coordinates
+    optimum: float  # P*
+
+
+@cache
+def regularized(name: str, seed: int) -> Regularized:
+    """Makes the problem of an instance; the optimum of the largest data takes some seconds.
+
+    Args:
+        name: One of `SOURCES`.
+        seed: Of the instance, which has four fifths of the rows, in an order of its own.
+    """
+    features, labels = rows_of(name)
+    _, l1, l2, n_workers, most, _ = SOURCES[name]
+    most = min(len(features), most)
+    rows = np.random.default_rng(seed).permutation(most)[: 4 * most // 5]
+    rows = rows[: len(rows) // n_workers * n_workers]
+    features, labels = features[rows], labels[rows]
+    shards, whole = (
+        problems.logistic(features, labels, n_workers=n, l1=l1, l2=l2) for n in (n_workers, 1)
+    )
+    constants = problems.smoothness(shards), problems.block_smoothness(whole, N_BLOCKS)
+    return Regularized(
+        shards, whole, *constants, minimum(features, logistic_loss(labels), l1, l2)[1]
+    )
+
+
+def minimum(
+    features: np.ndarray, loss: Callable[[np.ndarray], Any], l1: float, l2: float = 0.0
+) -> tuple[np.ndarray, float]:
+    """The minimum of the mean loss of a linear model by a general solver, in float64.
+
+    Args:
+        features: float[rows, d].
+        loss: `fitted float64[rows] -> (mean loss, derivative of each row's loss)`.
+        l1: Weight of the sum of absolute values.
+        l2: Weight of half the sum of squares.
+
+    Returns:
+        The minimiser float64[d] and the smallest value.
+
+    Raises:
+        RuntimeError: The solver stopped far from a stationary point.
+    """
+    from scipy.optimize import minimize
+
+    matrix = np.asarray(features, np.float64)
+    count, dimension = matrix.shape
+
+    def objective(split: np.ndarray) -> tuple[float, np.ndarray]:
+        x = split[:dimension] - split[dimension:]
+        mean, slopes = loss(matrix @ x)
+        gradient = matrix.T @ slopes / count + l2 * x
+        value = mean + l2 / 2 * (x @ x) + l1 * split.sum()
+        return value, np.concatenate([gradient + l1, l1 - gradient])
+
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-7, "maxcor": 30}
+    start, bounds = np.zeros(2 * dimension), [(0.0, None)] * (2 * dimension)
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    slope = objective(found.x)[1]
+    stationary = np.where(found.x > 0, np.abs(slope), np.maximum(-slope, 0)).max()
+    if stationary > 1e-5:
+        raise RuntimeError(f"the optimum was not found: a slope of {stationary:.2g} is left")
+    return found.x[:dimension] - found.x[dimension:], float(found.fun)
+
+
+def logistic_loss(labels: np.ndarray) -> Callable[[np.ndarray], Any]:
+    """The logistic loss of labels 0 or 1, for `minimum`."""
+    signs = np.where(labels == 1, 1.0, -1.0)
+
+    def loss(fitted: np.ndarray) -> Any:
+        margin = signs * fitted
+        return np.logaddexp(0, -margin).mean(), -signs * (0.5 * (1 - np.tanh(margin / 2)))
+
+    return loss
+
+
+# Rules and their optimizers.
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Positive numbers by whole ones, of which one float32 can hold several."""
+
+    fine: int  # codes an octave
+    lowest: int  # first octave
+    octaves: int
+
+    @property
+    def count(self) -> int:
+        """How many codes there are."""
+        return self.fine * self.octaves
+
+    def code(self, value: float) -> int:
+        """The code of a number, which it rounds."""
+        code = round(self.fine * (np.log2(value) - self.lowest))
+        assert 0 <= code < self.count, f"a step or knob of {value}"
+        return code
+
+    def value(self, code: jax.Array) -> jax.Array:
+        """The number of a code, which may be traced."""
+        return jnp.exp2(self.lowest + code.astype(jnp.float32) / self.fine)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """Optimizers by a number that stands for an instance, a rule and a step.
+
+    A sweep varies one number only, and compiles anew for every function that makes optimizers. Here
+    one serves all; a step is rounded to a 1/1024 of an octave.
+
+    Attributes:
+        optimizer: Makes an optimizer of a rule and the place of an instance, int32[].
+        relative: Relative steps by rule.
+    """
+
+    optimizer: Callable[[Rule, jax.Array], optax.GradientTransformation]
+    relative: Mapping[str, Relative] = field(default_factory=lambda: RELATIVE)
+    sizes = Coded(1024, -24, 40)
+
+    def number(self, place: int, rule: str, step: float) -> float:
+        """The number of an instance's place, a rule and a step."""
+        which = place * len(self.relative) + list(self.relative).index(rule)
+        number = which * self.sizes.count + self.sizes.code(step)
+        assert number < 2**24, "float32 holds no such number"
+        return float(number)
+
+    def __call__(self, number: Any) -> optax.GradientTransformation:
+        """The optimizer of a number, which may be traced."""
+        whole = jnp.round(number).astype(jnp.int32)
+        which, step = whole // self.sizes.count, self.sizes.value(whole % self.sizes.count)
+
+        def relative(room: jax.Array, delay: jax.Array) -> jax.Array:
+            factors = jnp.stack([rule(room, delay) for rule in self.relative.values()])
+            return factors[which % len(self.relative)]
+
+        rule: Rule = steps.scale_by_window(relative, step, max_delay=MAX_DELAY)
+        return self.optimizer(rule, which // len(self.relative))
+
+
+def aggregated(
+    parts: Sequence[problems.Problem], l1: float, relative: Mapping[str, Relative] = RELATIVE
+) -> Numbered:
+    """Optimizers of PIAG for all instances: each has first gradients of its own."""
+    key = jax.random.key(0)  # jobs take whole shards, so nothing is drawn
+    first = [simulation.first_gradients(one, key=key) for one in parts]
+    tables, n_workers = np.stack([np.asarray(one, np.float32) for one in first]), len(first[0])
+
+    def optimizer(rule: Rule, place: jax.Array) -> optax.GradientTransformation:
+        table = jnp.asarray(tables)[place]
+        return steps.aggregated(rule, n_workers, initial=table, prox=steps.l1(l1))
+
+    return Numbered(optimizer, relative)
+
+
+# Prepared once, so that a prediction compiles once.
+PREDICTED = {
+    name: steps.scale_by_window(RELATIVE[name], 1.0, max_delay=MAX_DELAY) for name in ADAPTIVE[:2]
+}
+
+
+# What is run.
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What all parts say of a run; what is done is kept in `output`, and a second run goes on."""
+
+    output: Path = Path("output")
+    seed: int = 0  # of all instances, below 256
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 2
+    trials: int = 5  # settings that a rule tries in a round of tuning
+    rounds: tuple[int, int] = (2, 6)  # of tuning
+    commit: bool = False  # also write the rows where committed ones are
+
+
+@dataclass(frozen=True)
+class Settings(Counts):
+    """What is run of `piag` and `block_descent`."""
+
+    full: bool = False  # the large data, too
+    data: tuple[str, ...] = ("breast cancer", "digits")  # all laws
+    large: tuple[str, ...] = ("MNIST", "Shakespeare")  # simulated workers only
+    laws: tuple[str, ...] = ()
+    n_updates: int = 4000  # the synchronous server makes as many gradients
+    record_every: int = 5  # updates; of the synchronous server a fifth of it
+    # multiples of gamma' that tuning begins with
+    multiples: tuple[float, ...] = tuple(2.0**power for power in range(-3, 6))
+    levels: tuple[float, ...] = LEVELS  # shares of the way; the last is what tuning aims at
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is run on one instance.
+
+    Attributes:
+        instance: Its seeds.
+        problem: What is optimised, with its first model.
+        trace: Who delivers when.
+        ages: The delays that the rules see, int[K].
+        step_size: gamma' of the adaptive rules.
+        optimum: Smallest objective.
+        fixed: Theory steps of the fixed rules by name, each told the longest delay of the run.
+    """
+
+    instance: Seeds
+    problem: problems.Problem
+    trace: traces.EventTrace
+    ages: Any = None
+    step_size: float = 0.0
+    optimum: float = 0.0
+    fixed: Mapping[str, float] = field(default_factory=dict)
+
+    def step_sums(self) -> dict[str, float]:
+        """Sums of the steps of the theory rules, from the delays alone."""
+        sums = {
+            name: self.step_size * float(steps.predict_steps(rule, self.ages).step_size.sum())
+            for name, rule in PREDICTED.items()
+        }
+        return sums | {name: step * len(self.ages) for name, step in self.fixed.items()}
+
+    @cached_property
+    def start(self) -> float:
+        """The objective at the first model."""
+        objective: Any = self.problem.objective
+        return float(objective(self.problem.params))
+
+
+class Arm(NamedTuple):
+    """A way of running a case."""
+
+    tasks: Sequence[Task]  # one an instance, in the order of `drawn`
+    optimizers: Numbered
+    every: int  # updates between records
+    rules: Mapping[str, str] = {rule: rule for rule in RELATIVE}  # by the names of what is tuned
+
+    def gaps(
+        self, place: int, chosen: Sequence[tuple[str, float]], lanes: int = 9
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Runs rules with their steps on one instance, so many in a call.
+
+        Returns:
+            What is left of the gap to the optimum, as a share of the first, float[G, records];
+            updates and times of the records.
+        """
+        task, number = self.tasks[place], self.optimizers.number
+        given = [number(place, *pair) for pair in chosen]
+        losses, updates, times = losses_of(
+            task, self.optimizers, given, every=self.every, lanes=lanes
+        )
+        return (losses - task.optimum) / (task.start - task.optimum), updates, times
+
+    def run(
+        self, place: int, chosen: Sequence[tuple[str, float]], levels: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Runs rules with their steps on one instance.
+
+        A step that is too long may pass a level by chance and leave it again; that does not count.
+
+        Returns:
+            Updates and times from which each level is kept, float[G, levels], infinity where it is
+            not; float[G], what is left of the gap at the end, as a share of the first.
+        """
+        left, *counted = self.gaps(place, chosen)
+        left = np.pad(left, ((0, 0), (1, 0)), constant_values=1.0)
+        goals = goals_of(levels)
+        updates, times = (
+            crossings(np.append(0.0, axis), left, goals, stays=True) for axis in counted
+        )
+        return updates, times, left[:, -1]
+
+
+Case = Sequence[Arm]  # a data set and a law; where there are workers, rounds that wait for all last
+Make = Callable[[Any, str, str], Case]  # (settings, data, law) -> case
+
+
+def drawn(settings: Any) -> tuple[Seeds, ...]:
+    """Instances for tuning, then those of set A, then those of set B."""
+    counts = {TUNING: settings.tuning_instances, **dict.fromkeys(SETS, settings.instances)}
+    return tuple(one for role, n in counts.items() for one in seeds_of(settings.seed, role, n))
+
+
+def known(name: str, given: Collection[str], every: Collection[str]) -> None:
+    """Refuses what is not among all that there are.
+
+    Raises:
+        ValueError: It says what there is.
+    """
+    if missing := {*given} - {*every}:
+        raise ValueError(f"{name} must be among {', '.join(every)}, got {min(missing)!r}")
+
+
+def workers(n_workers: int, instance: Seeds, shape: float, *, one_slow: bool) -> clocks.Clock:
+    """Workers with gamma times, means 0.9 to 1.1; a drawn one ten times that where one is slow."""
+    generator = np.random.default_rng(instance.clock)
+    mean = generator.uniform(0.9, 1.1, n_workers)
+    if one_slow:
+        mean[generator.integers(n_workers)] *= 10.0
+    return clocks.gamma(shape, mean)
+
+
+def asked(settings: Any, name: str, law: str) -> list[tuple[Regularized, str, int, Seeds]]:
+    """What the task of each instance of a data set and a law is made of."""
+    n_updates = settings.n_updates
+    return [(regularized(name, one.data), law, n_updates, one) for one in drawn(settings)]
+
+
+def first_model(problem: problems.Problem, instance: Seeds) -> problems.Problem:
+    """The problem with the instance's first model, near 0."""
+    params: Any = problem.params
+    start = np.random.default_rng(instance.model).normal(0.0, 0.1, params.shape)
+    return replace(problem, params=jnp.asarray(start, params.dtype))
+
+
+def losses_of(
+    task: Task, optimizer: Any, given: list[float], *, every: int, lanes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Runs an optimizer with several numbers on one trace, in calls of one compilation.
+
+    Args:
+        task: Problem and trace; the noise is that of its instance.
+        optimizer: Makes one of a number.
+        given: The numbers.
+        every: Updates between records.
+        lanes: Runs of a call; the last call repeats its last number.
+
+    Returns:
+        Losses float64[G, records], infinity where one is no number; updates and times [records].
+    """
+    key = jax.random.split(jax.random.key(task.instance.noise(1)), 1)
+    how: Any = {"keys": key, "record_every": every, "width": 1, "sizes": _roomy}
+    padded = np.array([*given, *given[-1:] * (-len(given) % lanes)]).reshape(-1, lanes)
+    calls = [
+        simulation.sweep(task.problem, task.trace, optimizer, some, **how).records
+        for some in padded
+    ]
+    losses = np.concatenate([np.asarray(one.loss, np.float64)[0] for one in calls])[: len(given)]
+    update, time = (np.ravel(np.asarray(axis)) for axis in (calls[-1].version, calls[-1].time))
+    return np.where(np.isfinite(losses), losses, np.inf), update, time
+
+
+def _roomy(sizes: Sizes) -> Sizes:
+    """Sizes that the traces of many laws share."""
+    return replace(sizes, slots=max(16, 2 ** int(np.ceil(np.log2(sizes.slots)))))
+
+
+def crossings(
+    axis: np.ndarray, values: np.ndarray, goals: Sequence[float] | np.ndarray, **how: bool
+) -> np.ndarray:
+    """Where each goal is first reached, or with `stays=True` kept from there on, float[G, goals].
+
+    Args:
+        axis: float[records].
+        values: float[G, records], lower is better.
+        goals: Values to reach.
+        **how: As in `results.time_to_target`.
+    """
+    return np.stack([results.time_to_target(axis, values, goal, **how) for goal in goals], axis=1)
+
+
+def goals_of(levels: Sequence[float]) -> list[float]:
+    """What is left of the gap, as a share, where those shares of the way are made."""
+    return [1.0 + 1e-6 - level for level in levels]
+
+
+def score(updates: np.ndarray, left: np.ndarray, horizon: int) -> np.ndarray:
+    """What tuning lowers, float[G]: the logarithm of the updates to the last level.
+
+    Where it was not reached, that of the horizon, and more the more is left.
+    """
+    last = np.asarray(updates)[:, -1]
+    there = np.log(np.maximum(np.where(np.isfinite(last), last, 1.0), 1.0))
+    return np.where(np.isfinite(last), there, np.log(horizon) + 1.0 + left)
+
+
+def tuned(
+    settings: Any,
+    spaces: Mapping[str, search.Space],
+    scores: Callable[[int, str, Sequence[search.Settings]], np.ndarray],
+) -> dict[str, search.Tuned]:
+    """Searches the spaces of all methods, with as many trials each, on the tuning instances.
+
+    Args:
+        settings: Of the part.
+        spaces: Knobs by method.
+        scores: `(place of an instance, method, settings) -> float[G]`, lower is better.
+    """
+
+    def evaluate(method: str, tried: Sequence[search.Settings], _: int) -> list[float]:
+        every = [scores(place, method, tried) for place in range(settings.tuning_instances)]
+        return np.mean(every, axis=0).tolist()
+
+    same = {name: getattr(settings, name) for name in ("trials", "seed", "rounds")}
+    gradients = settings.tuning_instances * settings.n_updates
+    return search.tune(spaces, evaluate, gradients=gradients, **same)
+
+
+def spent(found: search.Tuned | None) -> dict[str, Any]:
+    """What tuning cost, and whether it ended at an edge; None: nothing was tuned."""
+    if found is None:
+        return {"trials": np.nan, "gradients": np.nan, "at_edge": False}
+    count = len(found.trials)
+    return {"trials": count, "gradients": count * found.gradients, "at_edge": bool(found.edges)}
+
+
+def measured(settings: Settings, make: Make, data: str, law: str) -> pd.DataFrame:
+    """The rows of a case: all rules are tuned and run on both sets."""
+    case = make(settings, data, law)
+    arms = {method: arm for arm in case for method in arm.rules}
+
+    def scores(place: int, method: str, tried: Sequence[search.Settings]) -> np.ndarray:
+        arm, task = arms[method], arms[method].tasks[place]
+        chosen = [(arm.rules[method], one["multiple"] * task.step_size) for one in tried]
+        updates, _, left = arm.run(place, chosen, settings.levels)
+        return score(updates, left, task.trace.n_updates)
+
+    space = {"multiple": search.Knob(settings.multiples)}
+    found = tuned(settings, dict.fromkeys(arms, space), scores)
+    head = {"scene": f"{data}, {law}", "data": data, "delays": law}
+    rows = [
+        {**head, "set": SETS[one.role], "instance": one.number, **row}
+        for place, one in enumerate(drawn(settings))
+        for row in (_rows(settings, case, place, found) if one.role in SETS else ())
+    ]
+    return pd.DataFrame(numbers.rounded(rows, DIGITS))
+
+
+def _rows(
+    settings: Settings, case: Case, place: int, found: Mapping[str, search.Tuned]
+) -> Iterator[dict[str, Any]]:
+    """A row a way of choosing the step, method, count and level, of one instance."""
+    first = case[0].tasks[place]
+    sums, end = first.step_sums(), float(first.trace.time[-1])
+    ages = {"longest": int(first.ages.max()), "mean_delay": float(first.ages.mean())}
+    best = {method: one.best.settings["multiple"] for method, one in found.items()}
+    for arm in case:
+        task = arm.tasks[place]
+        asked = [(THEORY, rule, task.step_size) for rule in arm.rules if rule in ADAPTIVE]
+        asked += [(THEORY, name, step) for name, step in task.fixed.items()]
+        asked += [(TUNED, name, best[name] * task.step_size) for name in arm.rules]
+        chosen = [(arm.rules.get(name, CONSTANT), step) for _, name, step in asked]
+        updates, times, _ = arm.run(place, chosen, settings.levels)
+        for at, (kind, method, _) in enumerate(asked):
+            row, is_tuned = {"method": method, "tuned_for": kind}, kind == TUNED
+            facts = {"multiple": best[method] if is_tuned else np.nan}
+            facts |= spent(found[method] if is_tuned else None)
+            facts["step_sum"] = np.nan if is_tuned else sums.get(method, np.nan)
+            counted = ((UPDATES, updates, float(settings.n_updates)), (TIME, times, end))
+            for axis, needed, horizon in counted:
+                for to, value in zip(settings.levels, needed[at].tolist(), strict=True):
+                    where = {"axis": axis, "to": to, "needed": value, "horizon": horizon}
+                    yield row | where | facts | ages
+
+
+def result_of(settings: Settings, make: Make, laws: Sequence[str]) -> Result:
+    """Runs cases; one that was run before is read from its file.
+
+    Args:
+        settings: What is run.
+        make: The case of a data set and a law.
+        laws: Those that the large data meet.
+    """
+    plans = [*product(settings.data, settings.laws)]
+    if settings.full:
+        met = [law for law in settings.laws if law in laws]
+        plans += product(settings.large, met)
+    same = {"output": Path(), "commit": False, "full": False, "data": (), "large": (), "laws": ()}
+    core, rows = replace(settings, **same), []
+    for data, law in plans:
+        rows.append(once(settings.output / "cases", partial(measured, core, make, data, law)))
+        print(f"  [{len(rows)}/{len(plans)}] {data}, {law}", flush=True)
+    return Result(pd.concat(rows, ignore_index=True), "needed", cut=("needed",))
 
 
 def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> results.Table:
@@ -100,245 +592,4 @@ def counted_verdicts(result: Result, claims: Sequence[Claim], text: str) -> resu
         [(one, *(cell(found.get(one, ())) for found in sets.values())) for one in asked],
         f"{text} The conditions of a claim share its doubt of 5 %.",
         left=1 + len(sets),
-    )
-
-
-def verdict_table(claims: Sequence[Claim], result: Result) -> results.Table:
-    """What each set says of every claim."""
-    text = "A condition is a case at a target (tuned: at the last)."
-    return counted_verdicts(result, claims, text)
-
-
-def _where(scene: str, to: Any, tuned_for: str = THEORY, axis: str = UPDATES) -> dict[str, Any]:
-    return {"scene": scene, "to": to, "tuned_for": tuned_for, "axis": axis}
-
-
-def _cell(result: Result, letter: str, rival: str, **where: Any) -> str:
-    """What a rival needs over what Adaptive 1 needs: ">" if it was not there in some runs.
-
-    "<" if Adaptive 1 was not, "about" if neither.
-    """
-    rows = result.select(set=letter, method=[OURS, rival], **where)
-    if rival not in {*rows["method"]}:
-        return ""
-    late = (rows["needed"] > rows["horizon"]).groupby(rows["method"])
-    if late.all().all():
-        return "nobody there"
-    ratio = result.ratio(rival, OURS, set=letter, where=where).iloc[0]
-    sign = {0: "", 1: "> ", 2: "< ", 3: "about "}[late.any()[rival] + 2 * late.any()[OURS]]
-    return f"{sign}{ratio['ratio']:.3g} ({ratio['low']:.3g} to {ratio['high']:.3g})"
-
-
-def _by_scene(
-    result: Result, heads: Iterable[str], cells: Callable[[str], Iterable[str]], text: str
-) -> results.Table:
-    """A row a scene: data, delays, and what `cells` says of it."""
-    rows = [(*scene.split(", ", 1), *cells(scene)) for scene in scenes(result)]
-    return part.table(("data", "delays", *heads), rows, text, left=2)
-
-
-def theory_table(result: Result) -> results.Table:
-    """The table that answers the question: Adaptive 1 against the safe step, theory steps."""
-    targets = levels(result)
-    pairs = [(letter, to) for letter in result.sets for to in targets[1:]]
-
-    def cells(scene: str) -> list[str]:
-        rows = result.select(set="A", method=OURS, scene=scene, tuned_for=THEORY, axis=UPDATES)
-        horizon, once = rows["horizon"].iloc[0], rows[rows["to"] == targets[0]]
-        middle = [reached(one, horizon).quartiles[1] for _, one in rows.groupby("to")["needed"]]
-        return [
-            f"{once['longest'].median():.0f} ({np.mean(once['mean_delay'].tolist()):.1f})",
-            " / ".join("never" if count is None else f"{count:,.0f}" for count in middle),
-            *(_cell(result, letter, FIXED, **_where(scene, to)) for letter, to in pairs),
-            f"{predicted(result, scene, 'A'):.3g}",
-        ]
-
-    heads = (
-        "longest (mean)",
-        f"Adaptive 1, updates to {' / '.join(f'{100 * to:g} %' for to in targets)}",
-        *(f"{FIXED} / it to {100 * to:g} %, {letter}" for letter, to in pairs),
-        "predicted",
-    )
-    return _by_scene(
-        result,
-        heads,
-        cells,
-        "Updates from which a target is kept, theory steps: median of set A, and paired ratios"
-        " (geometric mean, interval of 95 %) of both sets. Runs that were not there in"
-        f" {result.rows['horizon'].max():,.0f} updates count as that many: '>' where they are runs"
-        f" of {FIXED}, '<' of Adaptive 1, 'about' of both.",
-    )
-
-
-def tuned_table(result: Result) -> results.Table:
-    """All rules at their best multiple of gamma', the last target."""
-    first, *rest = ((CONSTANT, letter) for letter in result.sets)
-    rivals = {f"{CONSTANT} / Adaptive 1, {first[1]}": first, **{pair[1]: pair for pair in rest}}
-    rivals |= {f"{rule} / it, A": (rule, "A") for rule in ("Adaptive 2", INVERSE)}
-
-    def cells(scene: str) -> list[str]:
-        where = _where(scene, levels(result)[-1], TUNED)
-        chosen = result.select(set="A", instance=0, **where).set_index("method")
-        return [
-            *(_cell(result, letter, rule, **where) for rule, letter in rivals.values()),
-            ", ".join(f"{multiple:.3g}" for multiple in chosen["multiple"][list(RELATIVE)]),
-            f"{chosen['trials'][OURS]:.0f}",
-            f"{chosen['gradients'][OURS]:,.0f}",
-            ", ".join(chosen.index[chosen["at_edge"].astype(bool)]) or "none",
-        ]
-
-    return _by_scene(
-        result,
-        (*rivals, "multiples of gamma'", "trials a rule", "gradients a rule", "at an edge"),
-        cells,
-        "The same with every rule at its best multiple of gamma' (Adaptive 1, Adaptive 2,"
-        " c/(delay+1), constant), searched on other instances, to the last target.",
-    )
-
-
-def others_table(result: Result) -> results.Table:
-    """The other rules at theory steps; synchronous rounds, in time."""
-    run = {*result.select(tuned_for=THEORY)["method"]}
-    asked = {
-        f"{rule} / Adaptive 1, A": ("A", rule, THEORY, UPDATES)
-        for rule in sorted(run - {OURS, SYNCHRONOUS, FIXED})
-    }
-    if SYNCHRONOUS in run:
-        asked |= {
-            f"{SYNCHRONOUS} / it in time, {kind}, {letter}": (letter, SYNCHRONOUS, kind, TIME)
-            for kind in (THEORY, TUNED)
-            for letter in result.sets
-        }
-    last = levels(result)[-1]
-    return _by_scene(
-        result,
-        asked,
-        lambda scene: [
-            _cell(result, letter, rule, **_where(scene, last, *kind))
-            for letter, rule, *kind in asked.values()
-        ],
-        "Updates of the other rules over those of Adaptive 1 at theory steps, and time of"
-        " synchronous rounds, which wait for all workers, over its time; the last target.",
-    )
-
-
-TABLES = {"theory": theory_table, "tuned": tuned_table, "others": others_table}
-
-
-def predicted(result: Result, scene: str, letter: str) -> float:
-    """The ratio of the sums of the steps, Adaptive 1 over the fixed rule, geometric mean."""
-    rows = result.select(set=letter, **_where(scene, levels(result)[-1]))
-    sums = rows.pivot(index="instance", columns="method", values="step_sum")
-    return float(np.exp(np.log(sums[OURS] / sums[FIXED]).mean()))
-
-
-def steps_figure(name: str, task: Task) -> Illustration:
-    """Delay profile and step sequence, one above the other: the picture that explains the rules."""
-    last = min(len(task.ages), 1400)
-    window = np.arange(max(0, last - 500), last)
-    styles = plots.assign_styles([*ADAPTIVE[:2], FIXED])
-    with drawing():
-        figure = new_figure(8.0, 4.6)
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.6))
-        above.plot(window, task.ages[window], color="0.3", linewidth=1.2)
-        above.set_ylabel("delay [updates]")
-        above.set_title(name)
-        for rule in ADAPTIVE[:2]:
-            found = steps.predict_steps(rule_of(rule, 1.0), task.ages).step_size[window]
-            shown = np.where(found > 0, found, np.nan)
-            colour = styles[rule].colour
-            below.plot(window, shown, ".", markersize=3, color=colour, label=rule)
-        level = np.full(len(window), task.fixed[FIXED] / task.step_size)
-        below.plot(window, level, color=styles[FIXED].colour, label=FIXED)
-        set_log(below.yaxis, True)
-        below.set_ylim(1e-4, 1.5)
-        below.set_ylabel("step / gamma'")
-        below.set_xlabel("update")
-        for axes in (above, below):
-            add_grid(axes)
-        figure.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return Illustration(
-        figure,
-        "The delays that a run meets (above) and the step sizes that each rule makes of them"
-        " (below); those of exactly 0 are not drawn.",
-    )
-
-
-def points(result: Result) -> dict[str, tuple[float, float, bool]]:
-    """By scene what is predicted, and by how much Adaptive 1 is ahead.
-
-    At the tightest target that all runs of both keep; where there is none, at the tightest that all
-    runs of Adaptive 1 keep: a lower bound, and True.
-    """
-    found = {}
-    for scene in scenes(result):
-        rows = result.select(set="A", method=[OURS, FIXED], **_where(scene, levels(result)))
-        wide = rows.pivot_table("needed", "to", "method", "max")
-        for bound, rules in enumerate(([OURS, FIXED], [OURS])):
-            kept = wide.index[np.isfinite(wide[rules]).all(axis=1)]
-            if len(kept):
-                where = _where(scene, kept.max())
-                ratio = float(result.ratio(FIXED, OURS, set="A", where=where)["ratio"].iloc[0])
-                found[scene] = predicted(result, scene, "A"), ratio, bool(bound)
-                break
-    return found
-
-
-def told(claims: Sequence[Claim], result: Result) -> dict[str, dict[str, dict[str, int]]]:
-    """In how many conditions of a claim Adaptive 1 is ahead and behind, by set and in both."""
-    found = {}
-    for claim in claims:
-        words = {
-            letter: {one.text: one.verdict for one in result.conditions(claim, letter)}
-            for letter in result.sets
-        }
-        first, last = words[result.sets[0]], words[result.sets[-1]]
-        words["both"] = {text: word for text, word in first.items() if last.get(text) == word}
-        counts = {letter: list(one.values()) for letter, one in words.items()}
-        found[SHORT[claim]] = {
-            letter: {"ahead": one.count(HOLDS), "behind": one.count(FAILS), "of": len(one)}
-            for letter, one in counts.items()
-        }
-    return found
-
-
-def predictions(result: Result) -> dict[str, float]:
-    """How many scenes there are, how many were predicted to 5 %, and the most that one misses."""
-    missed = [abs(ratio / expected - 1) for expected, ratio, _ in points(result).values()]
-    return {"scenes": len(missed), "near": sum(one < 0.05 for one in missed), "most": max(missed)}
-
-
-def prediction_figure(result: Result) -> Illustration:
-    """What is predicted from the delays against what was measured."""
-    shown = {tuple(scene.split(", ", 1)): point for scene, point in points(result).items()}
-    data, laws = (list(dict.fromkeys(names)) for names in zip(*shown, strict=True))
-    markers, styles = dict(zip(data, "osD^v", strict=False)), plots.assign_styles(laws)
-    values = [value for *pair, _ in shown.values() for value in pair]
-    low, high = 0.8 * min(values), 1.4 * max(values)
-    with drawing():
-        figure = new_figure(7.4, 4.6)
-        axes = figure.subplots()
-        axes.plot([low, high], [low, high], color="0.6", linewidth=1, zorder=0)
-        for (name, law), (expected, ratio, bound) in shown.items():
-            colour = styles[law].colour
-            face = "none" if bound else colour
-            mark = {"color": colour, "markerfacecolor": face, "markersize": 7}
-            axes.plot(expected, ratio, markers[name], **mark)
-        for law in laws:
-            axes.plot([], [], "s", color=styles[law].colour, label=law)
-        for name in data:
-            axes.plot([], [], markers[name], color="0.3", markerfacecolor="none", label=name)
-        for axis in (axes.xaxis, axes.yaxis):
-            set_log(axis, True)
-        axes.set_xlim(low, high)
-        axes.set_ylim(low, high)
-        axes.set_xlabel(f"sum of the steps of Adaptive 1 over that of {FIXED}")
-        axes.set_ylabel(f"updates of {FIXED} over those of Adaptive 1")
-        add_grid(axes)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
-    return Illustration(
-        figure,
-        "Updates saved by Adaptive 1 against the ratio of the sums of the steps, which is known"
-        " before the run; the tightest target that all runs of both rules keep, set A. Hollow: the"
-        " fixed rule is not there in time in some runs, so the point is a lower bound.",
     )

@@ -11,39 +11,40 @@ Rules: a constant; one divided by the longest delay of the run, which it is told
 (Wu, Magnússon, Feyzmahdavian, Johansson 2022, arXiv 2202.08550); steps scaled by 1 / (delay + 1),
 by (delay + 1)^-1/2 and by the hinge of FedAsync (slope 10 from a delay of 4 on). All have as many
 trials on instances that are not reported.
+
+An instance has rows, a start, workers and a run of its own. PIAG runs on shards of the rows; the
+workers of Async-BCD hold all rows and write single blocks; plain SGD has small batches. All take
+the proximal step of l1.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import results
+from asyncjax import clocks, problems, results, steps, traces
+from asyncjax.problems.finite_sum import Objective
+from asyncjax.problems.losses.least_squares import SquaredLoss
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
-from asyncjax.study import statistics
-from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study import search, statistics
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, Condition
 from experiments import part
 from experiments.common import numbers
-from experiments.delay_adaptive.step_rules import PAPER
-from experiments.delay_adaptive.transfer_runs import (
-    ALGORITHMS,
-    CONSTANT,
-    LAWS,
-    OWN,
-    RULES,
-    SCENES,
-    SETS,
-    THEORY,
-    Settings,
-    all_runs,
-)
+from experiments.common.kept_rows import once
+from experiments.delay_adaptive import step_rules as shared
+from experiments.delay_adaptive.step_rules import PAPER, RELATIVE, SAFETY, SETS, THEORY
 
 NAME = "transfer"
 TITLE = "Steps for those who cannot tune: chosen on one pattern of delays, used on another"
@@ -57,28 +58,289 @@ FEWER, FASTER = "fails less often than a constant", "is faster than a constant"
 NEVER = "at its theory step a rule never diverges"
 DIGITS = 4  # of numbers in rows
 Frame = Any  # a pandas.DataFrame, whose stubs refuse much of what pandas does
+N_WORKERS, N_BLOCKS, BATCH = 8, 10, 16
+SHAPE = 30.0  # of the gamma law of a job's time: a deviation of 18 %
+ROWS = {"breast cancer": 160, "digits": 320, "lasso": 160}  # of an instance
+L1 = {"breast cancer": 1e-3, "digits": 1e-3, "lasso": 0.05}
+L2 = 1e-2  # of the logistic losses
+
+LAWS = ("even", "spread", "straggler", "exponential", "heavy tail", "bursts")
+# Delays that change, and the law on which the step was chosen.
+BECOMES, RECOVERS, STALLS = "even, then a straggler", "straggler, then even", "a worker stalls"
+SCENES = {BECOMES: "even", RECOVERS: "straggler", STALLS: "even"}
+CHANGE = 6.0  # time at which they change, in mean jobs of a fast worker
+STALL = 40.0  # time for which a worker stalls
+
+CONSTANT, SAFE = "constant", "safe constant"
+RULES: dict[str, shared.Relative] = {
+    CONSTANT: RELATIVE[CONSTANT],
+    SAFE: RELATIVE[CONSTANT],  # its step is divided by the longest delay of the run + 1/2
+    "Adaptive 1": RELATIVE["Adaptive 1"],
+    "Adaptive 2": RELATIVE["Adaptive 2"],
+    "inverse": RELATIVE["c/(delay+1)"],
+    "polynomial": lambda room, delay: steps.polynomial_delay(0.5)(delay.astype(room.dtype)),
+    "hinge": lambda room, delay: steps.hinge_delay(10.0, 4)(delay.astype(room.dtype)),
+}
+# Where tuning begins, in units of gamma': the middle of each rule's first grid.
+CENTRES = dict(zip(RULES, (1.0, 8.0, 4.0, 8.0, 8.0, 2.0, 4.0), strict=True))
+OTHERS = tuple(RULES)[1:]
+OWN = "own"  # the step chosen on the law that is run on; `THEORY`: gamma'
+
+
+@dataclass(frozen=True)
+class Settings(shared.Counts):
+    """What is run; cases that are done are kept in `output`, and a second run goes on from them."""
+
+    output: Path = Path("output/transfer")
+    aggregated: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # PIAG
+    blocks: tuple[str, ...] = ("breast cancer", "lasso")  # Async-BCD
+    plain: tuple[str, ...] = ("breast cancer", "digits", "lasso")  # SGD
+    laws: tuple[str, ...] = LAWS  # each is tuned on and run on
+    scenes: tuple[str, ...] = tuple(SCENES)  # run on with the step of another law
+    tuning_instances: int = 3
+    trials: int = 7
+    n_updates: int = 1200
+    record_every: int = 5
+    level: float = LEVELS[-1]  # share of the way: the target of tuning, and what is shown
+    # first steps tried, in units of the theory step of the tuning instances and of `CENTRES`
+    multiples: tuple[float, ...] = tuple(2.0**power for power in range(-3, 5))
+
+    @property
+    def runs_on(self) -> tuple[str, ...]:
+        """All laws on which runs are made."""
+        return (*self.laws, *self.scenes)
+
+
+# Problems, workers, runs.
+
+
+Drawn = tuple[problems.Problem, float, float]
+
+
+def problem_of(algorithm: str, data: str, instance: Seeds) -> Drawn:
+    """The problem of an instance: rows drawn from the data (lasso: made), a start near 0.
+
+    Returns:
+        The problem, with shards for PIAG, else with all rows for all; gamma' = h / L of the
+        algorithm; the smallest objective, by another solver.
+    """
+    generator = np.random.default_rng(instance.data)
+    share: dict[str, Any] = {"n_workers": N_WORKERS if algorithm == "PIAG" else 1}
+    share["batch"] = problems.uniform(BATCH) if algorithm == "SGD" else None
+    if data == "lasso":
+        features, targets = _sparse_regression(generator)
+        problem = problems.least_squares(features, targets, **share)
+        problem = replace(problem, objective_of=Objective(SquaredLoss(), L1[data]))
+        optimum = shared.minimum(features, _squared_loss(targets), L1[data])[1]
+    else:
+        features, labels = shared.rows_of(data)
+        rows = generator.permutation(len(features))[: ROWS[data]]
+        features, labels = features[rows], labels[rows]
+        problem = problems.logistic(features, labels, l1=L1[data], l2=L2, **share)
+        optimum = shared.minimum(features, shared.logistic_loss(labels), L1[data], L2)[1]
+    problem = shared.first_model(problem, instance)
+    if algorithm == "Async-BCD":
+        constant = problems.block_smoothness(problem, N_BLOCKS).largest
+    else:
+        smoothness = problems.smoothness(problem)
+        constant = smoothness.root_mean_square if algorithm == "PIAG" else smoothness.objective
+    return problem, SAFETY / constant, optimum
+
+
+def _sparse_regression(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with neighbouring columns alike (0.5), 8 of 40 coefficients not 0, noise 0.5."""
+    count, dimension = ROWS["lasso"], 40
+    features = generator.normal(size=(count, dimension))
+    for column in range(1, dimension):
+        features[:, column] = 0.5 * features[:, column - 1] + 0.75**0.5 * features[:, column]
+    truth = np.zeros(dimension)
+    truth[generator.permutation(dimension)[:8]] = generator.normal(size=8)
+    targets = features @ truth + 0.5 * generator.normal(size=count)
+    return features.astype(np.float32), targets.astype(np.float32)
+
+
+def _squared_loss(targets: np.ndarray) -> Any:
+    aim = targets.astype(np.float64)
+
+    def loss(fitted: np.ndarray) -> tuple[float, np.ndarray]:
+        residual = fitted - aim
+        return float(0.5 * np.mean(residual**2)), residual
+
+    return loss
+
+
+def clock_of(law: str, instance: Seeds, n_jobs: int) -> clocks.Clock:
+    """The workers of an instance under a law; of each at least `n_jobs` jobs are known."""
+    generator = np.random.default_rng(instance.clock)
+    ones = np.ones(N_WORKERS)
+    spread = np.exp(generator.uniform(0.0, np.log(8.0), N_WORKERS))
+    slow = np.r_[ones[1:], np.exp(generator.uniform(np.log(5.0), np.log(20.0)))]
+    steady = {
+        "even": clocks.gamma(SHAPE, ones),
+        "spread": clocks.gamma(SHAPE, spread),
+        "straggler": clocks.gamma(SHAPE, slow),
+        "exponential": clocks.exponential(ones),
+        "heavy tail": clocks.pareto(ones, 1.5),
+        "bursts": clocks.markov(ones, 10 * ones, 0.02, 0.2),
+    }
+    if law in steady:
+        return steady[law]
+    one, other = jax.random.split(jax.random.key(instance.noise()))
+    times = np.array(steady[SCENES[law]].durations(one, n_jobs))
+    if law == STALLS:
+        times[-1, np.searchsorted(np.cumsum(times[-1]), CHANGE)] += STALL
+        return clocks.recorded(times)
+    to = "even" if law == RECOVERS else "straggler"
+    for row, later in zip(times, np.array(steady[to].durations(other, n_jobs)), strict=True):
+        place = 1 + int(np.searchsorted(np.cumsum(row), CHANGE))
+        row[place:] = later[: n_jobs - place]
+    return clocks.recorded(times)
+
+
+def task_of(algorithm: str, law: str, n_updates: int, instance: Seeds, drawn: Drawn) -> shared.Task:
+    """A run of an instance's workers; those of Async-BCD and SGD all hold all rows."""
+    clock, key = clock_of(law, instance, n_updates), jax.random.key(instance.noise())
+    trace = traces.asynchronous(clock, n_updates=n_updates, key=key)
+    if algorithm == "PIAG":
+        ages = steps.table_delays(trace.worker, trace.delay, N_WORKERS)
+    else:
+        trace = traces.from_delays(trace.delay, time=trace.time)
+        ages = np.asarray(trace.delay)
+    return shared.Task(instance, drawn[0], trace, ages, *drawn[1:])
+
+
+def runs_of(share: np.ndarray, update: np.ndarray, time: np.ndarray, level: float) -> Frame:
+    """Reads curves: a row a run.
+
+    `updates` to the target, infinity: never, or it was left for good; `times`, the same in time
+    units; `diverged`: it ended above its start, or not at a number; `left` of the gap at the end.
+
+    Args:
+        share: float[G, records], what is left of the gap to the optimum, as a share of the first.
+        update: [records], updates at each record.
+        time: float[records], of the records.
+        level: Share of the way that is to be made.
+
+    Example:
+        >>> share = np.array([[0.5, 0.1, 0.1], [0.5, 0.1, 2.0]])
+        >>> runs_of(share, np.array([5, 10, 15]), np.array([1.0, 2.0, 3.0]), 0.9).updates.tolist()
+        [10.0, inf]
+    """
+    diverged, goals = ~(share[:, -1] <= 1.0), shared.goals_of([level])
+    updates, times = (
+        np.where(diverged, np.inf, shared.crossings(axis, share, goals)[:, 0])
+        for axis in (update, time)
+    )
+    columns = {"updates": updates, "times": times, "diverged": diverged, "left": share[:, -1]}
+    return pd.DataFrame(columns)
+
+
+def optimizers_of(algorithm: str, data: str, parts: Sequence[problems.Problem]) -> shared.Numbered:
+    """All rules with all steps."""
+    if algorithm == "PIAG":
+        return shared.aggregated(parts, L1[data], RULES)
+
+    def optimizer(rule: shared.Rule, place: jax.Array) -> optax.GradientTransformation:
+        inner = steps.descent(rule, prox=steps.l1(L1[data]))
+        return steps.random_block(inner, N_BLOCKS) if algorithm == "Async-BCD" else inner
+
+    return shared.Numbered(optimizer, RULES)
+
+
+def arms_of(settings: Settings, algorithm: str, data: str) -> dict[str, shared.Arm]:
+    """An algorithm on data, by law, with all its instances."""
+    parts = [(one, problem_of(algorithm, data, one)) for one in shared.drawn(settings)]
+    optimizers = optimizers_of(algorithm, data, [drawn[0] for _, drawn in parts])
+    how = optimizers, settings.record_every
+    return {
+        law: shared.Arm([task_of(algorithm, law, settings.n_updates, *one) for one in parts], *how)
+        for law in settings.runs_on
+    }
+
+
+def run(arm: shared.Arm, place: int, chosen: Sequence[tuple[str, float]], level: float) -> Frame:
+    """Runs rules with their steps on an instance's workers, in one call.
+
+    Args:
+        arm: Of the law of the delays.
+        place: Of the instance.
+        chosen: Rules and steps. The safe constant's is divided by the longest delay + 1/2.
+        level: As in `runs_of`.
+    """
+    longest = int(arm.tasks[place].ages.max())
+    taken = [(rule, step / (longest + 0.5) if rule == SAFE else step) for rule, step in chosen]
+    return runs_of(*arm.gaps(place, taken, lanes=len(taken)), level)
+
+
+def tuned_on(settings: Settings, arm: shared.Arm) -> dict[str, search.Tuned]:
+    """The step of every rule on a law, with as many trials each."""
+    theory = [one.step_size for one in arm.tasks[: settings.tuning_instances]]
+    unit = float(np.exp(np.mean(np.log(theory))))
+
+    def scores(place: int, rule: str, tried: Sequence[search.Settings]) -> np.ndarray:
+        runs = run(arm, place, [(rule, one["step"]) for one in tried], settings.level)
+        left = runs["left"].mask(runs["diverged"], np.inf).to_numpy()
+        return shared.score(runs[["updates"]].to_numpy(), left, settings.n_updates)
+
+    grids = {
+        rule: [unit * centre * m for m in settings.multiples] for rule, centre in CENTRES.items()
+    }
+    spaces = {rule: {"step": search.Knob(tuple(grid))} for rule, grid in grids.items()}
+    return shared.tuned(settings, spaces, scores)
+
+
+def measured(settings: Settings, algorithm: str, data: str) -> pd.DataFrame:
+    """Tunes on every law, then runs all steps on all laws on the instances that are reported.
+
+    Returns:
+        A row a run: `law` that it met, `chosen`, the law of its step (or `OWN`, `THEORY`), what it
+        did, and how the rule was tuned on the law that it met.
+    """
+    arms, rows = arms_of(settings, algorithm, data), []
+    found = {law: tuned_on(settings, arm) for law, arm in arms.items()}
+    for place, instance in enumerate(shared.drawn(settings)):
+        for law, arm in arms.items() if instance.role in SETS else ():
+            task, asked = arm.tasks[place], [*product((*settings.laws, OWN, THEORY), RULES)]
+            tuned = {**found, OWN: found[law]}
+            chosen = [
+                (rule, task.step_size if one == THEORY else tuned[one][rule].best.settings["step"])
+                for one, rule in asked
+            ]
+            end, letter = float(task.trace.time[-1]), SETS[instance.role]
+            head = {"algorithm": algorithm, "data": data, "law": law, "end": end}
+            did = run(arm, place, chosen, settings.level)
+            did[["chosen", "method"]] = asked
+            did["trials"] = [len(found[law][rule].trials) for _, rule in asked]
+            did["at_edge"] = [bool(found[law][rule].edges) for _, rule in asked]
+            rows.append(did.assign(**head, set=letter, instance=instance.number))
+    return pd.concat(rows)
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs everything; a scene needs the law on which its step size is chosen.
+    """Runs all cases; a scene needs the law on which its step size is chosen.
 
     Raises:
         ValueError: A law or a scene is not known, or a scene lacks its law.
     """
-    for name, given, known in (
-        ("laws", settings.laws, LAWS),
-        ("scenes", settings.scenes, tuple(SCENES)),
-        ("laws", {SCENES[scene] for scene in settings.scenes if scene in SCENES}, settings.laws),
-    ):
-        if missing := set(given) - set(known):
-            raise ValueError(f"{name} must be among {', '.join(known)}, got {min(missing)!r}")
-    return result_of(settings, all_runs(settings))
+    shared.known("laws", settings.laws, LAWS)
+    shared.known("scenes", settings.scenes, SCENES)
+    shared.known("laws", [SCENES[scene] for scene in settings.scenes], settings.laws)
+    same = {"output": Path(), "commit": False, "aggregated": (), "blocks": (), "plain": ()}
+    core, runs = replace(settings, **same), []
+    data = {"PIAG": settings.aggregated, "Async-BCD": settings.blocks, "SGD": settings.plain}
+    for case in [(algorithm, name) for algorithm, names in data.items() for name in names]:
+        runs.append(once(settings.output / "cases", partial(measured, core, *case)))
+        print(f"  {', '.join(case)}", flush=True)
+    return result_of(settings, pd.concat(runs, ignore_index=True))
+
+
+# What came of it.
 
 
 def compared(settings: Settings, runs: Frame) -> Frame:
     """The runs of each scene beside those with the step that was chosen on the law that they met.
 
-    Columns further than those of `transfer_runs.measured`: `scene`; `regret`, updates over those
+    Columns further than those of `measured`: `scene`; `regret`, updates over those
     with the law's own step, and `slower`, the same of times; `missed`, whether that one never came;
     `failed`, NaN where it was missed; `over`, updates over those of the constant chosen on the law;
     `behind`, whether it diverged or needs more than `FACTOR` times as many.
@@ -110,47 +372,42 @@ def compared(settings: Settings, runs: Frame) -> Frame:
 
 def row_of(runs: Frame, n_updates: int) -> dict[str, Any]:
     """What came of a rule, over all pairs of some cases; the intervals are over instances."""
-    known = runs[~runs["missed"]]
+    arrived = runs[~runs["missed"]]
     by_instance = runs.groupby("instance")[["failed", "behind"]].mean()
-    shares, behind = by_instance["failed"].dropna().to_numpy(), by_instance["behind"].to_numpy()
+    shares = by_instance["failed"].dropna().to_numpy()
     failed = statistics.interval(shares) if shares.size > 1 else (np.nan, np.nan)
-    ends = statistics.interval(behind)
+    behind = statistics.interval(by_instance["behind"].to_numpy())
     # Not there in the end, and with the law's own step only after half of it.
     is_open = (runs["updates"] >= n_updates) & (runs["failed"] == 0)
     return {
         "diverged": runs["diverged"].mean(),
         "failed": shares.mean() if shares.size else np.nan,
-        "failed_low": failed[0],
-        "failed_high": failed[1],
-        "median": known["regret"].median(),
-        "worst": known["regret"].max(),
-        "median_in_time": known["slower"].median(),
+        **dict(zip(("failed_low", "failed_high"), failed, strict=True)),
+        "median": arrived["regret"].median(),
+        "worst": arrived["regret"].max(),
+        "median_in_time": arrived["slower"].median(),
         "own_missed": runs["missed"].mean(),
         "open": is_open.mean(),
         "to_tuned_constant": runs["over"].median(),
         "behind": runs["behind"].mean(),
-        "behind_low": ends[0],
-        "behind_high": ends[1],
+        **dict(zip(("behind_low", "behind_high"), behind, strict=True)),
     }
 
 
-def rows_of(settings: Settings, runs: Frame) -> Iterator[dict[str, Any]]:
+def summaries(settings: Settings, runs: Frame, shown: Frame) -> Iterator[dict[str, Any]]:
     """A row a scene, algorithm, data (or all), set and rule: shares and medians over pairs."""
     tried = runs.drop_duplicates(["algorithm", "data", "law", "method"]).groupby("method")
     trials, edges = tried["trials"].sum(), tried["at_edge"].any()
     price = settings.tuning_instances * settings.n_updates
-    shown = compared(settings, runs)
-    carried = shown[shown["scene"] == CARRIED]
     names = ["scene", "algorithm", "data", "set", "method"]
-    for scene in (CARRIED, UNTUNED, *settings.scenes):
-        pooled = [shown[shown["scene"] == scene].assign(data=ALL)]
-        for group in [*pooled, carried] if scene == CARRIED else pooled:
-            for key, own in group.groupby(names, sort=False):
-                head = dict(zip(names, key, strict=True))
-                count = int(trials[head["method"]]) if scene == CARRIED else np.nan
-                tuned = {"trials": count, "gradients": count * price}
-                tuned["at_edge"] = bool(edges[head["method"]])
-                yield {**head, **row_of(own, settings.n_updates), **tuned}
+    pooled = dict(iter(shown.assign(data=ALL).groupby("scene")))
+    frames = [pooled.pop(CARRIED, shown[:0]), shown[shown["scene"] == CARRIED]]
+    frames += [pooled[one] for one in (UNTUNED, *settings.scenes) if one in pooled]
+    for key, own in (group for one in frames for group in one.groupby(names, sort=False)):
+        scene, *_, rule = key
+        count = int(trials[rule]) if scene == CARRIED else np.nan
+        cost = {"trials": count, "gradients": count * price, "at_edge": bool(edges[rule])}
+        yield dict(zip(names, key, strict=True)) | row_of(own, settings.n_updates) | cost
 
 
 def verdicts_of(carried: Frame) -> dict[str, str]:
@@ -162,18 +419,17 @@ def verdicts_of(carried: Frame) -> dict[str, str]:
     by = ["algorithm", "data", "method", "instance"]
     wide = scores.groupby(by, sort=False)[["failed", "log"]].mean().unstack("method", sort=False)
     verdicts = {}
-    for rule in RULES:
-        for claim, score in ((FEWER, "failed"), (FASTER, "log")) if rule != CONSTANT else ():
-            both = wide[score][[rule, CONSTANT]].dropna()
-            found: dict[str, list[Condition]] = {one: [] for one in carried["algorithm"].unique()}
-            for (algorithm, data), pairs in both.groupby(level=[0, 1], sort=False):
-                if len(pairs) > 1:
-                    apart = statistics.paired(*pairs.to_numpy().T)
-                    found[algorithm].append(Condition(data, apart))
-            found["all"] = [one for conditions in found.values() for one in conditions]
-            for algorithm, asked in found.items():
-                word = statistics.verdict(asked) if asked else UNKNOWN
-                verdicts[f"{algorithm}: {rule} {claim}"] = word
+    for rule, (claim, column) in product(OTHERS, ((FEWER, "failed"), (FASTER, "log"))):
+        both = wide[column][[rule, CONSTANT]].dropna()
+        found: dict[str, list[Condition]] = {one: [] for one in carried["algorithm"].unique()}
+        for (algorithm, data), pairs in both.groupby(level=[0, 1], sort=False):
+            if len(pairs) > 1:
+                apart = statistics.paired(*pairs.to_numpy().T)
+                found[algorithm].append(Condition(data, apart))
+        found["all"] = [one for conditions in found.values() for one in conditions]
+        for algorithm, asked in found.items():
+            word = statistics.verdict(asked) if asked else UNKNOWN
+            verdicts[f"{algorithm}: {rule} {claim}"] = word
     return verdicts
 
 
@@ -194,8 +450,8 @@ def _map(carried: Frame, laws: tuple[str, ...]) -> list[list[float]]:
 
 def result_of(settings: Settings, runs: Frame) -> Result:
     """Aggregates as rows; verdicts, which follow from single runs, and maps as facts."""
-    rows = pd.DataFrame(numbers.rounded(list(rows_of(settings, runs)), DIGITS))
     shown = compared(settings, runs)
+    rows = pd.DataFrame(numbers.rounded(list(summaries(settings, runs, shown)), DIGITS))
     carried = shown[shown["scene"] == CARRIED]
     words = {
         letter: verdicts_of(carried[carried["set"] == letter])
@@ -206,14 +462,9 @@ def result_of(settings: Settings, runs: Frame) -> Result:
         algorithm: {rule: _map(own[own["method"] == rule], settings.laws) for rule in RULES}
         for algorithm, own in carried.groupby("algorithm", sort=False)
     }
-    facts = {
-        "laws": list(settings.laws),
-        "instances": settings.instances,
-        "n_updates": settings.n_updates,
-        "level": settings.level,
-        "maps": numbers.rounded(maps, DIGITS),
-        "verdicts": {text: {one: words[one][text] for one in words} for text in words["A"]},
-    }
+    facts = {name: getattr(settings, name) for name in ("instances", "n_updates", "level")}
+    facts |= {"laws": list(settings.laws), "maps": numbers.rounded(maps, DIGITS)}
+    facts["verdicts"] = {text: {one: words[one][text] for one in words} for text in words["A"]}
     return Result(rows, "failed", facts, cut=())
 
 
@@ -233,14 +484,12 @@ def answer(result: Result) -> str:
 
 def algorithms(result: Result) -> list[str]:
     """Those that were run."""
-    return [name for name in ALGORITHMS if name in {*result.rows["algorithm"]}]
+    return list(result.rows["algorithm"].unique())
 
 
-def one(
-    result: Result, algorithm: str, rule: str, scene: str = CARRIED, data: str = ALL, set: str = "A"
-) -> dict[str, Any]:
-    """What became of a rule."""
-    where = {"scene": scene, "algorithm": algorithm, "data": data, "set": set, "method": rule}
+def one(result: Result, algorithm: str, rule: str, scene: str = CARRIED, set: str = "A") -> Any:
+    """What became of a rule over all data, by column."""
+    where = {"scene": scene, "algorithm": algorithm, "data": ALL, "set": set, "method": rule}
     [row] = result.select(**where).to_dict("records")
     return row
 
@@ -269,36 +518,17 @@ _CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _table(
-    result: Result, named: tuple[str, ...], groups: Iterable[tuple[str, str, str]], text: str
-) -> results.Table:
-    """Rows of all rules for each group, whose names stand beside the first.
-
-    Args:
-        result: Of the part.
-        named: Of scene, algorithm and data those that are shown.
-        groups: Scene, algorithm and data.
-        text: The caption.
-    """
-    rows = []
-    for scene, algorithm, data in groups:
-        names = {"scene": scene, "algorithm": algorithm, "case": f"{algorithm}, {data}"}
-        for rule in RULES:
-            first, second = (one(result, algorithm, rule, scene, data, letter) for letter in "AB")
-            shown = [names[name] if rule == CONSTANT else "" for name in named]
-            cells = [cell(first) for cell in _CELLS.values()]
-            rows.append([*shown, rule, *cells, share_text(second)])
-    heads = (*named, "rule", *_CELLS, "failed, set B")
-    return part.table(heads, rows, text, left=len(named) + 1)
-
-
 def carried_table(result: Result) -> results.Table:
     """The table that answers the question: all data sets of an algorithm together, set A."""
-    facts = result.facts
-    return _table(
-        result,
-        ("algorithm",),
-        [(CARRIED, name, ALL) for name in algorithms(result)],
+    rows, facts = [], result.facts
+    for algorithm, rule in product(algorithms(result), RULES):
+        first, second = (one(result, algorithm, rule, set=letter) for letter in "AB")
+        head = algorithm if rule == CONSTANT else ""
+        cells = [cell(first) for cell in _CELLS.values()]
+        rows.append((head, rule, *cells, share_text(second)))
+    return part.table(
+        ("algorithm", "rule", *_CELLS, "failed, set B"),
+        rows,
         f"A step size chosen on one law of delays, used on another, {len(facts['laws'])} laws, all"
         f" pairs, {facts['instances']} instances a set. Failed: it diverged, or needs more than"
         f" {FACTOR:g} times the updates to {100 * facts['level']:g} % of the way that the same rule"
@@ -307,35 +537,7 @@ def carried_table(result: Result) -> results.Table:
         " ('own step fails') say nothing of the transfer and are left out of these three. 'Over"
         " tuned constant': median of the updates over those of a constant step chosen on the law"
         " itself; next to it how many diverged or need more than twice as many, all pairs.",
-    )
-
-
-def case_table(result: Result) -> results.Table:
-    """The same a data set."""
-    rows = result.select(scene=CARRIED, set="A", method=CONSTANT, data=lambda name: name != ALL)
-    groups = [
-        (CARRIED, algorithm, data)
-        for algorithm in algorithms(result)
-        for data in sorted(rows[rows["algorithm"] == algorithm]["data"])
-    ]
-    return _table(result, ("case",), groups, "The same a data set, set A.")
-
-
-def scenes_of(result: Result) -> list[str]:
-    """All scenes but that of steps that are carried."""
-    return [scene for scene in (UNTUNED, *SCENES) if scene in {*result.rows["scene"]}]
-
-
-def scene_table(result: Result) -> results.Table:
-    """Theory steps, delays that change, a worker that stalls."""
-    return _table(
-        result,
-        ("scene", "algorithm"),
-        [(scene, name, ALL) for scene in scenes_of(result) for name in algorithms(result)],
-        "The same columns. At the theory step nothing is tuned: gamma' for all, but the safe"
-        " constant is told the longest delay. In the others the step size was chosen on even"
-        " workers ('straggler, then even': on the straggler), and 'own' is one chosen on such"
-        " runs.",
+        left=2,
     )
 
 
@@ -348,14 +550,13 @@ def short_scenes(result: Result) -> results.Table:
         return " / ".join("n/a" if math.isnan(x) else f"{100 * x:.0f}" for x in shares)
 
     names = algorithms(result)
-    rows = [
-        (scene if rule == CONSTANT else "", rule, *(cell(scene, rule, name) for name in names))
-        for scene in scenes_of(result)
-        for rule in RULES
-    ]
+    scenes = [scene for scene in (UNTUNED, *SCENES) if scene in {*result.rows["scene"]}]
     return part.table(
         ("scene", "rule", *names),
-        rows,
+        [
+            (scene if rule == CONSTANT else "", rule, *(cell(scene, rule, one) for one in names))
+            for scene, rule in product(scenes, RULES)
+        ],
         "Percent of runs, set A: diverged / failed / diverged or more than twice the updates of the"
         " tuned constant.",
         left=2,
@@ -369,72 +570,47 @@ def verdict_table(result: Result) -> results.Table:
     def cell(name: str, rule: str, claim: str) -> str:
         return " / ".join(dict.fromkeys(words[f"{name}: {rule} {claim}"].values()))
 
-    rows = [
-        (claim, rule, *(cell(name, rule, claim) for name in names))
-        for claim in (FEWER, FASTER)
-        for rule in RULES
-        if rule != CONSTANT
-    ]
     return part.table(
         ("claim", "rule", *names),
-        rows,
+        [
+            (claim, rule, *(cell(name, rule, claim) for name in names))
+            for claim, rule in product((FEWER, FASTER), OTHERS)
+        ],
         "Steps carried to other delays, against a constant carried alike: verdicts from paired"
         " differences over instances, a condition a data set; two where the sets disagree.",
         left=2 + len(names),
     )
 
 
-def trial_table(result: Result) -> results.Table:
-    """Trials of each rule."""
-    spent = [one(result, algorithms(result)[0], rule) for rule in RULES]
-    rows = [
-        (rule, f"{row['trials']:,.0f}", f"{row['gradients']:,.0f}", bool(row["at_edge"]))
-        for rule, row in zip(RULES, spent, strict=True)
-    ]
-    text = "Trials over all cases and laws."
-    return part.table(("rule", "trials", "gradients", "at an edge"), rows, text)
-
-
-TABLES = {
-    "verdicts": verdict_table,
-    "carried": carried_table,
-    "scenes": scene_table,
-    "short scenes": short_scenes,
-    "cases": case_table,
-    "trials": trial_table,
-}
+TABLES = {"verdicts": verdict_table, "carried": carried_table, "short scenes": short_scenes}
 
 
 def heat_map(algorithm: str, result: Result) -> Illustration:
-    """A map of failures of one algorithm, a panel a rule."""
-    laws = result.facts["laws"]
-    unknown = {rule: np.full((len(laws), len(laws)), np.nan) for rule in RULES}
-    maps = result.facts["maps"].get(algorithm, unknown)  # grey where it was not run
+    """A map of failures of one algorithm, a panel a rule; grey where it was not run."""
+    laws, maps = result.facts["laws"], result.facts["maps"].get(algorithm, {})
+    places, unknown = np.arange(len(laws)), np.full((len(laws), len(laws)), np.nan)
     edges = np.arange(len(laws) + 1) - 0.5
     with drawing():
         figure = new_figure(8.0, 7.6)
         grid = figure.subplots(3, 3, sharex=True, sharey=True)
         colours: Any = None
         for axes, rule in zip(grid.flat, RULES, strict=False):
-            values = np.array(maps[rule])
-            off = ~np.eye(len(laws), dtype=bool)
-            off &= ~np.isnan(values)
+            values = np.array(maps.get(rule, unknown))
+            off = ~np.eye(len(laws), dtype=bool) & ~np.isnan(values)
             shown = np.ma.masked_array(values, ~off)
             axes.set_facecolor("#E4E4E4")
-            colours = axes.pcolormesh(
-                edges, edges, shown, vmin=0, vmax=1, cmap="Blues", edgecolor="white", linewidth=0.6
-            )
+            look = {"cmap": "Blues", "edgecolor": "white", "linewidth": 0.6}
+            colours = axes.pcolormesh(edges, edges, shown, vmin=0, vmax=1, **look)
             for row, column in zip(*np.nonzero(off), strict=True):
                 share = values[row, column]
-                colour = "white" if share > 0.55 else "black"
-                text = {"ha": "center", "va": "center", "color": colour, "size": 9}
-                axes.text(column, row, f"{100 * share:.0f}", **text)
+                text = {"color": "white" if share > 0.55 else "black", "size": 9}
+                axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", **text)
             axes.set_title(rule)
-            axes.set_xticks(range(len(laws)), laws, rotation=90)
-            axes.set_yticks(range(len(laws)), laws)
+            axes.set_xticks(places, laws, rotation=90)
+            axes.set_yticks(places, laws)
             axes.set_ylim(len(laws) - 0.5, -0.5)
             axes.tick_params(length=0, labelbottom=False, labeltop=axes in grid[0])
-        left = list(grid.flat[len(maps) :])
+        left = list(grid.flat[len(RULES) :])
         for axes in left:
             axes.set_visible(False)
         bar = figure.colorbar(colours, ax=left, location="bottom", aspect=20, fraction=0.4)

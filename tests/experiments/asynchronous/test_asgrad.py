@@ -1,6 +1,7 @@
 """The AsGrad experiment: instances, readings, verdicts; a small run, which goes on where it was."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -23,19 +24,9 @@ def test_pure_is_biased_by_sorted_shards_and_busy(tmp_path, monkeypatch):
     few = ["pure", "shuffled", "Rescaled"]
     monkeypatch.setattr(asgrad, "methods", lambda *_: few)
     monkeypatch.setattr(asgrad, "STEPS", asgrad.search.log_range(1 / 16, 1 / 4, 4))
-    settings = Settings(
-        tmp_path,
-        n_updates=400,
-        rows=80,
-        records=80,
-        instances=3,
-        tuning_instances=3,
-        trials=2,
-        rounds=(1, 1),
-        data=("breast cancer",),
-        laws=("fixed",),
-        controls=(),
-    )
+    counts = {"n_updates": 400, "rows": 80, "records": 80, "instances": 3, "tuning_instances": 3}
+    tasks = {"data": ("breast cancer",), "laws": ("fixed",), "controls": ()}
+    settings = Settings(tmp_path, trials=2, rounds=(1, 1), **counts, **tasks)
     part = run(asgrad, settings)
     said = part.numbers["verdicts"]
     assert said["Rescaled below shuffled at the time of the slowest rule's"]["A"] == "holds"
@@ -56,8 +47,7 @@ def made_up(shuffled, pure):
     """Rows of two tasks: norms at three axes, the same in both sets."""
     rows = [
         (task.name, letter, i, method, axis, norm, task.data, task.split, task.law)
-        for task in (Task("breast cancer"), Task("digits"))
-        for letter in "AB"
+        for task, letter in product((Task("breast cancer"), Task("digits")), "AB")
         for method, norms in (("shuffled", shuffled), ("pure", pure))
         for axis, own in zip(asgrad.AXES, norms, strict=True)
         for i, norm in enumerate(own)
@@ -103,17 +93,15 @@ def test_tasks_and_their_rules():
 @pytest.mark.slow
 def test_rows_are_sorted_by_label_and_workers_by_their_times():
     task = Task("breast cancer", n_updates=20, rows=80)
-    for seeds in seeds_of(0, SET_A, 2):
-        scene = task(seeds)
-        changes = [np.abs(np.diff(np.asarray(one.problem(seeds).data.targets))).sum() for one in (
-            task, replace(task, split="random"))]  # fmt: skip
-        assert changes[0] == 2  # one change of class
-        assert changes[1] > 4
-        means = scene.numbers["times"]
-        assert np.all(np.diff(means) >= 0)
-        assert (means[0], means[-1]) == (1.0, 10.0)
-        assert scene.data["updates"] == 20
-        assert scene.data["time"] < scene.data["long time"] == scene.horizon
+    [seeds] = seeds_of(0, SET_A, 1)
+    both = (one.problem(seeds).data.targets for one in (task, replace(task, split="random")))
+    changes = [np.abs(np.diff(np.asarray(targets))).sum() for targets in both]
+    assert changes[0] == 2 < 4 < changes[1]  # one change of class
+    scene = task(seeds)
+    means = scene.numbers["times"]
+    assert np.all(np.diff(means) >= 0)
+    assert (means[0], means[-1], scene.data["updates"]) == (1.0, 10.0, 20)
+    assert scene.data["time"] < scene.data["long time"] == scene.horizon
 
 
 def test_a_step_function_is_averaged_over_the_last_part():

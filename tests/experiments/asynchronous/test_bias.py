@@ -25,17 +25,10 @@ def test_optima_are_those_of_the_formula():
 @pytest.mark.slow
 def test_who_reaches_which_optimum(tmp_path):
     """The verdicts themselves: pure at the speed-weighted optimum, shuffled at the true one."""
-    settings = Settings(
-        tmp_path,
-        methods=("pure", "shuffled", "table"),
-        n_updates=600,
-        records=200,
-        horizon=80.0,
-        instances=3,
-        tuning_instances=1,
-        curve_step=1,
-        step_sizes=(1 / 64, 1 / 32, 1 / 16),
-    )
+    counts = {"n_updates": 600, "records": 200, "instances": 3, "tuning_instances": 1}
+    grid = {"curve_step": 1, "step_sizes": (1 / 64, 1 / 32, 1 / 16)}
+    rules = ("pure", "shuffled", "table")
+    settings = Settings(tmp_path, methods=rules, horizon=80.0, **counts, **grid)
     part = run(bias, settings)
     said = part.numbers["verdicts"]
     for letter in "AB":

@@ -11,7 +11,7 @@ from asyncjax import traces
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN
-from experiments.asynchronous import recorded_times, recorded_times_runs
+from experiments.asynchronous import recorded_times
 from experiments.asynchronous.recorded_times import Settings
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs
 from experiments.part import run
@@ -21,31 +21,28 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the ex
 
 def write_recording(path, means):
     """Six ever slower iterations of every worker, in the layout of the public trace."""
-    lines = [",worker,gpu,time,batch_time_norm"]
-    for iteration in range(1, 7):
-        for worker, mean in enumerate(means):
-            lines.append(f"{len(lines) - 1},{worker},25,{iteration},{mean + 5 * iteration}")
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    rows = [(worker, at, mean + 5 * at) for at in range(1, 7) for worker, mean in enumerate(means)]
+    lines = [f"{line},{w},25,{at},{time}" for line, (w, at, time) in enumerate(rows)]
+    path.write_text("\n".join([",worker,gpu,time,batch_time_norm", *lines]) + "\n")
+    return str(path)
+
+
+COUNTS = {"instances": 2, "tuning_instances": 2, "trials": 4, "rounds": (1, 1), "records": 20}
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     return Settings(
-        output=tmp_path_factory.mktemp("recorded_times"),
+        tmp_path_factory.mktemp("recorded_times"),
         even=(),
         uneven=("llm_slow_worker",),
         horizon=80.0,
-        instances=2,
-        tuning_instances=2,
-        trials=4,
-        rounds=(1, 1),
         steps=(0.1, 0.4),
         batch=4,
         hidden=8,
         levels=(0.3, 0.5, 0.6),
-        records=20,
         methods=("synchronous", "pure"),
+        **COUNTS,
     )
 
 
@@ -65,8 +62,7 @@ def test_not_waiting_is_busier_and_faster_where_a_worker_is_slow(part, settings)
     assert busy["synchronous"] == pytest.approx(0.58, abs=0.06)  # mean over longest
     assert busy["pure"] > 0.95
     assert result.ratio("synchronous", over="pure", set="A")["ratio"][0] > 1.0
-    for path, _ in part.figures:
-        assert path.read_bytes().startswith(b"\x89PNG")
+    assert [path.read_bytes()[:4] for path, _ in part.figures] == [b"\x89PNG"]
 
 
 @pytest.mark.slow
@@ -74,9 +70,8 @@ def test_what_is_done_is_not_done_again(part, settings, monkeypatch):
     def never(*_):
         raise AssertionError("run again")
 
-    monkeypatch.setattr(recorded_times_runs.Bench, "run", never)
-    again = run(recorded_times, settings)
-    assert again.numbers == part.numbers
+    monkeypatch.setattr(recorded_times.Bench, "run", never)
+    assert run(recorded_times, settings).numbers == part.numbers
     with pytest.raises(AssertionError, match="run again"):
         run(recorded_times, replace(settings, hidden=9))
 
@@ -115,12 +110,10 @@ def test_a_verdict_flips_with_the_times(pure, synchronous, said):
 
 
 def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_path):
-    files = [
-        str(write_recording(tmp_path / f"{name}.csv", means))
-        for name, means in (("one", [400, 420, 440, 450]), ("two", [800, 700, 750, 720]))
-    ]
+    means = {"one.csv": [400, 420, 440, 450], "two.csv": [800, 700, 750, 720]}
+    files = [write_recording(tmp_path / name, own) for name, own in means.items()]
     recordings = read_recordings(files)
-    [column] = recorded_times_runs.columns(Settings(even=tuple(files), uneven=()))
+    [column] = recorded_times.columns(Settings(even=tuple(files), uneven=()))
     drawn = [
         np.asarray(column.clock(one).durations(None, 6))
         for role in (TUNING, SET_A)
@@ -134,9 +127,9 @@ def test_an_instance_begins_at_its_own_place_with_workers_in_its_own_order(tmp_p
 
 @pytest.mark.slow
 def test_all_rules_make_valid_traces_at_all_first_values():
-    [column] = recorded_times_runs.columns(Settings(even=(), uneven=("llm_slow_worker",)))
+    [column] = recorded_times.columns(Settings(even=(), uneven=("llm_slow_worker",)))
     clock = column.clock(seeds_of(0, SET_A, 1)[0])
-    rules = recorded_times_runs.rules_of(4)
+    rules = recorded_times.rules_of(4)
     assert len({rule.name for rule in rules}) == len(rules) == 24
     for rule in rules:
         for place in (0, -1):
@@ -148,22 +141,18 @@ def test_all_rules_make_valid_traces_at_all_first_values():
 
 def test_recordings_that_are_missing_are_named():
     with pytest.raises(ValueError, match=r"recordings must be among job_1, .*got 'absent\.csv'"):
-        recorded_times_runs.columns(Settings(even=("absent.csv",)))
+        recorded_times.columns(Settings(even=("absent.csv",)))
 
 
-def test_a_recording_serves_any_number_of_workers():
+def test_a_recording_serves_fewer_workers():
+    """More are in the example of `of_workers`."""
     times = np.arange(12.0).reshape(4, 3)
     np.testing.assert_array_equal(of_workers(times, 2), times[[0, 2]])
-    np.testing.assert_array_equal(of_workers(times, 4), times)
-    more = of_workers(times, 6)
-    np.testing.assert_array_equal(more[:4], times)
-    np.testing.assert_array_equal(more[4:], np.roll(times[:2], -1, axis=1))
 
 
 @pytest.mark.slow
 def test_the_uneven_job_is_among_the_quarter_of_uneven_jobs():
     rows = {row[0]: row for row in spread_of_jobs().rows}
-    for name in ("job_1", "job_2", "job_3"):
-        assert rows[name][4] < 0.15
+    assert max(rows[name][4] for name in ("job_1", "job_2", "job_3")) < 0.15
     assert rows["job_4"][4] > 0.5
     assert rows["job_4"][5] > 0.75  # the share of jobs that are more even

@@ -10,9 +10,9 @@ import pytest
 
 from asyncjax import traces
 from asyncjax.study.result import Result
-from experiments.asynchronous import time_complexity, time_complexity_runs
-from experiments.asynchronous.time_complexity import Settings, recalled_optimum
-from experiments.asynchronous.time_complexity_runs import CANDIDATES, Method, Outcome
+from experiments.asynchronous import time_complexity
+from experiments.asynchronous.time_complexity import CANDIDATES, Method, Outcome, Settings
+from experiments.common import kept_rows
 from experiments.part import run
 
 pytestmark = pytest.mark.slow  # one run serves all tests of this file
@@ -20,18 +20,16 @@ pytestmark = pytest.mark.slow  # one run serves all tests of this file
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
+    counts = {"instances": 2, "tuning_instances": 1, "workers": (2,), "parameters": (1,)}
     settings = Settings(
-        output=tmp_path_factory.mktemp("time_complexity"),
-        workers=(2,),
+        tmp_path_factory.mktemp("time_complexity"),
         speeds=("one straggler",),
         noise=(1.0,),
         dimension=10,
         target=0.1,
-        parameters=(1,),
         horizon=300.0,
-        instances=2,
-        tuning_instances=1,
         step_sizes=(0.25, 0.5, 1.0),
+        **counts,
     )
     return settings, run(time_complexity, settings)
 
@@ -39,48 +37,44 @@ def ran(tmp_path_factory):
 def test_every_method_has_rows_and_only_waiting_for_the_straggler_fails(ran):
     settings, _ = ran
     result = Result.load(settings.output / "time_complexity.csv.gz")
-    by_method = dict(iter(result.rows.groupby("method")))
-    assert np.isinf(by_method["synchronous"]["time"]).all()  # three rounds in 300 are too few
-    for name in CANDIDATES:
-        own = by_method[name]
-        if name != "synchronous":
-            assert own["time"].between(3.0, 100.0).all()
-            assert own["step"].between(0.125, 2.0).all()
-        assert (own["trials"] == 2 * len(settings.step_sizes)).all()
-    assert set(by_method["fastest m"]["parameter"]) == {1}
-    assert set(by_method["Ringmaster"]["parameter"]) <= {1, np.inf}
+    own = result.rows.set_index("method")
+    assert np.isinf(own.loc["synchronous", "time"]).all()  # three rounds in 300 are too few
+    others = own.drop("synchronous")
+    assert {*others.index} == {*CANDIDATES} - {"synchronous"}
+    assert others["time"].between(3.0, 100.0).all()
+    assert others["step"].between(0.125, 2.0).all()
+    assert (own["trials"] == 2 * len(settings.step_sizes)).all()
+    assert {*own.loc["fastest m", "parameter"]} == {1}
+    assert {*own.loc["Ringmaster", "parameter"]} <= {1, np.inf}
     ((equal, any_data),) = time_complexity.optima(result).values()
     assert any_data > 50 * equal
 
 
 def test_tables_say_what_failed_and_a_second_run_reads_the_cells(ran, monkeypatch):
     settings, part = ran
-    _, times, chosen = part.tables
+    times = part.tables[1]
     cell = [column.label for column in times.columns].index("synchronous")
     assert times.rows[0][cell] == "never"
-    assert chosen.rows[0][cell] == "none"
-    for path, caption in part.figures:
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert "recalled" in caption
-    monkeypatch.setattr(time_complexity_runs, "run_cell", None)
+    assert [path.read_bytes()[:4] for path, _ in part.figures] == [b"\x89PNG"]
+    monkeypatch.setattr(kept_rows.Cells, "put", None)
     assert run(time_complexity, settings).numbers == part.numbers
 
 
 def test_further_steps_lie_around_the_best_and_over_the_grid_where_nothing_arrived():
     one, other = (Method(name, 1, True, traces.Rule()) for name in ("one", "other"))
     tried = {(one, 0.5): 4.0, (one, 1.0): 3.0, (other, 0.5): 2.0, (other, 1.0): 5.0}
-    method, steps = time_complexity_runs.finer(tried, 10.0, 6)
+    method, steps = time_complexity.finer(tried, 10.0, 6)
     assert method is other
     assert len({*steps, 0.25, 0.5, 1.0}) == 9
     assert all(0.25 < step < 1.0 for step in steps)
-    method, steps = time_complexity_runs.finer(tried, 1.0, 3)
+    method, steps = time_complexity.finer(tried, 1.0, 3)
     assert len(steps) == 3
     assert all(0.5 < step < 1.0 for step in steps)
 
 
 def test_the_gradient_is_that_of_the_quadratic():
     settings = Settings(dimension=4)
-    problem = time_complexity_runs.quadratic(settings, 0.0)
+    problem = time_complexity.quadratic(settings, 0.0)
     matrix = (2 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)) / 4
     x = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
     expected = matrix @ x - np.array([-0.25, 0, 0, 0])
@@ -91,16 +85,17 @@ def test_the_gradient_is_that_of_the_quadratic():
 
 def test_noise_is_measured_against_the_target():
     settings = Settings(dimension=2000, target=0.2)
-    problem = time_complexity_runs.quadratic(settings, 9.0)
+    problem = time_complexity.quadratic(settings, 9.0)
     _, slope = problem.gradient(problem.params, 1, 2, jax.random.key(3))
-    error = np.asarray(slope - time_complexity_runs.slope(problem.params))
+    error = np.asarray(slope - time_complexity.slope(problem.params))
     np.testing.assert_allclose(np.sum(error**2), 9.0 * 0.2**2, rtol=0.15)
 
 
 def test_recalled_optimum_by_hand():
-    assert recalled_optimum(np.ones(4), 8.0) == 3.0
-    assert recalled_optimum(np.array([1.0, 100.0]), 0.0) == 1.0  # the straggler is left out
-    assert recalled_optimum(np.array([1.0, 3.0]), 2.0, skewed=True) == 3.0 + 2.0 * 2.0 / 2
+    optimum = time_complexity.recalled_optimum
+    assert optimum(np.ones(4), 8.0) == 3.0
+    assert optimum(np.array([1.0, 100.0]), 0.0) == 1.0  # the straggler is left out
+    assert optimum(np.array([1.0, 3.0]), 2.0, skewed=True) == 3.0 + 2.0 * 2.0 / 2
 
 
 def test_a_run_is_prolonged_until_it_cannot_win():
@@ -114,21 +109,17 @@ def test_a_run_is_prolonged_until_it_cannot_win():
 
     fast, short, late = method(1), method(4), method(16)
     found = {fast: outcome(10.0, 12.0), short: outcome(np.inf, 8.0), late: outcome(np.inf, 20.0)}
-    assert time_complexity_runs.unfinished(settings, found) == {short}
+    assert time_complexity.unfinished(settings, found) == {short}
     nothing = {short: outcome(np.inf, 8.0), late: outcome(np.inf, 120.0)}
-    assert time_complexity_runs.unfinished(settings, nothing) == {short}
+    assert time_complexity.unfinished(settings, nothing) == {short}
 
 
 def made_up(pure, ringmaster):
     """Rows of one straggler on which two rules take these times and the others as the second."""
     times = dict.fromkeys(CANDIDATES, ringmaster) | {"pure": pure}
-    rows = [
-        row
-        for name, own in times.items()
-        for row in time_complexity_runs.rows_of(
-            Settings(horizon=100.0), ("one straggler", 1.0, 10), name, {"A": own, "B": own}, {}
-        )
-    ]
+    cell = Settings(horizon=100.0), ("one straggler", 1.0, 10)
+    found = [(name, {"A": own, "B": own}, {}) for name, own in times.items()]
+    rows = [row for own in found for row in time_complexity.rows_of(*cell, *own)]
     return Result(pd.DataFrame(rows), "time")
 
 
