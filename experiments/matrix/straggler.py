@@ -26,13 +26,13 @@ import pandas as pd
 
 from asyncjax import clocks, results, simulation
 from asyncjax.study import search as tuning
-from asyncjax.study.methods import REFERENCE, SPACE
+from asyncjax.study.methods import METHODS, REFERENCE, SPACE
 from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
 from experiments.common.side_by_side import moved, raveled, side_by_side
-from experiments.matrix.lanes import METHODS, read_off
+from experiments.matrix.lanes import read_off
 
 NAME = "matrix_straggler"
 TITLE = "What does one slow worker cost those who wait for it?"
@@ -89,7 +89,9 @@ def times(
     n_updates = n if method == REFERENCE else n * N_WORKERS
     made = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
     keys = [jax.random.key(one.noise(0)) for one in drawings]
-    traced = [METHODS[method].trace({}, clock, n_updates, key) for key in keys]
+    traced = [
+        METHODS[method].rule_of({}).trace(clock, n_updates=n_updates, key=key) for key in keys
+    ]
     problem = side_by_side([one.problem for one in made])
     records = simulation.sweep(
         replace(problem, metrics_of=(("model", raveled),)),
@@ -105,7 +107,7 @@ def times(
     return np.array(
         [
             [
-                read_off(own, np.inf, when[at], ways[at, place], (LEVEL,)).times[0]
+                read_off(own, np.inf, when[at], own.start + ways[at, place], (LEVEL,))[0][0]
                 for at, own in enumerate(made)
             ]
             for place in range(len(step_sizes))
