@@ -45,29 +45,27 @@ FACTS_OF = ("instances", "tuning_instances", "n_workers", "slowest", "horizon", 
 FACTS_OF += ("concentration", "validation", "target", "records", "seed")
 ALIKE = 0.9  # of an even share: a method that uses every worker at least so much uses all alike
 
-CLAIMS = (
-    Claim(
-        "pure async is at the target before synchronous rounds",
-        [less("pure async", than="synchronous")],
-    ),
-    Claim(
-        "waiting for the faster half is at the target before waiting for all",
-        [less("fastest half", than="synchronous")],
-    ),
-    Claim("pure async is at the target before every other method", [less("pure async")]),
-    Claim(
-        "shuffled async needs fewer gradients than every other method",
-        [less("shuffled async", column="gradients")],
-    ),
-    Claim(
-        "a tuned constant step is at the target before Adaptive 1 and 2",
-        [less("pure async", than=("Adaptive 1", "Adaptive 2"))],
-    ),
-    Claim(
-        "scaling by staleness is at the target before a constant step",
-        [less("staleness scaled", than="pure async")],
-    ),
-    Claim("pure async has the lowest final loss", [less("pure async", column="final_loss")]),
+CLAIMS = tuple(
+    Claim(text, [condition])
+    for text, condition in {
+        "pure async is at the target before synchronous rounds": less(
+            "pure async", than="synchronous"
+        ),
+        "waiting for the faster half is at the target before waiting for all": less(
+            "fastest half", than="synchronous"
+        ),
+        "pure async is at the target before every other method": less("pure async"),
+        "shuffled async needs fewer gradients than every other method": less(
+            "shuffled async", column="gradients"
+        ),
+        "a tuned constant step is at the target before Adaptive 1 and 2": less(
+            "pure async", than=("Adaptive 1", "Adaptive 2")
+        ),
+        "scaling by staleness is at the target before a constant step": less(
+            "staleness scaled", than="pure async"
+        ),
+        "pure async has the lowest final loss": less("pure async", column="final_loss"),
+    }.items()
 )
 
 
@@ -159,17 +157,15 @@ def agreement(result: Result) -> str:
     if missing := [letter for letter in ROLES if letter not in result.sets]:
         return f"Set {missing[0]} has not been run: nothing to compare with."
     said = result.verdicts(CLAIMS)
-    one, other = ({claim: words[letter] for claim, words in said.items()} for letter in ROLES)
-    differing = disagreements(one, other)
-    first, second = (relations(result, letter) for letter in ROLES)
-    same = sum(first[pair] == second[pair] != 0 for pair in first)
-    neither = sum(first[pair] == second[pair] == 0 for pair in first)
-    against = sum(first[pair] * second[pair] < 0 for pair in first)
+    differing = disagreements(*({c: words[one] for c, words in said.items()} for one in ROLES))
+    first, second = (np.array([*relations(result, one).values()]) for one in ROLES)
+    same, neither = np.sum(first * second > 0), np.sum((first == 0) & (second == 0))
+    against = np.sum(first * second < 0)
     listed = "; ".join(f"{claim} ({a} | {b})" for claim, (a, b) in differing.items())
     return (
         f"Two disjoint sets of {result.facts['instances']} instances "
         + (f"differ in {len(differing)} of" if differing else "agree in all")
-        + f" {len(one)} verdicts{f': {listed}' if listed else ''}. Of {len(first)} pairs of"
+        + f" {len(said)} verdicts{f': {listed}' if listed else ''}. Of {len(first)} pairs of"
         f" methods {same} differ significantly the same way in both, {neither} in neither,"
         f" {len(first) - same - neither - against} in one only, {against} in opposite ways."
     )
@@ -221,12 +217,7 @@ def _ranks(result: Result, letter: str) -> Any:
     return result.rank(set=letter).set_index("method")
 
 
-def _rank(ranks: Any, name: str) -> str:
-    best, worst = ranks.loc[name, ["best_rank", "worst_rank"]]
-    return f"{best}" if best == worst else f"{best} to {worst}"
-
-
-def _spreads(result: Result, letter: str, column: str = "time") -> dict[str, results.Spread]:
+def _spreads(result: Result, letter: str, column: str = "time") -> Any:
     """By method quartiles of what may never come, none of them made of an infinity."""
     found = {}
     for name in result.methods:
@@ -235,7 +226,7 @@ def _spreads(result: Result, letter: str, column: str = "time") -> dict[str, res
         known = protocol.reached(rows[column].to_numpy(float), end)
         low, median, high = (np.inf if one is None else one for one in known.quartiles)
         found[name] = results.Spread(median, low, high, known.share)
-    return found
+    return pd.Series(found)
 
 
 def _median(spread: results.Spread) -> str:
@@ -245,39 +236,35 @@ def _median(spread: results.Spread) -> str:
 def main_table(result: Result) -> results.Table:
     """One row a method, in the order of the first set."""
     goal, sets = f"{100 * result.facts['target']:g} %", result.sets
-    ranks = {letter: _ranks(result, letter) for letter in sets}
-    times = {letter: _spreads(result, letter) for letter in sets}
-    gradients = _spreads(result, sets[0], "gradients")
+    ranks = {letter: _ranks(result, letter)[["best_rank", "worst_rank"]] for letter in sets}
+    times = {letter: _spreads(result, letter).map(format_spread) for letter in sets}
     medians = result.select(set=sets[0]).groupby("method").median(numeric_only=True)
-    heads = ["method", *(f"rank, {letter}" for letter in sets), "step"]
-    heads += [f"time to {goal}, {letter}" for letter in sets]
-    heads += [f"gradients to {goal}", "final loss", "mean (max) delay", "utilisation"]
-    rows = []
-    for name in ranks[sets[0]].index:
-        median = medians.loc[name]
-        step = median["step"]
-        rows.append(
-            (
-                name,
-                *(_rank(ranks[letter], name) for letter in sets),
-                f"1/{1 / step:.3g}" if step < 1 else f"{step:.3g}",
-                *(format_spread(times[letter][name]).replace("–", " to ") for letter in sets),
-                _median(gradients[name]),
-                format_number(median["final_loss"]),
-                f"{format_number(median['delay_mean'])} ({median['delay_max']:.0f})",
-                f"{median['utilisation']:.2f}",
-                f"{median['thrown_away']:.2g}",
-            )
-        )
+    columns = {
+        **{
+            f"rank, {letter}": own.apply(lambda ends: " to ".join(map(str, ends.unique())), axis=1)
+            for letter, own in ranks.items()
+        },
+        "step": medians["step"].map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}"),
+        **{
+            f"time to {goal}, {letter}": own.str.replace("–", " to ")
+            for letter, own in times.items()
+        },
+        f"gradients to {goal}": _spreads(result, sets[0], "gradients").map(_median),
+        "final loss": medians["final_loss"].map(format_number),
+        "mean (max) delay": medians["delay_mean"].map(format_number)
+        + medians["delay_max"].map(" ({:.0f})".format),
+        "utilisation": medians["utilisation"].map("{:.2f}".format),
+        "thrown away": medians["thrown_away"].map("{:.2g}".format),
+    }
     return part.table(
-        [*heads, "thrown away"],
-        rows,
+        ("method", *columns),
+        pd.DataFrame(columns).loc[ranks[sets[0]].index].itertuples(),
         f"Median (quartiles) over {result.facts['instances']} instances a set; an instance has"
-        f" shards, workers and a first model of its own. The end is at"
-        f" {result.facts['horizon']:g}; a time is that"
-        " after which a run stays at the target until the end. Rank: those that the instances"
-        " leave open, by the paired ratios of the times; all pairs share a doubt of 5 %. 'Thrown"
-        " away': share of delivered or cancelled gradients that never entered a step.",
+        " shards, workers and a first model of its own. The end is at"
+        f" {result.facts['horizon']:g}; a time is that after which a run stays at the target until"
+        " the end. Rank: those that the instances leave open, by the paired ratios of the times;"
+        " all pairs share a doubt of 5 %. 'Thrown away': share of delivered or cancelled gradients"
+        " that never entered a step.",
     )
 
 
@@ -285,14 +272,10 @@ def targets_table(result: Result) -> results.Table:
     """One row a method: times to further targets in the set that was run."""
     letter = result.sets[0]
     shown = result.select(set=letter).dropna(axis="columns", how="all")
-    by_level = {n: _spreads(result, letter, n) for n in shown if n.startswith("time_")}
-    heads = [f"time to {100 * float(name.removeprefix('time_')):g} %" for name in by_level]
+    levels = {n: _spreads(result, letter, n) for n in shown if n.startswith("time_")}
     return part.table(
-        ("method", *heads),
-        [
-            (method, *(spreads[method] for spreads in by_level.values()))
-            for method in _ranks(result, letter).index
-        ],
+        ("method", *(f"time to {100 * float(name.removeprefix('time_')):g} %" for name in levels)),
+        pd.DataFrame(levels, _ranks(result, letter).index).itertuples(),
         f"The same runs of set {letter}, with steps still chosen for"
         f" {100 * result.facts['target']:g} %: median (quartiles).",
     )
@@ -300,12 +283,12 @@ def targets_table(result: Result) -> results.Table:
 
 def bars(result: Result) -> Illustration:
     """Times to the target in the first set, first method on top."""
-    order, spreads = list(_ranks(result, result.sets[0]).index), _spreads(result, result.sets[0])
+    order = list(_ranks(result, result.sets[0]).index)
     goal = f"{100 * result.facts['target']:g} % test accuracy"
     label = f"simulated time to stay at {goal}\n[{UNIT}]"
     styles = plots.assign_styles(result.methods)
     return Illustration(
-        plots.bars(order, [spreads[name] for name in order], x_label=label, styles=styles),
+        plots.bars(order, [*_spreads(result, result.sets[0])[order]], x_label=label, styles=styles),
         f"Simulated time to stay at {goal}, median and quartiles; shorter is better.",
     )
 
@@ -316,14 +299,10 @@ FACTS = {
     "agreement": agreement,
     "claims": lambda result: list(result.verdicts(CLAIMS)),
     "cut": lambda result: {  # methods of which some run never came, by set
-        letter: sorted({*result.rows[(result.rows["set"] == letter) & _late(result)]["method"]})
-        for letter in result.sets
+        letter: sorted({*rows.loc[rows["time"] > rows["horizon"], "method"]})
+        for letter, rows in result.rows.groupby("set", sort=False)
     },
 }
-
-
-def _late(result: Result) -> Any:
-    return result.rows["time"] > result.rows["horizon"]
 
 
 def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
@@ -337,23 +316,20 @@ def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
         committed = replace(result, rows=result.rows.sort_values("set", kind="stable"))
         committed.save(part.ROWS / f"{NAME}.csv.gz", command=COMMAND)
         part.draw(part.module(NAME), committed)
-    curves: dict[str, Any] = {}
-    for one in outcomes:
-        for name in ("time", "computed", "version", "loss", "accuracy"):
-            curves[f"{one.method.name}/{name}"] = getattr(one, name)
+    columns = ("time", "computed", "version", "loss", "accuracy")
+    curves = {f"{o.method.name}/{name}": getattr(o, name) for o in outcomes for name in columns}
     storage.save_arrays(settings.output / "curves.npz", curves)
     tried = tuning.table({one.method.name: one.tuned for one in outcomes})
     tables = {"answer": [main_table(result), targets_table(result)], "tuning": [tried]}
-    if settings.instances > 1:
-        tables["claims"] = [summary.verdict_table(result, CLAIMS)]
+    alone = settings.instances == 1
+    tables["claims"] = [] if alone else [summary.verdict_table(result, CLAIMS)]
     words = answer(result)
     written = report.write(settings, outcomes, bars(result), tables, words)
     for table in (tables["answer"][0], tried):
         print(f"\n{results.as_text(table)}")
-    print(
-        f"\n{words}\nreport  {written}\nrows    {settings.output / f'{NAME}.csv.gz'}\ncurves "
-        f" {settings.output / 'curves.npz'}\ndone in {time.perf_counter() - began:.0f} s"
-    )
+    print(f"\n{words}\nreport  {written}\nrows    {settings.output / f'{NAME}.csv.gz'}")
+    print(f"curves  {settings.output / 'curves.npz'}")
+    print(f"done in {time.perf_counter() - began:.0f} s")
     return result
 
 

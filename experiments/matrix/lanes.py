@@ -364,10 +364,12 @@ def _decided_at_once(method: Method, runs: Sequence[Run], levels: Sequence[float
         records = advance([_times(*one, n_updates) for one in zip(scenes, runs, strict=True)])
         if (np.array([one.time[-1] for one in records]) >= horizons).all():
             break
-    return [
-        read_off(part, end, np.asarray(one.time[1:], np.float64), one.metrics["model"][1:], levels)
-        for part, end, one in zip(parts, horizons, records, strict=True)
-    ]
+    found = []
+    for part, end, one in zip(parts, horizons, records, strict=True):
+        time, models = np.asarray(one.time, np.float64), one.metrics["model"]
+        models = models.reshape(len(time), -1)  # the start first
+        found.append(read_off(part, end, time[1:], models[1:], levels))
+    return found
 
 
 def _times(scene: Factors, run: Run, n_jobs: int) -> dict[str, np.ndarray]:
