@@ -20,24 +20,11 @@ import optax
 
 from asyncjax import problems, simulation, traces
 from asyncjax.simulation.side_by_side import policies_side_by_side
+from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, POLICIES, SPACE
 from asyncjax.study.protocol import Seeds
 from asyncjax.study.scene import Method
-from asyncjax.study.scenes import (
-    BATCH,
-    DIMENSION,
-    FACTORS,
-    LINK,
-    N_WORKERS,
-    RECORDS,
-    SKEW,
-    Drawn,
-    Factors,
-    drawn,
-    losses,
-    reached,
-    workers,
-)
+from asyncjax.study.scenes import FACTORS, N_WORKERS, RECORDS, Drawn, Factors, drawn
 from asyncjax.study.search import Knob, Settings
 from asyncjax.traces.random_draws import on_host
 from experiments.common.side_by_side import moved, raveled, side_by_side
@@ -104,7 +91,7 @@ def trace_of(method: Method, run: Run) -> traces.EventTrace:
 
     Skew does not matter to it, nor what gradients and steps read.
     """
-    alike = FACTORS[run.scene]._replace(skew=SKEW[0]).name
+    alike = FACTORS[run.scene]._replace(skew=scenes.SKEW[0]).name
     knobs = tuple(knob for knob in run.knobs if knob[0] in traced(method))
     return _trace(method, Run(alike, run.instance, knobs))
 
@@ -112,7 +99,7 @@ def trace_of(method: Method, run: Run) -> traces.EventTrace:
 @lru_cache(1024)
 def _trace(method: Method, run: Run) -> traces.EventTrace:
     scene, key = FACTORS[run.scene], jax.random.key(run.instance.noise(0))
-    clock = workers(*scene.clock, run.instance)
+    clock = scenes.workers(*scene.clock, run.instance)
     make = partial(_tracer(method, dict(run.knobs)), clock, key=key)
     [trace] = traces.lasting(
         lambda n: [make(n_updates=n)], scene.horizon, n_updates=RECORDS, multiple_of=RECORDS
@@ -178,7 +165,7 @@ def carried(method: Method) -> Callable[[Any], optax.GradientTransformation]:
 
     # Begun here: a table of eight workers is refused where all lanes have more, though each lane
     # reads its own by `worker % 8`.
-    begun = built(jnp.ones(len(names_of(method)))).init(jnp.zeros(DIMENSION + 1))
+    begun = built(jnp.ones(len(names_of(method)))).init(jnp.zeros(scenes.DIMENSION + 1))
 
     def of_run(place: Any) -> optax.GradientTransformationExtraArgs:
         def update(
@@ -318,7 +305,9 @@ def read_off(
         models: float[R, d].
         levels: Shares of the way from the first loss to the lowest.
     """
-    return reached(data, horizon, times, losses(data.features, data.signs, models), levels)
+    return scenes.reached(
+        data, horizon, times, scenes.losses(data.features, data.signs, models), levels
+    )
 
 
 # Policies.
@@ -338,7 +327,7 @@ class Deciding:
 
 def _decided(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
     found: dict[int, Found] = {}
-    for noise in BATCH:
+    for noise in scenes.BATCH:
         asked = [at for at, run in enumerate(runs) if FACTORS[run.scene].noise == noise]
         for begin in range(0, len(asked), LANES):
             places = asked[begin : begin + LANES]
@@ -350,18 +339,18 @@ def _decided(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> li
 
 def _decided_at_once(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
     """One call, with ever more updates until all runs last to their horizon."""
-    scenes = [FACTORS[run.scene] for run in runs]
-    parts = [drawn(scene, run.instance) for scene, run in zip(scenes, runs, strict=True)]
-    horizons = np.array([scene.horizon for scene in scenes])
+    factors = [FACTORS[run.scene] for run in runs]
+    parts = [drawn(scene, run.instance) for scene, run in zip(factors, runs, strict=True)]
+    horizons = np.array([scene.horizon for scene in factors])
     advance = policies_side_by_side(
         [replace(one.whole, metrics_of=(("model", raveled),)) for one in parts],
-        Deciding(method, BATCH[scenes[0].noise]),
+        Deciding(method, scenes.BATCH[factors[0].noise]),
         [{**dict(run.knobs), "n_workers": N_WORKERS} for run in runs],
         jnp.stack([jax.random.key(run.instance.noise(1)) for run in runs]),
     )
     records: list[Any] = []
     for n_updates in UPDATES:
-        records = advance([_times(*one, n_updates) for one in zip(scenes, runs, strict=True)])
+        records = advance([_times(*one, n_updates) for one in zip(factors, runs, strict=True)])
         if (np.array([one.time[-1] for one in records]) >= horizons).all():
             break
     found = []
@@ -375,8 +364,8 @@ def _decided_at_once(method: Method, runs: Sequence[Run], levels: Sequence[float
 def _times(scene: Factors, run: Run, n_jobs: int) -> dict[str, np.ndarray]:
     """Times of a row and of the link, float[n, jobs] each."""
     kind = jnp.result_type(float)
-    rows = row_times(scene.uneven, run.instance, n_jobs) / BATCH[scene.noise]
-    link = np.full(rows.shape, max(LINK[scene.link], 1e-6), kind)
+    rows = row_times(scene.uneven, run.instance, n_jobs) / scenes.BATCH[scene.noise]
+    link = np.full(rows.shape, max(scenes.LINK[scene.link], 1e-6), kind)
     return {"compute": rows.astype(kind), "download": link}
 
 
@@ -384,5 +373,5 @@ def _times(scene: Factors, run: Run, n_jobs: int) -> dict[str, np.ndarray]:
 def row_times(uneven: str, instance: Seeds, n_jobs: int) -> np.ndarray:
     """How long a job takes each worker, without its link, float[n, jobs]; those of the traces."""
     with on_host(jax.random.key(instance.noise(0))) as key:
-        clock = workers(uneven, "free", instance)
+        clock = scenes.workers(uneven, "free", instance)
         return np.asarray(clock.durations(jax.random.split(key)[0], n_jobs))
