@@ -45,25 +45,22 @@ FACTS_OF = ("instances", "tuning_instances", "n_workers", "slowest", "horizon", 
 FACTS_OF += ("concentration", "validation", "target", "records", "seed")
 ALIKE = 0.9  # of an even share: a method that uses every worker at least so much uses all alike
 
+BEFORE = "is at the target before"
 CLAIMS = tuple(
     Claim(text, [condition])
     for text, condition in {
-        "pure async is at the target before synchronous rounds": less(
-            "pure async", than="synchronous"
+        f"pure async {BEFORE} synchronous rounds": less("pure async", "synchronous"),
+        f"waiting for the faster half {BEFORE} waiting for all": less(
+            "fastest half", "synchronous"
         ),
-        "waiting for the faster half is at the target before waiting for all": less(
-            "fastest half", than="synchronous"
-        ),
-        "pure async is at the target before every other method": less("pure async"),
+        f"pure async {BEFORE} every other method": less("pure async"),
         "shuffled async needs fewer gradients than every other method": less(
             "shuffled async", column="gradients"
         ),
-        "a tuned constant step is at the target before Adaptive 1 and 2": less(
-            "pure async", than=("Adaptive 1", "Adaptive 2")
+        f"a tuned constant step {BEFORE} Adaptive 1 and 2": less(
+            "pure async", ("Adaptive 1", "Adaptive 2")
         ),
-        "scaling by staleness is at the target before a constant step": less(
-            "staleness scaled", than="pure async"
-        ),
+        f"scaling by staleness {BEFORE} a constant step": less("staleness scaled", "pure async"),
         "pure async has the lowest final loss": less("pure async", column="final_loss"),
     }.items()
 )
