@@ -7,7 +7,7 @@ Another call with another number, or with other traces of like sizes, compiles n
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,12 +49,36 @@ class Lane:
     key: jax.Array
 
 
-@dataclass(frozen=True)
-class Ran:
-    """Runs at their records: models float[K, R, d] and times float64[K, R]."""
+class Ran(NamedTuple):
+    """Runs at their records: models float[K, R, d] and the columns of the records, [K, R]."""
 
     models: np.ndarray
-    time: np.ndarray
+    time: np.ndarray  # float64
+    computed: np.ndarray  # int64, gradients computed so far, also those never used
+    version: np.ndarray  # int32
+
+
+def roomy(n_workers: int, gradients: float) -> Callable[[simulation.Sizes], simulation.Sizes]:
+    """Sizes with room for so many gradients a trace, at least, so that calls share a compilation.
+
+    Args:
+        n_workers: Of an instance.
+        gradients: Of a trace.
+    """
+
+    def sizes(own: simulation.Sizes) -> simulation.Sizes:
+        return replace(
+            own,
+            waves=max(own.waves, ceil_to_grid(int(gradients))),
+            updates=max(own.updates, 2),
+            slots=max(own.slots, ceil_to_grid(3 * n_workers)),
+            directions=max(own.directions, 8) if own.runs == 0 else own.directions,
+            copies=max(own.copies, 2),
+            group=max(own.group, ceil_to_grid(8 * n_workers)),
+            single=False if own.runs == 0 else own.single,
+        )
+
+    return sizes
 
 
 def replayed(
@@ -64,7 +88,9 @@ def replayed(
     number: float,
     *,
     records: int,
-    gradients: float,
+    gradients: float = 0.0,
+    sizes: Callable[[simulation.Sizes], simulation.Sizes] | None = None,
+    width: int | None = 1,
 ) -> Ran:
     """Runs all lanes.
 
@@ -75,31 +101,20 @@ def replayed(
         number: Such as a step size.
         records: Models that are kept, R.
         gradients: Room for so many a trace, at least, so that calls share a compilation.
+        sizes: Other room; None: `roomy` for the gradients.
+        width: As in `simulation.sweep`.
     """
-    n = field.n_workers
-
-    def roomy(own: simulation.Sizes) -> simulation.Sizes:
-        return replace(
-            own,
-            waves=max(own.waves, ceil_to_grid(int(gradients))),
-            updates=max(own.updates, 2),
-            slots=max(own.slots, ceil_to_grid(3 * n)),
-            directions=max(own.directions, 8) if own.runs == 0 else own.directions,
-            copies=max(own.copies, 2),
-            group=max(own.group, ceil_to_grid(8 * n)),
-            single=False if own.runs == 0 else own.single,
-        )
-
     kept = simulation.sweep(
         replace(field.joined, metrics_of=(("model", raveled),)),
-        [moved(lane.trace, lane.number, n) for lane in lanes],
+        [moved(lane.trace, lane.number, field.n_workers) for lane in lanes],
         optimizer,
         [number],
         keys=jnp.stack([lane.key for lane in lanes]),
         record_every=lanes[0].trace.n_updates // records,
-        width=1,
-        sizes=roomy,
+        width=width,
+        sizes=sizes or roomy(field.n_workers, gradients),
     ).records
     starts = [ravel_pytree(field.parts[lane.number].params)[0] for lane in lanes]
-    ways = np.asarray(kept.metrics["model"])[:, 0]
-    return Ran(ways + np.stack(starts)[:, None], np.asarray(kept.time).reshape(len(lanes), -1))
+    models = np.asarray(kept.metrics["model"])[:, 0] + np.stack(starts)[:, None]
+    columns = kept.time, kept.computed, kept.version  # one run alone has them without its axis
+    return Ran(models, *(np.asarray(column).reshape(len(lanes), -1) for column in columns))

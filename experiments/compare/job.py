@@ -34,7 +34,7 @@ from experiments.common.data import split_digits
 from experiments.common.methods import METHODS, Method
 from experiments.common.reaching import last_within, times_to_stay, wasted
 from experiments.compare import report
-from experiments.compare.runs import ROLES, UNIT, Bench, Outcome, Settings, tuned_alike
+from experiments.compare.runs import ROLES, UNIT, Outcome, Settings, field_of, reported, tuned_alike
 
 NAME = "compare"
 TITLE = "Which way of training copes best with uneven workers?"
@@ -45,29 +45,24 @@ FACTS_OF = ("instances", "tuning_instances", "n_workers", "slowest", "horizon", 
 FACTS_OF += ("concentration", "validation", "target", "records", "seed")
 ALIKE = 0.9  # of an even share: a method that uses every worker at least so much uses all alike
 
-CLAIMS = (
-    Claim(
-        "pure async is at the target before synchronous rounds",
-        [less("pure async", than="synchronous")],
-    ),
-    Claim(
-        "waiting for the faster half is at the target before waiting for all",
-        [less("fastest half", than="synchronous")],
-    ),
-    Claim("pure async is at the target before every other method", [less("pure async")]),
-    Claim(
-        "shuffled async needs fewer gradients than every other method",
-        [less("shuffled async", column="gradients")],
-    ),
-    Claim(
-        "a tuned constant step is at the target before Adaptive 1 and 2",
-        [less("pure async", than=("Adaptive 1", "Adaptive 2"))],
-    ),
-    Claim(
-        "scaling by staleness is at the target before a constant step",
-        [less("staleness scaled", than="pure async")],
-    ),
-    Claim("pure async has the lowest final loss", [less("pure async", column="final_loss")]),
+BEFORE = "is at the target before"
+CLAIMS = tuple(
+    Claim(text, [condition])
+    for text, condition in {
+        f"pure async {BEFORE} synchronous rounds": less("pure async", "synchronous"),
+        f"waiting for the faster half {BEFORE} waiting for all": less(
+            "fastest half", "synchronous"
+        ),
+        f"pure async {BEFORE} every other method": less("pure async"),
+        "shuffled async needs fewer gradients than every other method": less(
+            "shuffled async", column="gradients"
+        ),
+        f"a tuned constant step {BEFORE} Adaptive 1 and 2": less(
+            "pure async", ("Adaptive 1", "Adaptive 2")
+        ),
+        f"scaling by staleness {BEFORE} a constant step": less("staleness scaled", "pure async"),
+        "pure async has the lowest final loss": less("pure async", column="final_loss"),
+    }.items()
 )
 
 
@@ -84,17 +79,15 @@ def outcomes_of(settings: Settings, methods: Sequence[Method] = METHODS) -> list
         f" {settings.tuning_instances} others",
         flush=True,
     )
-    bench = Bench(settings)
-    found = tuned_alike(bench, methods, partial(print, flush=True))
-    outcomes = []
+    found = tuned_alike(settings, methods, partial(print, flush=True))
+    field, outcomes = field_of(settings, ROLES[settings.set], settings.instances), []
     with ThreadPoolExecutor(settings.threads) as pool:
-        runs = pool.map(lambda method: bench.run(method, found[method.name]), methods)
+        runs = pool.map(lambda one: reported(settings, one, field, found[one.name]), methods)
         for place, outcome in enumerate(runs, start=1):
             outcomes.append(outcome)
             print(
                 f"[{place}/{len(methods)}] {outcome.method.name:<17}"
-                f" {outcome.trace.n_updates:>5} updates, step {outcome.step_size:<8.4g}"
-                f" {outcome.seconds:5.1f} s",
+                f" {outcome.trace.n_updates:>5} updates, step {outcome.step_size:.4g}",
                 flush=True,
             )
     return outcomes
@@ -104,33 +97,33 @@ def as_rows(settings: Settings, outcomes: Sequence[Outcome]) -> Result:
     """A row an instance and method; `time_0.8` and so on are times to further targets."""
     rows = []
     for one in outcomes:
-        stay = partial(times_to_stay, horizon=settings.horizon, time=one.time)
-        read = partial(stay, accuracy=one.accuracy)
-        every = one.summaries
+        read = partial(
+            times_to_stay, horizon=settings.horizon, time=one.time, accuracy=one.accuracy
+        )
+        last = partial(last_within, settings.horizon, one.time)
         columns = {
-            "time": read(settings.target),
-            "gradients": read(settings.target, axis=one.computed.astype(float)),
-            "final_loss": last_within(settings.horizon, one.time, one.loss),
-            "final_accuracy": last_within(settings.horizon, one.time, one.accuracy),
-            "delay_mean": [float(own.delay_mean) for own in every],
-            "delay_max": [float(own.delay_max) for own in every],
-            "utilisation": [float(own.utilisation) for own in every],
-            "thrown_away": [float(wasted(own)) for own in every],
-            "least_share": [own.n_workers * min(own.used_by_worker) / own.used for own in every],
-            **{f"time_{level:g}": read(level) for level in settings.levels},
-        }
-        head = {
             "scene": "digits",
             "set": settings.set,
-            "instance": range(len(every)),
+            "instance": range(len(one.summaries)),
             "method": one.method.name,
             "step": one.step_size,
             "trials": len(one.tuned.trials),
             "tuning_gradients": len(one.tuned.trials) * one.tuned.gradients,
             "at_edge": bool(one.tuned.edges),
             "horizon": settings.horizon,
+            "time": read(settings.target),
+            "gradients": read(settings.target, axis=one.computed.astype(float)),
+            "final_loss": last(one.loss),
+            "final_accuracy": last(one.accuracy),
         }
-        rows.append(pd.DataFrame(head | columns))
+        for name in ("delay_mean", "delay_max", "utilisation"):
+            columns[name] = [float(getattr(each, name)) for each in one.summaries]
+        columns["thrown_away"] = [float(wasted(each)) for each in one.summaries]
+        columns["least_share"] = [
+            each.n_workers * min(each.used_by_worker) / each.used for each in one.summaries
+        ]
+        columns |= {f"time_{level:g}": read(level) for level in settings.levels}
+        rows.append(pd.DataFrame(columns))
     counts = {name: len(labels) for name, (_, labels) in split_digits(settings.validation).items()}
     facts = {name: getattr(settings, name) for name in FACTS_OF} | {"rows": counts}
     return Result(pd.concat(rows, ignore_index=True), "time", facts, settings.seed)
@@ -161,17 +154,15 @@ def agreement(result: Result) -> str:
     if missing := [letter for letter in ROLES if letter not in result.sets]:
         return f"Set {missing[0]} has not been run: nothing to compare with."
     said = result.verdicts(CLAIMS)
-    one, other = ({claim: words[letter] for claim, words in said.items()} for letter in ROLES)
-    differing = disagreements(one, other)
-    first, second = (relations(result, letter) for letter in ROLES)
-    same = sum(first[pair] == second[pair] != 0 for pair in first)
-    neither = sum(first[pair] == second[pair] == 0 for pair in first)
-    against = sum(first[pair] * second[pair] < 0 for pair in first)
+    differing = disagreements(*({c: words[one] for c, words in said.items()} for one in ROLES))
+    first, second = (np.array([*relations(result, one).values()]) for one in ROLES)
+    same, neither = np.sum(first * second > 0), np.sum((first == 0) & (second == 0))
+    against = np.sum(first * second < 0)
     listed = "; ".join(f"{claim} ({a} | {b})" for claim, (a, b) in differing.items())
     return (
         f"Two disjoint sets of {result.facts['instances']} instances "
         + (f"differ in {len(differing)} of" if differing else "agree in all")
-        + f" {len(one)} verdicts{f': {listed}' if listed else ''}. Of {len(first)} pairs of"
+        + f" {len(said)} verdicts{f': {listed}' if listed else ''}. Of {len(first)} pairs of"
         f" methods {same} differ significantly the same way in both, {neither} in neither,"
         f" {len(first) - same - neither - against} in one only, {against} in opposite ways."
     )
@@ -179,56 +170,43 @@ def agreement(result: Result) -> str:
 
 def answer(result: Result) -> str:
     """Who is first, by how much, who is level, and whether the sets agree."""
-    letter = result.sets[0]
-    shown = {name: result.select(method=name, set=letter) for name in result.methods}
-    medians = {name: _spread(rows["time"], rows["horizon"].iloc[0]) for name, rows in shown.items()}
-    goal = f"{100 * result.facts['target']:g} % test accuracy"
-    ranks = _ranks(result, letter)
-    first = ranks.index[0]
-    if not np.isfinite(medians[first].median):
-        accuracy = {name: rows["final_accuracy"].median() for name, rows in shown.items()}
-        best = max(accuracy, key=lambda name: accuracy[name])
+    letter, facts = result.sets[0], result.facts
+    ranks, spreads = _ranks(result, letter), _spreads(result, letter)
+    medians = {name: spread.median for name, spread in spreads.items()}
+    rows = result.select(set=letter).groupby("method")
+    goal, first = f"{100 * facts['target']:g} % test accuracy", ranks.index[0]
+    if not np.isfinite(medians[first]):
+        accuracy = rows["final_accuracy"].median()[[*result.methods]]
         return (
-            f"No way of training reaches {goal} within {result.facts['horizon']:g} units of"
-            f" simulated time; {best} comes closest, with {100 * accuracy[best]:.3g} %."
+            f"No way of training reaches {goal} within {facts['horizon']:g} units of simulated"
+            f" time; {accuracy.idxmax()} comes closest, with {100 * accuracy.max():.3g} %."
         )
-    low, median, high = (
-        format_number(getattr(medians[first], name)) for name in ("low", "median", "high")
-    )
+    ends = (getattr(spreads[first], name) for name in ("median", "low", "high"))
     words = [
-        f"{first[:1].upper()}{first[1:]} is first at {goal}, after {median} units of simulated time"
-        f" (quartiles over instances {low} to {high}; a unit is the {UNIT})."
-    ]
-    if "synchronous" in shown and first != "synchronous" and result.facts["instances"] > 1:
-        own = result.ratio("synchronous", first, set=letter).iloc[0]
-        cut = "" if np.isfinite(shown["synchronous"]["time"]).all() else "more than "
-        words.append(
-            f"Synchronous rounds need {cut}{own['ratio']:.2g} times as long"
-            f" ({own['low']:.2g} to {own['high']:.2g})."
+        "{} is first at {}, after {} units of simulated time (quartiles over instances {} to {}; a"
+        " unit is the {}).".format(
+            first[:1].upper() + first[1:], goal, *map(format_number, ends), UNIT
         )
-    level = [name for name in ranks.index[1:] if ranks["with_best"][name]]
-    if level:
-        told = [f"{name} ({format_spread(medians[name]).partition(' (')[0]})" for name in level]
+    ]
+    if "synchronous" in medians and first != "synchronous" and facts["instances"] > 1:
+        lead = result.ratio("synchronous", first, set=letter).iloc[0]
+        cut = "" if np.isfinite(rows["time"].max()["synchronous"]) else "more than "
+        words.append(
+            f"Synchronous rounds need {cut}{lead['ratio']:.2g} times as long"
+            f" ({lead['low']:.2g} to {lead['high']:.2g})."
+        )
+    if level := [name for name in ranks.index[1:] if ranks["with_best"][name]]:
+        told = [f"{name} ({_median(spreads[name])})" for name in level]
         words.append(f"No significant difference from it: {', '.join(told)}.")
-    if missed := [name for name in ranks.index if not np.isfinite(medians[name].median)]:
-        words.append(f"Not reached within {result.facts['horizon']:g}: {', '.join(missed)}.")
-    return " ".join([*words, *_use_of_workers(ranks.index, shown, medians), agreement(result)])
-
-
-def _use_of_workers(order: Any, shown: Any, medians: Any) -> list[str]:
-    """What the first one's speed may cost: how little it uses a worker, and who uses all alike."""
-    least = {
-        name: float(shown[name]["least_share"].median()) if "least_share" in shown[name] else np.nan
-        for name in order
-    }
-    if not least[order[0]] < ALIKE:
-        return []
-    words = f"It uses its least used worker {least[order[0]]:.2g} times as often as an even share"
-    alike = [n for n in order if least[n] >= ALIKE and np.isfinite(medians[n].median)]
-    if alike:
-        after = format_number(medians[alike[0]].median)
-        words += f"; the first of those that use all alike is {alike[0]}, after {after}"
-    return [words + "."]
+    if missed := [name for name in ranks.index if not np.isfinite(medians[name])]:
+        words.append(f"Not reached within {facts['horizon']:g}: {', '.join(missed)}.")
+    least = rows["least_share"].median() if "least_share" in result.rows else {first: np.inf}
+    if least[first] < ALIKE:  # what its speed may cost
+        said = f"It uses its least used worker {least[first]:.2g} times as often as an even share"
+        alike = [n for n in ranks.index if least[n] >= ALIKE and np.isfinite(medians[n])]
+        after = [f"is {name}, after {format_number(medians[name])}" for name in alike[:1]]
+        words.append("; the first of those that use all alike ".join([said, *after]) + ".")
+    return " ".join([*words, agreement(result)])
 
 
 def _ranks(result: Result, letter: str) -> Any:
@@ -236,69 +214,65 @@ def _ranks(result: Result, letter: str) -> Any:
     return result.rank(set=letter).set_index("method")
 
 
-def _rank(ranks: Any, name: str) -> str:
-    best, worst = ranks.loc[name, ["best_rank", "worst_rank"]]
-    return f"{best}" if best == worst else f"{best} to {worst}"
+def _spreads(result: Result, letter: str, column: str = "time") -> Any:
+    """By method quartiles of what may never come, none of them made of an infinity."""
+    found = {}
+    for name in result.methods:
+        rows = result.select(method=name, set=letter)
+        end = 1e18 if column == "gradients" else rows["horizon"].iloc[0]
+        known = protocol.reached(rows[column].to_numpy(float), end)
+        low, median, high = (np.inf if one is None else one for one in known.quartiles)
+        found[name] = results.Spread(median, low, high, known.share)
+    return pd.Series(found)
 
 
-def _spread(values: Any, horizon: float) -> results.Spread:
-    """Quartiles of what may never come, none of them made of an infinity."""
-    known = protocol.reached(np.asarray(values, float), horizon)
-    low, median, high = (np.inf if one is None else one for one in known.quartiles)
-    return results.Spread(median, low, high, known.share)
+def _median(spread: results.Spread) -> str:
+    return format_spread(spread).partition(" (")[0]
 
 
 def main_table(result: Result) -> results.Table:
     """One row a method, in the order of the first set."""
-    goal = f"{100 * result.facts['target']:g} %"
-    sets, horizon = result.sets, result.facts["horizon"]
-    ranks = {letter: _ranks(result, letter) for letter in sets}
-    heads = ["method", *(f"rank, {letter}" for letter in sets), "step"]
-    heads += [f"time to {goal}, {letter}" for letter in sets]
-    heads += [f"gradients to {goal}", "final loss", "mean (max) delay", "utilisation"]
-    rows = []
-    for name in ranks[sets[0]].index:
-        own = {letter: result.select(method=name, set=letter) for letter in sets}
-        shown = own[sets[0]]
-        step, median = shown["step"].iloc[0], shown.median(numeric_only=True)
-        times = [format_spread(_spread(own[letter]["time"], horizon)) for letter in sets]
-        rows.append(
-            (
-                name,
-                *(_rank(ranks[letter], name) for letter in sets),
-                f"1/{1 / step:.3g}" if step < 1 else f"{step:.3g}",
-                *(time.replace("–", " to ") for time in times),
-                format_spread(_spread(shown["gradients"], 1e18)).partition(" (")[0],
-                format_number(median["final_loss"]),
-                f"{format_number(median['delay_mean'])} ({median['delay_max']:.0f})",
-                f"{median['utilisation']:.2f}",
-                f"{median['thrown_away']:.2g}",
-            )
-        )
-    return results.Table(
-        tuple(results.Column(head, right=head != "method") for head in [*heads, "thrown away"]),
-        tuple(rows),
+    goal, sets = f"{100 * result.facts['target']:g} %", result.sets
+    ranks = {letter: _ranks(result, letter)[["best_rank", "worst_rank"]] for letter in sets}
+    times = {letter: _spreads(result, letter).map(format_spread) for letter in sets}
+    medians = result.select(set=sets[0]).groupby("method").median(numeric_only=True)
+    columns = {
+        **{
+            f"rank, {letter}": own.apply(lambda ends: " to ".join(map(str, ends.unique())), axis=1)
+            for letter, own in ranks.items()
+        },
+        "step": medians["step"].map(lambda s: f"1/{1 / s:.3g}" if s < 1 else f"{s:.3g}"),
+        **{
+            f"time to {goal}, {letter}": own.str.replace("–", " to ")
+            for letter, own in times.items()
+        },
+        f"gradients to {goal}": _spreads(result, sets[0], "gradients").map(_median),
+        "final loss": medians["final_loss"].map(format_number),
+        "mean (max) delay": medians["delay_mean"].map(format_number)
+        + medians["delay_max"].map(" ({:.0f})".format),
+        "utilisation": medians["utilisation"].map("{:.2f}".format),
+        "thrown away": medians["thrown_away"].map("{:.2g}".format),
+    }
+    return part.table(
+        ("method", *columns),
+        pd.DataFrame(columns).loc[ranks[sets[0]].index].itertuples(),
         f"Median (quartiles) over {result.facts['instances']} instances a set; an instance has"
-        f" shards, workers and a first model of its own. The end is at {horizon:g}; a time is that"
-        " after which a run stays at the target until the end. Rank: those that the instances"
-        " leave open, by the paired ratios of the times; all pairs share a doubt of 5 %. 'Thrown"
-        " away': share of delivered or cancelled gradients that never entered a step.",
+        " shards, workers and a first model of its own. The end is at"
+        f" {result.facts['horizon']:g}; a time is that after which a run stays at the target until"
+        " the end. Rank: those that the instances leave open, by the paired ratios of the times;"
+        " all pairs share a doubt of 5 %. 'Thrown away': share of delivered or cancelled gradients"
+        " that never entered a step.",
     )
 
 
 def targets_table(result: Result) -> results.Table:
     """One row a method: times to further targets in the set that was run."""
-    letter, horizon = result.sets[0], result.facts["horizon"]
+    letter = result.sets[0]
     shown = result.select(set=letter).dropna(axis="columns", how="all")
-    levels = [name for name in shown if name.startswith("time_")]
-    rows = []
-    for method in _ranks(result, letter).index:
-        times = shown[shown["method"] == method]
-        rows.append((method, *(_spread(times[level], horizon) for level in levels)))
-    heads = [f"time to {100 * float(level.removeprefix('time_')):g} %" for level in levels]
-    return results.Table(
-        (results.Column("method", right=False), *map(results.Column, heads)),
-        tuple(rows),
+    levels = {n: _spreads(result, letter, n) for n in shown if n.startswith("time_")}
+    return part.table(
+        ("method", *(f"time to {100 * float(name.removeprefix('time_')):g} %" for name in levels)),
+        pd.DataFrame(levels, _ranks(result, letter).index).itertuples(),
         f"The same runs of set {letter}, with steps still chosen for"
         f" {100 * result.facts['target']:g} %: median (quartiles).",
     )
@@ -306,14 +280,12 @@ def targets_table(result: Result) -> results.Table:
 
 def bars(result: Result) -> Illustration:
     """Times to the target in the first set, first method on top."""
-    letter, horizon = result.sets[0], result.facts["horizon"]
-    order = list(_ranks(result, letter).index)
-    spreads = [_spread(result.select(method=m, set=letter)["time"], horizon) for m in order]
+    order = list(_ranks(result, result.sets[0]).index)
     goal = f"{100 * result.facts['target']:g} % test accuracy"
     label = f"simulated time to stay at {goal}\n[{UNIT}]"
     styles = plots.assign_styles(result.methods)
     return Illustration(
-        plots.bars(order, spreads, x_label=label, styles=styles),
+        plots.bars(order, [*_spreads(result, result.sets[0])[order]], x_label=label, styles=styles),
         f"Simulated time to stay at {goal}, median and quartiles; shorter is better.",
     )
 
@@ -324,14 +296,10 @@ FACTS = {
     "agreement": agreement,
     "claims": lambda result: list(result.verdicts(CLAIMS)),
     "cut": lambda result: {  # methods of which some run never came, by set
-        letter: sorted({*result.rows[(result.rows["set"] == letter) & _late(result)]["method"]})
-        for letter in result.sets
+        letter: sorted({*rows.loc[rows["time"] > rows["horizon"], "method"]})
+        for letter, rows in result.rows.groupby("set", sort=False)
     },
 }
-
-
-def _late(result: Result) -> Any:
-    return result.rows["time"] > result.rows["horizon"]
 
 
 def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
@@ -345,23 +313,20 @@ def compare(settings: Settings, methods: Sequence[Method] = METHODS) -> Result:
         committed = replace(result, rows=result.rows.sort_values("set", kind="stable"))
         committed.save(part.ROWS / f"{NAME}.csv.gz", command=COMMAND)
         part.draw(part.module(NAME), committed)
-    curves: dict[str, Any] = {}
-    for one in outcomes:
-        for name in ("time", "computed", "version", "loss", "accuracy"):
-            curves[f"{one.method.name}/{name}"] = getattr(one, name)
+    columns = ("time", "computed", "version", "loss", "accuracy")
+    curves = {f"{o.method.name}/{name}": getattr(o, name) for o in outcomes for name in columns}
     storage.save_arrays(settings.output / "curves.npz", curves)
     tried = tuning.table({one.method.name: one.tuned for one in outcomes})
     tables = {"answer": [main_table(result), targets_table(result)], "tuning": [tried]}
-    if settings.instances > 1:
-        tables["claims"] = [summary.verdict_table(result, CLAIMS)]
+    alone = settings.instances == 1
+    tables["claims"] = [] if alone else [summary.verdict_table(result, CLAIMS)]
     words = answer(result)
     written = report.write(settings, outcomes, bars(result), tables, words)
     for table in (tables["answer"][0], tried):
         print(f"\n{results.as_text(table)}")
-    print(
-        f"\n{words}\nreport  {written}\nrows    {settings.output / f'{NAME}.csv.gz'}\ncurves "
-        f" {settings.output / 'curves.npz'}\ndone in {time.perf_counter() - began:.0f} s"
-    )
+    print(f"\n{words}\nreport  {written}\nrows    {settings.output / f'{NAME}.csv.gz'}")
+    print(f"curves  {settings.output / 'curves.npz'}")
+    print(f"done in {time.perf_counter() - began:.0f} s")
     return result
 
 

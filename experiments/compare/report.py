@@ -1,7 +1,6 @@
 """Report of the main job: the answer, curves, use of workers, staleness, choice of step sizes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,11 @@ def command(settings: Settings) -> str:
         'python -m experiments.compare --set B --instances 3'
     """
     words = ["python -m experiments.compare"]
-    usual = Settings()
-    for field in fields(Settings):
-        value = getattr(settings, field.name)
-        if field.name in ("output", "threads", "commit") or value == getattr(usual, field.name):
+    for name, value in vars(settings).items():
+        if name in ("output", "threads", "commit") or value == getattr(Settings(), name):
             continue  # the first three change no number
         shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        words.append(f"--{field.name.replace('_', '-')} {shown}")
+        words.append(f"--{name.replace('_', '-')} {shown}")
     return " ".join(words)
 
 
@@ -92,42 +89,49 @@ def write(
         _sections(settings, outcomes, tables, drawn),
         verdict=answer,
     )
-    path = settings.output / "report.html"
-    report.write(path, document)
+    report.write(path := settings.output / "report.html", document)
     return path
 
 
 def _figures(settings: Settings, outcomes: Sequence[Outcome]) -> dict[str, report.Illustration]:
     """All but the bars; what has several panels has a narrow form, too."""
     styles = plots.assign_styles(outcome.method.name for outcome in outcomes)
+    goal, delays = f"{100 * settings.target:g} %", {}
     drawn: dict[str, report.Illustration] = {}
-    shapes: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("accuracy", "test accuracy", {"target": settings.target}),
-        ("loss", "training loss", {"log_y": True}),
-    )
-    for values, label, more in shapes:
-        curves = [_panel(settings, outcomes, values, *axis) for axis in AXES.items()]
-        wide, narrow = (
-            plots.panels(curves, y_label=label, columns=columns, styles=styles, **more)
-            for columns in (None, 1)
-        )
-        caption = f"{label.capitalize()}, median and quartiles over instances."
-        drawn[values] = report.Illustration(wide, caption, narrow=narrow)
-    delays = {one.method.name: one.trace.delay[one.trace.used] for one in outcomes}
-    drawn["staleness"] = report.Illustration(
-        plots.staleness_histogram(delays, styles=styles),
-        "Delays of the gradients used, in server updates.",
-        narrow=plots.staleness_histogram(delays, columns=2, styles=styles),
-    )
-    drawn["tuning"] = report.Illustration(
-        _tuning(settings, outcomes, styles), "Time to the target by step size, tuning instances."
-    )
     for one in outcomes:
-        if (name := one.method.name) in _TIMELINES:
+        name = one.method.name
+        delays[name] = one.trace.delay[one.trace.used]
+        if name in _TIMELINES:
             bars = plots.timeline(one.trace, until=3.0 * settings.slowest, title=name, unit=UNIT)
-            drawn[f"timeline_{name.replace(' ', '_')}"] = report.Illustration(
-                bars, f"The first moments: {name}."
-            )
+            caption = f"The first moments: {name}."
+            drawn[f"timeline_{name.replace(' ', '_')}"] = report.Illustration(bars, caption)
+
+    def both(draw: Callable[..., Any], given: Any, caption: str, **more: Any) -> Any:
+        columns = (3, 1) if draw is plots.panels else (3, 2)
+        wide, narrow = (draw(given, columns=count, styles=styles, **more) for count in columns)
+        return report.Illustration(wide, caption, narrow=narrow)
+
+    shapes: dict[str, tuple[str, dict[str, Any]]] = {
+        "accuracy": ("test accuracy", {"target": settings.target}),
+        "loss": ("training loss", {"log_y": True}),
+    }
+    for values, (label, more) in shapes.items():
+        curves = [_panel(settings, outcomes, values, *axis) for axis in AXES.items()]
+        caption = f"{label.capitalize()}, median and quartiles over instances."
+        drawn[values] = both(plots.panels, curves, caption, y_label=label, **more)
+    caption = "Delays of the gradients used, in server updates."
+    drawn["staleness"] = both(plots.staleness_histogram, delays, caption)
+    tried = []
+    for one in outcomes:
+        trials = sorted((t.settings["step"], np.exp(t.score)) for t in one.tuned.trials)
+        steps, scores = np.array(trials).T
+        tried.append(plots.Series(one.method.name, steps, scores, scores, scores))
+    label = f"time to {goal}\n(geometric mean, cut at {settings.horizon:g})"
+    panel = plots.Panel("step size", tried, log_x=True)
+    drawn["tuning"] = report.Illustration(
+        plots.panels([panel], y_label=label, log_y=True, styles=styles),
+        "Time to the target by step size, tuning instances.",
+    )
     return drawn
 
 
@@ -148,28 +152,16 @@ def _panel(
     return plots.Panel(label, series, log_x=axis != "time")
 
 
-def _tuning(settings: Settings, outcomes: Sequence[Outcome], styles: Any) -> Any:
-    """The score by step size, of every step that was tried."""
-    series = []
-    for one in outcomes:
-        trials = sorted((t.settings["step"], np.exp(t.score)) for t in one.tuned.trials)
-        steps, scores = np.array(trials).T
-        series.append(plots.Series(one.method.name, steps, scores, scores, scores))
-    label = f"time to {100 * settings.target:g} %\n(geometric mean, cut at {settings.horizon:g})"
-    panel = plots.Panel("step size", series, log_x=True)
-    return plots.panels([panel], y_label=label, log_y=True, styles=styles)
-
-
 def use_of_workers(settings: Settings, outcomes: Sequence[Outcome]) -> results.Table:
     """One row a method: each worker's share of the gradients that entered a step."""
-    heads = [f"worker {worker}" for worker in range(settings.n_workers)]
-    rows = []
-    for one in outcomes:
-        shares = [100 * own.used_by_worker / own.used for own in one.summaries]
-        rows.append((one.method.name, *np.median(shares, axis=0)))
+    rows = {
+        one.method.name: np.median([100 * s.used_by_worker / s.used for s in one.summaries], axis=0)
+        for one in outcomes
+    }
+    workers = [results.Column(f"worker {at}", "%") for at in range(settings.n_workers)]
     return results.Table(
-        (results.Column("method", right=False), *(results.Column(head, "%") for head in heads)),
-        tuple(rows),
+        [results.Column("method", right=False), *workers],
+        [(name, *shares) for name, shares in rows.items()],
         "Share of the gradients that entered a step, by worker, the fastest first, median over"
         f" {settings.instances} instances; {100 / settings.n_workers:.3g} % each would be even. A"
         " method that is ahead while it hardly uses its slow workers solves another problem than"
@@ -183,13 +175,11 @@ def _sections(
     tables: Mapping[str, Sequence[results.Table]],
     drawn: Mapping[str, report.Illustration],
 ) -> list[report.Section]:
-    names = [one.method.name for one in outcomes]
-    papers = dict.fromkeys(PAPERS[name] for name in names if name in PAPERS)
+    papers = dict.fromkeys(PAPERS[one.method.name] for one in outcomes)
     timelines = [one for name, one in drawn.items() if name.startswith("timeline")]
-    claims = [report.Section("Claims", "", (), tables["claims"])] if "claims" in tables else []
     return [
         report.Section("The answer", "", [drawn["to_target"]], tables["answer"]),
-        *claims,
+        *(report.Section("Claims", "", (), [one]) for one in tables["claims"]),
         report.Section(
             "Against time, gradients and updates",
             "The same runs against three axes. A round of synchronous training is one server update"

@@ -11,26 +11,23 @@ on test rows, which the choice never reads.
 """
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from asyncjax import clocks, problems, simulation, traces
-from asyncjax.study import protocol
-from asyncjax.study import search as tuning
+from asyncjax import clocks, traces
+from asyncjax.study import protocol, search
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
-from experiments.common import reaching
+from experiments.common import lanes, reaching
 from experiments.common.data import digits_problem
 from experiments.common.methods import Method
-from experiments.common.side_by_side import moved, raveled, side_by_side
 
 ROLES = {"A": SET_A, "B": SET_B}
 UNIT = "mean job of the fastest worker"
@@ -68,7 +65,7 @@ class Outcome:
     """What one method did; arrays are NumPy, I instances and R records."""
 
     method: Method
-    tuned: tuning.Tuned
+    tuned: search.Tuned
     time: np.ndarray  # float64[I, R]
     computed: np.ndarray  # int64[I, R], gradients computed so far, also those never used
     version: np.ndarray  # int32[I, R]
@@ -76,7 +73,6 @@ class Outcome:
     accuracy: np.ndarray  # float[I, R], on test rows, NaN after the horizon
     trace: traces.EventTrace  # of the first reported instance
     summaries: tuple[traces.Summary, ...]  # of the reported instances
-    seconds: float
 
     @property
     def step_size(self) -> float:
@@ -86,18 +82,10 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Instances, ready to be run.
-
-    Attributes:
-        instances: Their seeds.
-        parts: The problem of each.
-        joined: All of them side by side.
-        clocks: The workers of each.
-    """
+    """Instances, ready to be run: their seeds, problems, and workers."""
 
     instances: tuple[Seeds, ...]
-    parts: tuple[problems.Problem, ...]
-    joined: problems.Problem
+    problems: lanes.Field
     clocks: tuple[clocks.Clock, ...]
 
 
@@ -114,7 +102,7 @@ def workers(settings: Settings, instance: Seeds) -> clocks.Clock:
 def field_of(settings: Settings, role: str, count: int) -> Field:
     """The first instances of a role: tuning ones are judged on validation rows, others on test."""
     drawn = protocol.seeds_of(settings.seed, role, count)
-    parts = tuple(
+    parts = [
         digits_problem(
             one,
             settings.n_workers,
@@ -125,9 +113,8 @@ def field_of(settings: Settings, role: str, count: int) -> Field:
             judged_on="validation" if role == TUNING else "test",
         )
         for one in drawn
-    )
-    speeds = tuple(workers(settings, one) for one in drawn)
-    return Field(drawn, parts, side_by_side(parts), speeds)
+    ]
+    return Field(drawn, lanes.field_of(parts), tuple(workers(settings, one) for one in drawn))
 
 
 def traces_of(settings: Settings, method: Method, field: Field) -> list[traces.EventTrace]:
@@ -135,10 +122,8 @@ def traces_of(settings: Settings, method: Method, field: Field) -> list[traces.E
 
     The duration of job j of worker i is the same for all methods.
     """
-    pairs = [
-        (clock, jax.random.key(instance.noise(0)))
-        for clock, instance in zip(field.clocks, field.instances, strict=True)
-    ]
+    keys = [jax.random.key(instance.noise(0)) for instance in field.instances]
+    pairs = [*zip(field.clocks, keys, strict=True)]
     return traces.lasting(
         lambda n: [method.trace(clock, n, key) for clock, key in pairs],
         settings.horizon,
@@ -146,186 +131,118 @@ def traces_of(settings: Settings, method: Method, field: Field) -> list[traces.E
     )
 
 
-@dataclass(frozen=True)
-class Ran:
-    """Runs at their records: models float[K, R, d] and the columns of the records, [K, R]."""
-
-    models: np.ndarray
-    time: np.ndarray
-    computed: np.ndarray
-    version: np.ndarray
-
-
 def ran(
     settings: Settings,
     method: Method,
     field: Field,
-    made: Sequence[traces.EventTrace],
+    every: Sequence[traces.EventTrace],
     runs: Sequence[tuple[int, float]],
-) -> Ran:
+) -> lanes.Ran:
     """Runs a method on pairs of an instance's number and a step size: one compiled call."""
-    single = made[0].n_arrivals == made[0].n_updates
     gradients = settings.n_workers * settings.horizon  # were all workers the fastest
     most = 2 ** math.ceil(math.log2(gradients))
 
     def roomy(own: Any) -> Any:
         return replace(own, waves=max(own.waves, most), slots=max(own.slots, SLOTS), copies=4)
 
-    def at(number: int, step: float) -> traces.EventTrace:
-        trace = moved(made[number], number, settings.n_workers)
-        return trace._replace(weight=trace.weight * np.float32(step))
+    def lane(number: int, step: float) -> lanes.Lane:
+        trace = every[number]._replace(weight=every[number].weight * np.float32(step))
+        return lanes.Lane(number, trace, jax.random.key(field.instances[number].noise(1)))
 
-    records = simulation.sweep(
-        replace(field.joined, metrics_of=(("model", raveled),)),
-        [at(*run) for run in runs],
+    return lanes.replayed(
+        field.problems,
+        [lane(*run) for run in runs],
         method.optimizer,
-        [1.0],
-        keys=jnp.stack([jax.random.key(field.instances[number].noise(1)) for number, _ in runs]),
-        record_every=made[0].n_updates // settings.records,
-        width=1 if single else None,
+        1.0,
+        records=settings.records,
         sizes=roomy,
-    ).records
-    starts = [ravel_pytree(field.parts[number].params)[0] for number, _ in runs]
-    models = np.asarray(records.metrics["model"])[:, 0] + np.stack(starts)[:, None]
-    count = len(runs)  # one run alone has columns without its axis
-    columns = (getattr(records, name) for name in ("time", "computed", "version"))
-    return Ran(models, *(np.asarray(column).reshape(count, -1) for column in columns))
+        width=1 if every[0].n_arrivals == every[0].n_updates else None,
+    )
 
 
-def judged(
-    settings: Settings, field: Field, numbers: Sequence[int], runs: Ran
-) -> tuple[np.ndarray, np.ndarray]:
-    """Training loss and accuracy of runs on instances of these numbers, float[K, R] each.
-
-    NaN where the model is not finite or a record is after the horizon.
-    """
-    pairs = [(field.parts[n], jnp.asarray(m)) for n, m in zip(numbers, runs.models, strict=True)]
-    # A loss is over the rows as one's own workers hold them; the accuracy is one for all.
-    loss = np.array([reaching.losses(reaching.slim(part), models) for part, models in pairs])
-    alike = reaching.slim(pairs[0][0])
-    accuracy = np.array([reaching.accuracies(alike, models) for _, models in pairs])
-    there = (runs.time <= settings.horizon) & np.isfinite(runs.models).all(-1)
-    return np.where(there, loss, np.nan), np.where(there, accuracy, np.nan)
+def accuracies(settings: Settings, field: Field, runs: lanes.Ran) -> np.ndarray:
+    """Accuracies of runs, float[K, R], NaN where `within` is not; the rows are one for all."""
+    alike = reaching.slim(field.problems.parts[0])
+    found = [reaching.accuracies(alike, jnp.asarray(models)) for models in runs.models]
+    return np.where(within(settings, runs), np.array(found), np.nan)
 
 
-def score(settings: Settings, ran_at: np.ndarray, accuracy: np.ndarray) -> float:
+def within(settings: Settings, runs: lanes.Ran) -> np.ndarray:
+    """Where models are finite and records not after the horizon, bool[K, R]."""
+    return (runs.time <= settings.horizon) & np.isfinite(runs.models).all(-1)
+
+
+def score(settings: Settings, time: np.ndarray, accuracy: np.ndarray) -> float:
     """What is tuned and what is shown: see `reaching.score`."""
-    return reaching.score(settings.target, settings.horizon, ran_at, accuracy, stays=True)
+    return reaching.score(settings.target, settings.horizon, time, accuracy, stays=True)
 
 
-class Bench:
-    """Tuning and reported instances, on which methods are tuned and run.
-
-    What was computed once is kept: further rounds of tuning begin where the last one ended.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        """Draws the instances."""
-        self.settings = settings
-        self.tuning = field_of(settings, TUNING, settings.tuning_instances)
-        self.reported = field_of(settings, ROLES[settings.set], settings.instances)
-        self.seconds: dict[str, float] = {}
-        self._made: dict[str, list[traces.EventTrace]] = {}
-        self._scores: dict[tuple[str, float], float] = {}
-
-    def gradients(self) -> int:
-        """Gradients that a trial may compute: those of workers who never wait."""
-        rates = [np.sum(1.0 / np.asarray(clock.mean)) for clock in self.tuning.clocks]
-        return round(self.settings.horizon * float(np.sum(rates)))
-
-    def tune(self, method: Method, rounds: int) -> tuning.Tuned:
-        """The method after so many rounds of tuning."""
-        settings, began = self.settings, time.perf_counter()
-        space = {"step": tuning.log_range(*settings.steps, 2 * settings.trials)}
-
-        def evaluate(_: str, trials: Sequence[tuning.Settings], gradients: int) -> list[float]:
-            del gradients  # every trial has the same simulated time
-            return self._evaluated(method, [trial["step"] for trial in trials])
-
-        spaces = {method.name: space}
-        found = tuning.tune(
-            spaces,
-            evaluate,
-            trials=settings.trials,
-            gradients=self.gradients(),
-            seed=settings.seed,
-            rounds=(rounds, rounds),
-        )
-        self._count(method, began)
-        return found[method.name]
-
-    def _evaluated(self, method: Method, steps: Sequence[float]) -> list[float]:
-        settings, field, count = self.settings, self.tuning, self.settings.tuning_instances
-        if not all((method.name, step) in self._scores for step in steps):
-            if method.name not in self._made:
-                self._made[method.name] = traces_of(settings, method, field)
-            runs = [(number, step) for step in steps for number in range(count)]
-            done = ran(settings, method, field, self._made[method.name], runs)
-            _, accuracy = judged(settings, field, [number for number, _ in runs], done)
-            for place, step in enumerate(steps):
-                own = slice(place * count, (place + 1) * count)
-                found = score(settings, done.time[own], accuracy[own])
-                self._scores[method.name, step] = found
-        return [self._scores[method.name, step] for step in steps]
-
-    def run(self, method: Method, tuned: tuning.Tuned) -> Outcome:
-        """Runs a tuned method on the reported instances.
-
-        Raises:
-            ValueError: It diverged at every step.
-        """
-        settings, field, began = self.settings, self.reported, time.perf_counter()
-        step = tuned.best.settings["step"]
-        if not math.isfinite(tuned.best.score):
-            tried = sorted(trial.settings["step"] for trial in tuned.trials)
-            raise ValueError(f"{method.name} diverged at every step size tried: {tried}")
-        made = traces_of(settings, method, field)
-        numbers = range(settings.instances)
-        per_call = settings.trials * settings.tuning_instances  # as when tuning: the same program
-        calls = [numbers[at : at + per_call] for at in range(0, len(numbers), per_call)]
-        parts = [ran(settings, method, field, made, [(n, step) for n in call]) for call in calls]
-        done = Ran(*(np.concatenate(each) for each in zip(*map(_columns, parts), strict=True)))
-        loss, accuracy = judged(settings, field, numbers, done)
-        return Outcome(
-            method=method,
-            tuned=tuned,
-            time=done.time,
-            computed=done.computed,
-            version=done.version,
-            loss=loss,
-            accuracy=accuracy,
-            trace=made[0],
-            summaries=tuple(traces.summarize(trace) for trace in made),
-            seconds=self._count(method, began),
-        )
-
-    def _count(self, method: Method, began: float) -> float:
-        spent = self.seconds.get(method.name, 0.0) + time.perf_counter() - began
-        self.seconds[method.name] = spent
-        return spent
-
-
-def _columns(one: Ran) -> tuple[np.ndarray, ...]:
-    return one.models, one.time, one.computed, one.version
+def rounds_of(settings: Settings, method: Method, field: Field) -> Iterator[search.Tuned]:
+    """A method's search on tuning instances, as it is after each round."""
+    space = {"step": search.log_range(*settings.steps, 2 * settings.trials)}
+    rates = [np.sum(1.0 / np.asarray(clock.mean)) for clock in field.clocks]
+    gradients = round(settings.horizon * float(np.sum(rates)))  # of workers who never wait
+    found, every = search.Tuned(space, (), gradients), traces_of(settings, method, field)
+    for turn in count():
+        space, trials = search.propose(found, method.name, settings.trials, settings.seed, turn)
+        steps = [trial["step"] for trial in trials]
+        runs = [(number, step) for step in steps for number in range(len(every))]
+        done = ran(settings, method, field, every, runs)
+        read = done.time, accuracies(settings, field, done)
+        by_step = zip(*(np.split(column, len(steps)) for column in read), strict=True)
+        scores = [score(settings, *columns) for columns in by_step]
+        found = found.told(space, trials, scores, turn)
+        yield found
 
 
 def tuned_alike(
-    bench: Bench, methods: Sequence[Method], told: Callable[[str], None] = print
-) -> dict[str, tuning.Tuned]:
-    """Tunes all methods, as `tuning.tune` over all of them would, several at once.
+    settings: Settings, methods: Sequence[Method], told: Callable[[str], None] = print
+) -> dict[str, search.Tuned]:
+    """Tunes all methods, as `search.tune` over all of them would, several at once.
 
     A method's draws do not depend on the others; only when to stop does: all get another round as
     long as the best step of any is at an edge.
     """
-    least, most = bench.settings.rounds
-    found: dict[str, tuning.Tuned] = {}
-    with ThreadPoolExecutor(bench.settings.threads) as pool:
-        for rounds in range(least, most + 1):
-            tuned = pool.map(lambda method, n=rounds: bench.tune(method, n), methods)
-            for method, own in zip(methods, tuned, strict=True):
-                found[method.name] = own
-                step = own.best.settings["step"]
-                told(f"tuned {method.name:<17} {len(own.trials)} trials, step {step:.4g}")
-            if not any(own.edges for own in found.values()):
+    field = field_of(settings, TUNING, settings.tuning_instances)
+    searches = [rounds_of(settings, method, field) for method in methods]
+    least, most = settings.rounds
+    found: dict[str, search.Tuned] = {}
+    with ThreadPoolExecutor(settings.threads) as pool:
+        for rounds in (least, *[1] * (most - least)):
+            latest = pool.map(lambda search, n=rounds: [*islice(search, n)][-1], searches)
+            for method, tuned in zip(methods, latest, strict=True):
+                found[method.name], step = tuned, tuned.best.settings["step"]
+                told(f"tuned {method.name:<17} {len(tuned.trials)} trials, step {step:.4g}")
+            if not any(tuned.edges for tuned in found.values()):
                 break
     return found
+
+
+def reported(settings: Settings, method: Method, field: Field, tuned: search.Tuned) -> Outcome:
+    """A tuned method on the instances that are shown.
+
+    Raises:
+        ValueError: It diverged at every step.
+    """
+    step = tuned.best.settings["step"]
+    if not math.isfinite(tuned.best.score):
+        tried = sorted(trial.settings["step"] for trial in tuned.trials)
+        raise ValueError(f"{method.name} diverged at every step size tried: {tried}")
+    every = traces_of(settings, method, field)
+    runs = [(number, step) for number in range(len(every))]
+    per_call = settings.trials * settings.tuning_instances  # as when tuning: the same program
+    calls = [runs[at : at + per_call] for at in range(0, len(runs), per_call)]
+    parts = [ran(settings, method, field, every, call) for call in calls]
+    done = lanes.Ran(*map(np.concatenate, zip(*parts, strict=True)))
+    # A loss is over the rows as one's own workers hold them; the accuracy is one for all.
+    pairs = zip(map(reaching.slim, field.problems.parts), done.models, strict=True)
+    loss = np.array([reaching.losses(part, jnp.asarray(models)) for part, models in pairs])
+    return Outcome(
+        method,
+        tuned,
+        *done[1:],
+        loss=np.where(within(settings, done), loss, np.nan),
+        accuracy=accuracies(settings, field, done),
+        trace=every[0],
+        summaries=tuple(map(traces.summarize, every)),
+    )

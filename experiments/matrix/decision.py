@@ -127,13 +127,12 @@ class Scenes:
 
     def scores(self, group: Sequence[int], effort: float = 0.0) -> dict[str, np.ndarray]:
         """The score of every method, float64[instances] each, with the effort it takes."""
-        at = list(group)
-        return {m: own[at].mean(axis=0) + effort * (m != REFERENCE) for m, own in self.logs.items()}
+        means = {method: logs[[*group]].mean(axis=0) for method, logs in self.logs.items()}
+        return {method: mean + effort * (method != REFERENCE) for method, mean in means.items()}
 
-    def mean(self, pick: Mapping[int, str], group: Sequence[int] | None = None) -> np.ndarray:
+    def mean(self, pick: Mapping[int, str], group: Sequence[int]) -> np.ndarray:
         """The score where each scene has a method of its own."""
-        places = range(len(self.answers)) if group is None else group
-        return np.mean([self.logs[pick[at]][at] for at in places], axis=0)
+        return np.mean([self.logs[pick[at]][at] for at in group], axis=0)
 
 
 def scenes_of(result: Result, letter: str) -> Scenes:
@@ -202,20 +201,21 @@ def followed(node: Node) -> dict[int, str]:
     return {at: leaf.method for leaf in leaves(node) for at in leaf.scenes}
 
 
-def recommended(own: Mapping[str, np.ndarray]) -> str:
+def recommended(scores: Mapping[str, np.ndarray]) -> str:
     """The simplest method of those level with the lowest score, or near it.
 
     Example:
         >>> recommended({"pure": np.array([2.0, 1.0, 3.0]), "table": np.array([1.9, 1.2, 2.8])})
         'pure'
     """
-    best = min(own, key=lambda name: own[name].mean())
-    for name in sorted(own, key=lambda name: SIMPLICITY.get(name, len(SIMPLICITY))):
-        if name == best or own[name].mean() - own[best].mean() < NEAR:
-            return name
-        if not paired(own[name], own[best]).significant:
-            return name
-    return best
+    best = min(scores, key=lambda name: scores[name].mean())
+
+    def is_level(name: str) -> bool:
+        near = scores[name].mean() - scores[best].mean() < NEAR
+        return near or not paired(scores[name], scores[best]).significant
+
+    order = sorted(scores, key=lambda name: SIMPLICITY.get(name, len(SIMPLICITY)))
+    return next(filter(is_level, order))
 
 
 def questions(answers: Any) -> Iterator[Question]:
@@ -313,6 +313,14 @@ class Ratio(NamedTuple):
             return short(self.value)
         return f"{short(self.value)} ({short(self.low)} to {short(self.high)})"
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """As facts have it."""
+        return {"text": self.text, "significant": self.significant, "same": self == SAME}
+
+
+SAME = Ratio(1.0, 1.0, 1.0)
+
 
 def ratio_of(apart: Difference) -> Ratio:
     """The ratio of a difference of logarithms."""
@@ -361,10 +369,8 @@ def gain_of(result: Result, leaf: Leaf, names: Sequence[str]) -> Gain:
     def over(method: str, letter: str = "B", column: str = COMPARED) -> Ratio:
         return ratio_of(result.difference(method, leaf.method, letter, column, where))
 
-    def arrived(method: str) -> float:
-        rows = result.select(set="B", method=method, **where)
-        return float((rows[COMPARED] <= rows["horizon"]).mean())
-
+    rows = result.select(set="B", **where)
+    arrived = (rows[COMPARED] <= rows["horizon"]).groupby(rows["method"]).mean()
     others = {name: over(name) for name in result.methods if name != leaf.method}
     single = result.ratio(REFERENCE, leaf.method, set="B", where=where, each=True)["ratio"]
     return Gain(
@@ -376,8 +382,8 @@ def gain_of(result: Result, leaf: Leaf, names: Sequence[str]) -> Gain:
         over(REFERENCE, "A"),
         (single.min(), single.max()),
         {str(level): over(REFERENCE, column=COLUMNS[level]) for level in LEVELS[:-1]},
-        arrived(leaf.method),
-        arrived(REFERENCE),
+        float(arrived[leaf.method]),
+        float(arrived[REFERENCE]),
         knobs_of(result.select(set="A", instance=0, method=leaf.method, **where), leaf.method),
     )
 
@@ -386,10 +392,9 @@ def knobs_of(rows: Any, method: str) -> str:
     """The tuned knobs over some scenes."""
     said = []
     for knob in sorted({*SPACE, *METHODS[method].space} & {*rows}):
-        values = sorted(rows[knob].unique())
-        ends = [f"{value:.3g}" for value in values]
-        many = len(values) > 2
-        said.append(f"{knob} {f'{ends[0]} to {ends[-1]}' if many else ' or '.join(ends)}")
+        values = [f"{value:.3g}" for value in sorted(rows[knob].unique())]
+        text = " or ".join(values) if len(values) < 3 else f"{values[0]} to {values[-1]}"
+        said.append(f"{knob} {text}")
     return ", ".join(said) or "none"
 
 
@@ -424,18 +429,16 @@ class Decision:
 def decided(result: Result) -> Decision:
     """The tree of the rows, and what it is worth."""
     chosen, shown = scenes_of(result, "A"), scenes_of(result, "B")
-    tree, other = tree_of(chosen), tree_of(shown)
-    effortless, small = tree_of(chosen, effort=0.0), tree_of(chosen, price=2 * PRICE)
-    every = range(len(shown.answers))
-    single, follow = recommended(chosen.scores(every, EFFORT)), followed(tree)
-    by_name = {at: recommended(chosen.scores([at], EFFORT)) for at in every}
+    tree, other, small = tree_of(chosen), tree_of(shown), tree_of(chosen, price=2 * PRICE)
+    every, follow = range(len(shown.answers)), followed(tree)
+    single = recommended(chosen.scores(every, EFFORT))
     picks = {
         "synchronous everywhere": dict.fromkeys(every, REFERENCE),
         "pure everywhere": dict.fromkeys(every, PURE),
         "single everywhere": dict.fromkeys(every, single),
-        "a choice a scene": by_name,
+        "a choice a scene": {at: recommended(chosen.scores([at], EFFORT)) for at in every},
         "the tree of set B": followed(other),
-        "the tree without effort": followed(effortless),
+        "the tree without effort": followed(tree_of(chosen, effort=0.0)),
         "the tree at twice the price": followed(small),
     }
 
@@ -444,22 +447,24 @@ def decided(result: Result) -> Decision:
 
     def saved(node: Node) -> Iterator[tuple[Question, Ratio]]:
         if isinstance(node, Fork):
-            group = [at for leaf in leaves(node) for at in leaf.scenes]
-            method = recommended(chosen.scores(sorted(group), EFFORT))
-            yield node.question, against(dict.fromkeys(group, method), sorted(group))
+            group = sorted(at for leaf in leaves(node) for at in leaf.scenes)
+            method = recommended(chosen.scores(group, EFFORT))
+            yield node.question, against(dict.fromkeys(group, method), group)
             yield from (*saved(node.yes), *saved(node.no))
 
-    by_answer = {}
-    for what in ("skew", "noise", "link"):
-        parts = Question(what).parted(shown, every)
-        own = [against(picks["synchronous everywhere"], group) for group in parts if group]
-        by_answer[what] = dict(zip(("yes", "no"), own, strict=False))
+    def answered(what: str) -> dict[str, Ratio]:
+        groups = filter(None, Question(what).parted(shown, every))
+        return {
+            said: against(picks["synchronous everywhere"], group)
+            for said, group in zip(("yes", "no"), groups, strict=False)
+        }
+
     return Decision(
         tree,
         tuple(gain_of(result, leaf, list(shown.answers.index)) for leaf in leaves(tree)),
         tuple(saved(tree)),
         {name: against(pick, every) for name, pick in picks.items()},
-        by_answer,
+        {what: answered(what) for what in ("skew", "noise", "link")},
         len(leaves(small)),
         single,
         sum(follow[at] == method for at, method in followed(other).items()),
@@ -473,26 +478,19 @@ def facts_of(result: Result) -> dict[str, Any]:
     """What the page says beside the tables; nothing where no tree can be made."""
     if PURE not in result.methods:
         return {}
-    own = decided(result)
+    found = decided(result)
     return {
-        "outline": outline(own.tree),
+        "outline": outline(found.tree),
         "busy": {law: one["busy"] for law, one in result.facts["laws"].items()},
-        "scenes": len(followed(own.tree)),
-        "asked": [{"short": q.short, **_told(saved)} for q, saved in own.asked],
-        "over": {name: _told(ratio) for name, ratio in own.over.items()},
+        "scenes": len(followed(found.tree)),
+        "asked": [{"short": q.short, **saved.told} for q, saved in found.asked],
+        "over": {name: ratio.told for name, ratio in found.over.items()},
         "by_answer": {
             what: {said: ratio.text for said, ratio in both.items()}
-            for what, both in own.by_answer.items()
+            for what, both in found.by_answer.items()
         },
-        "fewer": own.fewer,
-        "single": own.single,
-        "agreeing": own.agreeing,
+        **{name: getattr(found, name) for name in ("fewer", "single", "agreeing")},
     }
-
-
-def _told(ratio: Ratio) -> dict[str, Any]:
-    same = ratio == (1.0, 1.0, 1.0)
-    return {"text": ratio.text, "significant": ratio.significant, "same": same}
 
 
 def leaf_table(result: Result) -> results.Table:
@@ -500,29 +498,32 @@ def leaf_table(result: Result) -> results.Table:
     heads = ("leaf", "use", "times synchronous", "in single scenes", "set A", "at 50 %")
     heads += ("times pure", "arrives (synchronous)", "no significant difference from it")
     heads += ("significantly faster", "knobs, as tuned")
-    left = ("use", *heads[-3:])
-    gains = decided(result).gains if PURE in result.methods else ()
     rows = [
         (
             number,
-            own.method,
-            own.over_synchronous.text,
-            " to ".join(map(short, own.by_scene)) if own.by_scene[0] != 1 else "1",
-            short(own.chosen_on.value),
-            short(own.sooner[str(LEVELS[0])].value),
-            own.over_pure.text,
-            f"{100 * own.arrived:.0f} % ({100 * own.reference_arrived:.0f} %)",
-            _some(own.level_with),
-            _some(own.faster),
-            own.knobs,
+            gain.method,
+            gain.over_synchronous.text,
+            " to ".join(map(short, gain.by_scene)) if gain.by_scene[0] != 1 else "1",
+            short(gain.chosen_on.value),
+            short(gain.sooner[str(LEVELS[0])].value),
+            gain.over_pure.text,
+            f"{100 * gain.arrived:.0f} % ({100 * gain.reference_arrived:.0f} %)",
+            _some(gain.level_with),
+            _some(gain.faster),
+            gain.knobs,
         )
-        for number, own in enumerate(gains, 1)
+        for number, gain in enumerate(_gains(result), 1)
     ]
+    left = ("use", *heads[-3:])
     return results.Table(
-        tuple(results.Column(head, right=head not in left) for head in heads),
-        tuple(rows),
+        [results.Column(head, right=head not in left) for head in heads],
+        rows,
         "How many times as fast the leaf's method is, set B but where said, with 95 % intervals.",
     )
+
+
+def _gains(result: Result) -> Sequence[Gain]:
+    return decided(result).gains if PURE in result.methods else ()
 
 
 def _some(names: Sequence[str], most: int = 4) -> str:
@@ -532,35 +533,34 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 
 def wrong_table(result: Result) -> results.Table:
     """A row a leaf, a column a method of some leaf: how many times as long it takes there."""
-    gains = decided(result).gains if PURE in result.methods else ()
-    methods = list(dict.fromkeys(own.method for own in gains))
-    rows = [
-        (number, own.method, *(_starred(own.over[m]) if m in own.over else "1" for m in methods))
-        for number, own in enumerate(gains, 1)
-    ]
+    gains = _gains(result)
+    methods = list(dict.fromkeys(gain.method for gain in gains))
+
+    def cell(ratio: Ratio) -> str:
+        return short(ratio.value) + ("" if ratio.significant or ratio == SAME else " *")
+
     return results.Table(
-        tuple(results.Column(head, right=head != "use") for head in ("leaf", "use", *methods)),
-        tuple(rows),
+        [results.Column(head, right=head != "use") for head in ("leaf", "use", *methods)],
+        [
+            (number, gain.method, *(cell(gain.over.get(method, SAME)) for method in methods))
+            for number, gain in enumerate(gains, 1)
+        ],
         "Time of a column's method over that of the leaf's own, set B; a star where they do not"
         " differ significantly.",
     )
 
 
-def _starred(ratio: Ratio) -> str:
-    return short(ratio.value) + ("" if ratio.significant else " *")
-
-
 def advice_of(result: Result) -> dict[str, Any]:
     """What `asyncjax.whatif` reads: what it rests on, and the tree with a gain at each leaf."""
-    own = decided(result)
-    gains = {leaf: gain for leaf, gain in zip(leaves(own.tree), own.gains, strict=True)}
-    busy = [law["busy"] for law in result.facts["laws"].values()]
+    found, facts = decided(result), result.facts
+    gains = dict(zip(leaves(found.tree), found.gains, strict=True))
+    busy = [law["busy"] for law in facts["laws"].values()]
     about = {
         "level": LEVELS[-1],
-        "problems": " and ".join(result.facts["problems"]),
-        "workers": result.facts["n_workers"],
-        "instances": result.facts["instances"],
-        "scenes": len(followed(own.tree)),
+        "problems": " and ".join(facts["problems"]),
+        "workers": facts["n_workers"],
+        "instances": facts["instances"],
+        "scenes": len(followed(found.tree)),
         "command": COMMAND,
         "busy": [min(busy), max(busy)],
         "by_chance": BY_CHANCE,
@@ -571,21 +571,18 @@ def advice_of(result: Result) -> dict[str, Any]:
             question = {k: v for k, v in node.question._asdict().items() if v is not None}
             return {"question": question, "yes": of(node.yes), "no": of(node.no)}
         gain = gains[node]
+        same = ("over_synchronous", "over_pure", "by_scene", "arrived", "knobs")
         return {
             "method": _named(node.method),
             "call": CALLS[node.method],
-            "over_synchronous": list(gain.over_synchronous),
-            "over_pure": list(gain.over_pure),
-            "by_scene": list(gain.by_scene),
-            "arrived": gain.arrived,
+            **{name: getattr(gain, name) for name in same},
             "synchronous_arrived": gain.reference_arrived,
-            "level_with": [_named(method) for method in gain.level_with],
-            "faster": [_named(method) for method in gain.faster],
-            "knobs": gain.knobs,
-            "instances": result.facts["instances"],
+            "level_with": [*map(_named, gain.level_with)],
+            "faster": [*map(_named, gain.faster)],
+            "instances": facts["instances"],
         }
 
-    return rounded({"about": about, "tree": of(own.tree)}, 3)
+    return rounded({"about": about, "tree": of(found.tree)}, 3)
 
 
 def _named(method: str) -> str:

@@ -13,8 +13,9 @@ from asyncjax import results
 from asyncjax.study.methods import REFERENCE
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
+from experiments import part
 from experiments.matrix import job
-from experiments.matrix.runs import SETS, Settings, reported, resolved, rows_of, searched
+from experiments.matrix.job import SETS, Settings
 
 NAME = "matrix_full"
 TITLE = "How do all methods stand where noise is high and links are free?"
@@ -41,9 +42,7 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    settings = resolved(replace(settings, full=True))
-    tuned = searched(settings)
-    return of_rows(rows_of(settings, tuned, reported(settings, tuned)))
+    return of_rows(job.measured(job.resolved(replace(settings, full=True)))[0])
 
 
 def of_rows(result: Result) -> Result:
@@ -75,20 +74,20 @@ def claims(result: Result) -> tuple[Claim, ...]:
 
 def table(result: Result) -> results.Table:
     """Speed-ups of all methods; the fastest over uneven workers first."""
-    by_cell, known = result.rows.set_index(["scene", "set", "method"]), {*result.rows["scene"]}
+    by_cell, known = (
+        result.rows.assign(sign="").set_index(["scene", "set", "method"]),
+        {*result.rows["scene"]},
+    )
     shown = {family: head for family, head in SHOWN.items() if family in known}
 
     def cell(family: str, method: str) -> str:
-        if method == REFERENCE:
-            return "1"
-        one, other = (by_cell.loc[family, letter, method] for letter in SETS)
-        return "{ratio:.2g} ({low:.2g} to {high:.2g}) ".format(**one) + f"{other['ratio']:.2g}"
+        return job.beside(*(by_cell.loc[family, letter, method] for letter in SETS))
 
     rows = result.select(scene=ORDER if ORDER in known else result.rows["scene"].iloc[0], set="A")
     order = rows.sort_values("ratio", ascending=False, kind="stable")["method"]
-    return results.Table(
-        (results.Column("method", right=False), *map(results.Column, shown.values())),
-        tuple((method, *(cell(family, method) for family in shown)) for method in order),
+    return part.table(
+        ("method", *shown.values()),
+        [(m, *("1" if m == REFERENCE else cell(family, m) for family in shown)) for m in order],
         "How many times as fast as synchronous SGD to 95 % of the way, high noise, free links:"
         " geometric mean, in brackets its 95 % interval over instances, then the mean in set B.",
     )

@@ -16,51 +16,53 @@ where synchronous SGD is not there in time a speed-up is a lower bound, and wher
 an upper one.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from asyncjax import results
+from asyncjax.digests import key_of
+from asyncjax.live.engines import engine_of, spread
 from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.study.methods import METHODS, REFERENCE, SPACE
-from asyncjax.study.protocol import FIRST_CROSSING
+from asyncjax.study import search
+from asyncjax.study.cells import Cells
+from asyncjax.study.methods import DEFAULTS, METHODS, REFERENCE
+from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.scenes import COMPARED, FACTORS
+from asyncjax.study.scene import Scene
+from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, TO_TARGET
 from asyncjax.study.statistics import paired
 from experiments import part
 from experiments.matrix import decision
-from experiments.matrix.runs import (
-    CURVE,
-    SETS,
-    Outcomes,
-    Settings,
-    reported,
-    resolved,
-    rows_of,
-    searched,
-)
+from experiments.matrix.lanes import Run, found_of, space_of
 
 NAME = "matrix"
 TITLE = "Which method copes best, over uneven workers, skewed data, noise and links?"
 PAPERS = ()
 NOTE = FIRST_CROSSING
 COMMAND = "python -m experiments.matrix --commit"
+SETS = {"A": SET_A, "B": SET_B}
+CURVE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98)  # levels that are read
+AT = [CURVE.index(level) for level in COLUMNS]  # of them, those in the rows
 LEVEL_WITH = 1.05  # a method this much faster than synchronous SGD is not called level with it
 UNEVEN = ("spread", "straggler", "by chance", "recorded")
 LASTING = ("spread", "straggler", "recorded")  # the same workers are slow for good
 LABELS = "slow hold labels"
 BY_WORKERS = {name: {"uneven": name} for name in ("even", *UNEVEN)}
 BY_PLACE = {
-    "alike, free links": {"uneven": UNEVEN, "skew": "alike", "link": "free"},
-    "alike, dear links": {"uneven": UNEVEN, "skew": "alike", "link": "dear"},
-    "slow hold labels, free links": {"uneven": UNEVEN, "skew": LABELS, "link": "free"},
-    "slow hold labels, dear links": {"uneven": UNEVEN, "skew": LABELS, "link": "dear"},
-    "low noise": {"uneven": UNEVEN, "noise": "low"},
-    "high noise": {"uneven": UNEVEN, "noise": "high"},
+    **{
+        f"{skew}, {link} links": {"uneven": UNEVEN, "skew": skew, "link": link}
+        for skew, link in product(("alike", LABELS), ("free", "dear"))
+    },
+    **{f"{noise} noise": {"uneven": UNEVEN, "noise": noise} for noise in ("low", "high")},
 }
 PANELS = {
     "even workers": {"uneven": "even"},
@@ -72,6 +74,38 @@ BANDS = ("pure", "Rescaled")  # whose intervals are drawn
 Where = Mapping[str, Any]  # of a family of scenes
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What is run; pieces that are done are kept in `output`: a second run goes on from them."""
+
+    output: Path = Path("output/matrix")
+    full: bool = False  # all methods, on the ten scenes of high noise and free links
+    methods: tuple[str, ...] = ()  # names; none: the default ones. Synchronous SGD always runs
+    scenes: tuple[str, ...] = ()  # names; none: all, or those of `--full`
+    instances: int = 10  # of each of the two reported sets
+    tuning_instances: int = 5
+    trials: int = 4  # settings that a method tries in a round of tuning
+    rounds: tuple[int, int] = (3, 8)  # least and most; more where a best value is at an edge
+    seed: int = 0
+    engine: Literal["here", "processes", "ray"] = "here"  # where pieces are computed
+    workers: int = 2  # of the engine
+    address: str = ""  # of a Ray cluster; none: a Ray of this machine
+    commit: bool = False  # also write the rows where committed ones are
+
+
+class Piece(NamedTuple):
+    """Runs that are computed at once, and kept in a file."""
+
+    title: str
+    method: str
+    runs: tuple[Run, ...]
+
+
+Tuned = Mapping[tuple[str, str], search.Tuned]  # by method and scene
+# By method: times float[scenes, sets, instances, levels], gaps float[scenes, sets, instances].
+Outcomes = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
 def study_of(settings: Settings) -> Result:
     """Runs what is not there yet.
 
@@ -79,12 +113,162 @@ def study_of(settings: Settings) -> Result:
         ValueError: A name is not known, or a number is out of range.
     """
     settings = resolved(settings)
-    tuned = searched(settings)
-    outcomes = reported(settings, tuned)
-    result = rows_of(settings, tuned, outcomes)
+    result, outcomes = measured(settings)
     laws = {uneven: decision.law_of(uneven) for uneven in result.rows["uneven"].unique()}
     more = {"levels": CURVE, "curves": curves(settings, result, outcomes), "laws": laws}
     return replace(result, facts={**result.facts, **more})
+
+
+def resolved(settings: Settings) -> Settings:
+    """The settings with all names written out, checked.
+
+    Raises:
+        ValueError: A name is not known, or a number is out of range.
+    """
+    for name, known in (("methods", METHODS), ("scenes", FACTORS)):
+        unknown = [one for one in getattr(settings, name) if one not in known]
+        if unknown:
+            raise ValueError(f"{name} must be among {'; '.join(known)}, got {unknown[0]!r}")
+    for name, least in (("instances", 2), ("tuning_instances", 1), ("trials", 4), ("workers", 1)):
+        if getattr(settings, name) < least:
+            raise ValueError(f"{name} must be at least {least}, got {getattr(settings, name)}")
+    methods, scenes = DEFAULTS, tuple(FACTORS)
+    if settings.full:
+        methods = METHODS
+        scenes = [n for n, one in FACTORS.items() if (one.noise, one.link) == ("high", "free")]
+    methods = [name for name in METHODS if name in methods]
+    chosen = tuple(dict.fromkeys((REFERENCE, *(settings.methods or methods))))
+    return replace(settings, methods=chosen, scenes=settings.scenes or tuple(scenes))
+
+
+# What is run. All scenes of a method are asked at once: lanes of several share a program.
+
+
+def measured(settings: Settings) -> tuple[Result, Outcomes]:
+    """A row a run that is shown, with its times to three of the levels, and those to all."""
+    tuned = searched(settings)
+    outcomes = reported(settings, tuned)
+    rows = [
+        {"scene": name, "set": letter, "instance": instance, "method": method}
+        | {**FACTORS[name]._asdict(), **chosen.best.settings}
+        | dict(zip(COLUMNS.values(), times[at][AT], strict=True))
+        | {LEFT: gaps[at], "horizon": FACTORS[name].horizon, "trials": len(chosen.trials)}
+        | {"tuning_gradients": len(chosen.trials) * chosen.gradients}
+        | {"at_edge": bool(chosen.edges)}
+        for place, name in enumerate(settings.scenes)
+        for method, (times, gaps) in outcomes.items()
+        for (number, letter), instance in product(enumerate(SETS), range(settings.instances))
+        for at, chosen in [((place, number, instance), tuned[method, name])]
+    ]
+    facts = {name: getattr(settings, name) for name in ("instances", "tuning_instances")}
+    problems = sorted({FACTORS[name].problem for name in settings.scenes})
+    facts = {"n_workers": N_WORKERS, **facts, "problems": problems}
+    return Result(pd.DataFrame(rows), COMPARED, facts, settings.seed), outcomes
+
+
+def searched(settings: Settings) -> Tuned:
+    """Tunes all methods in all scenes.
+
+    A scene's methods all get another round as long as the best value of any of them is at an edge.
+    """
+    instances = seeds_of(settings.seed, TUNING, settings.tuning_instances)
+    # Gradients of a trial: as workers compute them who never wait and have no link.
+    gradients = {s: round(len(instances) * N_WORKERS * FACTORS[s].horizon) for s in settings.scenes}
+    found = {
+        (method, scene): search.Tuned(space_of(METHODS[method]), (), gradients[scene])
+        for method, scene in product(settings.methods, settings.scenes)
+    }
+    scenes, (least, most) = settings.scenes, settings.rounds
+    for turn in range(most):
+        print(f"round {turn + 1}: {len(scenes)} of {len(settings.scenes)} scenes", flush=True)
+        asked = {
+            (method, scene): search.propose(
+                found[method, scene], method, settings.trials, settings.seed, turn
+            )
+            for method, scene in product(settings.methods, scenes)
+        }
+        pieces = [
+            piece_of(
+                method,
+                f"round {turn + 1}",
+                [(scene, tried) for scene in scenes for tried in asked[method, scene][1]],
+                instances,
+            )
+            for method in settings.methods
+        ]
+        for method, (times, gaps) in computed(settings, pieces).items():
+            per_trial = (np.split(one, len(one) // len(instances)) for one in (times, gaps))
+            trials = zip(*per_trial, strict=True)
+            for scene in scenes:
+                space, tried = asked[method, scene]
+                scores = [score(scene, *next(trials)) for _ in tried]
+                found[method, scene] = found[method, scene].told(space, tried, scores, turn)
+        if turn + 1 >= least:
+            scenes = [s for s in scenes if any(found[m, s].edges for m in settings.methods)]
+        if not scenes:
+            break
+    return found
+
+
+def score(scene: str, times: np.ndarray, gaps: np.ndarray) -> float:
+    """What is tuned and shown: the mean logarithm of the time to the last target, cut.
+
+    Args:
+        scene: Its name.
+        times: float[instances, levels].
+        gaps: float[instances], what is left of the way: added where the target never came.
+    """
+    last = times[:, AT[-1]]
+    numbers = [{COMPARED: time, LEFT: gap} for time, gap in zip(last, gaps, strict=True)]
+    return TO_TARGET.scored(numbers, [Scene(horizon=FACTORS[scene].horizon)])
+
+
+def reported(settings: Settings, tuned: Tuned) -> Outcomes:
+    """The tuned methods on both sets."""
+    drawn = [
+        one for role in SETS.values() for one in seeds_of(settings.seed, role, settings.instances)
+    ]
+    pieces = [
+        piece_of(m, "reported", [(s, tuned[m, s].best.settings) for s in settings.scenes], drawn)
+        for m in settings.methods
+    ]
+    shape = len(settings.scenes), len(SETS), settings.instances
+    return {
+        method: (times.reshape(*shape, -1), gaps.reshape(shape))
+        for method, (times, gaps) in computed(settings, pieces).items()
+    }
+
+
+def piece_of(
+    method: str, what: str, tried: Iterable[tuple[str, search.Settings]], instances: Sequence[Seeds]
+) -> Piece:
+    """Runs of a method in scenes, with settings each, on all of some instances."""
+    runs = [Run(scene, one, tuple(knobs.items())) for scene, knobs in tried for one in instances]
+    return Piece(f"{method}, {what}", method, tuple(runs))
+
+
+def computed(settings: Settings, pieces: Sequence[Piece]) -> Outcomes:
+    """By method times float[runs, levels] and gaps float[runs]; a piece on file is read."""
+    cells, keys = Cells(settings.output / "cells"), [key_of(compute, piece) for piece in pieces]
+    named = dict(zip(pieces, keys, strict=True))
+    missing = [piece for piece, key in named.items() if cells.get(key) is None]
+    settings.output.joinpath("cells").mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        done = ((piece, compute(piece)) for piece in missing)
+        if settings.engine != "here":
+            engine = engine_of(settings.engine, settings.workers, settings.address)
+            done = spread(stack.enter_context(engine), compute, missing)
+        for place, (piece, arrays) in enumerate(done, start=1):
+            cells.put(named[piece], arrays)
+            print(f"[{place}/{len(missing)}] {piece.title}: {len(piece.runs)} runs", flush=True)
+    known = {piece.method: cells.get(key) or {} for piece, key in named.items()}
+    return {method: (arrays["times"], arrays["gaps"]) for method, arrays in known.items()}
+
+
+def compute(piece: Piece) -> dict[str, np.ndarray]:
+    """Times float[runs, levels] of a piece, and gaps float[runs]."""
+    times, gaps = zip(*found_of(piece.method, piece.runs, CURVE), strict=True)
+    return {"times": np.array(times, np.float64), "gaps": np.array(gaps, np.float64)}
 
 
 def curves(settings: Settings, result: Result, outcomes: Outcomes) -> dict[str, Any]:
@@ -92,26 +276,20 @@ def curves(settings: Settings, result: Result, outcomes: Outcomes) -> dict[str, 
 
     Rows have three levels; these are of all, as logarithms.
     """
-    shape = len(settings.scenes), len(SETS), settings.instances, len(CURVE)
     ends = np.array([FACTORS[name].horizon for name in settings.scenes])[:, None, None, None]
-    logs = {
-        method: np.log(np.minimum(times.reshape(shape), ends))
-        for method, (times, _) in outcomes.items()
-    }
-    found: dict[str, Any] = {}
-    for place, letter in enumerate(SETS):
-        for panel, where in met(result, PANELS).items():
-            names = set(result.select(**where)["scene"])
-            at = [number for number, name in enumerate(settings.scenes) if name in names]
-            means = {method: own[at, place].mean(axis=0) for method, own in logs.items()}
-            found.setdefault(letter, {})[panel] = {
-                method: [
-                    (gap.low, gap.mean, gap.high)
-                    for one, other in zip(means[REFERENCE].T, own.T, strict=True)
-                    for gap in [paired(one, other, settings.seed)]
-                ]
-                for method, own in means.items()
-            }
+    logs = {method: np.log(np.minimum(times, ends)) for method, (times, _) in outcomes.items()}
+    found: dict[str, Any] = {letter: {} for letter in SETS}
+    for (place, letter), (panel, where) in product(enumerate(SETS), met(result, PANELS).items()):
+        at = np.isin(settings.scenes, result.select(**where)["scene"].unique())
+        means = {method: each[at, place].mean(axis=0) for method, each in logs.items()}
+        found[letter][panel] = {
+            method: [
+                (gap.low, gap.mean, gap.high)
+                for one, other in zip(means[REFERENCE].T, mean.T, strict=True)
+                for gap in [paired(one, other, settings.seed)]
+            ]
+            for method, mean in means.items()
+        }
     return found
 
 
@@ -120,65 +298,55 @@ def met(result: Result, families: Mapping[str, Where]) -> dict[str, Where]:
     return {name: where for name, where in families.items() if len(result.select(**where))}
 
 
-def _by_workers(first: str, than: str, kinds: tuple[str, ...], **where: Any) -> list[Any]:
+def _by_workers(first: str, than: str, kinds: Sequence[str], **where: Any) -> list[Any]:
     """A condition for each kind of workers."""
-    return [
-        less(first, than, text=f"{first} before {than}, {kind}", uneven=kind, **where)
-        for kind in kinds
-    ]
+    text = f"{first} before {than}"
+    return [less(first, than, text=f"{text}, {kind}", uneven=kind, **where) for kind in kinds]
+
+
+def _by_links(first: str, than: str, link: str) -> Any:
+    """A condition over all scenes of such links."""
+    named = {REFERENCE: "synchronous", "FedBuff, local steps": "FedBuff with local steps"}
+    text = f"{named.get(first, first)} before {named.get(than, than)}"
+    return less(first, than, text=text, link=link)
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """The claims, of the methods that were run."""
-    others = [name for name in result.methods if name != REFERENCE]
-    pure, local, late = "pure is faster than synchronous SGD", "local SGD", "FedBuff, local steps"
-    named = {REFERENCE: "synchronous", late: "FedBuff with local steps"}
-
-    def links(first: str, than: str, link: str) -> Any:
-        text = f"{named.get(first, first)} before {named.get(than, than)}"
-        return less(first, than, text=text, link=link)
-
-    return (
-        Claim(f"{pure}, whatever the workers", _by_workers("pure", REFERENCE, ("even", *UNEVEN))),
-        Claim(f"{pure} where workers are uneven", _by_workers("pure", REFERENCE, UNEVEN)),
-        Claim(
-            f"{pure} where workers are uneven and data alike",
-            _by_workers("pure", REFERENCE, UNEVEN, skew="alike"),
+    pure, late = "pure is faster than synchronous SGD", "FedBuff, local steps"
+    not_behind = [
+        less(
+            REFERENCE, name, ratio=LEVEL_WITH, text=f"{REFERENCE} not behind {name}", uneven="even"
+        )
+        for name in result.methods
+        if name != REFERENCE
+    ]
+    conditions = {
+        f"{pure}, whatever the workers": _by_workers("pure", REFERENCE, ("even", *UNEVEN)),
+        f"{pure} where workers are uneven": _by_workers("pure", REFERENCE, UNEVEN),
+        f"{pure} where workers are uneven and data alike": _by_workers(
+            "pure", REFERENCE, UNEVEN, skew="alike"
         ),
-        Claim(
-            "synchronous SGD is faster than pure where workers are even",
-            _by_workers(REFERENCE, "pure", ("even",)),
+        "synchronous SGD is faster than pure where workers are even": _by_workers(
+            REFERENCE, "pure", ["even"]
         ),
-        Claim(
-            "no method is 5 % faster than synchronous SGD where workers are even",
-            [
-                less(
-                    REFERENCE,
-                    name,
-                    ratio=LEVEL_WITH,
-                    text=f"{REFERENCE} not behind {name}",
-                    uneven="even",
-                )
-                for name in others
-            ],
+        "no method is 5 % faster than synchronous SGD where workers are even": not_behind,
+        "Rescaled is faster than pure where the slow hold labels": _by_workers(
+            "Rescaled", "pure", LASTING, skew=LABELS
         ),
-        Claim(
-            "Rescaled is faster than pure where the slow hold labels",
-            _by_workers("Rescaled", "pure", LASTING, skew=LABELS),
+        "pure is faster than Rescaled where data are alike": _by_workers(
+            "pure", "Rescaled", LASTING, skew="alike"
         ),
-        Claim(
-            "pure is faster than Rescaled where data are alike",
-            _by_workers("pure", "Rescaled", LASTING, skew="alike"),
-        ),
-        Claim(
-            "local steps are faster where links are dear",
-            [links(local, REFERENCE, "dear"), links(late, "buffered", "dear")],
-        ),
-        Claim(
-            "local steps are slower where links are free",
-            [links(REFERENCE, local, "free"), links("buffered", late, "free")],
-        ),
-    )
+        "local steps are faster where links are dear": [
+            _by_links("local SGD", REFERENCE, "dear"),
+            _by_links(late, "buffered", "dear"),
+        ],
+        "local steps are slower where links are free": [
+            _by_links(REFERENCE, "local SGD", "free"),
+            _by_links("buffered", late, "free"),
+        ],
+    }
+    return tuple(Claim(*each) for each in conditions.items())
 
 
 def speed_up(result: Result, method: str, where: Where, letter: str = "A") -> dict[str, Any]:
@@ -207,23 +375,24 @@ def ordered(result: Result) -> list[str]:
     return list(means.sort_values(kind="stable").index)
 
 
+def beside(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """A speed-up with its interval, and its mean in another set."""
+    text = "{sign}{ratio:.2g} ({low:.2g} to {high:.2g}) ".format(**one)
+    return text + "{sign}{ratio:.2g}".format(**other)
+
+
 def family_table(result: Result, families: Mapping[str, Where], text: str) -> results.Table:
     """A row a method: speed-up with its interval in set A, and the mean of set B."""
 
     def cell(method: str, where: Where) -> str:
         if method == REFERENCE:
             return "1"
-        one, other = (speed_up(result, method, where, letter) for letter in SETS)
-        beside = f"{other['sign']}{other['ratio']:.2g}"
-        return "{sign}{ratio:.2g} ({low:.2g} to {high:.2g}) ".format(**one) + beside
+        return beside(*(speed_up(result, method, where, letter) for letter in SETS))
 
     shown = met(result, families)
-    return results.Table(
-        (results.Column("method", right=False), *map(results.Column, shown)),
-        tuple(
-            (method, *(cell(method, where) for where in shown.values()))
-            for method in ordered(result)
-        ),
+    return part.table(
+        ("method", *shown),
+        [(m, *(cell(m, where) for where in shown.values())) for m in ordered(result)],
         "How many times as fast as synchronous SGD to 95 % of the way, both tuned: geometric mean,"
         f" in brackets its 95 % interval over {result.facts['instances']} instances, then the"
         " mean in set B. Times are cut at the horizon: > where only runs of synchronous SGD are, <"
@@ -238,9 +407,9 @@ def rank_table(result: Result) -> results.Table:
         ranks = result.rank(where, "A").astype(str).set_index("method")
         best = ranks["with_best"].map({"True": ", with the best", "False": ""})
         columns[name] = ranks["best_rank"] + " to " + ranks["worst_rank"] + best
-    return results.Table(
-        (results.Column("method", right=False), *map(results.Column, columns)),
-        tuple((m, *(own[m] for own in columns.values())) for m in ordered(result)),
+    return part.table(
+        ("method", *columns),
+        pd.DataFrame(columns).loc[ordered(result)].itertuples(),
         "Ranks by time to 95 % of the way, set A: from one more than how many methods are"
         " significantly faster to all but those significantly slower; all pairs share a doubt of"
         " 5 %.",
@@ -251,28 +420,24 @@ def trial_table(result: Result) -> results.Table:
     """Trials and gradients of each method, runs that are there in time, best values at edges."""
     trials = result.trials().groupby("method")
     there = _logs(result).assign(there=lambda rows: rows[COMPARED] <= rows["horizon"])
-    rows = []
-    for method in ordered(result):
-        own = trials.get_group(method)
-        least, most = own["trials"].min(), own["trials"].max()
-        rows.append(
-            (
-                method,
-                ", ".join({**SPACE, **METHODS[method].space}),
-                f"{least}" if least == most else f"{least} to {most}",
-                int(own["tuning_gradients"].sum()),
-                f"{there[there['method'] == method]['there'].mean():.0%}",
-                int(own["at_edge"].sum()),
-            )
-        )
-    heads = ("method", "knobs", "trials a scene", "gradients of tuning", "there in time")
-    heads += ("scenes with a best value at an edge",)
-    return results.Table(
-        tuple(results.Column(head, right=head not in ("method", "knobs")) for head in heads),
-        tuple(rows),
+    rows = pd.DataFrame(
+        {
+            "knobs": {name: ", ".join(space_of(METHODS[name])) for name in result.methods},
+            "trials a scene": trials["trials"].agg(
+                lambda n: " to ".join(map(str, sorted({n.min(), n.max()})))
+            ),
+            "gradients of tuning": trials["tuning_gradients"].sum().astype(int),
+            "there in time": there.groupby("method")["there"].mean().map("{:.0%}".format),
+            "scenes with a best value at an edge": trials["at_edge"].sum().astype(int),
+        }
+    )
+    return part.table(
+        ("method", *rows),
+        rows.loc[ordered(result)].itertuples(),
         f"Of {result.rows['scene'].nunique()} scenes. Gradients as workers compute them who never"
         " wait and have no link. There in time: runs of set A that reach 95 % of the way by the"
         " horizon.",
+        left=2,
     )
 
 

@@ -4,12 +4,13 @@ A lane has an instance's rows and first model, a trace, and one or several setti
 Settings are data: a gradient brings those of its lane along, and the optimizer is made of them
 where it is used. So all scenes of a method that draw as many rows, and all its settings, share a
 compilation. (`study.compare` shares less and draws other batches, since these depend on the place
-of a lane: the committed rows are those of this file.)
+of a lane: the committed rows are those of this file.) A policy has no trace; its lanes bring times
+and links along.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,101 +18,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import problems, simulation, stragglers, traces
-from asyncjax.clocks import Clock
-from asyncjax.study import methods as studied
+from asyncjax import problems, simulation, traces
+from asyncjax.simulation.side_by_side import policies_side_by_side
+from asyncjax.study import scenes
+from asyncjax.study.methods import METHODS, POLICIES, SPACE
 from asyncjax.study.protocol import Seeds
-from asyncjax.study.scene import Method as Studied
-from asyncjax.study.scenes import (
-    FACTORS,
-    N_WORKERS,
-    RECORDS,
-    Drawn,
-    Factors,
-    drawn,
-    losses,
-    reached,
-    workers,
-)
-from asyncjax.study.search import Knob
+from asyncjax.study.scene import Method
+from asyncjax.study.scenes import FACTORS, N_WORKERS, RECORDS, Drawn, Factors, drawn
+from asyncjax.study.search import Knob, Settings
+from asyncjax.traces.random_draws import on_host
 from experiments.common.side_by_side import moved, raveled, side_by_side
 
-LANES = 48  # traces of one call where every run has its own
-SHARED = 10  # where several runs share one
+LANES = 48  # of one call where every run has its own
+SHARED = 10  # where several runs share a trace
 UNEQUAL = 1.5  # runs of a call differ at most so much in their number of updates
 EXTRA = "smoothness"  # what a rule may know beside its knobs
-
-
-Settings = Mapping[str, Any]
-Optimizer = Callable[[Any], Any]  # settings -> optimizer; settings may be traced
-
-
-@dataclass(frozen=True, eq=False)
-class Method:
-    """A method of `asyncjax.study.methods` as lanes run it.
-
-    Attributes:
-        name: What tables call it.
-        of: What it is.
-        is_policy: Whether it asks a policy, and so has no trace.
-    """
-
-    name: str
-    of: Studied
-    is_policy: bool
-
-    @property
-    def space(self) -> dict[str, Knob]:
-        """All knobs."""
-        return {**studied.SPACE, **self.of.space}
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """Of settings."""
-        assert self.of.optimizer is not None
-        return self.of.optimizer
-
-    @property
-    def is_local(self) -> bool:
-        """Whether jobs are local steps, with the knobs "local steps" and "local step"."""
-        return self.of.adapt is not None
-
-    @cached_property
-    def traced(self) -> tuple[str, ...]:
-        """Knobs on which the trace depends: those that are missed where they are not given."""
-        return () if self.is_policy else tuple(filter(self._is_traced, self.of.space))
-
-    def _is_traced(self, name: str) -> bool:
-        others = {knob: own.values[0] for knob, own in self.of.space.items() if knob != name}
-        try:
-            self._rule(others)
-        except KeyError:
-            return True
-        return False
-
-    def _rule(self, settings: Settings) -> tuple[traces.Rule | traces.Synchronous, float]:
-        """Its rule on the server, and the load of a job."""
-        known = dict(settings)
-        return self.of.rule_of(known), 1.0 if self.of.load is None else self.of.load(known)
-
-    def trace(
-        self, settings: Settings, clock: Clock, n_updates: int, key: jax.Array
-    ) -> traces.EventTrace:
-        """Its trace."""
-        rule, load = self._rule(settings)
-        if isinstance(rule, traces.Synchronous):
-            return replace(rule, load=load).trace(clock, n_updates=n_updates, key=key)
-        return rule.trace(clock, n_updates=n_updates, load=load, key=key)
-
-    def policy(self, settings: Settings, rows: int) -> stragglers.Policy:
-        """Its policy; a gradient has so many rows."""
-        rule: Any = self.of.rule_of({**settings, "rows": rows})
-        return rule.k
-
-
-METHODS = {
-    name: Method(name, own, name in studied.POLICIES) for name, own in studied.METHODS.items()
-}
+UPDATES = tuple(500 * 2**doubled for doubled in range(5))  # of a policy, until all are there
 
 
 class Run(NamedTuple):
@@ -122,11 +44,70 @@ class Run(NamedTuple):
     knobs: tuple[tuple[str, Any], ...]
 
 
-class Found(NamedTuple):
-    """What a run did: when it was first at each level, and the share of the way that is left."""
+Found = tuple[list[float], float]  # when a run was first at each level, what is left of the way
 
-    times: list[float]
-    gap: float
+
+def found_of(name: str, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
+    """What runs of a method did, in the order in which they are asked."""
+    return (_decided if name in POLICIES else _replayed)(METHODS[name], runs, levels)
+
+
+def space_of(method: Method) -> dict[str, Knob]:
+    """All knobs."""
+    return {**SPACE, **method.space}
+
+
+@cache
+def traced(method: Method) -> tuple[str, ...]:
+    """Knobs on which the trace depends: those that are missed where they are not given."""
+
+    def is_missed(name: str) -> bool:
+        try:
+            _tracer(method, {k: knob.values[0] for k, knob in method.space.items() if k != name})
+        except KeyError:
+            return True
+        return False
+
+    return tuple(filter(is_missed, method.space))
+
+
+@cache
+def names_of(method: Method) -> tuple[str, ...]:
+    """The settings that its gradients or its rule read, in their order, with what it may know."""
+    is_local = method.adapt is not None
+    return (*(n for n in space_of(method) if is_local or n not in traced(method)), EXTRA)
+
+
+def _tracer(method: Method, settings: Settings) -> Callable[..., traces.EventTrace]:
+    """What makes traces of a clock."""
+    rule, load = method.rule_of(settings), method.load(settings) if method.load else 1.0
+    if isinstance(rule, traces.Synchronous):
+        return replace(rule, load=load).trace
+    return partial(rule.trace, load=load)
+
+
+def trace_of(method: Method, run: Run) -> traces.EventTrace:
+    """The trace of a run, at least as long as the horizon; a multiple of the records.
+
+    Skew does not matter to it, nor what gradients and steps read.
+    """
+    alike = FACTORS[run.scene]._replace(skew=scenes.SKEW[0]).name
+    knobs = tuple(knob for knob in run.knobs if knob[0] in traced(method))
+    return _trace(method, Run(alike, run.instance, knobs))
+
+
+@lru_cache(1024)
+def _trace(method: Method, run: Run) -> traces.EventTrace:
+    scene, key = FACTORS[run.scene], jax.random.key(run.instance.noise(0))
+    clock = scenes.workers(*scene.clock, run.instance)
+    make = partial(_tracer(method, dict(run.knobs)), clock, key=key)
+    [trace] = traces.lasting(
+        lambda n: [make(n_updates=n)], scene.horizon, n_updates=RECORDS, multiple_of=RECORDS
+    )
+    return trace
+
+
+# Settings as data.
 
 
 @dataclass(frozen=True)
@@ -153,8 +134,8 @@ class _Local:
 
     def __call__(self, data: Any, params: Any, worker: Any, job: Any, key: jax.Array) -> Any:
         inner, settings = data
-        own = settings[worker // N_WORKERS]
-        count, size = own[0, self.places[0]].astype(jnp.int32), own[0, self.places[1]]
+        ours = settings[worker // N_WORKERS]
+        count, size = ours[0, self.places[0]].astype(jnp.int32), ours[0, self.places[1]]
 
         def step(number: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
             total, model, way = carry
@@ -166,36 +147,32 @@ class _Local:
         model = params["model"]
         begin = jnp.zeros(()), model, jax.tree.map(jnp.zeros_like, model)
         loss, _, way = jax.lax.fori_loop(0, count, step, begin)
-        return loss / count, {"model": jax.tree.map(lambda g: g / count, way), "settings": own}
+        return loss / count, {"model": jax.tree.map(lambda g: g / count, way), "settings": ours}
 
 
 @lru_cache
-def carried(
-    optimizer: Optimizer, names: tuple[str, ...]
-) -> Callable[[Any], optax.GradientTransformation]:
+def carried(method: Method) -> Callable[[Any], optax.GradientTransformation]:
     """What makes the optimizer that is built of the settings that its gradients bring along.
-
-    Args:
-        optimizer: `settings -> optimizer`.
-        names: Of the settings, in their order.
 
     Returns:
         A function of the place of a run among those of its lane.
     """
 
-    def made(settings: jax.Array) -> optax.GradientTransformationExtraArgs:
-        own = {name: settings[at] for at, name in enumerate(names)}
-        return optax.with_extra_args_support(optimizer(own))
+    def built(settings: jax.Array) -> optax.GradientTransformationExtraArgs:
+        named = {name: settings[at] for at, name in enumerate(names_of(method))}
+        optimizer: Any = method.optimizer
+        return optax.with_extra_args_support(optimizer(named))
+
+    # Begun here: a table of eight workers is refused where all lanes have more, though each lane
+    # reads its own by `worker % 8`.
+    begun = built(jnp.ones(len(names_of(method)))).init(jnp.zeros(scenes.DIMENSION + 1))
 
     def of_run(place: Any) -> optax.GradientTransformationExtraArgs:
-        def init(params: Any) -> Any:
-            return made(jnp.ones(len(names))).init(params["model"])
-
         def update(
             updates: Any, state: Any, params: Any, *, read_params: Any, worker: Any, **extras: Any
         ) -> tuple[Any, Any]:
             settings = updates["settings"]
-            change, state = made(settings[jnp.asarray(place, jnp.int32)]).update(
+            change, state = built(settings[jnp.asarray(place, jnp.int32)]).update(
                 updates["model"],
                 state,
                 params["model"],
@@ -206,91 +183,57 @@ def carried(
             return {"model": change, "settings": jnp.zeros_like(settings)}, state
 
         given: Any = update  # its extras are those of every server step
-        return optax.GradientTransformationExtraArgs(init, given)
+        return optax.GradientTransformationExtraArgs(lambda params: begun, given)
 
     return of_run
 
 
-@dataclass(frozen=True, eq=False)
-class _Lane:
-    """Runs of one trace that are ready: their places in the order asked, data and settings."""
+# Methods that have traces.
 
-    places: tuple[int, ...]
+
+class _Lane(NamedTuple):
+    """Runs of one trace: their places in the order asked, the instance's data, settings."""
+
+    places: list[int]
     scene: Factors
     instance: Seeds
-    own: Drawn
+    data: Drawn
     settings: np.ndarray  # float32[runs, names]
     trace: traces.EventTrace
 
 
-def names_of(method: Method) -> tuple[str, ...]:
-    """The settings that its gradients or its rule read, in their order, with what it may know."""
-    read = [name for name in method.space if method.is_local or name not in method.traced]
-    return (*read, EXTRA)
-
-
-class Traces:
-    """Traces of a method, each made once."""
-
-    def __init__(self, method: Method) -> None:
-        """Nothing is made."""
-        self.method = method
-        self._kept: dict[Any, traces.EventTrace] = {}
-
-    def of(self, scene: Factors, run: Run) -> traces.EventTrace:
-        """The trace of a run, at least as long as the horizon; a multiple of the records."""
-        settings = dict(run.knobs)
-        traced = tuple(settings[name] for name in self.method.traced)
-        where = scene.clock, scene.horizon, run.instance, traced
-        if where not in self._kept:
-            clock = workers(*scene.clock, run.instance)
-            key = jax.random.key(run.instance.noise(0))
-            (self._kept[where],) = traces.lasting(
-                lambda n: [self.method.trace(settings, clock, n, key)],
-                scene.horizon,
-                n_updates=RECORDS,
-                multiple_of=RECORDS,
-            )
-        return self._kept[where]
-
-
-def replayed(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
-    """Runs of a method that has a trace, in the order in which they are asked."""
-    made, groups = Traces(method), dict[Any, list[int]]()
+def _replayed(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
+    groups: dict[Any, list[int]] = {}
     for place, run in enumerate(runs):
-        alone = place if method.traced else None
+        alone = place if traced(method) else None
         groups.setdefault((run.scene, run.instance, alone), []).append(place)
-    lanes, names = [], names_of(method)
     most = max(map(len, groups.values()))
-    for places in groups.values():
-        run = runs[places[0]]
-        scene = FACTORS[run.scene]
-        own = drawn(scene, run.instance)
+    lanes, wide = [], LANES if most == 1 else SHARED
+    for (name, instance, _), places in groups.items():
+        data = drawn(FACTORS[name], instance)
         every = [places[min(at, len(places) - 1)] for at in range(most)]
-        known = [{**dict(runs[place].knobs), EXTRA: own.smoothness} for place in every]
-        settings = np.array([[one[name] for name in names] for one in known], np.float32)
-        trace = made.of(scene, run)
-        lanes.append(_Lane(tuple(places), scene, run.instance, own, settings, trace))
+        known = [{**dict(runs[place].knobs), EXTRA: data.smoothness} for place in every]
+        settings = [[one[name] for name in names_of(method)] for one in known]
+        trace = trace_of(method, runs[places[0]])
+        settings = np.array(settings, np.float32)
+        lanes.append(_Lane(places, FACTORS[name], instance, data, settings, trace))
     found: dict[int, Found] = {}
-    for call in calls(method, lanes, LANES if most == 1 else SHARED):
-        found.update(_swept(method, call, levels, LANES if most == 1 else SHARED))
+    for call in calls(method, lanes, wide):
+        found.update(_swept(method, call, levels, wide))
     return [found[place] for place in range(len(runs))]
 
 
 def calls(method: Method, lanes: Sequence[_Lane], wide: int) -> list[list[_Lane]]:
     """Lanes by rows of a gradient, cut into calls of about equal length and equal local steps."""
-    at = names_of(method).index("local steps") if method.is_local else None
 
-    def work(lane: _Lane) -> float:
-        return 1.0 if at is None else float(lane.settings[0, at])
+    def length(lane: _Lane) -> tuple[str, float, int]:
+        local = lane.settings[0, names_of(method).index("local steps")] if method.adapt else 1.0
+        return lane.scene.noise, float(local), lane.trace.n_updates
 
-    def length(lane: _Lane) -> tuple[Any, ...]:
-        return lane.scene.noise, work(lane), lane.trace.n_updates
-
-    def fit(one: _Lane, other: _Lane) -> bool:
-        few, many = sorted([one.trace.n_updates, other.trace.n_updates])
-        alike = one.scene.noise == other.scene.noise and work(other) <= 2 * work(one)
-        return alike and many <= UNEQUAL * few
+    def fit(first: _Lane, other: _Lane) -> bool:
+        (noise, local, one), (its_noise, its_local, two) = length(first), length(other)
+        alike = noise == its_noise and its_local <= 2 * local
+        return alike and max(one, two) <= UNEQUAL * min(one, two)
 
     cut: list[list[_Lane]] = []
     for lane in sorted(lanes, key=length):
@@ -303,28 +246,25 @@ def calls(method: Method, lanes: Sequence[_Lane], wide: int) -> list[list[_Lane]
 
 def _swept(
     method: Method, call: list[_Lane], levels: Sequence[float], wide: int
-) -> dict[int, Found]:
+) -> Mapping[int, Found]:
     """One call; lanes that are not asked for repeat the last."""
     lanes = call + call[-1:] * (wide - len(call))
-    most = max(lane.trace.n_updates for lane in lanes)
     settings = np.stack([lane.settings for lane in lanes])
-    joined = side_by_side([lane.own.problem for lane in lanes])
     records = simulation.sweep(
-        _with_settings(method, joined, settings),
+        _with_settings(method, side_by_side([lane.data.problem for lane in lanes]), settings),
         [moved(lane.trace, at, N_WORKERS) for at, lane in enumerate(lanes)],
-        carried(method.optimizer, names_of(method)),
+        carried(method),
         np.arange(settings.shape[1], dtype=np.float32),
         keys=jnp.stack([jax.random.key(lane.instance.noise(1)) for lane in lanes]),
-        record_every=most // RECORDS,
+        record_every=max(lane.trace.n_updates for lane in lanes) // RECORDS,
         width=1,
         sizes=_roomy,
     ).records
-    ways = np.asarray(records.metrics["model"])
-    times = np.asarray(records.time)[:, 0]
+    ways, times = np.asarray(records.metrics["model"]), np.asarray(records.time)[:, 0]
     return {
-        place: read_off(lane.own, lane.scene.horizon, times[at], ways[at, run], levels)
+        place: read_off(lane.data, lane.scene.horizon, times[at], lane.data.start + way, levels)
         for at, lane in enumerate(call)
-        for run, place in enumerate(lane.places)
+        for place, way in zip(lane.places, ways[at], strict=False)
     }
 
 
@@ -333,11 +273,10 @@ def _model(data: Any, params: Any) -> jax.Array:
 
 
 def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarray) -> Any:
-    names = names_of(method)
     gradient_of: Any = _Carrying(joined.gradient_of)
-    if method.is_local:
-        places = names.index("local steps"), names.index("local step")
-        gradient_of = _Local(joined.gradient_of, places)
+    if method.adapt:
+        number, size = map(names_of(method).index, ("local steps", "local step"))
+        gradient_of = _Local(joined.gradient_of, (number, size))
     return replace(
         joined,
         params={"model": joined.params, "settings": jnp.zeros(settings.shape[1:])},
@@ -347,25 +286,92 @@ def _with_settings(method: Method, joined: problems.Problem, settings: np.ndarra
     )
 
 
-def _roomy(own: Any) -> Any:
+def _roomy(sizes: Any) -> Any:
     """Sizes that nearly all traces share, and so a compilation."""
     least = {"waves": 4096, "slots": 40, "updates": 2, "directions": 4, "copies": 4, "group": 64}
-    return replace(
-        own, single=False, **{name: max(getattr(own, name), size) for name, size in least.items()}
-    )
+    wide = {name: max(getattr(sizes, name), size) for name, size in least.items()}
+    return replace(sizes, single=False, **wide)
 
 
 def read_off(
-    own: Drawn, horizon: float, times: np.ndarray, ways: np.ndarray, levels: Sequence[float]
+    data: Drawn, horizon: float, times: np.ndarray, models: np.ndarray, levels: Sequence[float]
 ) -> Found:
     """When a run was first at each level by a record, and what is left at the horizon.
 
     Args:
-        own: The instance.
+        data: The instance.
         horizon: Until when it is watched.
         times: float[R], of the records.
-        ways: float[R, d], models less the start.
+        models: float[R, d].
         levels: Shares of the way from the first loss to the lowest.
     """
-    values = losses(own.features, own.signs, own.start + ways)
-    return Found(*reached(own, horizon, times, values, levels))
+    return scenes.reached(
+        data, horizon, times, scenes.losses(data.features, data.signs, models), levels
+    )
+
+
+# Policies.
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """The policy and the optimizer of some settings, where a gradient has so many rows."""
+
+    method: Method
+    rows: int
+
+    def __call__(self, settings: Settings) -> tuple[Any, Any]:
+        """Settings may be traced; the number of rows is none."""
+        return self.method.made({**settings, "rows": self.rows})
+
+
+def _decided(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
+    found: dict[int, Found] = {}
+    for noise in scenes.BATCH:
+        asked = [at for at, run in enumerate(runs) if FACTORS[run.scene].noise == noise]
+        for begin in range(0, len(asked), LANES):
+            places = asked[begin : begin + LANES]
+            wide = places + places[-1:] * (LANES - len(places))
+            rows = _decided_at_once(method, [runs[place] for place in wide], levels)
+            found.update(zip(places, rows, strict=False))
+    return [found[place] for place in range(len(runs))]
+
+
+def _decided_at_once(method: Method, runs: Sequence[Run], levels: Sequence[float]) -> list[Found]:
+    """One call, with ever more updates until all runs last to their horizon."""
+    factors = [FACTORS[run.scene] for run in runs]
+    parts = [drawn(scene, run.instance) for scene, run in zip(factors, runs, strict=True)]
+    horizons = np.array([scene.horizon for scene in factors])
+    advance = policies_side_by_side(
+        [replace(one.whole, metrics_of=(("model", raveled),)) for one in parts],
+        Deciding(method, scenes.BATCH[factors[0].noise]),
+        [{**dict(run.knobs), "n_workers": N_WORKERS} for run in runs],
+        jnp.stack([jax.random.key(run.instance.noise(1)) for run in runs]),
+    )
+    records: list[Any] = []
+    for n_updates in UPDATES:
+        records = advance([_times(*one, n_updates) for one in zip(factors, runs, strict=True)])
+        if (np.array([one.time[-1] for one in records]) >= horizons).all():
+            break
+    found = []
+    for part, end, one in zip(parts, horizons, records, strict=True):
+        time, models = np.asarray(one.time, np.float64), one.metrics["model"]
+        models = models.reshape(len(time), -1)  # the start first
+        found.append(read_off(part, end, time[1:], models[1:], levels))
+    return found
+
+
+def _times(scene: Factors, run: Run, n_jobs: int) -> dict[str, np.ndarray]:
+    """Times of a row and of the link, float[n, jobs] each."""
+    kind = jnp.result_type(float)
+    rows = row_times(scene.uneven, run.instance, n_jobs) / scenes.BATCH[scene.noise]
+    link = np.full(rows.shape, max(scenes.LINK[scene.link], 1e-6), kind)
+    return {"compute": rows.astype(kind), "download": link}
+
+
+@lru_cache(1024)
+def row_times(uneven: str, instance: Seeds, n_jobs: int) -> np.ndarray:
+    """How long a job takes each worker, without its link, float[n, jobs]; those of the traces."""
+    with on_host(jax.random.key(instance.noise(0))) as key:
+        clock = scenes.workers(uneven, "free", instance)
+        return np.asarray(clock.durations(jax.random.split(key)[0], n_jobs))

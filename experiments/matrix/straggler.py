@@ -13,8 +13,9 @@ The first factor is n - 1 + 1/s for n workers of which one is s times slower, ov
 second is what staleness costs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ import pandas as pd
 
 from asyncjax import clocks, results, simulation
 from asyncjax.study import search as tuning
-from asyncjax.study.methods import REFERENCE, SPACE
+from asyncjax.study.methods import METHODS, REFERENCE, SPACE
 from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import N_WORKERS, NOISE, STEADY, Factors, drawn
 from experiments import part
 from experiments.common.side_by_side import moved, raveled, side_by_side
-from experiments.matrix.lanes import METHODS, read_off
+from experiments.matrix.lanes import read_off
 
 NAME = "matrix_straggler"
 TITLE = "What does one slow worker cost those who wait for it?"
@@ -42,7 +43,6 @@ SETS = {"A": SET_A, "B": SET_B}
 PURE = "pure"
 LEVEL = 0.95  # of the way to the lowest loss
 CLAIMS = ()
-ENDS = ("ratio", "low", "high")  # of a ratio
 
 
 @dataclass(frozen=True)
@@ -87,84 +87,74 @@ def times(
     """When runs are first at the level, float64[steps, instances]; infinity where never."""
     clock, n = clock_of(factor), settings.rounds
     n_updates = n if method == REFERENCE else n * N_WORKERS
-    made = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
+    parts = [drawn(Factors("straggler", "alike", noise, "free"), one) for one in drawings]
     keys = [jax.random.key(one.noise(0)) for one in drawings]
-    traced = [METHODS[method].trace({}, clock, n_updates, key) for key in keys]
-    problem = side_by_side([one.problem for one in made])
+    rule: Any = METHODS[method].rule_of({})
+    traces = [rule.trace(clock, n_updates=n_updates, key=key) for key in keys]
     records = simulation.sweep(
-        replace(problem, metrics_of=(("model", raveled),)),
-        [moved(trace, at, N_WORKERS) for at, trace in enumerate(traced)],
+        replace(side_by_side([part.problem for part in parts]), metrics_of=(("model", raveled),)),
+        [moved(trace, at, N_WORKERS) for at, trace in enumerate(traces)],
         optax.sgd,
         np.asarray(step_sizes, np.float32),
         keys=jnp.stack([jax.random.key(one.noise(1)) for one in drawings]),
         record_every=n_updates // n,
         width=1,
     ).records
-    when = np.asarray(records.time).reshape(len(traced), -1)  # a row a trace
+    when = np.asarray(records.time).reshape(len(traces), -1)  # a row a trace
     ways = np.asarray(records.metrics["model"])
-    return np.array(
-        [
-            [
-                read_off(own, np.inf, when[at], ways[at, place], (LEVEL,)).times[0]
-                for at, own in enumerate(made)
-            ]
-            for place in range(len(step_sizes))
-        ]
-    )
+    found = [
+        [read_off(part, np.inf, time, part.start + way, (LEVEL,))[0][0] for way in by_step]
+        for part, time, by_step in zip(parts, when, ways, strict=True)
+    ]
+    return np.array(found).T
 
 
 def study_of(settings: Settings) -> Result:
     """Tunes and runs both methods in every scene."""
-    rows: list[dict[str, Any]] = []
+    parts = []
     for factor in settings.factors:
-        rows += [row for noise in NOISE for row in _rows(settings, factor, noise)]
+        parts += [rows for noise in NOISE for rows in _rows(settings, factor, noise)]
         print(f"one worker {factor} times slower: done", flush=True)
-    return Result(pd.DataFrame(rows), "time", {"instances": settings.instances}, settings.seed)
+    rows = pd.concat(parts, ignore_index=True)
+    return Result(rows, "time", {"instances": settings.instances}, settings.seed)
 
 
-def _rows(settings: Settings, factor: int, noise: str) -> list[dict[str, Any]]:
-    """Those of a scene."""
+def _rows(settings: Settings, factor: int, noise: str) -> Iterator[pd.DataFrame]:
+    """Those of a scene, a table a method and set."""
     horizons = {REFERENCE: settings.rounds * round_over_unit(factor), PURE: float(settings.rounds)}
     drawings = seeds_of(settings.seed, TUNING, settings.tuning_instances)
 
-    def evaluate(method: str, tried: Sequence[tuning.Settings], gradients: int) -> list[float]:
-        del gradients  # the same for every trial
-        step_sizes = [one["step"] for one in tried]
-        found = times(settings, method, factor, noise, drawings, step_sizes)
+    def evaluate(method: str, tried: Sequence[tuning.Settings], _: int) -> list[float]:
+        found = times(settings, method, factor, noise, drawings, [one["step"] for one in tried])
         return np.log(np.minimum(found, horizons[REFERENCE])).mean(axis=1).tolist()
 
     found = tuning.tune(
-        {method: SPACE for method in (REFERENCE, PURE)},
+        {method: SPACE for method in horizons},
         evaluate,
         trials=settings.trials,
         gradients=settings.tuning_instances * settings.rounds * N_WORKERS,
         seed=settings.seed,
         rounds=settings.tuning_rounds,
     )
-    rows = []
-    for method, tuned in found.items():
+    for (method, tuned), (letter, role) in product(found.items(), SETS.items()):
         step = tuned.best.settings["step"]
-        for letter, role in SETS.items():
-            shown = seeds_of(settings.seed, role, settings.instances)
-            reached = times(settings, method, factor, noise, shown, [step])[0]
-            rows += [
-                {
-                    "scene": f"one worker {factor} times slower, {noise} noise",
-                    "set": letter,
-                    "instance": instance,
-                    "method": method,
-                    "factor": factor,
-                    "noise": noise,
-                    "step": step,
-                    "time": time,
-                    "horizon": horizons[method],
-                    "trials": len(tuned.trials),
-                    "tuning_gradients": len(tuned.trials) * tuned.gradients,
-                    "at_edge": bool(tuned.edges),
-                }
-                for instance, time in enumerate(reached)
-            ]
-    return rows
+        shown = seeds_of(settings.seed, role, settings.instances)
+        yield pd.DataFrame(
+            {
+                "scene": f"one worker {factor} times slower, {noise} noise",
+                "set": letter,
+                "instance": range(settings.instances),
+                "method": method,
+                "factor": factor,
+                "noise": noise,
+                "step": step,
+                "time": times(settings, method, factor, noise, shown, [step])[0],
+                "horizon": horizons[method],
+                "trials": len(tuned.trials),
+                "tuning_gradients": len(tuned.trials) * tuned.gradients,
+                "at_edge": bool(tuned.edges),
+            }
+        )
 
 
 def speed_ups(result: Result) -> Any:
@@ -172,12 +162,11 @@ def speed_ups(result: Result) -> Any:
 
     Times of synchronous SGD over those of pure, geometric mean over both noise levels.
     """
-    found = []
-    for factor in result.rows["factor"].unique():
-        rows = result.ratio(REFERENCE, over=PURE, where={"factor": factor})
-        rows = rows.assign(factor=factor, share=rows["ratio"] / factor)
-        found.append(rows.assign(round=round_over_unit(factor)))
-    return pd.concat(found, ignore_index=True)
+    factors = result.rows["factor"].unique()
+    rows = {at: result.ratio(REFERENCE, over=PURE, where={"factor": at}) for at in factors}
+    rows = pd.concat(rows, names=["factor", None]).reset_index("factor").reset_index(drop=True)
+    rounds = rows["factor"].map(round_over_unit)
+    return rows.assign(share=rows["ratio"] / rows["factor"], round=rounds)
 
 
 def never(result: Result) -> dict[str, int]:
@@ -201,25 +190,27 @@ def answer(result: Result) -> str:
 def table(result: Result) -> results.Table:
     """A row a factor: the speed-up of both sets, beside the factor and the length of a round."""
     wide = speed_ups(result).pivot(index="factor", columns="set")
+    ends = "{:.3g} ({:.3g} to {:.3g})"
     heads = ("one worker so many times slower", "speed-up, set A", "set B", "over the factor, A")
-    return results.Table(
-        tuple(map(results.Column, (*heads, "B", "a round, in units of time"))),
-        tuple(
+    return part.table(
+        (*heads, "B", "a round, in units of time"),
+        [
             (
                 f"{factor:g}",
-                "{:.3g} ({:.3g} to {:.3g})".format(*(row[name, "A"] for name in ENDS)),
+                ends.format(*(row[name, "A"] for name in ("ratio", "low", "high"))),
                 f"{row['ratio', 'B']:.3g}",
                 f"{row['share', 'A']:.2f}",
                 f"{row['share', 'B']:.2f}",
                 f"{row['round', 'A']:.3g}",
             )
             for factor, row in wide.iterrows()
-        ),
+        ],
         "Times of synchronous SGD over those of pure asynchronous SGD to the tightest target, first"
         " crossings, both tuned: geometric mean over noise levels and instances, in brackets its"
         " interval. {cut} of {runs} runs never arrive and count as there at their end.".format(
             **never(result)
         ),
+        left=0,
     )
 
 

@@ -38,7 +38,7 @@ def outcome(name: str, reached: list[float], used: tuple[int, int] = (1, 1)) -> 
         computed=time.astype(int) + 1,
         version=time.astype(int) + 1,
         loss=1.0 - accuracy, accuracy=accuracy, trace=TRACE,
-        summaries=(summary,) * len(reached), seconds=0.0,
+        summaries=(summary,) * len(reached),
     )  # fmt: skip
 
 
@@ -46,14 +46,8 @@ def outcome(name: str, reached: list[float], used: tuple[int, int] = (1, 1)) -> 
 def settings(tmp_path, monkeypatch):
     digits = {"training": (0, [0] * 4), "validation": (0, [0]), "test": (0, [0])}
     monkeypatch.setattr(job, "split_digits", lambda share: digits)
-    return Settings(
-        output=tmp_path,
-        n_workers=2,
-        horizon=20.0,
-        instances=5,
-        levels=(0.8, 0.9),
-        tuning_instances=2,
-    )
+    sizes = {"n_workers": 2, "instances": 5, "tuning_instances": 2}
+    return Settings(output=tmp_path, horizon=20.0, levels=(0.8, 0.9), **sizes)
 
 
 NEVER = [np.inf] * 5
@@ -109,6 +103,7 @@ def test_the_report_begins_with_the_answer_and_ends_with_how_it_was_made(setting
     result = job.as_rows(settings, OUTCOMES)
     tables = {
         "answer": [job.main_table(result), job.targets_table(result)],
+        "claims": [],
         "tuning": [tuning.table({one.method.name: one.tuned for one in OUTCOMES})],
     }
     words = job.answer(result)

@@ -1,5 +1,7 @@
 """The main job tunes on rows that it does not show; its times are those after which runs stay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,34 +14,36 @@ from experiments.compare.runs import Settings
 from tests.experiments.test_compare_report import outcome
 
 PURE = next(method for method in METHODS if method.name == "pure async")
-STEPS = [0.05, 0.2]
+
+
+def forget_digits():
+    """Digits are read again."""
+    for cached in vars(skewed_digits).values():
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
 
 
 @pytest.fixture
 def fresh_digits():
     """Digits are read again, before and after."""
-    caches = [f.cache_clear for f in vars(skewed_digits).values() if hasattr(f, "cache_clear")]
-    for clear in caches:
-        clear()
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
+    forget_digits()
     yield
-    for clear in caches:
-        clear()
+    forget_digits()
 
 
 def scores_and_shown(settings):
     """Scores of two steps while tuning, and the accuracies that are shown of one of them."""
-    bench = runs.Bench(settings)
-    scores = bench._evaluated(PURE, STEPS)
-    made = runs.traces_of(settings, PURE, bench.reported)
-    done = runs.ran(settings, PURE, bench.reported, made, [(0, STEPS[0])])
-    return scores, runs.judged(settings, bench.reported, [0], done)[1]
+    field = runs.field_of(settings, TUNING, settings.tuning_instances)
+    tuned = next(runs.rounds_of(settings, PURE, field))
+    shown = runs.field_of(settings, SET_A, 1)
+    return tuned.trials, runs.reported(settings, PURE, shown, tuned).accuracy
 
 
 @pytest.mark.slow
 def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch, fresh_digits):
-    pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
     settings = Settings(
-        instances=1, tuning_instances=2, trials=1, n_workers=4, horizon=20.0, batch=4, hidden=4,
+        instances=1, tuning_instances=2, trials=2, n_workers=4, horizon=20.0, batch=4, hidden=4,
         target=0.3, records=10,
     )  # fmt: skip
     data = problems.digits()
@@ -49,9 +53,7 @@ def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch, fres
         test_features=np.zeros_like(data.test_features),
     )
     monkeypatch.setattr(problems, "digits", lambda: other)
-    for cached in vars(skewed_digits).values():
-        if hasattr(cached, "cache_clear"):
-            cached.cache_clear()
+    forget_digits()
     after = scores_and_shown(settings)
     assert before[0] == after[0]
     assert np.nanmax(np.abs(before[1] - after[1])) > 0.05
@@ -59,20 +61,16 @@ def test_tuning_reads_no_test_row_and_what_is_shown_reads_them(monkeypatch, fres
 
 @pytest.mark.slow
 def test_rows_are_split_in_three_and_others_keep_theirs(fresh_digits):
-    pytest.importorskip("sklearn", reason="the digits come with scikit-learn, the extra [data]")
     data = problems.digits()
     settings = Settings(instances=1, tuning_instances=1, n_workers=4)
-    tuned, shown = (runs.field_of(settings, role, 1).parts[0].data for role in (TUNING, SET_A))
-    rows = {
-        name: {row.tobytes() for row in np.asarray(own)}
-        for name, own in (
-            ("training", shown.features), ("validation", tuned.test_features),
-            ("test", shown.test_features),
-        )
-    }  # fmt: skip
-    counts = [len(own) for own in (shown.features, tuned.test_features, shown.test_features)]
-    assert counts == [1079, 359, 359]
-    assert sum(map(len, rows.values())) == len(set.union(*rows.values()))  # none in two of them
+    fields = [runs.field_of(settings, role, 1).problems for role in (TUNING, SET_A)]
+    tuned, shown = (field.parts[0].data for field in fields)
+    rows = [
+        {row.tobytes() for row in np.asarray(each)}
+        for each in (shown.features, tuned.test_features, shown.test_features)
+    ]
+    assert [*map(len, rows)] == [1079, 359, 359]
+    assert sum(map(len, rows)) == len(set.union(*rows))  # none in two of them
     np.testing.assert_array_equal(tuned.features, shown.features)
     np.testing.assert_array_equal(shown.test_features, data.test_features)
     whole = skewed_digits.digits_problem(
@@ -90,11 +88,11 @@ def test_a_time_is_that_after_which_a_run_stays_until_the_horizon(tmp_path):
     settings = Settings(output=tmp_path, instances=1, horizon=4.0, levels=(0.9,))
     one = outcome("pure async", [np.inf])
     time, accuracy = np.arange(6.0)[None], np.array([CROSSES_AND_LEAVES])
-    one = runs.replace(one, time=time, accuracy=accuracy, computed=10 * time.astype(int))
+    one = replace(one, time=time, accuracy=accuracy, computed=10 * time.astype(int))
     rows = job.as_rows(settings, [one]).rows
     assert rows[["time", "time_0.9", "gradients"]].to_numpy().tolist() == [[3.0, 3.0, 30.0]]
     assert runs.score(settings, time, accuracy) == pytest.approx(np.log(3.0) + 0.01 * 0.05)
-    longer = runs.replace(settings, horizon=5.0)
+    longer = replace(settings, horizon=5.0)
     assert job.as_rows(longer, [one]).rows["time"].tolist() == [np.inf]
 
 

@@ -9,7 +9,7 @@ import pytest
 from asyncjax import storage
 from asyncjax.study.methods import DEFAULTS
 from asyncjax.study.result import Result
-from asyncjax.study.scenes import COLUMNS, COMPARED
+from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS
 from asyncjax.whatif.advising import advise
 from experiments import part
 from experiments.matrix import decision
@@ -34,27 +34,21 @@ def truth(uneven, skew, noise, link):
     }
 
 
-def result_of(truth=truth, seed=0, spread=0.1):
+def result_of(truth=truth, seed=0, spread=0.1, unevens=tuple(LAWS), horizon=HORIZON):
     """Both sets, with times that vary from instance to instance."""
-    generator, rows = np.random.default_rng(seed), []
-    names = "uneven", "skew", "noise", "link"
-    levels = LAWS, ("alike", "slow hold labels"), ("low", "high"), ("free", "dear")
-    for letter, *answers in itertools.product("AB", *levels):
-        own = generator.normal(size=INSTANCES)  # what an instance is to all methods
-        for method, mean in truth(*answers).items():
-            times = mean * np.exp(spread * (own + generator.normal(size=INSTANCES)))
-            cut = np.where(times > HORIZON, np.inf, times)
-            looser = dict.fromkeys(COLUMNS.values(), cut) | {COLUMNS[0.5]: cut / 3}
-            rows += [
-                {
-                    "scene": ", ".join(answers), "set": letter, "instance": at, "method": method,
-                    **dict(zip(names, answers, strict=True)),
-                    **{name: values[at] for name, values in looser.items()},
-                    "horizon": HORIZON, "step": 0.5 if answers[2] == "high" else 2.0,
-                }
-                for at in range(INSTANCES)
-            ]  # fmt: skip
-    return Result(pd.DataFrame(rows), COMPARED, SETTINGS)
+    generator, parts = np.random.default_rng(seed), []
+    some = [(name, scene) for name, scene in FACTORS.items() if scene.uneven in unevens]
+    for letter, (name, scene) in itertools.product("AB", some):
+        alike = generator.normal(size=INSTANCES)  # what an instance is to all methods
+        for method, mean in truth(*scene).items():
+            times = mean * np.exp(spread * (alike + generator.normal(size=INSTANCES)))
+            cut = np.where(times > horizon, np.inf, times)
+            head = {"scene": name, "set": letter, "instance": range(INSTANCES), "method": method}
+            head |= {**scene._asdict(), **dict.fromkeys(COLUMNS.values(), cut)}
+            head |= {COLUMNS[0.5]: cut / 3, "step": 0.5 if scene.noise == "high" else 2.0}
+            head |= {"trials": 12, "tuning_gradients": 100, "at_edge": False}
+            parts.append(pd.DataFrame(head | {"horizon": horizon}))
+    return Result(pd.concat(parts, ignore_index=True), COMPARED, SETTINGS)
 
 
 def tree_for(truth, **options):
@@ -74,36 +68,27 @@ def found(result):
 def test_the_tree_is_the_one_that_is_known(result, found):
     answers, follow = scenes_of(result, "A").answers, decision.followed(found.tree)
     for at, scene in enumerate(answers.itertuples()):
-        if scene.busy > 0.9:
-            right = "local SGD" if scene.link else "synchronous"
-        else:
-            right = "Rescaled" if scene.skew else "pure"
-        assert follow[at] == right, scene.Index
+        even = "local SGD" if scene.link else "synchronous"
+        uneven = "Rescaled" if scene.skew else "pure"
+        assert follow[at] == (even if scene.busy > 0.9 else uneven), scene.Index
     assert len(decision.leaves(found.tree)) == 4
     assert found.tree.question == Question("busy", 0.79, (0.62, 1.0))
-
-
-def test_where_nothing_matters_there_is_no_question():
-    same = {"synchronous": 100.0, "pure": 100.0, "table": 100.0}
-    tree = tree_for(lambda *answers: same)
-    assert isinstance(tree, Leaf)
-    assert tree.method == "synchronous"
 
 
 def test_a_question_that_is_not_told_to_gain_goes():
     """Half of a per mille of a gain, which goes, and a large one, which stays."""
 
-    def little(uneven, skew, noise, link):
-        return {"synchronous": 100.0, "pure": 99.95 if skew == "alike" else 100.05}
+    def asked(*pure):
+        return tree_for(lambda _, skew, *__: {"synchronous": 100.0, "pure": pure[skew == "alike"]})
 
-    def much(uneven, skew, noise, link):
-        return {"synchronous": 100.0, "pure": 80.0 if skew == "alike" else 120.0}
-
-    assert isinstance(tree_for(little), Leaf)
-    sure = tree_for(much)
+    assert tree_for(lambda *_: dict.fromkeys(("synchronous", "pure", "table"), 100.0))[0] == (
+        "synchronous"
+    )
+    assert isinstance(asked(100.05, 99.95), Leaf)
+    sure = asked(120.0, 80.0)
     assert isinstance(sure, Fork)
     assert sure.question.what == "skew"
-    assert tree_for(lambda *answers: {"synchronous": 100.0, "pure": 90.0})[0] == "pure"
+    assert asked(90.0, 90.0)[0] == "pure"
 
 
 @pytest.mark.slow
@@ -112,10 +97,9 @@ def test_where_noise_makes_a_question_the_other_set_does_not_confirm_it():
 
     So many groups are tried that a sure interval in one of them is no proof.
     """
-    same, asked = {"synchronous": 100.0, "pure": 100.0}, []
-    for seed in range(24):
-        own = decided(result_of(lambda *answers: same, seed, spread=1.0))
-        asked += [saved for _, saved in own.asked[:1]]
+    same = {"synchronous": 100.0, "pure": 100.0}
+    found = [decided(result_of(lambda *_: same, seed, spread=1.0)) for seed in range(24)]
+    asked = [saved for one in found for _, saved in one.asked[:1]]
     assert len(asked) <= 24 // 3
     assert sum(saved.low > 1 for saved in asked) <= 1
 
@@ -135,18 +119,17 @@ def test_the_other_way_round_gives_the_other_tree(result):
 def test_gains_are_those_of_the_set_that_chose_nothing(result, found):
     shown = scenes_of(result, "B")
     for leaf, gain in zip(decision.leaves(found.tree), found.gains, strict=True):
-        own = shown.scores(leaf.scenes)
-        by_hand = np.exp(np.mean(own["synchronous"] - own[leaf.method]))
-        assert gain.over_synchronous.value == pytest.approx(by_hand)
-        assert gain.over_synchronous.low <= by_hand <= gain.over_synchronous.high
-        assert gain.over_synchronous != gain.chosen_on or gain.method == "synchronous"
+        scores, over = shown.scores(leaf.scenes), gain.over_synchronous
+        by_hand = np.exp(np.mean(scores["synchronous"] - scores[leaf.method]))
+        assert over.value == pytest.approx(by_hand)
+        assert over.low <= by_hand <= over.high
         assert gain.method not in (*gain.level_with, *gain.faster)
-    (rescaled,) = (gain for gain in found.gains if gain.method == "Rescaled")
+    gains = {gain.method: gain for gain in found.gains}
+    rescaled, rounds = gains["Rescaled"], gains["synchronous"]
     assert rescaled.over_synchronous.value == pytest.approx(2.0, rel=0.1)
-    assert rescaled.arrived == 1.0
+    assert rescaled.over_synchronous != rescaled.chosen_on
     assert rescaled.over["pure"].value == pytest.approx(HORIZON / 150, rel=0.1)  # never there
-    assert rescaled.knobs == "step 0.5 or 2"
-    (rounds,) = (gain for gain in found.gains if gain.method == "synchronous")
+    assert (rescaled.arrived, rescaled.knobs) == (1.0, "step 0.5 or 2")
     assert rounds.over_synchronous == (1.0, 1.0, 1.0)
     assert rounds.over["local SGD"].value == pytest.approx(2.0, rel=0.1)
     assert "pure" in rounds.level_with
@@ -155,16 +138,16 @@ def test_gains_are_those_of_the_set_that_chose_nothing(result, found):
 def test_an_advantage_of_set_a_alone_is_not_a_gain():
     """A method that is luckily fast in set A is recommended, and set B says what it is worth."""
     lucky = result_of()
-    rows = lucky.rows
-    rows.loc[(rows["set"] == "A") & (rows["method"] == "table"), COMPARED] = 20.0
-    own = decided(lucky)
-    (gain,) = own.gains
+    is_lucky = (lucky.rows["set"] == "A") & (lucky.rows["method"] == "table")
+    lucky.rows.loc[is_lucky, COMPARED] = 20.0
+    found = decided(lucky)
+    (gain,) = found.gains
     assert gain.method == "table"
     assert gain.chosen_on.low > 4
     assert gain.over_synchronous.high < 1
     assert {"pure", "Rescaled"} <= set(gain.faster)
-    assert own.agreeing == 0
-    assert own.over["the tree of set B"].high < 1
+    assert found.agreeing == 0
+    assert found.over["the tree of set B"].high < 1
 
 
 def test_the_whole_tree_is_compared_with_one_method_everywhere(found):
@@ -172,8 +155,7 @@ def test_the_whole_tree_is_compared_with_one_method_everywhere(found):
     assert found.over["the tree of set B"] == (1.0, 1.0, 1.0)
     assert found.agreeing == len(decision.followed(found.tree)) == 16
     assert [question.what for question, _ in found.asked] == ["busy", "skew", "link"]
-    for _, saved in found.asked:
-        assert saved.low > 1.05  # every question is one that matters
+    assert all(saved.low > 1.05 for _, saved in found.asked)  # every question matters
     assert found.over["the tree without effort"] == (1.0, 1.0, 1.0)
 
 
@@ -199,11 +181,8 @@ def test_every_method_can_be_had_and_has_its_place_in_simplicity():
 def test_how_uneven_workers_are_is_what_their_clocks_say():
     laws = part.committed("matrix").facts["laws"]
     assert decision.law_of("recorded") == laws["recorded"]
-    assert {name for name, law in laws.items() if law["lasting"]} == {
-        "spread",
-        "straggler",
-        "recorded",
-    }
+    lasting = {name for name, law in laws.items() if law["lasting"]}
+    assert lasting == {"spread", "straggler", "recorded"}
 
 
 @pytest.mark.slow
