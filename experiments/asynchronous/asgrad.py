@@ -384,9 +384,25 @@ def norm_table(result: Result, label: str = "scene", **where: Any) -> results.Ta
     )
 
 
+def ratio_table(result: Result) -> results.Table:
+    """Shuffled's norm over pure's, and Rescaled's over shuffled's, with intervals, set by set."""
+    rows, columns = [], [(axis, letter) for axis in AXES for letter in result.sets]
+    for pair in PAIRS:
+        for task, cell in result.ratio(*pair, each=True).groupby("scene", sort=False):
+            text = cell.set_index(["tuned_for", "set"])["text"]
+            rows.append((" over ".join(pair), task, *(text[column] for column in columns)))
+    return part.table(
+        ("norms", "task", *(f"{axis}, set {letter}" for axis, letter in columns)),
+        rows,
+        "Geometric mean and its 95 % interval; a star where the two do not differ significantly.",
+        left=2,
+    )
+
+
 TABLES = {
     "fixed times": lambda result: norm_table(result, "data", law="fixed", split="sorted"),
     "norms": norm_table,
+    "ratios": ratio_table,
 }
 
 
