@@ -678,9 +678,9 @@ def cluster_rivals() -> Found:
         yield from _earned(result, f"scarce, PD-ORS over split {share}", ours, rival, "scarce")
     for preset, scene in (("local", "local"), ("balanced", "scarce")):
         yield from _earned(result, f"{preset}, together over apart", ours, rivals.APART, scene)
-    for knob in rivals.settings_of(result):
-        apart, spread = rivals.apart_from_default(result, knob)
-        yield f"knob, {knob}", rivals.effect(result, knob), {"apart": apart, "spread": spread}
+    for knob, _, apart, spread, effect in rivals.knob_effects(result).itertuples():
+        word = "an effect" if effect else "no effect"
+        yield f"knob, {knob}", word, {"apart": apart, "spread": spread}
 
 
 def delay_bench() -> Found:
