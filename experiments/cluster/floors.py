@@ -53,16 +53,6 @@ class Settings:
     commit: bool = False  # write experiments/rows/cluster_floors.csv.gz
 
 
-def points(settings: Settings) -> dict[str, Point]:
-    """Where floors are learned; the first is that of the floor that is carried."""
-    point = partial(Point, settings.n_jobs, settings.n_slots)
-    return {
-        REFERENCE: point(settings.n_machines),
-        LIGHT: point(settings.n_machines, settings.light),
-        LARGE: point(settings.large),
-    }
-
-
 def best_delay_floor(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -> float:
     """The floor that values jobs at their best delays and not at the end of time."""
     delays = np.minimum(cluster.best_delays(jobs), n_slots - jobs.arrival)
@@ -83,7 +73,8 @@ def study_of(settings: Settings) -> Result:
     Raises:
         RuntimeError: A schedule breaks a rule.
     """
-    at = points(settings)
+    point, n = partial(Point, settings.n_jobs, settings.n_slots), settings.n_machines
+    at = {REFERENCE: point(n), LIGHT: point(n, settings.light), LARGE: point(settings.large)}
     play = partial(playing.played, settings, ())
     searched = playing.tuned(settings, (), at, playing.tunable(PD_ORS, playing.CHOOSING, "dorm"))
     searched["method"] = searched["method"].replace(SEARCHED)

@@ -147,7 +147,9 @@ CLAIMS = (
     ),
     Claim(
         "tuned, and choosing servers, PD-ORS earns more than marginal goodput",
-        playing.earns_more(CHOOSING + TUNED, LATER[1:2], "scarce", text="more than {rival}"),
+        playing.earns_more(
+            CHOOSING + TUNED, LATER[1:2], "scarce", text="more than marginal goodput"
+        ),
     ),
 )
 

@@ -12,37 +12,19 @@ import pytest
 from asyncjax import cluster, traces
 from asyncjax.study.result import Result
 from experiments.story import job, training
-from experiments.story.training import (
-    CHOICES,
-    FITTING,
-    FULL,
-    PLAIN,
-    TABLE,
-    Settings,
-    crew_shuffled,
-    site_of,
-    trace_of,
-    updates_within,
-)
+from experiments.story.training import FITTING, FULL, PLAIN, TABLE, Settings, site_of, trace_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]  # it plays PD-ORS, see tests/conftest.py
 CREWS = [6, 6, 0, 3, 5, 2, 2]
 
 
+TINY = {"gradients": 300, "rows": 240, "hidden": 4, "seeds": 2, "tuning_seeds": 1, "records": 10}
+TINY |= {"step_sizes": (0.01, 0.1), "trained": ("logistic regression",)}
+
+
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    return Settings(
-        output=tmp_path_factory.mktemp("story"),
-        gradients=300,
-        rows=240,
-        hidden=4,
-        seeds=2,
-        tuning_seeds=1,
-        records=10,
-        step_sizes=(0.01, 0.1),
-        trained=("logistic regression",),
-        choices=("schedule: DRF",),
-    )
+    return Settings(tmp_path_factory.mktemp("story"), choices=("schedule: DRF",), **TINY)
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +64,14 @@ def test_a_clock_computes_what_the_schedule_is_counted_by():
 
 
 def test_dispatch_over_the_crew_does_not_wait_for_those_who_left():
-    site, rules = by_hand(CREWS, 4.0), (crew_shuffled, training.shuffled)
+    site, rules = by_hand(CREWS, 4.0), (training.crew_shuffled, training.shuffled)
     ours, published = (trace_of(replace(FULL, dispatch=rule), site, 3) for rule in rules)
-    within = updates_within(ours, site.budget)
-    assert 403 > within > 1.3 * updates_within(published, site.budget)
+    within = training.updates_within(ours, site.budget)
+    assert 403 > within > 1.3 * training.updates_within(published, site.budget)
     first = np.bincount(ours.worker[ours.time < 2], minlength=6)
     assert first.min() > 0.7 * first.max()  # asked equally
     with pytest.raises(traces.StalledError):
-        traces.asynchronous(
-            site.clock, n_updates=400, dispatch=traces.shuffled(), key=jax.random.key(3)
-        )
+        traces.Rule(traces.shuffled()).trace(site.clock, n_updates=400, key=jax.random.key(3))
 
 
 def test_a_table_keeps_the_gradients_of_those_who_left():
@@ -102,7 +82,8 @@ def test_a_table_keeps_the_gradients_of_those_who_left():
     workers = np.asarray(trace.worker)[np.asarray(rows.arrival)[serving]]
     assert sorted(workers) == [0, 1, 2, 3, 4]  # three of them left two slots before
     assert np.asarray(rows.weight)[serving].tolist() == pytest.approx([0.2] * 5)
-    assert updates_within(trace, site.budget) > 0.9 * updates_within(plain, site.budget)
+    within, without = (training.updates_within(one, site.budget) for one in (trace, plain))
+    assert within > 0.9 * without
 
 
 def test_the_fitting_set_leaves_out_the_pairs_that_harm():
@@ -118,13 +99,11 @@ def test_the_fitting_set_leaves_out_the_pairs_that_harm():
 
 
 def test_the_planned_k_uses_about_the_most_gradients():
-    choice = next(one for one in CHOICES if one.name == job.PLANNED)
+    choice = next(one for one in training.CHOICES if one.name == job.PLANNED)
     for shape, crews in ((0.0, [5, 5, 2, 2]), (4.0, [5, 5])):
         site = by_hand(crews, shape)
-        used = {
-            k: k * updates_within(trace_of(replace(choice, awaited=k), site, 0), site.budget)
-            for k in range(1, 6)
-        }
+        made = {k: trace_of(replace(choice, awaited=k), site, 0) for k in range(1, 6)}
+        used = {k: k * training.updates_within(one, site.budget) for k, one in made.items()}
         assert used[training.planned_k(site)] > 0.95 * max(used.values())
         assert max(used.values()) > 1.2 * used[1]
 
