@@ -28,16 +28,6 @@ def test_two_programmes_find_the_same_optimum(seed):
     assert optimum.best_utility(jobs, machines, 4) == pytest.approx(expected, rel=1e-5)
 
 
-def test_placements_that_are_left_out_are_no_better():
-    jobs, machines = cluster.workloads.tiny(3)
-    workers, servers, got = optimum.placements(jobs, machines, 1)
-    for w, s, trained in zip(workers, servers, got, strict=True):
-        assert 0 < w.sum() <= min(jobs.batch[1], jobs.workers_per_server[1] * s.sum())
-        use = w[:, None] * jobs.worker[1] + s[:, None] * jobs.server[1]
-        assert (use <= machines.capacity).all()
-        assert trained == pytest.approx(oracle.trained(jobs, 1, w, s))
-
-
 def payoffs(job, load, low, parts):
     """Payoffs of a job of tiny(17) beside a load, by the plain twin, which shares no code."""
     jobs, machines = cluster.workloads.tiny(17)
