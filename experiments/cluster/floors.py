@@ -61,7 +61,8 @@ def best_delay_floor(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: in
 
 def _at_best_delays(*workload: Any, n_slots: int) -> cluster.Schedule:
     """PD-ORS with that floor."""
-    return cluster.pd_ors(*workload, n_slots=n_slots, low=best_delay_floor(*workload, n_slots))
+    low = best_delay_floor(*workload, n_slots=n_slots)
+    return cluster.pd_ors(*workload, n_slots=n_slots, low=low)
 
 
 def study_of(settings: Settings) -> Result:

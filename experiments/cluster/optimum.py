@@ -109,7 +109,8 @@ def best_utility(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -
         use = workers[..., None] * jobs.worker[job] + servers[..., None] * jobs.server[job]
         taken = np.kron(np.eye(n_ends), use.reshape(n_placements, -1).T)
         held.append(np.pad(taken, ((int(arrival) * machines.capacity.size, 0), (n_ends, 0))))
-    matrix = np.vstack([linalg.block_diag(*blocks), np.hstack(held)])
+    of_jobs: Any = linalg.block_diag(*blocks)
+    matrix = np.vstack([of_jobs, np.hstack(held)])
     limit: Any = np.append(most, np.tile(machines.capacity.ravel(), n_slots))
     found = optimize.milp(
         -np.concatenate(gains),

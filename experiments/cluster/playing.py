@@ -154,7 +154,7 @@ def _minus_mean_utility(numbers: Sequence[Mapping[str, float]], _: Any) -> float
 
 def played(
     settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], rules: Any, **how: Any
-) -> pd.DataFrame:
+) -> Any:
     """Rows of schedulers as they are, on both sets unless `how` says otherwise.
 
     Args:
@@ -179,9 +179,7 @@ def _compared(
     return study.compare(scenes, methods, **how)
 
 
-def tuned(
-    settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], methods: Any
-) -> pd.DataFrame:
+def tuned(settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], methods: Any) -> Any:
     """Rows of schedulers tuned alike in each scene: `settings.trials` a round, two rounds or more.
 
     Their names end in `TUNED`. Columns `trials`, `episodes` and `at_edge` say how; rows of the set
@@ -199,7 +197,7 @@ def tuned(
     return rows
 
 
-def joined(*parts: pd.DataFrame) -> pd.DataFrame:
+def joined(*parts: Any) -> Any:
     """Rows of the sets, without times of this machine; what was not tuned is at no edge."""
     rows = pd.concat(parts).query("set != 'tuning'").reset_index(drop=True)
     rows = rows.drop(columns=["horizon", "seconds", "processor_seconds"], errors="ignore")

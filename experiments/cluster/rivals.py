@@ -318,7 +318,7 @@ FACTS = {
         / value(result, "utility", "mean", letter, method=PD_ORS, scene="scarce")
         for letter in result.sets
     },
-    "effects": lambda result: int(knob_effects(result)["effect"].sum()),
+    "effects": lambda result: len(knob_effects(result).query("effect")),
 }
 
 

@@ -173,7 +173,7 @@ def choice_table(result: Result) -> results.Table:
     for choice, both in result.rows.groupby("method", sort=False):
         planned = choice == PLANNED
         awaited = "; ".join(map(str, both.groupby("scene", sort=False)["awaited"].first()))
-        rows.append([NAMED.get(choice, choice) + (f" ({awaited})" if planned else "")])
+        rows.append([f"{NAMED.get(choice, choice)}" + planned * f" ({awaited})"])
         for task, of_job in both.groupby("scene", sort=False):
             middle = of_job[["held", "used", "computed"]].median()
             rows[-1] += [
