@@ -22,7 +22,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.cluster import playing
-from experiments.cluster.playing import PD_ORS, TUNED, Point, earns_more, in_sets, label, method
+from experiments.cluster.playing import PD_ORS, TUNED, Point, earns_more, label
 
 NAME = "cluster_floors"
 TITLE = "What is the price of an idle machine worth?"
@@ -53,126 +53,100 @@ class Settings:
     commit: bool = False  # write experiments/rows/cluster_floors.csv.gz
 
 
-def points(settings: Settings) -> dict[str, Point]:
-    """Where floors are learned; the first is that of the floor that is carried."""
-    point = partial(Point, settings.n_jobs, settings.n_slots)
-    return {
-        REFERENCE: point(settings.n_machines),
-        LIGHT: point(settings.n_machines, settings.light),
-        LARGE: point(settings.large),
-    }
-
-
 def best_delay_floor(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -> float:
     """The floor that values jobs at their best delays and not at the end of time."""
     delays = np.minimum(cluster.best_delays(jobs), n_slots - jobs.arrival)
     return cluster.price_bounds(jobs, machines, n_slots=n_slots, delays=delays).low
 
 
-def _at_best_delays(
-    jobs: cluster.Jobs, machines: cluster.Machines, *, n_slots: int
-) -> cluster.Schedule:
+def _at_best_delays(*workload: Any, n_slots: int) -> cluster.Schedule:
     """PD-ORS with that floor."""
-    low = best_delay_floor(jobs, machines, n_slots)
-    return cluster.pd_ors(jobs, machines, n_slots=n_slots, low=low)
+    low = best_delay_floor(*workload, n_slots=n_slots)
+    return cluster.pd_ors(*workload, n_slots=n_slots, low=low)
 
 
 def study_of(settings: Settings) -> Result:
     """Learns floors and plays both sets.
 
+    Facts: `floors` are the trials of a floor (it, mean utility and its error) by point and rule,
+    `past` is mean utility on the same tuning instances.
+
     Raises:
         RuntimeError: A schedule breaks a rule.
     """
-    at = points(settings)
-    play = partial(playing.played, settings)
-    searched = playing.tuned(settings, at, playing.tunable(PD_ORS, playing.CHOOSING, "dorm"))
+    point, n = partial(Point, settings.n_jobs, settings.n_slots), settings.n_machines
+    at = {REFERENCE: point(n), LIGHT: point(n, settings.light), LARGE: point(settings.large)}
+    play = partial(playing.played, settings, ())
+    searched = playing.tuned(settings, (), at, playing.tunable(PD_ORS, playing.CHOOSING, "dorm"))
     searched["method"] = searched["method"].replace(SEARCHED)
     learned = searched.query("scene == @REFERENCE and method == @LEARNED and set == 'A'")
     low = learned["low"].iloc[0]
     others = {name: point for name, point in at.items() if name != REFERENCE}
     before = play(
         at,
-        {LITERAL: method(cluster.pd_ors), GOODPUT: method(cluster.marginal_goodput)},
+        {LITERAL: cluster.pd_ors, GOODPUT: cluster.marginal_goodput},
         tuned_over=study.TunedOver.EACH_SCENE,
         tuning_instances=settings.tuning_instances,
         rounds=(1, 1),
     )
     rows = playing.joined(
-        before.query("set != 'tuning'"),
-        play(at, {BEST_DELAY: method(_at_best_delays), "drf": method(cluster.drf)}),
-        play(others, {MOVED: method(partial(cluster.pd_ors, low=low))}).assign(low=low),
-        searched.query("set != 'tuning'"),
+        before,
+        play(at, {BEST_DELAY: _at_best_delays, "drf": cluster.drf}),
+        play(others, {MOVED: partial(cluster.pd_ors, low=low)}).assign(low=low),
+        searched,
     )
-    facts = {"past": _past(before), "floors": _floors(searched)}
-    return Result(rows, "earned", facts, settings.seed)
-
-
-def _past(rows: Any) -> dict[str, dict[str, float]]:
-    """Mean utility on the tuning instances, by point and rule."""
-    means = rows.query("set == 'tuning'").groupby(["scene", "method"])["utility"].mean()
-    return {point: means[point].to_dict() for point in rows["scene"].unique()}
-
-
-def _floors(rows: Any) -> dict[str, dict[str, list[list[float]]]]:
-    """Of the trials of a floor: the floor, mean utility and its error, by point and rule."""
-    trials = rows[(rows["set"] == "tuning") & rows["low"].notna()]
-    told = trials.groupby(["scene", "method", "low"])["utility"].agg(["mean", "sem"]).fillna(0.0)
-    return {
+    past = before.query("set == 'tuning'").groupby(["scene", "method"])["utility"].mean()
+    trials = searched[(searched["set"] == "tuning") & searched["low"].notna()]
+    by = trials.groupby(["scene", "method", "low"])["utility"].agg(["mean", "sem"]).fillna(0.0)
+    floors = {
         point: {
-            rule: told.loc[point, rule].reset_index().to_numpy().tolist()
+            rule: by.loc[point, rule].reset_index().to_numpy().tolist()
             for rule in SEARCHED.values()
         }
-        for point in rows["scene"].unique()
+        for point in at
     }
-
-
-def _more(ours: str, rival: str, *points: str) -> list[Any]:
-    """A condition a point."""
-    return [earns_more(ours, rival, point, scene=point) for point in points or POINTS]
+    facts = {"past": {point: past[point].to_dict() for point in at}, "floors": floors}
+    return Result(rows, "earned", facts, settings.seed)
 
 
 CLAIMS = (
     Claim(
         "a price floor learned from the past earns more than the literal one",
-        _more(LEARNED, LITERAL),
+        earns_more(LEARNED, [LITERAL], *POINTS, text="{scene}"),
     ),
     Claim(
         "a floor learned on one cluster and load earns more than the literal one on another",
-        _more(MOVED, LITERAL, LIGHT, LARGE),
+        earns_more(MOVED, [LITERAL], LIGHT, LARGE, text="{scene}"),
     ),
-    Claim("with a learned floor PD-ORS earns more than marginal goodput", _more(LEARNED, GOODPUT)),
+    Claim(
+        "with a learned floor PD-ORS earns more than marginal goodput",
+        earns_more(LEARNED, [GOODPUT], *POINTS, text="{scene}"),
+    ),
     Claim(
         "with a learned floor, and choosing servers, it earns more than marginal goodput",
-        _more(CHOOSING, GOODPUT),
+        earns_more(CHOOSING, [GOODPUT], *POINTS, text="{scene}"),
     ),
 )
 
 
 def utility_table(result: Result) -> results.Table:
     """Mean utility of every rule at every point and over that at the literal floor, both sets."""
-    texts = {"utility": playing.told(",.0f"), "over literal": _over_literal}
-    rows = [
-        (point, *line)
-        for point in POINTS
-        for line in playing.lines(
-            result, playing.met(result, ORDER, point), in_sets(result, texts, scene=point)
-        )
-    ]
-    heads = ("point", "rule", *(one.head for one in in_sets(result, texts)))
+    over = partial(playing.ratio_text, rival=LITERAL)
+    texts = {"utility": playing.told("{:,.0f}"), "over literal": over}
+    rows, heads = [], ()
+    for point in POINTS:
+        heads = playing.in_sets(result, texts, scene=point)
+        met = playing.met(result, ORDER, point)
+        rows += [(point, *line) for line in playing.lines(met, heads)]
     caption = (
         "Total utility, and its paired ratio to PD-ORS at its literal floor (geometric mean,"
         " interval of 95 %); floors were learned on other instances."
     )
-    return part.table(heads, rows, caption, left=2)
+    return part.table(("point", "rule", *heads), rows, caption, left=2)
 
 
-def _over_literal(result: Result, rule: str, **where: Any) -> str:
-    return playing.ratio_text(result, rule, LITERAL, **where)
-
-
-VERDICTS = "A condition a point; the conditions of a claim share its doubt of 5 %."
 TABLES = {
-    "claims": partial(playing.counted_verdicts, CLAIMS, VERDICTS),
+    "claims": partial(playing.counted_verdicts, CLAIMS),
     "utility": utility_table,
     "trials": playing.trials_table,
 }

@@ -16,14 +16,14 @@ Source: Yu, Liu, Wu, Ji, Bentley, 2021.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import linalg, optimize
 
 from asyncjax import cluster, results, study
 from asyncjax.results import plots
@@ -33,7 +33,7 @@ from asyncjax.study.scene import Records
 from asyncjax.study.statistics import Condition, paired
 from experiments import part
 from experiments.cluster import playing
-from experiments.cluster.playing import CHOOSING, LABELS, PD_ORS, SERVERS
+from experiments.cluster.playing import CHOOSING, PD_ORS, SERVERS
 
 NAME = "cluster_optimum"
 TITLE = "How near to the optimum does PD-ORS come, and why not nearer?"
@@ -41,8 +41,8 @@ PAPERS = ("Yu, Liu, Wu, Ji, Bentley, 2021, PD-ORS",)
 SLOTS, PARTS = 4, 8
 FINER = 24  # parts of the second search that is told: thirds of a job are whole parts
 NEAR, HALF, SELDOM = 0.7, 0.5, 0.05  # the rule of the claim, see `CLAIMS`
-SHOWN = ("oasis", "least_attained", "marginal_goodput", "dorm")
-SHOWN_FLOORS = (0.01, 0.3, 1.0)
+SHOWN = (PD_ORS, CHOOSING, "floor 0.01", "floor 0.3", "floor 1", "oasis", "least_attained")
+SHOWN += ("marginal_goodput", "dorm")
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,11 @@ def placements(
     total = every.sum(1)
     most = np.minimum(jobs.batch[job], jobs.workers_per_server[job] * total[:, 1])
     every = every[(total[:, 0] > 0) & (total[:, 0] <= most)]
-    one = cluster.Jobs(*(np.asarray(field)[job : job + 1] for field in jobs))
-    got = cluster.samples_trained(every[None, :, :, 0], every[None, :, :, 1], one)[0]
+    got = cluster.samples_trained(every[None, ..., 0], every[None, ..., 1], _only(jobs, [job]))[0]
     use = every[..., :1] * worker + every[..., 1:] * server  # [K, H, R]
     flat = use.reshape(len(every), -1)
-    less = (flat[:, None] <= flat).all(-1) & (got[:, None] >= got)  # [k, l]: k beats l
-    same = less & less.T
-    order = np.arange(len(every))
-    beaten = (less & (~same | (order[:, None] < order))).any(0)
+    less = (flat[:, None] <= flat).all(-1) & (got[:, None] >= got)  # [k, l]: k beats l, or is it
+    beaten = (less & ~np.tril(less.T)).any(0)  # of equals the first stays
     return every[~beaten, :, 0], every[~beaten, :, 1], got[~beaten]
 
 
@@ -96,53 +93,29 @@ def best_utility(jobs: cluster.Jobs, machines: cluster.Machines, n_slots: int) -
         >>> round(best_utility(jobs, machines, 4), 3)
         36.513
     """
-    gain: list[float] = []
-    rows: list[dict[int, float]] = []
-    most: list[float] = []
-    room = {
-        at: {} for at in itertools.product(range(n_slots), *map(range, machines.capacity.shape))
-    }
+    gains, blocks, most, held = [], [], [], []
     for job, arrival in enumerate(np.asarray(jobs.arrival)):
-        slots = range(int(arrival), n_slots)
-        ends = {slot: len(gain) + index for index, slot in enumerate(slots)}
-        gain += _worth(jobs, job, np.array(slots) - arrival).tolist()
+        value, steepness, due = np.asarray(jobs.utility[job], float)
         workers, servers, got = placements(jobs, machines, job)
+        n_ends, n_placements = n_slots - int(arrival), len(got)
+        hurry = np.exp(np.clip(steepness * (np.arange(n_ends) - due), -700, 700))
+        gains += [value / (1 + hurry), np.zeros(n_ends * n_placements)]
+        runs = np.kron(np.eye(n_ends), np.ones(n_placements))
+        runs = np.hstack([-np.triu(np.ones((n_ends, n_ends))), runs])
+        once = np.append(np.ones(n_ends), np.zeros(n_ends * n_placements))
+        needed = np.full(n_ends, float(jobs.samples[job]) * (1 - 1e-6))
+        blocks.append(np.vstack([runs, once, np.append(needed, -np.tile(got, n_ends))]))
+        most += [0.0] * n_ends + [1.0, 0.0]
         use = workers[..., None] * jobs.worker[job] + servers[..., None] * jobs.server[job]
-        needed = dict.fromkeys(ends.values(), float(jobs.samples[job]) * (1 - 1e-6))
-        for slot in slots:
-            first = len(gain)
-            gain += [0.0] * len(got)
-            chosen = range(first, len(gain))
-            while_it_runs = {ends[end]: -1.0 for end in slots if end >= slot}
-            rows.append({**dict.fromkeys(chosen, 1.0), **while_it_runs})
-            needed.update(zip(chosen, (-got).tolist(), strict=True))
-            for h, r in np.ndindex(*machines.capacity.shape):
-                taken = zip(chosen, use[:, h, r].tolist(), strict=True)
-                room[slot, h, r].update({column: units for column, units in taken if units})
-        rows += [dict.fromkeys(ends.values(), 1.0), needed]
-        most += [0.0] * len(slots) + [1.0, 0.0]
-    for (_, h, r), row in room.items():
-        rows.append(row)
-        most.append(float(machines.capacity[h, r]))
-    return _solved(np.array(gain), rows, most)
-
-
-def _worth(jobs: cluster.Jobs, job: int, delays: np.ndarray) -> np.ndarray:
-    """Utility of completing after so many slots."""
-    value, steepness, due = np.asarray(jobs.utility[job], float)
-    return value / (1 + np.exp(np.clip(steepness * (delays - due), -700, 700)))
-
-
-def _solved(gain: np.ndarray, rows: list[dict[int, float]], most: list[float]) -> float:
-    """The largest gain of binary variables under `rows <= most`."""
-    entries = [(k, column, value) for k, row in enumerate(rows) for column, value in row.items()]
-    index, columns, values = zip(*entries, strict=True)
-    matrix = sparse.csr_array((values, (index, columns)), shape=(len(rows), len(gain)))
-    limit: Any = np.array(most)  # scipy takes arrays, its types say float
+        taken = np.kron(np.eye(n_ends), use.reshape(n_placements, -1).T)
+        held.append(np.pad(taken, ((int(arrival) * machines.capacity.size, 0), (n_ends, 0))))
+    of_jobs: Any = linalg.block_diag(*blocks)
+    matrix = np.vstack([of_jobs, np.hstack(held)])
+    limit: Any = np.append(most, np.tile(machines.capacity.ravel(), n_slots))
     found = optimize.milp(
-        -gain,
-        constraints=optimize.LinearConstraint(matrix, -np.inf, limit),
-        integrality=np.ones(len(gain)),
+        -np.concatenate(gains),
+        constraints=optimize.LinearConstraint(matrix, -np.inf, limit),  # typed as numbers
+        integrality=np.ones(matrix.shape[1]),
         bounds=optimize.Bounds(0, 1),
         options={"mip_rel_gap": 1e-6},
     )
@@ -158,22 +131,13 @@ def tiny(seeds: study.Seeds) -> study.Scene:
     return study.Scene(data=workload, numbers={"optimum": best_utility(jobs, machines, SLOTS)})
 
 
-def floor(low: float) -> str:
-    """PD-ORS at a floor, as a method."""
-    return f"floor {low:g}"
-
-
-def rules(settings: Settings) -> dict[str, study.Method]:
+def rules(settings: Settings) -> dict[str, playing.Scheduler]:
     """All that is played, by name."""
     pd_ors = partial(cluster.pd_ors, parts=PARTS)
-    priced: dict[str, Callable[..., Any]] = {
-        PD_ORS: pd_ors,
-        CHOOSING: partial(pd_ors, servers=SERVERS),
-        "oasis": partial(cluster.oasis, parts=PARTS),
-    }
-    at_floors = {floor(low): partial(pd_ors, low=low) for low in settings.floors}
-    every = {**priced, **{n: r for n, r in cluster.SCHEDULERS.items() if n not in priced}}
-    return {name: playing.method(rule) for name, rule in {**every, **at_floors}.items()}
+    every: dict[str, playing.Scheduler] = {PD_ORS: pd_ors}
+    every |= {CHOOSING: partial(pd_ors, servers=SERVERS)} | cluster.SCHEDULERS
+    every |= {PD_ORS: pd_ors, "oasis": partial(cluster.oasis, parts=PARTS)}
+    return every | {f"floor {low:g}": partial(pd_ors, low=low) for low in settings.floors}
 
 
 def _over_optimum(records: Records, scene: study.Scene) -> Mapping[str, float]:
@@ -183,17 +147,8 @@ def _over_optimum(records: Records, scene: study.Scene) -> Mapping[str, float]:
 
 def study_of(settings: Settings) -> Result:
     """Plays and solves all cases, and tells one."""
-    rows = study.compare(
-        {"tiny": tiny},
-        rules(settings),
-        trials=1,
-        tuning_instances=1,
-        instances=settings.instances,
-        measure=study.Measure(_over_optimum, "ratio"),
-        path=settings.output,
-        seed=settings.seed,
-        tuned_over=study.TunedOver.UNTUNED,
-    ).rows
+    play = partial(playing.played, settings, (), {"tiny": tiny}, rules(settings))
+    rows = play(measure=study.Measure(_over_optimum, "ratio"), tuning_instances=1)
     facts = {"floors": list(settings.floors), "story": story(settings)}
     return Result(playing.joined(rows), "ratio", facts, settings.seed)
 
@@ -210,16 +165,15 @@ def story(settings: Settings) -> dict[str, Any]:
     schedule = play(jobs, machines)
     optimum = best_utility(jobs, machines, SLOTS)
     told = []
-    for job in range(len(jobs.arrival)):
+    for job, end in enumerate(cluster.completion(schedule, jobs).tolist()):
         others = np.arange(len(jobs.arrival)) != job
         admitted = np.flatnonzero(others)[play(_only(jobs, others), machines).admitted]
-        let_in = [int(other) for other in admitted if not schedule.admitted[other]]
+        let_in = admitted[~schedule.admitted[admitted]].tolist()
         told.append(
             {
-                "arrival": int(jobs.arrival[job]),
                 "best_worth": best_utility(_only(jobs, ~others), machines, SLOTS),
                 "admitted": bool(schedule.admitted[job]),
-                "end": int(cluster.completion(schedule, jobs)[job]),
+                "end": end,
                 "payoff": float(schedule.payoff[job]),
                 "blocks": let_in if schedule.admitted[job] else [],
             }
@@ -235,15 +189,13 @@ def story(settings: Settings) -> dict[str, Any]:
     return {
         "seed": settings.told,
         "literal_floor": bounds.low,
-        "optimum": optimum,
         "jobs": told,
         "busy": cluster.utilisation(schedule, jobs, machines).max(1).tolist(),
-        "floors": floors,
         "searches": searches,
     }
 
 
-def _only(jobs: cluster.Jobs, which: np.ndarray) -> cluster.Jobs:
+def _only(jobs: cluster.Jobs, which: Any) -> cluster.Jobs:
     """Some of the jobs."""
     return cluster.Jobs(*(np.asarray(field)[which] for field in jobs))
 
@@ -281,67 +233,39 @@ def condition_table(result: Result) -> results.Table:
 
 def ratio_table(result: Result) -> results.Table:
     """Utility over the optimum: of some rules, and of PD-ORS at some floors."""
-    labels = {
-        **{name: LABELS[name] for name in (PD_ORS, CHOOSING)},
-        **{floor(low): f"PD-ORS, {floor(low)}" for low in SHOWN_FLOORS},
-        **{name: LABELS[name] for name in SHOWN},
-    }
-    rows = []
-    for rule in (rule for rule in labels if rule in result.methods):
-        rows.append([labels[rule]])
-        for ratio in (_ratios(result, rule, letter) for letter in result.sets):
-            rows[-1].append(f"{ratio.mean():.2f}, {np.median(ratio):.2f}, {ratio.min():.2f}")
-            rows[-1].append(f"{100 * (ratio < HALF).mean():.0f} %")
-    heads = [f"{s}: {h}" for s in result.sets for h in ("mean, median, lowest", "below 0.5")]
+
+    def text(result: Result, rule: str, set: str) -> str:
+        ratio = _ratios(result, rule, set)
+        return f"{ratio.mean():.2f}, {np.median(ratio):.2f}, {ratio.min():.2f}"
+
+    def below(result: Result, rule: str, set: str) -> str:
+        return f"{100 * (_ratios(result, rule, set) < HALF).mean():.0f} %"
+
+    columns = playing.in_sets(result, {"mean, median, lowest": text, "below 0.5": below})
+    rows = playing.lines([name for name in SHOWN if name in result.methods], columns)
+    for row in rows:
+        row[0] = f"PD-ORS, {row[0]}" if row[0].startswith("floor") else row[0]
     caption = "Total utility over the exact optimum, tiny workloads."
-    return part.table(("rule", *heads), rows, caption)
-
-
-def job_table(result: Result) -> results.Table:
-    """The jobs of the case that is told."""
-    told = result.facts["story"]
-    rows = [
-        (
-            number,
-            job["arrival"],
-            job["best_worth"],
-            job["end"] if job["end"] >= 0 else None,
-            job["admitted"],
-            ", ".join(map(str, job["blocks"])) or "none",
-        )
-        for number, job in enumerate(told["jobs"])
-    ]
-    heads = ("job", "arrives in slot", "worth, alone on the machines", "ends in slot", "admitted")
-    caption = f"Workload tiny({told['seed']}) at the literal floor {told['literal_floor']:.2g}."
-    return part.table((*heads, "would be admitted without it"), rows, caption, left=0)
+    return part.table(("rule", *columns), rows, caption)
 
 
 def story_table(result: Result) -> results.Table:
     """What becomes of that case as the floor rises; jobs are counted from 0."""
-    told = result.facts["story"]
-    searches = [told["searches"][str(parts)] for parts in (PARTS, FINER)]
-    rows = []
-    for at, low in enumerate(told["floors"]):
-        rows.append([f"{low:.2g}"])
-        for one in searches:
-            rows[-1].append(", ".join(map(str, one["admitted"][at])) or "none")
-            rows[-1].append(f"{one['ratio'][at]:.2f}")
-    pairs = [
-        f"{what}, {n} parts" for n in (PARTS, FINER) for what in ("admitted", "of the optimum")
-    ]
+    told, heads = result.facts["story"], ["price floor"]
+    rows = [[f"{low:.2g}"] for low in (told["literal_floor"], *result.facts["floors"])]
+    for parts in (PARTS, FINER):
+        one = told["searches"][str(parts)]
+        heads += [f"admitted, {parts} parts", f"of the optimum, {parts} parts"]
+        for row, admitted, ratio in zip(rows, one["admitted"], one["ratio"], strict=True):
+            row += [", ".join(map(str, admitted)) or "none", f"{ratio:.2f}"]
     caption = (
         f"The workload tiny({told['seed']}) under floors that rise; jobs are counted from 0. In few"
         " parts a job is promised a later end than it really has, and is refused too early."
     )
-    return part.table(("price floor", *pairs), rows, caption)
+    return part.table(heads, rows, caption)
 
 
-TABLES = {
-    "conditions": condition_table,
-    "ratios": ratio_table,
-    "jobs": job_table,
-    "story": story_table,
-}
+TABLES = {"conditions": condition_table, "ratios": ratio_table, "story": story_table}
 
 
 def floor_figure(result: Result) -> Illustration:
@@ -349,7 +273,7 @@ def floor_figure(result: Result) -> Illustration:
     floors, told = result.facts["floors"], result.facts["story"]
     lows, lines = np.asarray(floors, float), []
     for letter in result.sets:
-        ratios = np.array([_ratios(result, floor(low), letter) for low in floors])
+        ratios = np.array([_ratios(result, f"floor {low:g}", letter) for low in floors])
         middle, half = ratios.mean(1), ratios.std(1, ddof=1) / np.sqrt(ratios.shape[1])
         name = f"set {letter}, mean"
         lines.append(results.Series(name, lows, middle, middle - half, middle + half))
@@ -364,7 +288,7 @@ def floor_figure(result: Result) -> Illustration:
 
 
 FIGURES = {"floors": floor_figure}
-FACTS: Mapping[str, Any] = {
+FACTS = {
     "below_half": lambda result: {
         letter: float((_ratios(result, PD_ORS, letter) < HALF).mean()) for letter in result.sets
     },

@@ -20,10 +20,12 @@ from asyncjax.study.scene import Records
 from experiments import part
 
 Scheduler = Callable[..., cluster.Schedule]
+Text = Callable[..., str]  # what a table says of a method: (result, name, rows)
 
 PD_ORS = "pd_ors"
 CHOOSING = "pd_ors choosing servers"
 SERVERS = (1, 2, 4)  # factors on a job's own number, for the rule that chooses
+PUBLISHED = ("oasis", "drf", "dorm", "fifo")
 LABELS = {
     PD_ORS: "PD-ORS",
     CHOOSING: "PD-ORS choosing servers",
@@ -36,8 +38,11 @@ LABELS = {
     "marginal_time": "marginal time",
 }
 TUNED = ", tuned"  # end of the name of a method whose knobs were tuned
+TUNED_RIVALS = tuple(name + TUNED for name in ("oasis", "dorm", "least_attained"))
+KNOBS = ("low", "split", "resize", "slack", "threshold")
 LEAST = 1.0  # utility below which a run counts as this: one job of the least value
 SCHEDULERS: dict[str, Scheduler] = {**cluster.SCHEDULERS, "fifo": cluster.fifo}
+VERDICTS = "A condition a point and rival; the conditions of a claim share its doubt of 5 %."
 
 
 class Workload(NamedTuple):
@@ -68,6 +73,18 @@ class Point:
         jobs = jobs._replace(samples=np.floor(self.load * jobs.samples))
         asked = cluster.workloads.fixed_workers(seeds.data, jobs)
         return study.Scene(data=Workload(jobs, machines, self.n_slots, asked))
+
+
+def named(option: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """PD-ORS and the schedulers of an option.
+
+    Raises:
+        ValueError: A name is not known.
+    """
+    known = [*known]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{option} must be among {', '.join(known)}, got {unknown[0]!r}")
+    return [*dict.fromkeys((PD_ORS, *names))]
 
 
 def method(rule: Scheduler, space: Mapping[str, search.Knob] | None = None) -> study.Method:
@@ -105,16 +122,22 @@ def _least_attained(*workload: Any, threshold: float, n_slots: int) -> cluster.S
     return cluster.least_attained(*workload, thresholds=(threshold,), n_slots=n_slots)
 
 
-def tunable(*names: str) -> dict[str, study.Method]:
-    """Schedulers that have a knob, with their spaces; none named: all."""
+def tunable(*names: str, **arguments: Any) -> dict[str, study.Method]:
+    """Schedulers that have a knob, with their spaces; none named: all.
+
+    Args:
+        *names: Which.
+        **arguments: Of those that solve by prices, such as `parts`.
+    """
     low = search.log_range(1e-6, 1e-1, 11)
     share = search.Knob((0.05, 0.1, 0.2, 0.4), least=1e-3, most=1.0)
     split = search.Knob((0.1, 0.2, 0.3, 0.45), least=0.02, most=0.98)
     threshold = search.log_range(25.0, 6400.0, 9)
+    pd_ors, oasis = (partial(one, **arguments) for one in (cluster.pd_ors, cluster.oasis))
     every = {
-        PD_ORS: method(cluster.pd_ors, {"low": low}),
-        CHOOSING: method(partial(cluster.pd_ors, servers=SERVERS), {"low": low}),
-        "oasis": method(cluster.oasis, {"low": low, "split": split}),
+        PD_ORS: method(pd_ors, {"low": low}),
+        CHOOSING: method(partial(pd_ors, servers=SERVERS), {"low": low}),
+        "oasis": method(oasis, {"low": low, "split": split}),
         "dorm": method(cluster.dorm, {"resize": share, "slack": share}),
         "least_attained": method(_least_attained, {"threshold": threshold}),
     }
@@ -129,40 +152,34 @@ def _minus_mean_utility(numbers: Sequence[Mapping[str, float]], _: Any) -> float
     return -float(np.mean([one["utility"] for one in numbers]))
 
 
-def _compared(
-    settings: Any, scenes: Mapping[str, Any], methods: Mapping[str, Any], columns: Any, how: Any
-) -> Result:
-    """A study of utility and some other columns; what is tuned is the mean utility."""
-    taken = partial(_taken, ("earned", "utility", *columns))
-    return study.compare(
-        scenes,
-        methods,
-        measure=study.Measure(taken, "earned", _minus_mean_utility),
-        path=settings.output,
-        seed=settings.seed,
-        **{"instances": settings.instances, **how},
-    )
-
-
 def played(
-    settings: Any, scenes: Mapping[str, Any], methods: Mapping[str, Any], *columns: str, **how: Any
+    settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], rules: Any, **how: Any
 ) -> Any:
     """Rows of schedulers as they are, on both sets unless `how` says otherwise.
 
     Args:
         settings: Of the part: `output`, `seed`, `instances`.
+        columns: What is told of an episode beside what it earns.
         scenes: By name.
-        methods: By name.
-        *columns: What else is told of an episode.
+        rules: By name.
         **how: For `study.compare`.
     """
-    how = {"trials": 1, "tuned_over": study.TunedOver.UNTUNED, **how}
-    return _compared(settings, scenes, methods, columns, how).rows
+    methods = {name: method(rule) for name, rule in rules.items()}
+    plain = {"trials": 1, "tuned_over": study.TunedOver.UNTUNED}
+    return _compared(settings, columns, scenes, methods, plain | how).rows
 
 
-def tuned(
-    settings: Any, scenes: Mapping[str, Any], methods: Mapping[str, Any], *columns: str
-) -> Any:
+def _compared(
+    settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], methods: Any, how: Any
+) -> Result:
+    """A study of utility and some other columns; what is tuned is the mean utility."""
+    taken = partial(_taken, ("earned", "utility", *columns))
+    how = {"measure": study.Measure(taken, "earned", _minus_mean_utility)} | how
+    how = {"instances": settings.instances, "path": settings.output, "seed": settings.seed} | how
+    return study.compare(scenes, methods, **how)
+
+
+def tuned(settings: Any, columns: Iterable[str], scenes: Mapping[str, Any], methods: Any) -> Any:
     """Rows of schedulers tuned alike in each scene: `settings.trials` a round, two rounds or more.
 
     Their names end in `TUNED`. Columns `trials`, `episodes` and `at_edge` say how; rows of the set
@@ -170,22 +187,19 @@ def tuned(
     """
     how = {"trials": 2 * settings.trials, "rounds": (2, 6)}
     how["tuning_instances"] = settings.tuning_instances
-    result = _compared(settings, scenes, methods, columns, how)
+    result = _compared(settings, columns, scenes, methods, how)
     cell = ["scene", "method"]
     rows = result.rows.merge(result.trials()[[*cell, "trials"]], how="left", on=cell)
     rows["episodes"] = rows["trials"] * settings.tuning_instances
-    edges = tuple(result.facts["at an edge"])
-    rows["at_edge"] = [
-        any(edge.startswith(f"{method}, {scene}:") for edge in edges)
-        for scene, method in rows[cell].to_numpy()
-    ]
+    edges = {edge.partition(":")[0] for edge in result.facts["at an edge"]}
+    rows["at_edge"] = (rows["method"] + ", " + rows["scene"]).isin(edges)
     rows["method"] += TUNED
     return rows
 
 
 def joined(*parts: Any) -> Any:
-    """Rows together, without times of this machine; what was not tuned is at no edge."""
-    rows = pd.concat(parts, ignore_index=True)
+    """Rows of the sets, without times of this machine; what was not tuned is at no edge."""
+    rows = pd.concat(parts).query("set != 'tuning'").reset_index(drop=True)
     rows = rows.drop(columns=["horizon", "seconds", "processor_seconds"], errors="ignore")
     if "at_edge" in rows:
         rows["at_edge"] = rows["at_edge"].eq(True)
@@ -193,46 +207,54 @@ def joined(*parts: Any) -> Any:
     return rows
 
 
-def earns_more(ours: str, rival: str, text: str = "", **where: Any) -> Less:
-    """The condition that one rule earns more than another."""
-    return less(rival, than=ours, text=text or f"more than {rival}", **where)
+def earns_more(ours: str, rivals: Iterable[str], *scenes: str, text: str = "") -> list[Less]:
+    """The conditions that one rule earns more than others, one a scene and rival.
+
+    Args:
+        ours: The rule.
+        rivals: The others.
+        *scenes: Where.
+        text: Of a condition, in which `{scene}` and `{rival}` are filled in.
+    """
+    text = text or "{scene}: more than {rival}"
+    return [
+        less(
+            rival,
+            than=ours,
+            text=text.format(scene=scene, rival=rival.removesuffix(TUNED)),
+            scene=scene,
+        )
+        for scene in scenes
+        for rival in rivals
+    ]
 
 
-def met(result: Result, names: Iterable[str], scene: str) -> list[str]:
-    """Those methods that were run in a scene, in the order given."""
-    there = set(result.select(scene=scene)["method"])
-    return [name for name in names if name in there]
+# What tables say of a method in a place: functions of the result, its name, and the rows.
 
 
 def ratio_text(result: Result, ours: str, rival: str, set: str, **where: Any) -> str:
     """One rule's utility over another's with its interval; fewer digits from 5 and 10 on."""
     if ours == rival:
         return "1"
-    row = result.ratio(ours, over=rival, set=set, where=where).iloc[0]
-    ends = [row[name] for name in ("ratio", "low", "high")]
-    if ends[0] < 5:
-        texts = [f"{end:.2f}" for end in ends]
-    else:
-        texts = [f"{end:.1f}" if end < 10 else f"{end:.0f}" for end in ends]
+    ends = result.ratio(ours, over=rival, set=set, where=where)[["ratio", "low", "high"]].iloc[0]
+    large = ends["ratio"] >= 5
+    texts = [f"{end:.{int(end < 10) if large else 2}f}" for end in ends]
     return f"{texts[0]} ({texts[1]} to {texts[2]})"
 
 
-# What tables say of a method in a place: functions of the result, its name, and the rows.
-
-
-def over(ours: str) -> Callable[..., str]:
+def over(ours: str) -> Text:
     """A rule's utility over the method's."""
     return lambda result, name, **where: ratio_text(result, ours, name, **where)
 
 
-def mean(result: Result, name: str, column: str = "utility", **where: Any) -> float:
-    """A method's mean over instances."""
-    return float(result.select(method=name, **where)[column].mean())
+def told(form: str, *columns: str) -> Text:
+    """Means of columns over instances, in such a form; none named: of the utility."""
 
+    def text(result: Result, name: str, **where: Any) -> str:
+        rows = result.select(method=name, **where)
+        return form.format(*(rows[column].mean() for column in columns or ("utility",)))
 
-def told(form: str, column: str = "utility") -> Callable[..., str]:
-    """That mean as a text."""
-    return lambda result, name, **where: f"{mean(result, name, column, **where):{form}}"
+    return text
 
 
 def worth(result: Result, name: str, **where: Any) -> str:
@@ -243,9 +265,7 @@ def worth(result: Result, name: str, **where: Any) -> str:
 
 def chosen(result: Result, name: str, **where: Any) -> str:
     """The settings that tuning found."""
-    names = ("low", "split", "resize", "slack", "threshold")
-    known = [name for name in names if name in result.rows]
-    knobs = result.select(method=name, **where)[known].iloc[0].dropna()
+    knobs = result.select(method=name, **where).reindex(columns=KNOBS).iloc[0].dropna()
     return ", ".join(
         f"{'floor' if knob == 'low' else knob} {value:{',.0f' if value >= 100 else '.2g'}}"
         for knob, value in knobs.items()
@@ -258,63 +278,49 @@ def label(name: str) -> str:
     return LABELS.get(plain, plain) + name.removeprefix(plain)
 
 
-class Column(NamedTuple):
-    """A column of a table with a row a method."""
-
-    head: str
-    text: Callable[..., str]  # of the result, the method, and where
-    where: Mapping[str, Any]
+def met(result: Result, names: Iterable[str], scene: str) -> list[str]:
+    """Those methods that were run in a scene, in the order given."""
+    there = set(result.select(scene=scene)["method"])
+    return [name for name in names if name in there]
 
 
-def in_sets(result: Result, texts: Mapping[str, Callable[..., str]], **where: Any) -> list[Column]:
-    """Those columns once a set."""
-    return [
-        Column(f"{letter}: {head}", text, {"set": letter, **where})
-        for letter in result.sets
+def in_sets(
+    result: Result, texts: Mapping[str, Text], sets: Iterable[str] = "", **where: Any
+) -> dict[str, Text]:
+    """Columns of a table by their heads, once a set, or of some: functions of a method."""
+    return {
+        f"{letter}: {head}": partial(text, result, set=letter, **where)
+        for letter in sets or result.sets
         for head, text in texts.items()
-    ]
+    }
 
 
-def lines(result: Result, names: Iterable[str], columns: Sequence[Column]) -> list[list[str]]:
+def lines(names: Iterable[str], columns: Mapping[str, Text]) -> list[list[str]]:
     """A row a method: its label, and what every column says of it."""
-    return [
-        [label(name), *(one.text(result, name, **one.where) for one in columns)] for name in names
-    ]
+    return [[label(name), *(text(name) for text in columns.values())] for name in names]
 
 
-def method_table(
-    result: Result, head: str, names: Iterable[str], columns: Sequence[Column], caption: str
-) -> results.Table:
-    """A table with a row a method."""
-    heads = [head, *(one.head for one in columns)]
-    return part.table(heads, lines(result, names, columns), caption)
-
-
-def counted_verdicts(claims: Sequence[Claim], caption: str, result: Result) -> results.Table:
+def counted_verdicts(claims: Sequence[Claim], result: Result) -> results.Table:
     """What each set says of every claim, and how many of its conditions hold."""
-    known, rows = result.verdicts(claims), []
-    for claim in (claim for claim in claims if claim.text in known):
-        words = known[claim.text]
-        judged = [result.conditions(claim, letter) for letter in words]
-        held = [sum(one.verdict == statistics.HOLDS for one in some) for some in judged]
-        counts = zip(words.values(), held, judged, strict=True)
-        rows.append([claim.text, *(f"{word} ({n} of {len(some)})" for word, n, some in counts)])
+    rows = []
+    for text, words in result.verdicts(claims).items():
+        claim = next(claim for claim in claims if claim.text == text)
+        rows.append([text])
+        for letter, word in words.items():
+            judged = [one.verdict for one in result.conditions(claim, letter)]
+            rows[-1].append(f"{word} ({judged.count(statistics.HOLDS)} of {len(judged)})")
     heads = ("claim (conditions that hold)", *(f"set {letter}" for letter in result.sets))
-    return part.table(heads, rows, caption, left=3)
+    return part.table(heads, rows, VERDICTS, left=3)
 
 
 def trials_table(result: Result) -> results.Table:
     """Trials and episodes of every tuned rule, what was chosen, and whether it is at an edge."""
-    cells = result.rows[result.rows["trials"].notna()].drop_duplicates(["scene", "method"])
+    cells = result.rows.dropna(subset="trials").drop_duplicates(["scene", "method"])
     rows = [
-        (
-            row.scene,
-            label(row.method),
-            chosen(result, row.method, scene=row.scene),
-            int(row.trials),
-            int(row.episodes),
-            bool(row.at_edge),
-        )
+        [
+            *(row.scene, label(row.method), chosen(result, row.method, scene=row.scene)),
+            *(int(row.trials), int(row.episodes), bool(row.at_edge)),
+        ]
         for row in cells.itertuples()
     ]
     caption = "Tuned alike, on instances that are not shown elsewhere; the others have no knob."

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from asyncjax import orders, problems, simulation, traces
+from asyncjax import clocks, orders, problems, simulation, traces
 
 
 def with_step(
@@ -55,6 +55,24 @@ def losses_of(
         return run.records.loss
 
     return np.asarray(jax.vmap(losses)(jnp.asarray(steps, jnp.float32)), np.float64)
+
+
+def until_stalled(
+    make: Callable[..., traces.EventTrace], clock: clocks.Clock, **how: Any
+) -> traces.EventTrace:
+    """A trace on a clock, or the part of it that the clock allows.
+
+    Args:
+        make: `traces.asynchronous` or `traces.synchronous`.
+        clock: Of the schedule.
+        **how: Further arguments of `make`.
+    """
+    try:
+        return make(clock, **how)
+    except traces.StalledError as stalled:
+        if stalled.trace is None:
+            raise
+        return stalled.trace
 
 
 def recorded(plan: simulation.ReplayPlan) -> np.ndarray:

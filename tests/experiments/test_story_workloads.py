@@ -1,17 +1,17 @@
 """The story on many workloads: verdicts turn with the numbers, and a stopped run goes on."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from asyncjax.study import protocol
-from experiments.story import runs, workloads, workloads_runs
-from experiments.story.choices import CHOICES, FITTING, PLAIN, trace_of
-from experiments.story.workloads import ALL_CLAIM, FITTING_CLAIM
-from experiments.story.workloads_runs import END, GOALS, Played, Settings
+from experiments.story import training, workloads
+from experiments.story.training import FITTING, FULL, PLAIN, TRAINED
+from experiments.story.workloads import ALL_CLAIM, END, FITTING_CLAIM, GOALS, Played, Settings
 
-FULL = CHOICES[0]
-TASKS = ("network", "logistic regression")
+LEVEL = dict.fromkeys(TRAINED, 1.0)
 
 
 def made_up(full, fitting):
@@ -20,32 +20,23 @@ def made_up(full, fitting):
     plain = {goal: (0.3, 0.4, 0.2, 0.35, 0.3) for goal in GOALS[1:]}
     plain |= {END: (0.1, 0.2, 0.3, 0.25, 0.15)}
     rows = [
-        {
-            "scene": task,
-            "set": letter,
-            "instance": at,
-            "method": method,
-            "tuned_for": goal,
-            "value": value * (noise[at] * by[task] if by else 1.0),
-            "horizon": np.inf if goal == END else 1.0,
-        }
-        for task in TASKS
+        (task, letter, at, method, goal, value * times, np.inf if goal == END else 1.0)
+        for task in TRAINED
         for letter in "AB"
         for method, by in ((PLAIN.name, None), (FULL.name, full), (FITTING.name, fitting))
         for goal, values in plain.items()
         for at, value in enumerate(values)
+        for times in [noise[at] * by[task] if by else 1.0]
     ]
-    return workloads.as_result(Settings(), pd.DataFrame(rows))
-
-
-LEVEL = dict.fromkeys(TASKS, 1.0)
+    head = ["scene", "set", "instance", "method", "tuned_for", "value", "horizon"]
+    return workloads.as_result(Settings(), pd.DataFrame(rows, columns=head))
 
 
 @pytest.mark.parametrize(
     ("by", "word"),
     [
-        (dict.fromkeys(TASKS, 0.5), "holds"),
-        (dict.fromkeys(TASKS, 2.0), "does not hold"),
+        (dict.fromkeys(TRAINED, 0.5), "holds"),
+        (dict.fromkeys(TRAINED, 2.0), "does not hold"),
         ({"network": 0.5, "logistic regression": 2.0}, "in part"),
         (LEVEL, "no significant difference"),
     ],
@@ -53,58 +44,46 @@ LEVEL = dict.fromkeys(TASKS, 1.0)
 def test_the_verdict_turns_with_the_losses(by, word):
     for claim, result in ((ALL_CLAIM, made_up(by, LEVEL)), (FITTING_CLAIM, made_up(LEVEL, by))):
         found = result.verdicts(workloads.CLAIMS)
-        assert found[claim] == {"A": word, "B": word}
-        assert {own["A"] for text, own in found.items() if text != claim} == {
-            "no significant difference"
-        }
+        assert found.pop(claim) == {"A": word, "B": word}
+        assert {one["A"] for one in found.values()} == {"no significant difference"}
 
 
-def test_a_time_that_never_came_is_the_whole_schedule():
-    result = made_up(LEVEL, LEVEL)
-    rows = result.rows
-    rows.loc[(rows["tuned_for"] == "80%") & (rows["instance"] == 1), "value"] = np.inf
-    values = result.values(PLAIN.name, "A", scene="network", tuned_for="80%")
-    assert values.to_numpy()[0, :2].tolist() == [0.3, 1.0]
+def fallen(log, power, story, one, task, arm, steps):
+    """Losses that fall as a power of those of all plain; the third that are made are stopped."""
+    del story, task
+    begun = [*(log.read_text().splitlines() if log.exists() else ()), f"{one.instance}{arm}{steps}"]
+    log.write_text("\n".join(begun))
+    if len(begun) == 3:
+        raise KeyboardInterrupt
+    noise = 1 + 0.02 * np.random.default_rng(one.instance.noise()).normal()
+    rates = [(1.0 if arm == PLAIN.name else power) * min(step, 0.2 / step) for step in steps]
+    shares = np.linspace(0.0, 1.0, 20)
+    loss = noise * np.exp(-9 * np.outer(rates, shares))
+    return {"loss": loss, "time": shares * one.site.budget, "first": np.array(1.0)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("factor", "verdict"), [(0.5, "holds"), (2.0, "does not hold")])
+@pytest.mark.parametrize(("power", "verdict"), [(2.0, "holds"), (0.5, "does not hold")])
 def test_a_small_run_goes_on_where_it_was_and_its_verdict_turns(
-    tmp_path, monkeypatch, factor, verdict
+    tmp_path, monkeypatch, power, verdict
 ):
-    """The crew and its trace are real; the loss of an arm falls as a power of the other's."""
     from tests.experiments.test_story import CREWS, by_hand
 
-    site, begun = by_hand(CREWS, 4.0), []
-    trace = trace_of(PLAIN, site, 0)
+    site = by_hand(CREWS, 4.0)
 
     def played(settings, role, count):
         return [Played(one, 0, site) for one in protocol.seeds_of(settings.seed, role, count)]
 
-    def replayed(settings, task, choice, site):
-        begun.append(choice.name)
-        if len(begun) == 3:
-            raise KeyboardInterrupt
-        power = 1.0 if choice is PLAIN else 1.0 / factor
-
-        def losses(plan, seed, steps):
-            share = np.linspace(0.0, 1.0, len(runs.recorded(plan)))
-            noise = 1 + 0.02 * np.random.default_rng(seed).normal()
-            rates = [-power * min(own, 0.2 / own) * 9 for own in steps]
-            return np.exp(np.outer(rates, share)) * noise
-
-        return losses, 1.0
-
-    monkeypatch.setattr(workloads_runs, "played", played)
-    monkeypatch.setattr(workloads_runs, "trace_of", lambda *_: trace)
-    monkeypatch.setattr(runs, "replayed", replayed)
-    monkeypatch.setattr(workloads_runs, "ARMS", {PLAIN.name: PLAIN, FITTING.name: FITTING})
-    own = runs.Settings(rows=240, records=20, trained=("logistic regression",))
+    monkeypatch.setattr(workloads, "played", played)
+    monkeypatch.setattr(workloads, "_losses", partial(fallen, tmp_path / "log", power))
+    monkeypatch.setattr(workloads, "ARMS", {PLAIN.name: PLAIN, FITTING.name: FITTING})
+    own = training.Settings(trained=("logistic regression",))
     settings = Settings(tmp_path, instances=3, tuning_instances=1, story=own)
     with pytest.raises(KeyboardInterrupt):
         workloads.study_of(settings)
     result = workloads.study_of(settings)
-    assert len(begun) == 1 + 2 * (1 + 2 * 3)  # none twice but the one that was stopped
+    begun = (tmp_path / "log").read_text().splitlines()
+    assert len(begun) == 1 + len({*begun}) > 7  # none twice but those that were stopped
     assert result.rows["trials"].nunique() == 1
     assert not result.rows["at_edge"].any()
     assert result.verdicts(workloads.CLAIMS) == {FITTING_CLAIM: {"A": verdict, "B": verdict}}

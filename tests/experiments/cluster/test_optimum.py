@@ -28,93 +28,71 @@ def test_two_programmes_find_the_same_optimum(seed):
     assert optimum.best_utility(jobs, machines, 4) == pytest.approx(expected, rel=1e-5)
 
 
-def test_placements_that_are_left_out_are_no_better():
-    jobs, machines = cluster.workloads.tiny(3)
-    workers, servers, got = optimum.placements(jobs, machines, 1)
-    for w, s, trained in zip(workers, servers, got, strict=True):
-        assert 0 < w.sum() <= min(jobs.batch[1], jobs.workers_per_server[1] * s.sum())
-        use = w[:, None] * jobs.worker[1] + s[:, None] * jobs.server[1]
-        assert (use <= machines.capacity).all()
-        assert trained == pytest.approx(oracle.trained(jobs, 1, w, s))
-
-
-def job_zero_first(low, parts):
-    """Payoffs of job 0 of tiny(17) on empty machines, by the plain twin."""
+def payoffs(job, load, low, parts):
+    """Payoffs of a job of tiny(17) beside a load, by the plain twin, which shares no code."""
     jobs, machines = cluster.workloads.tiny(17)
     high = cluster.price_bounds(jobs, machines, n_slots=4).high
-    empty = np.zeros((4, 2, 2))
-    prices = np.asarray(cluster.price(empty, machines.capacity, low, high), float)
-    return oracle.payoffs_with_servers(jobs, 0, prices, machines.capacity - empty, parts, (1,))
+    prices = np.asarray(cluster.price(load, machines.capacity, low, high), float)
+    return oracle.payoffs_with_servers(jobs, job, prices, machines.capacity - load, parts, (1,))
+
+
+EMPTY = np.zeros((4, 2, 2))
 
 
 def test_the_worst_case_is_what_the_price_of_the_paper_decides():
     """Job 0, worth 7.55, is admitted by the literal price alone, and blocks job 2, worth 65.
 
-    The twin has no code in common with the library: the first job meets empty machines at the price
-    L, gains all but 1e-4 of its worth, so the rule must take it. Job 2 then finds no slots.
+    The first job meets empty machines at the price L, gains all but 1e-4 of its worth, so the rule
+    must take it. Job 2 then finds no slots.
     """
     jobs, machines = cluster.workloads.tiny(17)
-    bounds = cluster.price_bounds(jobs, machines, n_slots=4)
-    assert bounds.low == pytest.approx(4.7e-7, rel=0.01)
-    payoffs = job_zero_first(bounds.low, 24)
-    assert int(np.argmax(payoffs)) == 2
-    assert max(payoffs) == pytest.approx(7.554, abs=1e-3)
+    low = cluster.price_bounds(jobs, machines, n_slots=4).low
+    assert low == pytest.approx(4.7e-7, rel=0.01)
+    first = payoffs(0, EMPTY, low, 24)
+    assert int(np.argmax(first)) == 2
+    assert max(first) == pytest.approx(7.554, abs=1e-3)
     schedule = cluster.pd_ors(jobs, machines, n_slots=4, parts=24)
     assert schedule.admitted.tolist() == [True, True, False, False]
-    assert schedule.payoff[0] == pytest.approx(max(payoffs), rel=1e-4)
-    load = np.zeros((4, 2, 2))
+    assert schedule.payoff[0] == pytest.approx(max(first), rel=1e-4)
+    load = EMPTY.copy()
     for job in (0, 1):
         load += schedule.workers[job][..., None] * jobs.worker[job]
         load += schedule.servers[job][..., None] * jobs.server[job]
-    prices = np.asarray(cluster.price(load, machines.capacity, bounds.low, bounds.high), float)
-    room = machines.capacity - load
-    left = oracle.payoffs_with_servers(jobs, 2, prices, room, 24, (1,))
-    assert max(left) <= 0
-    empty = np.full((4, 2, 2), bounds.low)
-    free = np.broadcast_to(machines.capacity, (4, 2, 2))
-    assert max(oracle.payoffs_with_servers(jobs, 2, empty, free, 24, (1,))) > 60
+    assert max(payoffs(2, load, low, 24)) <= 0
+    assert max(payoffs(2, EMPTY, low, 24)) > 60
     share = cluster.total_utility(schedule, jobs) / optimum.best_utility(jobs, machines, 4)
     assert share == pytest.approx(0.0772, abs=1e-3)
 
 
 def test_a_higher_floor_refuses_that_job_and_reaches_the_optimum(result):
-    assert max(job_zero_first(0.01, 24)) > 0  # in fine parts this is not enough
-    assert max(job_zero_first(0.01, 8)) < 0  # in coarse ones it is, by a promise that is too late
-    assert max(job_zero_first(0.3, 24)) < 0
-    told = result.facts["story"]
-    assert told["floors"][1:] == [1e-6, 0.01, 0.3]
+    assert max(payoffs(0, EMPTY, 0.01, 24)) > 0  # in fine parts this is not enough
+    assert max(payoffs(0, EMPTY, 0.01, 8)) < 0  # in coarse it is, by a promise that is too late
+    assert max(payoffs(0, EMPTY, 0.3, 24)) < 0
     for parts, first in (("8", 2), ("24", 3)):
-        found = told["searches"][parts]
-        for index, admitted in enumerate(found["admitted"]):
-            assert (0 in admitted) == (index < first)
+        found = result.facts["story"]["searches"][parts]
+        assert [0 in admitted for admitted in found["admitted"]] == [at < first for at in range(4)]
         assert found["ratio"][0] == pytest.approx(0.0772, abs=1e-3)
         assert found["ratio"][first] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_story_says_what_blocks_whom(result):
     told = result.facts["story"]
-    first, second, third, last = told["jobs"]
-    assert first["admitted"]
-    assert second["admitted"]
-    assert first["blocks"] == [2]
-    assert not third["admitted"]
-    assert not last["admitted"]
+    first, _, third, _ = told["jobs"]
+    assert [job["admitted"] for job in told["jobs"]] == [True, True, False, False]
+    assert (first["blocks"], first["end"]) == ([2], 2)
     assert third["best_worth"] > 8 * first["best_worth"]
-    assert first["end"] == 2
     assert max(told["busy"][:3]) > 0.8
 
 
-def test_ratios_are_those_of_the_schedulers(result):
-    for letter, role in (("A", protocol.SET_A), ("B", protocol.SET_B)):
-        for index, instance in enumerate(protocol.seeds_of(0, role, 2)):
-            jobs, machines = cluster.workloads.tiny(instance.data)
-            best = oracle.best_schedule(jobs, machines, 4)
-            rows = result.select(set=letter, instance=index).set_index("method")
-            assert rows["optimum"].to_numpy() == pytest.approx(best, rel=1e-5)
-            schedule = cluster.pd_ors(jobs, machines, n_slots=4, parts=8)
-            expected = cluster.total_utility(schedule, jobs) / best
-            assert rows["ratio"]["pd_ors"] == pytest.approx(expected, rel=1e-5)
-            assert rows["ratio"].max() <= 1 + 1e-5
+@pytest.mark.parametrize(("letter", "role"), [("A", protocol.SET_A), ("B", protocol.SET_B)])
+def test_ratios_are_those_of_the_schedulers(result, letter, role):
+    *_, instance = protocol.seeds_of(0, role, 2)
+    jobs, machines = cluster.workloads.tiny(instance.data)
+    rows = result.select(set=letter, instance=1).set_index("method")
+    best = oracle.best_schedule(jobs, machines, 4)
+    assert rows["optimum"].to_numpy() == pytest.approx(best, rel=1e-5)
+    earned = cluster.total_utility(cluster.pd_ors(jobs, machines, n_slots=4, parts=8), jobs)
+    assert rows["ratio"]["pd_ors"] == pytest.approx(earned / best, rel=1e-5)
 
 
 @pytest.mark.parametrize(
