@@ -249,8 +249,8 @@ def by_block(epochs: int, vectors: jax.Array, keys: jax.Array, pairs: int) -> di
     flags = jnp.array([0.0, 1.0])
     column = jnp.broadcast_to(flags[:, None, None, None, None], (2, *vectors.shape[:-1], 1))
     marked = jnp.concatenate([jnp.stack([vectors, vectors]), column], axis=-1)
-    order = stale(*vectors.shape[-2:], pairs)
-    visits = visited(order, marked, jnp.stack([keys, keys]), epochs, 2 * pairs)
+    n, dim = vectors.shape[-2:]
+    visits = visited(stale(n, dim, pairs), marked, jnp.stack([keys, keys]), epochs, 2 * pairs)
     return {name: prefixes(vectors, visits[at]) for at, name in enumerate((PLAIN, FOLLOWED))}
 
 

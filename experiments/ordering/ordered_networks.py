@@ -198,7 +198,8 @@ class Field:
 
     def order(self, name: str) -> orders.Order:
         """An order, that of an order by projections too."""
-        return getattr(self.methods[name].order, "order", self.methods[name].order)
+        order: Any = self.methods[name].order
+        return getattr(order, "order", order)
 
     def batch(self, name: str) -> int:
         """Rows of a unit."""
@@ -426,7 +427,7 @@ def verdict_table(result: Result) -> results.Table:
     return herding.aligned(heads, rows, "Verdicts; each has a condition a task.")
 
 
-def _as_ratio(apart: Difference | None) -> herding.Ratio | None:
+def _as_ratio(apart: Difference | None) -> Any:
     """A difference of logarithms as a ratio with its interval."""
     return apart and herding.Ratio(*(float(np.exp(x)) for x in (apart.mean, apart.low, apart.high)))
 

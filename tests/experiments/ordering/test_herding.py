@@ -1,6 +1,7 @@
 """Prefix norms of fixed vectors: verdicts flip with rows, and which orders are shorter."""
 
 from itertools import product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.ordering import herding
 from experiments.ordering.herding import BLOCKS, GAUSSIAN, JUDGED, ONE, SEVERAL, SHIFTED, rows_of
 
-SIZES = {"n": 256, "dim": 16, "seeds": 2, "epochs": 6, "instances": 4, "claimed_epochs": 6}
+SIZES: Any = {"n": 256, "dim": 16, "seeds": 2, "epochs": 6, "instances": 4, "claimed_epochs": 6}
 
 
 @pytest.mark.parametrize(
