@@ -74,26 +74,22 @@ SHAPE, LINK_SHAPE = 16.0, 2.0  # of the gamma laws of computing and of exchange
 SERVERS = (1, 2, 4)  # among which PD-ORS chooses, as factors
 
 
-@dataclass(frozen=True)
-class Place:
+N_SLOTS, N_JOBS, N_MACHINES = 12, 12, 24
+MOST = 8  # workers that any job may have
+UNEVENNESS = 4.0  # how many times slower old machines compute
+
+
+class Place(NamedTuple):
     """A cluster, its jobs, and what limits them.
 
     Attributes:
         name: In tables and files.
         exchange: Share of exchange in the time of a sample across machines, of every job.
-        unevenness: How many times slower old machines compute.
-        n_slots, n_jobs, n_machines: Sizes.
-        most: Workers that any job may have.
         gradients: Into so many the samples of the trained job are divided.
     """
 
     name: str
     exchange: float
-    unevenness: float = 4.0
-    n_slots: int = 12
-    n_jobs: int = 12
-    n_machines: int = 24
-    most: int = 8
     gradients: int = 4000
 
 
@@ -119,38 +115,32 @@ class Settings(training.Settings):
 # Workloads and schedules.
 
 
-class Workload(NamedTuple):
-    """Jobs, machines, and which machines are old."""
-
-    jobs: cluster.Jobs
-    machines: cluster.Machines
-    is_old: np.ndarray  # bool[H]
+Workload = tuple[cluster.Jobs, cluster.Machines, np.ndarray]  # which machines are old, bool[H]
 
 
 @lru_cache(maxsize=256)
 def workload_of(place: Place, instance: Seeds, attempt: int = 0) -> Workload:
-    """The jobs of an instance.
+    """The jobs and machines of an instance, and which of these are old, bool[H].
 
     They are those of `workloads.balanced`, but with small crews, machines a sixth as large, and
     gradients of a size such that exchange across machines has the place's share of the time.
     """
     seed = int(np.random.default_rng([instance.data, attempt]).integers(2**31))
-    split, sizes = 6, {"n_jobs": place.n_jobs, "n_slots": place.n_slots}
-    few = place.n_machines // split
-    jobs, machines = cluster.workloads.balanced(seed, n_machines=few, **sizes)
+    split, sizes = 6, {"n_jobs": N_JOBS, "n_slots": N_SLOTS}
+    jobs, machines = cluster.workloads.balanced(seed, n_machines=N_MACHINES // split, **sizes)
     slots = jobs.samples * cluster.sample_times(jobs).across / jobs.batch
-    batch = np.full_like(jobs.batch, place.most)
+    batch = np.full_like(jobs.batch, MOST)
     share = place.exchange / (1 - place.exchange)
     jobs = jobs._replace(
         batch=batch,
         gradient=share * jobs.compute * jobs.link_across * batch / (2 * jobs.workers_per_server),
         arrival=jobs.arrival // 2,  # all come in the first half
     )
-    samples = np.floor(slots * place.most / cluster.sample_times(jobs).across)
+    samples = np.floor(slots * MOST / cluster.sample_times(jobs).across)
     rng = np.random.default_rng([instance.clock, attempt])
-    is_old = rng.permutation(place.n_machines) < place.n_machines // 2
+    is_old = rng.permutation(N_MACHINES) < N_MACHINES // 2
     machines = cluster.Machines(np.repeat(machines.capacity / split, split, axis=0))
-    return Workload(jobs._replace(samples=samples), machines, is_old)
+    return jobs._replace(samples=samples), machines, is_old
 
 
 def schedulers(low: float | None) -> dict[str, Callable[..., cluster.Schedule]]:
@@ -165,7 +155,7 @@ def floor_of(settings: Settings, place: Place) -> Tuned:
 
     def utility(low: float, instance: Seeds) -> float:
         jobs, machines, _ = workload_of(place, instance)
-        schedule = schedulers(low)[PD_ORS](jobs, machines, n_slots=place.n_slots)
+        schedule = schedulers(low)[PD_ORS](jobs, machines, n_slots=N_SLOTS)
         return float(cluster.total_utility(schedule, jobs))
 
     def evaluate(name: str, tried: Sequence[Setting], _: int) -> list[float]:
@@ -222,7 +212,7 @@ def sites_of(
         jobs, machines, is_old = work = workload_of(place, instance, attempt)
         fits, schedules = jobs.worker[:, 0] > 0, {}
         for name, rule in rules.items():
-            schedules[name] = schedule = rule(jobs, machines, n_slots=place.n_slots)
+            schedules[name] = schedule = rule(jobs, machines, n_slots=N_SLOTS)
             if wrong := cluster.check(schedule, jobs, machines):
                 raise RuntimeError(f"{name}: {wrong[0]}")
             for kind in (is_old, ~is_old):
@@ -238,7 +228,7 @@ def sites_of(
 
 
 def _site(place: Place, work: Workload, schedule: cluster.Schedule, job: int) -> Site:
-    jobs, is_old = work.jobs, work.is_old
+    jobs, _, is_old = work
     slots = slice(int(jobs.arrival[job]), int(cluster.completion(schedule, jobs)[job]) + 1)
     workers = np.asarray(schedule.workers)[job, slots]
     crews = workers.sum(-1).astype(np.int64)
@@ -248,12 +238,12 @@ def _site(place: Place, work: Workload, schedule: cluster.Schedule, job: int) ->
     costs = np.where(trained > 0, crews / np.maximum(trained, 1e-9) - compute, 0.0)
     samples = float(jobs.samples[job]) / place.gradients
     exchange = samples * float(costs @ trained / trained.sum())
-    new = (1 + 1 / place.unevenness) / 2
-    times = samples * compute * np.repeat([new, new * place.unevenness], SHARDS // 2)
-    rest = ((0, 0), (0, place.n_slots + 1 - len(crews)))
+    new = (1 + 1 / UNEVENNESS) / 2
+    times = samples * compute * np.repeat([new, new * UNEVENNESS], SHARDS // 2)
+    rest = ((0, 0), (0, N_SLOTS + 1 - len(crews)))
     clock = clocks.with_speed(
         clocks.gamma(SHAPE, times),
-        np.ones(place.n_slots + 1),
+        np.ones(N_SLOTS + 1),
         np.pad(power, rest, constant_values=1.0),
         repeats=False,
     )
@@ -435,7 +425,7 @@ def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFra
         worlds,
         plans_of(arms, [world.noise for world in worlds], sites, settings.records),
         lambda arm, number: sites[number][arm.scheduler].budget,
-        float(place.n_slots),
+        float(N_SLOTS),
         settings.trials,
     )
 
@@ -458,7 +448,7 @@ def rows_of(settings: Settings, place: Place, arms: Sequence[Arm]) -> pd.DataFra
 
 def world_at(place: Place, instance: Seeds) -> World:
     """What the job of an instance trains: the first four shards are those at new machines."""
-    return world_of(Scene(place.name, unevenness=place.unevenness, skew=0.5), instance)
+    return world_of(Scene(place.name, unevenness=UNEVENNESS, skew=0.5), instance)
 
 
 def arms_at(result: Result, place: str) -> list[str]:

@@ -42,22 +42,12 @@ PAPERS = ()
 NOTE = FIRST_CROSSING
 FASTER = "both together are faster than every arm with one of them or none"
 MORE = "an order is worth more once the bias is gone"
+DIGITS: Any = {"network": True, "n_workers": 10, "flipped": 0.2, "batch": 2, "units": 16}
 SCENES = (
     Scene("two generations", unevenness=4.0, skew=0.5),
     Scene("preemption", unevenness=2.0, skew=0.5, up=40.0, down=20.0),
     Scene("labels of the slow", unevenness=2.0, skew=1.0),
-    Scene(
-        "network",
-        network=True,
-        n_workers=10,
-        unevenness=3.0,
-        skew=0.5,
-        flipped=0.2,
-        batch=2,
-        units=16,
-        horizon=600.0,
-        levels=(0.6, 0.7, 0.8),
-    ),
+    Scene("network", unevenness=3.0, horizon=600.0, levels=(0.6, 0.7, 0.8), **DIGITS),
 )
 
 

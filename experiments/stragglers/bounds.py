@@ -209,17 +209,15 @@ def verdict_table(result: Result) -> results.Table:
 
 def ratio_table(result: Result) -> results.Table:
     """The abstract's three claims: the middle target, and the loose and tight beside it."""
-    loose, middle, tight = result.facts["targets"]
     wide, rows = costs(result).unstack("samples"), []
+    claimed = [cost for cost, _ in CLAIMS_OF.values()]
     for law in result.rows["law"].unique():
-        spans = [
-            "{:{form}} ({:{form}} / {:{form}})".format(
-                *(wide.loc[law, (cost, target)] for target in (middle, loose, tight)), form=form
-            )
-            for cost, form in (("time", ".3f"), ("samples_assigned", ".3f"), ("uplinks", ".2f"))
-        ]
-        used, sent = (wide.loc[law, (cost, middle)] for cost in ("samples_used", "broadcasts"))
-        rows.append((law, *spans[:2], f"{used:.3f}", spans[2], f"{sent:.2f}"))
+        rows.append([law])
+        for cost in COSTS:
+            form = ".2f" if cost in ("uplinks", "broadcasts") else ".3f"
+            own = wide.loc[law, cost]
+            loose, middle, tight = (f"{own[target]:{form}}" for target in result.facts["targets"])
+            rows[-1].append(f"{middle} ({loose} / {tight})" if cost in claimed else middle)
     return part.table(
         ("law of computing", "time", "assigned", "used", "uplinks", "broadcasts"),
         rows,

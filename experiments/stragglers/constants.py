@@ -244,9 +244,8 @@ class Bench:
 def bench_of(settings: Settings) -> Bench:
     """Makes the linear task of `straggler_training`, its times and its target."""
     n, shard, times = settings.n_workers, settings.shard, truth_of(settings).times
-    task = methods.linear(
-        settings.seed, None, n, shard, settings.dim, settings.noise, settings.signal
-    )
+    sizes = n, shard, settings.dim
+    task = methods.linear(settings.seed, None, sizes, settings.noise, settings.signal)
     target = np.array([task.floor(max(1, round(0.6 * n)) * shard)])
     plans, lengths = (settings.loads, settings.least_samples), settings.lengths
     return Bench(settings, Instance(task, times, times, *plans, target, lengths))

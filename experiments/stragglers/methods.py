@@ -50,6 +50,8 @@ PRESCRIBED = {"step": 1.0, "floor": "bound", "convexity": 1.0}  # a plan as it i
 
 # Losses.
 
+Sizes = tuple[int, int, int]  # workers, rows of each, columns
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -94,26 +96,18 @@ def _task(
 
 
 def linear(
-    data_seed: int,
-    instance: Seeds | None,
-    n_workers: int,
-    shard: int,
-    dim: int,
-    noise: float = 3.0,
-    signal: float = 7.0,
+    data_seed: int, instance: Seeds | None, sizes: Sizes, noise: float = 3.0, signal: float = 7.0
 ) -> Task:
     """Linear regression on Gaussian rows, its constants in double precision.
 
     Args:
         data_seed: Draws the rows.
         instance: Draws the first model. None: zeros.
-        n_workers: How many there are.
-        shard: Rows of a worker.
-        dim: Columns.
+        sizes: Workers, rows of each, columns.
         noise: Standard deviation of the targets.
         signal: Standard deviation of the weights: how far off the start is.
     """
-    rng, rows = np.random.default_rng(data_seed), n_workers * shard
+    rng, rows, (n_workers, _, dim) = np.random.default_rng(data_seed), sizes[0] * sizes[1], sizes
     features, direction = rng.standard_normal((rows, dim)), rng.standard_normal(dim)
     targets = signal * features @ direction + noise * rng.standard_normal(rows)
     best = np.linalg.lstsq(features, targets, rcond=None)[0]
@@ -131,9 +125,9 @@ def linear(
     )
 
 
-def logistic(data_seed: int, instance: Seeds | None, n_workers: int, shard: int, dim: int) -> Task:
+def logistic(data_seed: int, instance: Seeds | None, sizes: Sizes) -> Task:
     """Logistic regression on Gaussian rows; arguments as of `linear`."""
-    rng, rows = np.random.default_rng(data_seed), n_workers * shard
+    rng, rows, (n_workers, _, dim) = np.random.default_rng(data_seed), sizes[0] * sizes[1], sizes
     features, direction = rng.standard_normal((rows, dim)), rng.standard_normal(dim)
     scores = 2.0 * features @ direction / np.linalg.norm(direction)
     labels = np.where(rng.random(rows) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)

@@ -109,7 +109,7 @@ class Case:
         chosen, (problem, law) = self.settings, self.name.split(", ")
         n, shard = chosen.n_workers, chosen.shard
         times = laws(n, shard)[LAWS[law]]
-        task = TASKS[problem](seeds.data, seeds, n, shard, chosen.dim)
+        task = TASKS[problem](seeds.data, seeds, (n, shard, chosen.dim))
         targets = task.targets(n * shard, chosen.levels)
         plans = chosen.loads, chosen.least_samples
         instance = Instance(task, times, times, *plans, targets, chosen.lengths)
@@ -148,9 +148,10 @@ def compared(settings: Any, name: str, scene: Any, ways: Mapping[str, study.Meth
         path=settings.output,
         **{option: getattr(settings, option) for option in same},
     )
-    is_trial = result.rows["set"] == TUNING
-    tried = result.rows[is_trial].groupby("method")
-    rows = result.rows[~is_trial].drop(columns=["left", "seconds", "processor_seconds"])
+    tried = result.select(set=TUNING).groupby("method")
+    rows = result.select(set=list(result.sets)).drop(
+        columns=["left", "seconds", "processor_seconds"]
+    )
     ends = tuple(edge.rpartition(" of ")[2] for edge in result.facts["at an edge"])
     return rows.assign(
         trials=rows["method"].map(tried.size() // settings.tuning_instances),
@@ -206,26 +207,18 @@ def accounts_of(case: Case, rows: Any) -> Any:
     updates, found = rows.pivot(index=["set", "instance"], columns="method", values="updates"), []
     for (letter, at), row in updates.iterrows():
         instance = case(Seeds(case.settings.seed, SETS[letter], at)).data
-        plans = [instance.plan(methods.PRESCRIBED, adapts_load=adapts) for adapts in (True, False)]
-        (error, k), (other, k_alone) = (
-            error_after(plan, instance.task.bound.decay, int(row[name]))
-            for plan, name in zip(plans, (BOTH, ALONE), strict=True)
-        )
-        target = float(instance.targets[-1])
+        decay, target = instance.task.bound.decay, float(instance.targets[-1])
+        both, alone = (instance.plan(methods.PRESCRIBED, adapts_load=x) for x in (True, False))
+        error, k = error_after(both, decay, int(row[BOTH]))
+        other, k_alone = error_after(alone, decay, int(row[ALONE]))
         ends = {"ratio": (error, other), "same": (error, error), "target": (target, target)}
-        sent = {
-            f"uplinks_{name}": [
-                uplinks_until(plan, instance.task.bound.decay, end)
-                for plan, end in zip(plans, own, strict=True)
-            ]
-            for name, own in ends.items()
+        ratios = {
+            f"uplinks_{name}": uplinks_until(both, decay, one) / uplinks_until(alone, decay, two)
+            for name, (one, two) in ends.items()
         }
-        found.append(
-            {"set": letter, "instance": at, "method": BOTH}
-            | {"error": error / target, "error_alone": other / target}
-            | {"k_then": k, "k_then_alone": k_alone}
-            | {name: ours / theirs for name, (ours, theirs) in sent.items()}
-        )
+        head = {"set": letter, "instance": at, "method": BOTH}
+        errors = {"error": error / target, "error_alone": other / target}
+        found.append(head | errors | {"k_then": k, "k_then_alone": k_alone} | ratios)
     return pd.DataFrame(found)
 
 
