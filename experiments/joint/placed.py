@@ -60,7 +60,7 @@ from experiments import part
 from experiments.common.forest import forest
 from experiments.common.replays import shuffled_over
 from experiments.joint import training
-from experiments.joint.scenes import aim, ends, goals_of, ratio, seen
+from experiments.joint.scenes import aim, ends, goals_of, ratio, seen, words
 from experiments.joint.training import DRF, END, FULL, GOODPUT, PD_ORS, PLAIN, SHARDS, Arm
 from experiments.joint.worlds import Scene, World, world_of
 
@@ -490,11 +490,6 @@ def earns(rival: str) -> str:
     return f"{PD_ORS} earns more than {rival}"
 
 
-def words(result: Result) -> dict[str, str]:
-    """Verdicts of both sets by claim."""
-    return {text: ", ".join(own.values()) for text, own in result.verdicts(claims(result)).items()}
-
-
 def goals_at(result: Result, place: str) -> list[str]:
     """What was tuned for at a place."""
     return [goal for where, goal in goals_of(result) if where == place]
@@ -529,7 +524,7 @@ def arm_table(place: str, result: Result) -> results.Table:
 
 def claim_table(place: str, result: Result) -> results.Table:
     """Verdicts of both sets, a line a claim and a column a goal."""
-    goals, said = goals_at(result, place), words(result)
+    goals, said = goals_at(result, place), words(result, claims(result))
     rows = [
         [text, *(said[f"{place}, {goal}: {text}"] for goal in goals)]
         for text in texts_of(result, place)
@@ -542,7 +537,7 @@ def schedule_table(result: Result) -> results.Table:
     forms = {"utility": ".0f", "slots": ".1f", "gpu_slots": ".0f", "served": ".1f"}
     by = ["scene", "scheduler", "set"]
     means = result.select(tuned_for=END).groupby(by, sort=False)[[*forms]].mean()
-    rows, said = [], words(result)
+    rows, said = [], words(result, claims(result))
     for (place, scheduler), own in means.groupby(by[:2], sort=False):
         earned, *rest = (
             ", ".join(f"{x:{form}}" for x in own[name]) for name, form in forms.items()

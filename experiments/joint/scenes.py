@@ -268,11 +268,16 @@ def gain_table(result: Result) -> results.Table:
     return part.table([*heads, "interaction, set A", "set B"], rows, text, 3)
 
 
+def words(result: Result, asked: Sequence[Claim]) -> dict[str, str]:
+    """Verdicts of both sets by claim."""
+    return {text: ", ".join(own.values()) for text, own in result.verdicts(asked).items()}
+
+
 def claim_table(result: Result) -> results.Table:
     """Verdicts of both sets on both claims, a line a scene and goal."""
-    words = {text: ", ".join(own.values()) for text, own in result.verdicts(claims(result)).items()}
+    said = words(result, claims(result))
     rows = [
-        [scene, aim(goal), *(words[f"{scene}, {goal}: {text}"] for text in (FASTER, MORE))]
+        [scene, aim(goal), *(said[f"{scene}, {goal}: {text}"] for text in (FASTER, MORE))]
         for scene, goal in goals_of(result)
     ]
     heads = ["both faster than all others", "an order is worth more without bias"]
