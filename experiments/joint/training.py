@@ -249,15 +249,15 @@ class Training:
     def curves(self, arm: Arm, number: int, tried: Sequence[Setting]) -> list[Curve]:
         """What an arm does in world `number` with each of some settings; each is run once."""
         asked = [(arm, number, arm.setting(own), float(own[STEP])) for own in tried]
-        new: dict[Any, list[float]] = {}
-        for *run, step in (one for one in dict.fromkeys(asked) if one not in self._known):
-            new.setdefault(tuple(run), []).append(step)
-        for run, sizes in new.items():
+        new: dict[tuple[int, int], list[float]] = {}
+        for *_, setting, step in (one for one in dict.fromkeys(asked) if one not in self._known):
+            new.setdefault(setting, []).append(step)
+        for setting, sizes in new.items():
             for first in range(0, len(sizes), self.lanes):
                 some = sizes[first : first + self.lanes]
                 filled = [*some, *some[-1:] * (self.lanes - len(some))]
-                curves = zip(some, self._run(*run, filled), strict=False)
-                self._known.update({(*run, step): curve for step, curve in curves})
+                curves = zip(some, self._run(arm, number, setting, filled), strict=False)
+                self._known.update({(arm, number, setting, s): curve for s, curve in curves})
         return [self._known[one] for one in asked]
 
     def _run(

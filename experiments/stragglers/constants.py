@@ -92,7 +92,7 @@ class Truth(NamedTuple):
     """What a plan meets: the true times, those of updates by load and k, the error to reach."""
 
     times: stragglers.Response
-    completion: Mapping[float, np.ndarray]
+    completion: Mapping[Any, np.ndarray]
     target: float
 
 
@@ -340,7 +340,7 @@ def piloted(bench: Bench) -> dict[str, np.ndarray]:
 
 def after(pilot: tuple[int, float, int], plan: stragglers.Plan) -> stragglers.Plan:
     """Puts a stage `(k, load, updates)` before a plan's; policies switch by updates."""
-    first = dict(zip(("k", "load", "updates"), pilot, strict=True))
+    first: dict[str, Any] = dict(zip(("k", "load", "updates"), pilot, strict=True))
     columns = {name: getattr(plan, name) for name in (*methods.COLUMNS, "updates")}
     longer = {name: np.append(first.get(name, x[0]), x) for name, x in columns.items()}
     return replace(plan, **longer)
