@@ -12,10 +12,10 @@ A cell is written when it is measured; run it again with the same settings and i
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,43 +27,33 @@ from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
 from asyncjax.study.statistics import OPEN, Difference
 from experiments import part
-from experiments.joint.arms import JOINT, MAPPED
-from experiments.joint.scenes import table, trained
-from experiments.joint.training import Plans, at_least, drawn, in_turn, watched
-from experiments.joint.worlds import Scene, clock_of, world_of
+from experiments.joint import training
+from experiments.joint.scenes import rows_of
+from experiments.joint.training import JOINT, MAPPED
+from experiments.joint.worlds import Scene
 
 NAME = "joint_map"
 TITLE = "Where do bias removal and a learned order gain more together?"
 PAPERS = ()
 NOTE = FIRST_CROSSING
 CLAIMS = ()
-AXES = ("unevenness", "skew", "rows")
-SHORT = {"synchronous": "sync", "reshuffled": "resh."}
 TICKS = (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(training.Settings):
     """What is run."""
 
     output: Path = Path("output/joint_map")
-    seed: int = 0  # the part's own base is one more, so that no scene has its instances
     unevenness: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     skew: tuple[float, ...] = (0.0, 0.5, 1.0)
     rows: tuple[int, ...] = (1, 4, 16)  # of a unit: the noise of a gradient falls with its root
     horizon: float = 600.0
     level: float = 0.99
-    tuning: int = 10  # instances
-    instances: int = 10  # of each set
-    trials: int = 4  # of an arm in a round
+    trials: int = 4
     rounds: tuple[int, int] = (2, 4)
-    records: int = 300  # of a curve
-    commit: bool = False  # also write the rows where committed ones are
-
-    @property
-    def base(self) -> int:
-        """Base of all seeds."""
-        return self.seed + 1
+    records: int = 300
+    first: ClassVar[int] = 1
 
 
 class Cell(NamedTuple):
@@ -73,59 +63,28 @@ class Cell(NamedTuple):
     skew: float
     rows: int
 
-    @property
-    def name(self) -> str:
-        """As a scene."""
-        return f"{self.unevenness:g} times slower, {self.skew:.0%} by label, rows {self.rows}"
-
 
 def cells_of(settings: Settings) -> tuple[Cell, ...]:
-    """All cells; those of one unevenness follow each other, since they share clocks.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
-    at_least(settings, tuning=1, instances=2, trials=2, records=40)
-    for name, low, high in (("unevenness", 1, 1e3), ("skew", 0, 1), ("rows", 1, 1024)):
-        values = getattr(settings, name)
-        if not values or not all(low <= value <= high for value in values):
-            raise ValueError(f"{name} must be numbers from {low} to {high:g}, got {values}")
-    return tuple(Cell(*own) for own in product(settings.unevenness, settings.skew, settings.rows))
+    """All cells; those of one unevenness follow each other, since they share clocks."""
+    return tuple(map(Cell._make, product(settings.unevenness, settings.skew, settings.rows)))
 
 
 def study_of(settings: Settings) -> Result:
-    """Measures the map.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
+    """Measures the map."""
     same = replace(settings, output=Path(), unevenness=(), skew=(), rows=(), commit=False)
-    made = {cell.name: partial(rows_of, same, cell) for cell in cells_of(settings)}
-    return as_result(settings, in_turn(settings, made))
-
-
-def as_result(settings: Settings, rows: Any) -> Result:
-    """The rows of all cells."""
+    makers = {}
+    for cell in cells_of(settings):
+        name = f"{cell.unevenness:g} times slower, {cell.skew:.0%} by label, rows {cell.rows}"
+        makers[name] = partial(_rows_of, same, name, cell)
     facts = {"level": settings.level, "horizon": settings.horizon}
-    return Result(rows, "value", facts, settings.seed, cut=("value",))
+    return training.in_turn(settings, makers, facts)
 
 
-def rows_of(settings: Settings, cell: Cell) -> pd.DataFrame:
-    """What all arms did in a cell."""
-    own: dict[str, Any] = {"unevenness": cell.unevenness, "skew": cell.skew, "batch": cell.rows}
-    scene = Scene(cell.name, horizon=settings.horizon, levels=(settings.level,), **own)
-    worlds = [world_of(scene, instance) for instance in drawn(settings)]
-    goals = tuple(map(str, scene.levels))
-    rows = trained(settings, scene, worlds, plans_of(settings, cell.unevenness), MAPPED, goals)
-    return pd.DataFrame(rows).drop(columns="tuned_for").assign(**cell._asdict())
-
-
-@lru_cache(maxsize=1)
-def plans_of(settings: Settings, unevenness: float) -> Plans:
-    """Plans, which cells of one unevenness share."""
-    scene = Scene("", unevenness=unevenness)
-    crews = [(clock_of(scene, one), one.noise()) for one in drawn(settings)]
-    return watched(crews, settings.horizon, settings.records)
+def _rows_of(settings: Settings, name: str, cell: Cell) -> pd.DataFrame:
+    ends = {"horizon": settings.horizon, "levels": (settings.level,)}
+    scene = Scene(name, unevenness=cell.unevenness, skew=cell.skew, batch=cell.rows, **ends)
+    rows = rows_of(settings, scene, MAPPED, ())
+    return rows.drop(columns="tuned_for").assign(**cell._asdict())
 
 
 class Gain(NamedTuple):
@@ -145,14 +104,9 @@ class Gain(NamedTuple):
         return math.exp(self.difference.mean)
 
     @property
-    def significant(self) -> bool:
-        """Whether the interval excludes 1."""
-        return self.difference.significant
-
-    @property
     def word(self) -> str:
         """What the instances say: gain, loss, or no significant difference."""
-        if not self.significant:
+        if not self.difference.significant:
             return OPEN
         return "gain" if self.difference.high < 0 else "loss"
 
@@ -164,14 +118,13 @@ def gains_of(result: Result, letter: str) -> dict[Cell, Gain]:
     """The gain of each cell on a set, against the arm that is the best of the others there."""
     others = [name for name in result.methods if name != JOINT.name]
     means = {name: np.log(result.values(name, letter)).mean(axis=1) for name in others}
-    places: Any = result.rows[["scene", *AXES]].drop_duplicates().to_numpy().tolist()
-    best: Any = pd.DataFrame(means)[others].idxmin(axis=1)
-    return {
-        Cell(*place): Gain(
-            best[scene], result.difference(JOINT.name, best[scene], letter, where={"scene": scene})
-        )
-        for scene, *place in places
-    }
+    best, gains = pd.DataFrame(means)[others].idxmin(axis=1), {}
+    cells = result.rows[["scene", *Cell._fields]].drop_duplicates()
+    for scene, *cell in cells.itertuples(index=False, name=None):
+        where = {"scene": scene}
+        apart = result.difference(JOINT.name, best[scene], letter, where=where)
+        gains[Cell(*cell)] = Gain(best[scene], apart)
+    return gains
 
 
 @dataclass(frozen=True)
@@ -190,9 +143,8 @@ class Rule:
 
     def holds(self, cell: Cell) -> bool:
         """Whether it says that both together gain."""
-        return (
-            cell.unevenness >= self.unevenness and cell.skew >= self.skew and cell.rows <= self.rows
-        )
+        is_large = cell.unevenness >= self.unevenness and cell.skew >= self.skew
+        return is_large and cell.rows <= self.rows
 
     def right(self, gains: Gains) -> int:
         """In how many cells it says what the instances tell."""
@@ -206,9 +158,14 @@ def rule_of(gains: Gains) -> Rule | None:
     """
     if not any(gain.word == "gain" for gain in gains.values()):
         return None
-    unevenness, skew, rows = (sorted(set(values)) for values in zip(*gains, strict=True))
+    unevenness, skew, rows = _axes(gains)
     rules = (Rule(*bounds) for bounds in product(unevenness, skew, rows[::-1]))
     return max(rules, key=lambda rule: rule.right(gains))  # the first of several is the widest
+
+
+def _axes(gains: Gains) -> list[list[Any]]:
+    """The values of each axis."""
+    return [sorted(set(values)) for values in zip(*gains, strict=True)]
 
 
 def agreement(one: Gains, other: Gains) -> str:
@@ -231,20 +188,26 @@ def sentence(rule: Rule | None, gains: Gains, other: Gains) -> str:
     """
     if rule is None:
         return "In no cell are both together significantly faster than the best of the others"
-    inside = [gain.difference.mean for cell, gain in other.items() if rule.holds(cell)]
-    outside = [gain.difference.mean for cell, gain in other.items() if not rule.holds(cell)]
+    logs: dict[bool, list[float]] = {True: [], False: []}
+    for cell, gain in other.items():
+        logs[rule.holds(cell)].append(gain.difference.mean)
+    _, skew, rows = _axes(gains)
     bounds = [f"the slow half is at least {rule.unevenness:g} times slower"]
-    if rule.skew > min(cell.skew for cell in gains):
+    if rule.skew > skew[0]:
         bounds.append(f"at least {rule.skew:.0%} of the rows are dealt by label")
-    if rule.rows < max(cell.rows for cell in gains):
-        bounds.append(f"a gradient has at most {rule.rows} row{'s' if rule.rows > 1 else ''}")
-    elsewhere = f", elsewhere {math.exp(np.mean(outside)):.2f}" if outside else ""
+    if rule.rows < rows[-1]:
+        bounds.append(f"a gradient has at most {_rows(rule.rows)}")
+    elsewhere = f", elsewhere {math.exp(np.mean(logs[False])):.2f}" if logs[False] else ""
     return (
         f"Take both together where {' and '.join(bounds)}: there they need"
-        f" {math.exp(np.mean(inside)):.2f} of the time of the best other arm{elsewhere} (made on"
-        f" set A, where it is right in {rule.right(gains)} of {len(gains)} cells; these figures are"
-        f" those of set B, where it is right in {rule.right(other)})"
+        f" {math.exp(np.mean(logs[True])):.2f} of the time of the best other arm{elsewhere} (made"
+        f" on set A, where it is right in {rule.right(gains)} of {len(gains)} cells; these figures"
+        f" are those of set B, where it is right in {rule.right(other)})"
     )
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count > 1 else ''}"
 
 
 def answer(result: Result) -> str:
@@ -257,8 +220,8 @@ def right(result: Result) -> dict[str, int]:
     """In how many cells of each set the rule of thumb is right, and of how many."""
     gains = {letter: gains_of(result, letter) for letter in result.sets}
     rule = rule_of(gains["A"])
-    found = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
-    return found | {"cells": len(gains["A"])}
+    right = {letter: rule.right(own) if rule else 0 for letter, own in gains.items()}
+    return right | {"cells": len(gains["A"])}
 
 
 FACTS = {"right": right, "sentence": answer}
@@ -267,15 +230,15 @@ FACTS = {"right": right, "sentence": answer}
 def map_table(result: Result) -> results.Table:
     """The ratio on both sets by skew and rows, with a star where it may be 1."""
     both = [gains_of(result, letter) for letter in result.sets]
-    uneven, rows = sorted({cell.unevenness for cell in both[0]}), []
-    for count, skew in sorted({(cell.rows, cell.skew) for cell in both[0]}):
+    (uneven, skews, counts), rows = _axes(both[0]), []
+    for count, skew in product(counts, skews):
         cells = []
-        for value in uneven:
-            picked = [gains[Cell(value, skew, count)] for gains in both]
-            ratios = (f"{own.ratio:.2f}{'' if own.significant else '*'}" for own in picked)
-            cells.append(f"{', '.join(ratios)} ({brief(picked[0].best)})")
+        for slower in uneven:
+            gains = [own[Cell(slower, skew, count)] for own in both]
+            ratios = (f"{g.ratio:.2f}{'' if g.difference.significant else '*'}" for g in gains)
+            cells.append(f"{', '.join(ratios)} ({brief(gains[0].best)})")
         rows.append([f"{skew:.0%}", str(count), *cells])
-    return table(
+    return part.table(
         ["rows dealt by label", "rows of a unit", *(f"{own:g} times slower" for own in uneven)],
         rows,
         "Both together over the best other arm (its name is that of set A), set A, set B; a"
@@ -289,15 +252,13 @@ TABLES = {"map": map_table}
 
 def brief(arm: str) -> str:
     """An arm's name in few letters."""
-    for word, short in SHORT.items():
-        arm = arm.replace(word, short)
-    return arm
+    return arm.replace("synchronous", "sync").replace("reshuffled", "resh.")
 
 
 def map_figure(result: Result) -> Illustration:
     """A panel for each number of rows: skew over unevenness, set A."""
     gains = gains_of(result, "A")
-    uneven, skews, counts = (sorted(set(values)) for values in zip(*gains, strict=True))
+    uneven, skews, counts = _axes(gains)
     most = max(0.1, *(abs(gain.difference.mean) for gain in gains.values()))
     with drawing():
         figure = new_figure(1.2 + 3.1 * len(counts), 1.3 + 0.75 * len(skews))
@@ -311,15 +272,14 @@ def map_figure(result: Result) -> Illustration:
             for (y, x), mean in np.ndenumerate(logs):
                 gain = picked[y][x]
                 ink = {"ha": "center", "color": "white" if abs(mean) > 0.65 * most else "black"}
-                weight = "bold" if gain.significant else "normal"
+                weight = "bold" if gain.difference.significant else "normal"
                 axes.text(x, y + 0.1, f"{gain.ratio:.2f}", weight=weight, **ink)
                 axes.text(x, y - 0.25, brief(gain.best), fontsize=6, **ink)
             if min(logs.shape) > 1 and logs.min() < 0 < logs.max():
                 axes.contour(logs, levels=[0.0], colors="black", linewidths=1.2, alpha=0.5)
             axes.set_xticks(range(len(uneven)), [f"{value:g}" for value in uneven])
             axes.set_yticks(range(len(skews)), [f"{value:.0%}" for value in skews])
-            axes.set_title(f"{count} row{'s' if count > 1 else ''} a unit")
-            axes.set_xlabel("times slower")
+            axes.set(title=f"{_rows(count)} a unit", xlabel="times slower")
         grid[0].set_ylabel("rows dealt by label")
         bar = figure.colorbar(shown, ax=list(grid), shrink=0.9)
         ticks = [value for value in TICKS if abs(math.log(value)) <= most]

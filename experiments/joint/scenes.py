@@ -14,16 +14,17 @@ are. The last gaps are not cut anywhere. A scene is written when it is measured;
 the same settings and it goes on.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
-from asyncjax import results
+from asyncjax import clocks, results, simulation, traces
 from asyncjax.results.report import Illustration
 from asyncjax.study import summary
 from asyncjax.study.protocol import FIRST_CROSSING, reached
@@ -31,18 +32,9 @@ from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.statistics import Condition, Difference, draws_at, interval, paired
 from experiments import part
 from experiments.common.forest import forest
-from experiments.joint.arms import ARMS, BIASED, JOINT, SINGLE, UNBIASED, Arm
-from experiments.joint.training import (
-    END,
-    Training,
-    at_least,
-    drawn,
-    in_turn,
-    measured,
-    watched,
-    within,
-)
-from experiments.joint.worlds import Scene, World, world_of
+from experiments.joint import training
+from experiments.joint.training import ARMS, BIASED, END, JOINT, SINGLE, UNBIASED, Arm
+from experiments.joint.worlds import Scene, clock_of, world_of
 
 NAME = "joint_scenes"
 TITLE = "Do bias removal and a learned order gain more together?"
@@ -50,99 +42,93 @@ PAPERS = ()
 NOTE = FIRST_CROSSING
 FASTER = "both together are faster than every arm with one of them or none"
 MORE = "an order is worth more once the bias is gone"
+DIGITS: Any = {"network": True, "n_workers": 10, "flipped": 0.2, "batch": 2, "units": 16}
 SCENES = (
     Scene("two generations", unevenness=4.0, skew=0.5),
     Scene("preemption", unevenness=2.0, skew=0.5, up=40.0, down=20.0),
     Scene("labels of the slow", unevenness=2.0, skew=1.0),
-    Scene(
-        "network",
-        network=True,
-        n_workers=10,
-        unevenness=3.0,
-        skew=0.5,
-        flipped=0.2,
-        batch=2,
-        units=16,
-        horizon=600.0,
-        levels=(0.6, 0.7, 0.8),
-    ),
+    Scene("network", unevenness=3.0, horizon=600.0, levels=(0.6, 0.7, 0.8), **DIGITS),
 )
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(training.Settings):
     """What is run."""
 
     output: Path = Path("output/joint_scenes")
-    seed: int = 0
-    tuning: int = 3  # instances
-    instances: int = 10  # of each set
-    trials: int = 5  # of an arm in a round
-    rounds: tuple[int, int] = (2, 5)
-    records: int = 400  # of a curve
-    scenes: tuple[str, ...] = field(default_factory=lambda: tuple(own.name for own in SCENES))
-    commit: bool = False  # also write the rows where committed ones are
-
-    @property
-    def base(self) -> int:
-        """Base of all seeds."""
-        return self.seed
+    tuning: int = 3
+    scenes: tuple[str, ...] = tuple(scene.name for scene in SCENES)
 
 
 def study_of(settings: Settings) -> Result:
     """Measures the scenes.
 
     Raises:
-        ValueError: A name or a number is out of range.
-    """
-    same = replace(settings, output=Path(), scenes=(), commit=False)
-    made = {scene.name: partial(rows_of, same, scene) for scene in scenes_of(settings)}
-    return as_result(settings, in_turn(settings, made))
-
-
-def as_result(settings: Settings, rows: Any) -> Result:
-    """The rows of all scenes."""
-    facts = {"tuning": settings.tuning, "settings": ["step"]}
-    return Result(rows, "value", facts, settings.seed, cut=("value",))
-
-
-def scenes_of(settings: Settings) -> tuple[Scene, ...]:
-    """The scenes that are run.
-
-    Raises:
-        ValueError: A name is not that of a scene, or a number is too small.
+        ValueError: A name is not that of a scene.
     """
     known = {scene.name: scene for scene in SCENES}
-    for name in settings.scenes or ("nothing",):
-        if name not in known:
-            raise ValueError(f"scenes must be among {', '.join(known)}, got {name!r}")
-    at_least(settings, tuning=1, instances=2, trials=4, records=40)
-    return tuple(known[name] for name in settings.scenes)
+    if unknown := [name for name in settings.scenes if name not in known]:
+        raise ValueError(f"scenes must be among {', '.join(known)}, got {unknown[0]!r}")
+    same = replace(settings, output=Path(), scenes=(), commit=False)
+    makers = {name: partial(rows_of, same, known[name]) for name in settings.scenes}
+    facts = {"tuning": settings.tuning, "settings": ["step"]}
+    return training.in_turn(settings, makers, facts)
 
 
-def rows_of(settings: Settings, scene: Scene, arms: Sequence[Arm] = ARMS) -> pd.DataFrame:
-    """What all arms did in a scene: a row an instance, arm and target."""
-    worlds = [world_of(scene, instance) for instance in drawn(settings)]
-    crews = [(world.clock, world.noise) for world in worlds]
-    plans = watched(crews, scene.horizon, settings.records)
-    goals = (*map(str, scene.levels), END)
-    return pd.DataFrame(trained(settings, scene, worlds, plans, arms, goals))
+def rows_of(
+    settings: training.Settings, scene: Scene, arms: Sequence[Arm] = ARMS, goals: Any = (END,)
+) -> pd.DataFrame:
+    """What all arms did in a scene: a row an instance, arm and goal.
 
+    Each has the gap at which steps of every arrival would end.
 
-def trained(
-    settings: Any, scene: Scene, worlds: list[World], plans: Any, arms: Sequence[Arm], goals: Any
-) -> list[dict[str, Any]]:
-    """The rows of a scene, each with the gap at which steps of every arrival would end."""
-    training = Training(
-        worlds,
-        lambda arm, setting, number: plans(arm.asked)[number],
-        lambda arm, number: scene.horizon,
-        settings.trials,
-    )
-    counts = {arm: within(plans(arm.asked), scene.horizon) for arm in arms}
+    Args:
+        settings: Of the part.
+        scene: Where they train.
+        arms: What is compared.
+        goals: Beside the levels of the scene.
+    """
+    worlds = [world_of(scene, instance) for instance in settings.drawn]
     bias = [world.hearing / (world.start - world.least) for world in worlds]
-    made = measured(training, arms, goals, settings, scene.horizon, counts.__getitem__)
-    return [{"scene": scene.name, **row, "bias": bias[number]} for _, number, row in made]
+    plans, end = plans_of(settings, scene.crew), scene.horizon
+    runs = training.Training(
+        worlds, lambda arm, _, at: plans(arm.asked)[at], lambda *_: end, end, settings.trials
+    )
+    counts = {
+        arm: max(int((np.asarray(own.trace.time) <= end).sum()) for own in plans(arm.asked))
+        for arm in arms
+    }
+    levels = (*map(str, scene.levels), *goals)
+    return training.measured(
+        settings, scene.name, runs, levels, counts, lambda _, at, row: {"bias": bias[at]}
+    )
+
+
+@lru_cache(maxsize=1)
+def plans_of(
+    settings: training.Settings, crew: Scene
+) -> Callable[[str], tuple[simulation.ReplayPlan, ...]]:
+    """Makes plans by whom the server asks: one an instance, equally many updates, all beyond.
+
+    Args:
+        settings: Of the part.
+        crew: The workers, and the horizon beyond which all plans go.
+    """
+    crews = [(clock_of(crew, one), jax.random.key(one.noise())) for one in settings.drawn]
+
+    def trace(asked: str, clock: clocks.Clock, key: Any, **length: Any) -> traces.EventTrace:
+        if asked == training.SYNCHRONOUS:
+            return traces.synchronous(clock, k=clock.n_workers, key=key, **length)
+        dispatch = traces.shuffled() if asked == training.SHUFFLED else traces.to_deliverer()
+        return traces.asynchronous(clock, dispatch=dispatch, key=key, **length)
+
+    @cache
+    def plans(asked: str) -> tuple[simulation.ReplayPlan, ...]:
+        most = max(trace(asked, *own, until=crew.horizon).n_updates for own in crews)
+        several = [trace(asked, *own, n_updates=most + 1) for own in crews]
+        return training.planned(several, most, settings.records)
+
+    return plans
 
 
 def logs(result: Result, arm: Arm, letter: str, **where: Any) -> np.ndarray:
@@ -161,15 +147,18 @@ def interaction(where: dict[str, str], result: Result, letter: str, level: float
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """Two claims a scene and target."""
-    rest, found = [arm.name for arm in SINGLE], []
+    rest, said = [arm.name for arm in SINGLE], []
     for scene, goal in goals_of(result):
         where: dict[str, Any] = {"scene": scene, "tuned_for": goal}
-        faster = less(JOINT.name, than=rest, **where)
-        found += [
-            Claim(f"{scene}, {goal}: {FASTER}", [faster], level=0.95),
-            Claim(f"{scene}, {goal}: {MORE}", [partial(interaction, where)], level=0.95),
+        conditions = {
+            FASTER: less(JOINT.name, than=rest, **where),
+            MORE: partial(interaction, where),
+        }
+        said += [
+            Claim(f"{scene}, {goal}: {text}", [condition], level=0.95)
+            for text, condition in conditions.items()
         ]
-    return tuple(found)
+    return tuple(said)
 
 
 def goals_of(result: Result) -> list[tuple[str, str]]:
@@ -177,10 +166,13 @@ def goals_of(result: Result) -> list[tuple[str, str]]:
     return list(result.rows[result.cell].drop_duplicates().itertuples(index=False, name=None))
 
 
-def tight(result: Result) -> list[tuple[str, str]]:
+def last_goals(result: Result) -> dict[str, list[str]]:
     """The last level and the end of each scene."""
-    found = goals_of(result)
-    return [one for at, one in enumerate(found) if one[1] == END or found[at + 1][1] == END]
+    return {scene: own[1].tolist()[-2:] for scene, own in _by_scene(result)}
+
+
+def _by_scene(result: Result) -> Any:
+    return pd.DataFrame(goals_of(result)).groupby(0, sort=False)
 
 
 def best_single(result: Result, letter: str, **where: Any) -> str:
@@ -199,11 +191,11 @@ EFFECTS = {
 
 def effects(result: Result, letter: str, **where: Any) -> dict[str, Difference]:
     """The two by two of bias removed or not, and order learned or reshuffled; in logs."""
-    made = {
+    apart = {
         name: result.difference(one.name, other.name, letter, where=where)
         for name, (one, other) in EFFECTS.items()
     }
-    return made | {"interaction": interaction(where, result, letter, 0.95).difference}
+    return apart | {"interaction": interaction(where, result, letter, 0.95).difference}
 
 
 def aim(goal: str) -> str:
@@ -223,74 +215,73 @@ def ratio(apart: Difference) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def table(names: Sequence[str], rows: Any, caption: str = "", left: int = 1) -> results.Table:
-    """A table of texts whose first columns begin at the left."""
-    columns = (results.Column(name, right=at >= left) for at, name in enumerate(names))
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), caption)
-
-
-def seen(result: Result, method: str, letter: str, form: str = ".0f", **where: Any) -> str:
-    """The mean time cut at the horizon with the share that was there; or the mean gap."""
-    own = result.select(method=method, set=letter, **where)
-    value, horizon = own["value"].to_numpy(), own["horizon"].iloc[0]
-    if not np.isfinite(horizon):
-        return f"{np.exp(np.mean(np.log(np.maximum(value, 1e-12)))):.3f}"
-    return reached(value, horizon).text(form)
+def seen(result: Result, method: str, form: str = ".0f", **where: Any) -> str:
+    """In each set the mean time cut at the horizon and the share that was there; or the gap."""
+    texts = []
+    for letter in result.sets:
+        rows = result.select(method=method, set=letter, **where)
+        value, horizon = rows["value"].to_numpy(), rows["horizon"].iloc[0]
+        gap = np.exp(np.mean(np.log(np.maximum(value, 1e-12))))
+        texts.append(reached(value, horizon).text(form) if horizon < np.inf else f"{gap:.3f}")
+    return ", ".join(texts)
 
 
 def times_table(result: Result) -> results.Table:
     """Mean times to the last level by arm and scene, set A and set B."""
-    shown = [(scene, goal) for scene, goal in tight(result) if goal != END]
-    rows = []
-    for arm in result.methods:
-        cells = [
-            ", ".join(
-                seen(result, arm, letter, scene=scene, tuned_for=goal) for letter in result.sets
-            )
-            for scene, goal in shown
-        ]
-        rows.append([arm, *cells])
-    heads = ["", *(f"{scene}, {aim(goal)} of the way" for scene, goal in shown)]
-    return table(heads, rows, "Mean time, set A, set B; > and a share: cut at the horizon.")
+    levels = {scene: level for scene, (level, _) in last_goals(result).items()}
+    rows = [
+        [arm, *(seen(result, arm, scene=scene, tuned_for=goal) for scene, goal in levels.items())]
+        for arm in result.methods
+    ]
+    heads = ["", *(f"{scene}, {aim(goal)} of the way" for scene, goal in levels.items())]
+    return part.table(heads, rows, "Mean time, set A, set B; > and a share: cut at the horizon.")
 
 
-def at_last(result: Result) -> dict[tuple[str, str], dict[str, Any]]:
-    """At the last goals of each scene the best other arm of set A, both together over it, effects.
+def at_last(result: Result) -> list[tuple[str, str, str, dict[str, dict[str, Difference]]]]:
+    """Scene, goal and the best other arm of set A, at the last goals; and the effects by set.
 
-    The differences are by set.
+    Beside the effects is `against`: both together over that arm.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for scene, goal in tight(result):
-        where = {"scene": scene, "tuned_for": goal}
-        best = best_single(result, "A", **where)
-        own = found[scene, goal] = {"best": best, "against": {}, "effects": {}}
-        for letter in result.sets:
-            own["against"][letter] = result.difference(JOINT.name, best, letter, where=where)
-            own["effects"][letter] = effects(result, letter, **where)
+    found = []
+    for scene, goals in last_goals(result).items():
+        for goal in goals:
+            where = {"scene": scene, "tuned_for": goal}
+            best = best_single(result, "A", **where)
+            by_set = {
+                letter: effects(result, letter, **where)
+                | {"against": result.difference(JOINT.name, best, letter, where=where)}
+                for letter in result.sets
+            }
+            found.append((scene, goal, best, by_set))
     return found
 
 
 def gain_table(result: Result) -> results.Table:
     """Both together against the best single arm, and the interaction, at the last goals."""
-    rows = []
-    for (scene, goal), own in at_last(result).items():
-        both = (apart["interaction"] for apart in own["effects"].values())
-        ratios = map(ratio, (*own["against"].values(), *both))
-        rows.append([scene, aim(goal), own["best"], *ratios])
+    rows = [
+        [scene, aim(goal), best]
+        + [ratio(own[name]) for name in ("against", "interaction") for own in by_set.values()]
+        for scene, goal, best, by_set in at_last(result)
+    ]
     heads = ["scene", "target", "best of the others", "both / it, set A", "set B"]
     text = "Ratios of times, or of last gaps, with 95 % intervals; the best of the others on set A."
-    return table([*heads, "interaction, set A", "set B"], rows, text, 3)
+    return part.table([*heads, "interaction, set A", "set B"], rows, text, 3)
+
+
+def words(result: Result, asked: Sequence[Claim]) -> dict[str, str]:
+    """Verdicts of both sets by claim."""
+    return {text: ", ".join(own.values()) for text, own in result.verdicts(asked).items()}
 
 
 def claim_table(result: Result) -> results.Table:
     """Verdicts of both sets on both claims, a line a scene and goal."""
-    words = {text: ", ".join(own.values()) for text, own in result.verdicts(claims(result)).items()}
+    said = words(result, claims(result))
     rows = [
-        [scene, aim(goal), *(words[f"{scene}, {goal}: {text}"] for text in (FASTER, MORE))]
+        [scene, aim(goal), *(said[f"{scene}, {goal}: {text}"] for text in (FASTER, MORE))]
         for scene, goal in goals_of(result)
     ]
     heads = ["both faster than all others", "an order is worth more without bias"]
-    return table(["scene", "target", *(f"{head}: set A, set B" for head in heads)], rows, "", 4)
+    return part.table(["scene", "target", *(f"{h}: set A, set B" for h in heads)], rows, "", 4)
 
 
 TABLES = {
@@ -304,13 +295,13 @@ TABLES = {
 def gains(result: Result) -> dict[str, Any]:
     """At the last goals both together over the best other arm of set A, and the order's worth."""
     found: dict[str, Any] = {}
-    for (scene, goal), own in at_last(result).items():
+    for scene, goal, _, by_set in at_last(result):
         found.setdefault(scene, {})["end" if goal == END else "level"] = {
             letter: {
-                "best_other": ends(own["against"][letter])[1],
-                "order": ends(apart["order, bias removed"])[1],
+                "best_other": ends(own["against"])[1],
+                "order": ends(own["order, bias removed"])[1],
             }
-            for letter, apart in own["effects"].items()
+            for letter, own in by_set.items()
         }
     return found
 
@@ -321,16 +312,17 @@ FACTS = {"gains": gains}
 def times_figure(result: Result) -> Illustration:
     """Geometric mean times of all arms, a panel a scene, a colour a level."""
     panels: dict[str, Any] = {}
-    by_scene = pd.DataFrame(goals_of(result)).groupby(0, sort=False)[1]
-    for scene, goals in by_scene:
-        *levels, _ = goals
+    for scene, own in _by_scene(result):
+        *levels, _ = own[1]
         dots = panels[f"{scene}: {', '.join(map(aim, levels))}"] = {}
         for target, goal in zip(("first target", "second", "third"), levels, strict=False):
-            dots[target] = {}
-            for arm in ARMS:
-                own = logs(result, arm, "A", scene=scene, tuned_for=goal)
-                low, high = interval(own)
-                dots[target][arm.name] = tuple(np.exp([low, own.mean(), high]))
+            of_arms = {
+                arm.name: logs(result, arm, "A", scene=scene, tuned_for=goal) for arm in ARMS
+            }
+            dots[target] = {
+                name: ends(Difference(x.mean(), *interval(x), 0.0, len(x)))
+                for name, x in of_arms.items()
+            }
     page = forest(panels, "time to shares of the way", neutral=None)
     return Illustration(
         page, "Geometric mean time to three targets with intervals, cut at the horizon; set A."
@@ -340,12 +332,12 @@ def times_figure(result: Result) -> Illustration:
 def effects_figure(result: Result) -> Illustration:
     """Ratios of the two by two at the last level and at the end, both sets."""
     panels: dict[str, Any] = {}
-    for (scene, goal), own in at_last(result).items():
+    for scene, goal, _, by_set in at_last(result):
         title = "gap at the end" if goal == END else "time to the last target"
-        for letter, apart in own["effects"].items():
+        for letter, own in by_set.items():
             dots = panels.setdefault(title, {}).setdefault(f"set {letter}", {})
             names = ("order alone", "order, bias removed", "interaction")
-            dots |= {f"{scene}: {name}": ends(apart[name]) for name in names}
+            dots |= {f"{scene}: {name}": ends(own[name]) for name in names}
     return Illustration(
         forest(panels, "ratio; below 1 is a gain"),
         "What each of the two is worth, alone and beside the other: ratio of times with intervals;"

@@ -1,95 +1,230 @@
-"""Arms on worlds: curves of several steps at once, tuned for each target, run on two sets."""
+"""The ways of training, and what they do on worlds: tuned for each target, run on two sets.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+*Rescaled* steps (in proportion to a worker's measured time) remove the bias to fast workers. Rows
+are *drawn* with replacement, *reshuffled* every epoch of a worker, or in an order learned from
+gradients: *CD-GraB* (one balance) in rounds and *GraB* (one a worker) out of step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import clocks, problems, simulation, traces
+from asyncjax import orders, problems, simulation, steps, traces
+from asyncjax.study.compare import SETS
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds, seeds_of, time_to
+from asyncjax.study.result import Result
+from asyncjax.study.search import Knob, choices, log_range, tune
 from asyncjax.study.search import Settings as Setting
-from asyncjax.study.search import Tuned, tune
 from experiments.common.kept_rows import once
-from experiments.common.replays import losses_of, recorded
-from experiments.joint.arms import DRAWN, SHUFFLED, STEP, SYNCHRONOUS, Arm, optimizer_of, order_of
+from experiments.common.replays import losses_of, recorded, with_step
 from experiments.joint.worlds import World
 
+SYNCHRONOUS, PURE, SHUFFLED = "synchronous", "pure", "shuffled"
+CREW, TABLE, ROUNDS = "shuffled over the crew", "table", "rounds"
+DRAWN, RESHUFFLED, LEARNED, COORDINATED = "drawn", "reshuffled", "GraB", "CD-GraB"
+RESCALED, CONSTANT, ADAPTIVE = "Rescaled", "constant", "Adaptive 1"
+PD_ORS, DRF, GOODPUT = "PD-ORS", "DRF", "marginal goodput"
+K, LOAD, STEP = "k", "load", "step"  # knobs
+LONGEST = 8192  # delays that Adaptive 1 tells apart
+SHARDS = 8  # of a placed job
+COUNTS, LOADS = (2, 4, SHARDS), (1, 4, 8)
 TOGETHER = 5  # records whose mean must be at a target: one that dips is not there
 LATE = 0.1  # share of the horizon, at its end, whose mean is the last gap
 WORST = 1e6  # times the first gap: a run that diverged
 END = "end"  # tuned for the last gap, and not for the time to a level
-SETS = {"A": SET_A, "B": SET_B}
 
 
-Plans = Callable[[str], tuple[simulation.ReplayPlan, ...]]  # by whom the server asks
-Settings = Any  # of a part: `base` of seeds, counts `tuning`, `instances`, `trials`, `rounds`
+@dataclass(frozen=True)
+class Arm:
+    """A way of training.
 
-
-def at_least(settings: Settings, **bounds: int) -> None:
-    """Refuses counts that are too small.
-
-    Raises:
-        ValueError: One is below its bound.
+    Attributes:
+        asked: Whom the server asks and waits for.
+        rows: How a worker takes its rows.
+        steps: How long they are.
+        label: In tables; of a placed job with one part replaced, which.
+        scheduler: Who places the job, where jobs are placed.
+        knobs: What is tuned besides the step: of one that waits the number k of workers that it
+            waits for, and the load, the rows of a gradient.
+        counts: The numbers k among which it is tuned.
     """
-    for name, bound in bounds.items():
-        if getattr(settings, name) < bound:
-            raise ValueError(f"{name} must be at least {bound}, got {getattr(settings, name)}")
+
+    asked: str
+    rows: str
+    steps: str = CONSTANT
+    label: str = ""
+    scheduler: str = PD_ORS
+    knobs: tuple[str, ...] = ()
+    counts: tuple[int, ...] = COUNTS
+
+    @property
+    def name(self) -> str:
+        """In tables: who is asked, and which rows."""
+        asked = RESCALED if self.steps == RESCALED else self.asked
+        return self.label or f"{asked}, {self.rows}"
+
+    @property
+    def space(self) -> dict[str, Knob]:
+        """The knobs with their values."""
+        low = 2.0 ** (-5 if self.asked in (SYNCHRONOUS, ROUNDS) else -8 if self.label else -7)
+        rest = {K: choices(*self.counts), LOAD: choices(*LOADS)}
+        return {STEP: log_range(low, 32 * low, 6)} | {name: rest[name] for name in self.knobs}
+
+    def setting(self, knobs: Mapping[str, Any]) -> tuple[int, int]:
+        """How many gradients a step waits for, and the load of each."""
+        count = knobs.get(K, SHARDS) if self.asked == ROUNDS else 1
+        return int(count), int(knobs.get(LOAD, 1))
 
 
-def in_turn(settings: Settings, made: Mapping[str, Callable[[], pd.DataFrame]]) -> pd.DataFrame:
-    """The rows of all that is run, by its name; what was run before is read."""
+IN_ROUNDS = tuple(Arm(SYNCHRONOUS, rows) for rows in (DRAWN, RESHUFFLED, COORDINATED))
+BIASED = tuple(Arm(PURE, rows) for rows in (DRAWN, RESHUFFLED, LEARNED))
+UNBIASED = tuple(Arm(PURE, rows, RESCALED) for rows in (DRAWN, RESHUFFLED, LEARNED))
+ARMS = (*IN_ROUNDS, *BIASED, *UNBIASED, Arm(SHUFFLED, RESHUFFLED), Arm(SHUFFLED, LEARNED))
+JOINT = UNBIASED[-1]
+# What takes one of the two parts of JOINT alone, or none.
+SINGLE = (*IN_ROUNDS, *BIASED, *UNBIASED[:-1])
+# With rows in order of epochs: nobody gains by drawing them.
+MAPPED = tuple(arm for arm in (*SINGLE, JOINT) if arm.rows != DRAWN)
+
+FULL = Arm(PURE, LEARNED, RESCALED, "full set")
+PLAIN = Arm(PURE, DRAWN, CONSTANT, "all plain", DRF)
+COMPUTING = (
+    FULL,
+    replace(FULL, label="schedule: DRF", scheduler=DRF),
+    replace(FULL, label="schedule: marginal goodput", scheduler=GOODPUT),
+    replace(FULL, label="steps: constant", steps=CONSTANT),
+    replace(FULL, label="steps: Adaptive 1", steps=ADAPTIVE),
+    replace(FULL, label="steps: constant, of a table", asked=TABLE, steps=CONSTANT),
+    replace(FULL, label="dispatch: shuffled over the crew", asked=CREW, steps=CONSTANT),
+    replace(FULL, label="rows: reshuffled", rows=RESHUFFLED),
+    replace(FULL, label="rows: drawn", rows=DRAWN),
+    Arm(ROUNDS, COORDINATED, CONSTANT, "waiting: fastest (k, load)", knobs=(K, LOAD)),
+    replace(PLAIN, label="all plain, PD-ORS", scheduler=PD_ORS),
+    PLAIN,
+)
+# Waiting for four leaves a gap above a tenth on tuning jobs at any step: fewer are not tried.
+WAITING = Arm(ROUNDS, COORDINATED, CONSTANT, FULL.name, knobs=(K, LOAD), counts=(4, SHARDS))
+LINKED = (
+    WAITING,
+    replace(WAITING, label="schedule: DRF", scheduler=DRF),
+    replace(WAITING, label="schedule: marginal goodput", scheduler=GOODPUT),
+    replace(WAITING, label="waiting: fastest k, load 1", knobs=(K,)),
+    replace(WAITING, label="waiting: for all, load 1", knobs=()),
+    replace(FULL, label="waiting: nobody, load tuned", knobs=(LOAD,)),
+    replace(FULL, label="waiting: nobody, load 1"),
+    replace(WAITING, label="rows: reshuffled", rows=RESHUFFLED),
+    replace(WAITING, label="rows: drawn", rows=DRAWN),
+    replace(PLAIN, label="all plain, PD-ORS", scheduler=PD_ORS),
+    PLAIN,
+)
+
+
+@lru_cache
+def optimizer_of(kind: str, n_workers: int) -> optax.GradientTransformationExtraArgs:
+    """SGD whose state holds its `step_size`; the same object for all runs, which share programs."""
+
+    def make(step_size: Any) -> optax.GradientTransformation:
+        if kind == ADAPTIVE:
+            rule = steps.scale_by_adaptive_1(step_size, max_delay=LONGEST)
+            return optax.chain(rule, optax.scale(-1.0))
+        sgd = optax.sgd(step_size)
+        return (
+            optax.chain(steps.scale_by_measured_time(n_workers), sgd) if kind == RESCALED else sgd
+        )
+
+    return with_step(make)
+
+
+@lru_cache
+def order_of(rows: str, n_workers: int, units: int, dim: int) -> orders.Order | None:
+    """The order in which workers take their units; None: drawn."""
+    if rows == RESHUFFLED:
+        return orders.reshuffled(units, n_workers=n_workers)
+    if rows == LEARNED:
+        return orders.independent(n_workers, units, dim)
+    return orders.coordinated(n_workers, units, dim) if rows == COORDINATED else None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run of any part."""
+
+    output: Path = Path("output/joint")
+    seed: int = 0  # of each part the base of all seeds is another, so that instances are its own
+    tuning: int = 10  # instances
+    instances: int = 10  # of each set
+    trials: int = 5  # of an arm in a round
+    rounds: tuple[int, int] = (2, 5)
+    records: int = 400  # of a curve
+    commit: bool = False  # also write the rows where committed ones are
+    first: ClassVar[int] = 0
+
+    @property
+    def base(self) -> int:
+        """Base of all seeds."""
+        return self.seed + self.first
+
+    @property
+    def drawn(self) -> list[Seeds]:
+        """All instances: those that are tuned on, then both sets."""
+        counts = {TUNING: self.tuning, SET_A: self.instances, SET_B: self.instances}
+        return [one for role, count in counts.items() for one in seeds_of(self.base, role, count)]
+
+
+def in_turn(
+    settings: Settings, makers: Mapping[str, Callable[[], pd.DataFrame]], facts: Mapping[str, Any]
+) -> Result:
+    """The rows of all that is run, by its name, and facts; what was run before is read."""
     found = []
-    for name, make in made.items():
+    for name, make in makers.items():
         print(name, end=" ", flush=True)
         found.append(once(settings.output / "cells", make))
         print(flush=True)
-    return pd.concat(found, ignore_index=True)
-
-
-def drawn(settings: Settings) -> list[Seeds]:
-    """All instances: those that are tuned on, then both sets."""
-    counts = {TUNING: settings.tuning, SET_A: settings.instances, SET_B: settings.instances}
-    return [one for role, count in counts.items() for one in seeds_of(settings.base, role, count)]
+    rows = pd.concat(found, ignore_index=True)
+    return Result(rows, "value", facts, settings.seed, cut=("value",))
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
-    """What an arm did in a world; G step sizes, R records."""
+class Curve:
+    """What an arm did in a world with one setting."""
 
     time: np.ndarray  # float64[R], up to the horizon
-    gap: np.ndarray  # float64[G, R], share of the way that is left: 1 at the start, 0 at the least
+    gap: np.ndarray  # float64[R], share of the way that is left: 1 at the start, 0 at the least
 
     @property
-    def last(self) -> np.ndarray:
-        """Mean over the last tenth of the horizon, float64[G]."""
-        return self.gap[:, self.time > (1 - LATE) * self.time[-1]].mean(axis=1)
-
-    def reached(self, level: float) -> np.ndarray:
-        """First time at which the mean of some records has so much of the way behind, [G]."""
-        return np.array([time_to(self.time, own, 1 - level) for own in self.steady])
+    def last(self) -> float:
+        """Mean over the last tenth of the horizon."""
+        late = self.gap[self.time > (1 - LATE) * self.time[-1]]
+        return float(np.cumsum(late)[-1] / len(late))
 
     @property
     def steady(self) -> np.ndarray:
-        """Mean of each record and those before it, float64[G, R]; inf where there are too few."""
-        sums = np.cumsum(np.pad(self.gap, ((0, 0), (1, 0))), axis=1)
-        mean = (sums[:, TOGETHER:] - sums[:, :-TOGETHER]) / TOGETHER
-        return np.pad(mean, ((0, 0), (TOGETHER - 1, 0)), constant_values=np.inf)
+        """Mean of each record and those before it, float64[R]; inf where there are too few."""
+        sums = np.cumsum(np.append(0.0, self.gap))
+        mean = (sums[TOGETHER:] - sums[:-TOGETHER]) / TOGETHER
+        return np.pad(mean, (TOGETHER - 1, 0), constant_values=np.inf)
 
-    def scores(self, goal: str, horizon: float) -> np.ndarray:
-        """What tuning makes small, float64[G].
+    def reached(self, goal: str) -> float:
+        """The last gap; or the first time at which some records' mean has a level behind it."""
+        return self.last if goal == END else time_to(self.time, self.steady, 1 - float(goal))
+
+    def score(self, goal: str, horizon: float) -> float:
+        """What tuning makes small.
 
         Formula: `log(min(T, H) / H) + max(0, log(lowest gap / target))`, T the time to a level; or,
         for the end, the log of the last gap.
         """
         if goal == END:
-            return np.log(np.maximum(self.last, 1e-12))
-        least = np.maximum(self.steady.min(axis=1), 1e-12)
-        missed = np.maximum(np.log(least / (1 - float(goal))), 0.0)
-        return np.log(np.minimum(self.reached(float(goal)), horizon) / horizon) + missed
+            return np.log(max(self.last, 1e-12))
+        missed = np.log(max(self.steady.min(), 1e-12) / (1 - float(goal)))
+        return np.log(min(self.reached(goal), horizon) / horizon) + max(missed, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,179 +235,125 @@ class Training:
         worlds: All that will ever be run.
         plan: `(arm, setting, number) -> plan` of world `number`; all of an arm's are alike.
         until: `(arm, number) -> time` that is watched.
+        horizon: At which times are cut.
         lanes: Step sizes that are run side by side, whatever is asked for.
     """
 
     worlds: Sequence[World]
     plan: Callable[[Arm, tuple[int, int], int], simulation.ReplayPlan]
     until: Callable[[Arm, int], float]
+    horizon: float
     lanes: int
-    _kept: dict[Any, np.ndarray] = field(default_factory=dict, init=False)
-    _problems: dict[Any, problems.Problem] = field(default_factory=dict, init=False)
+    _known: dict[Any, Any] = field(default_factory=dict, init=False)
 
-    def curves(
-        self, arm: Arm, setting: tuple[int, int], number: int, step_sizes: Sequence[float]
-    ) -> Curves:
-        """What an arm does in world `number` with some step sizes; each is run once."""
-        steps, kept = [float(step) for step in step_sizes], self._kept
-        known = (arm, setting, number)
-        plan = self.plan(*known)
-        time = recorded(plan)
-        time = time[time <= self.until(arm, number)]
-        new = [step for step in dict.fromkeys(steps) if (*known, step) not in kept]
-        for first in range(0, len(new), self.lanes):
-            part = new[first : first + self.lanes]
-            filled = [*part, *part[-1:] * (self.lanes - len(part))]
-            gaps = self._run(arm, setting[1], number, plan, filled)[:, : len(time)]
-            kept.update({(*known, step): gap for step, gap in zip(part, gaps, strict=False)})
-        return Curves(time, np.stack([kept[*known, step] for step in steps]))
-
-    def _problem(self, number: int, drawn: bool, load: int) -> problems.Problem:
-        known, world = (number, drawn, load), self.worlds[number]
-        if known not in self._problems:
-            batch = (problems.uniform if drawn else problems.cyclic)(world.batch * load)
-            self._problems[known] = world.made(batch)
-        return self._problems[known]
+    def curves(self, arm: Arm, number: int, tried: Sequence[Setting]) -> list[Curve]:
+        """What an arm does in world `number` with each of some settings; each is run once."""
+        asked = [(arm, number, arm.setting(own), float(own[STEP])) for own in tried]
+        new: dict[tuple[int, int], list[float]] = {}
+        for *_, setting, step in (one for one in dict.fromkeys(asked) if one not in self._known):
+            new.setdefault(setting, []).append(step)
+        for setting, sizes in new.items():
+            for first in range(0, len(sizes), self.lanes):
+                some = sizes[first : first + self.lanes]
+                filled = [*some, *some[-1:] * (self.lanes - len(some))]
+                curves = zip(some, self._run(arm, number, setting, filled), strict=False)
+                self._known.update({(arm, number, setting, s): curve for s, curve in curves})
+        return [self._known[one] for one in asked]
 
     def _run(
-        self, arm: Arm, load: int, number: int, plan: simulation.ReplayPlan, steps: Sequence[float]
-    ) -> np.ndarray:
-        """Shares of the way that are left, float64[G, R]."""
-        world, problem = self.worlds[number], self._problem(number, arm.rows == DRAWN, load)
+        self, arm: Arm, number: int, setting: tuple[int, int], sizes: Sequence[float]
+    ) -> list[Curve]:
+        """The curves of several step sizes."""
+        world, plan = self.worlds[number], self.plan(arm, setting, number)
+        scene, load, is_drawn = world.scene, setting[1], arm.rows == DRAWN
+        problem = problem_of(world, is_drawn, load)
         dim = sum(leaf.size for leaf in jax.tree.leaves(problem.params))
         loss = losses_of(
             problem,
             plan,
-            optimizer_of(arm.steps, world.n_workers),
-            steps,
-            order=order_of(arm.rows, world.n_workers, world.units // load, dim),
+            optimizer_of(arm.steps, scene.n_workers),
+            sizes,
+            order=order_of(arm.rows, scene.n_workers, scene.units // load, dim),
             key=jax.random.key(world.noise),
             waves=False,
         )
-        gap = (loss - world.least) / (world.start - world.least)
-        return np.where(np.isfinite(gap), np.minimum(gap, WORST), WORST)
+        gaps = (loss - world.least) / (world.start - world.least)
+        gaps = np.where(np.isfinite(gaps), np.minimum(gaps, WORST), WORST)
+        time = recorded(plan)
+        time = time[time <= self.until(arm, number)]
+        return [Curve(time, gap[: len(time)]) for gap in gaps]
 
 
-def watched(crews: Sequence[tuple[clocks.Clock, int]], horizon: float, records: int) -> Plans:
-    """Makes plans by whom the server asks: one a crew, with equally many updates, all beyond.
-
-    Args:
-        crews: A clock, and the seed of all times.
-        horizon: Beyond which all plans go.
-        records: Points of a curve, about.
-    """
-
-    def trace(asked: str, clock: clocks.Clock, noise: int, **length: Any) -> traces.EventTrace:
-        key = jax.random.key(noise)
-        if asked == SYNCHRONOUS:
-            return traces.synchronous(clock, k=clock.n_workers, key=key, **length)
-        dispatch = traces.shuffled() if asked == SHUFFLED else traces.to_deliverer()
-        return traces.asynchronous(clock, dispatch=dispatch, key=key, **length)
-
-    @cache
-    def plans(asked: str) -> tuple[simulation.ReplayPlan, ...]:
-        most = max(trace(asked, *crew, until=horizon).n_updates for crew in crews)
-        every = max(1, most // records)
-        made = [trace(asked, *crew, n_updates=most + 1) for crew in crews]
-        return tuple(simulation.plan(own, record_every=every, width=1) for own in made)
-
-    return plans
+@lru_cache(maxsize=512)
+def problem_of(world: World, is_drawn: bool, load: int) -> problems.Problem:
+    """What a world trains, with gradients of so many units."""
+    batch = problems.uniform if is_drawn else problems.cyclic
+    return world.make(batch(world.scene.batch * load))
 
 
-def within(plans: Sequence[simulation.ReplayPlan], horizon: float) -> int:
-    """The most gradients that a run computes within the horizon."""
-    return max(int((np.asarray(plan.trace.time) <= horizon).sum()) for plan in plans)
+def planned(
+    made: Sequence[traces.EventTrace], most: int, records: int
+) -> tuple[simulation.ReplayPlan, ...]:
+    """Plans of traces with about so many records among the first `most` updates."""
+    every = max(1, most // records)
+    return tuple(simulation.plan(trace, record_every=every, width=1) for trace in made)
 
 
 def measured(
-    training: Training,
-    arms: Sequence[Arm],
-    goals: Sequence[str],
     settings: Settings,
-    horizon: float,
-    gradients: Callable[[Arm], int],
-) -> Iterator[tuple[Arm, int, dict[str, Any]]]:
-    """Tunes all arms for each goal and runs them on both sets.
+    scene: str,
+    runs: Training,
+    goals: Sequence[str],
+    gradients: Mapping[Arm, int],
+    beside: Callable[[Arm, int, Mapping[str, Any]], Mapping[str, Any]],
+) -> pd.DataFrame:
+    """Tunes all arms for each goal and runs them on both sets: a row an instance, arm and goal.
 
     Args:
-        training: The first `settings.tuning` of its worlds are tuned on.
-        arms: What is compared.
-        goals: Levels, and `END`, each with settings of its own.
         settings: Of the part.
-        horizon: Time that is watched, at which times are cut.
-        gradients: Of a trial on an instance.
-
-    Yields:
-        The arm, the number of the world, and a row: the time to a level or the last gap.
+        scene: Its name.
+        runs: The first `settings.tuning` of their worlds are tuned on.
+        goals: Levels, and `END`, each with settings of its own.
+        gradients: By arm, of a trial on an instance.
+        beside: `(arm, number, row) -> columns` of world `number`.
     """
-    found = tuned(training, arms, goals, settings, horizon, max(map(gradients, arms)))
-    for arm in arms:
-        best = {goal: found[f"{arm.name} | {goal}"].best.settings for goal in goals}
-        for place in range(2 * settings.instances):
-            number = settings.tuning + place
-            for goal in goals:
-                own = found[f"{arm.name} | {goal}"]
-                yield (
-                    arm,
-                    number,
-                    {
-                        "set": list(SETS)[place // settings.instances],
-                        "instance": place % settings.instances,
-                        "method": arm.name,
-                        "tuned_for": goal,
-                        **best[goal],
-                        "value": reached(training, arm, best, goal, number),
-                        "horizon": np.inf if goal == END else horizon,
-                        "trials": len(own.trials),
-                        "tuning_gradients": gradients(arm) * settings.tuning * len(own.trials),
-                        "at_edge": bool(own.edges),
-                    },
-                )
+    horizon = runs.horizon
+    spaces = {f"{arm.name} | {goal}": (arm, goal) for goal in goals for arm in gradients}
 
-
-def reached(
-    training: Training, arm: Arm, best: Mapping[str, Setting], goal: str, number: int
-) -> float:
-    """The time to a level, or the last gap, at the settings tuned for it."""
-    setting = arm.setting(best[goal])
-    same = [own[STEP] for own in best.values() if arm.setting(own) == setting]
-    curves = training.curves(arm, setting, number, same)
-    place = same.index(best[goal][STEP])
-    return float(curves.last[place] if goal == END else curves.reached(float(goal))[place])
-
-
-def tuned(
-    training: Training,
-    arms: Sequence[Arm],
-    goals: Sequence[str],
-    settings: Settings,
-    horizon: float,
-    gradients: int,
-) -> dict[str, Tuned]:
-    """Searches all knobs of each arm for each goal."""
-    by_name = {arm.name: arm for arm in arms}
-    spaces = {f"{arm.name} | {goal}": arm.space for goal in goals for arm in arms}
-
-    def evaluate(name: str, tried: Sequence[Setting], gradients: int) -> list[float]:
-        del gradients  # as many as there is time for
-        arm, goal = by_name[name.split(" | ")[0]], name.split(" | ")[1]
-        scores, asked = np.empty(len(tried)), [arm.setting(one) for one in tried]
-        for setting in dict.fromkeys(asked):
-            picked = [at for at, own in enumerate(asked) if own == setting]
-            steps = [tried[at][STEP] for at in picked]
-            found = [
-                training.curves(arm, setting, number, steps).scores(goal, horizon)
-                for number in range(settings.tuning)
-            ]
-            scores[picked] = np.mean(found, axis=0)
+    def evaluate(name: str, tried: Sequence[Setting], _: int) -> list[float]:
+        arm, goal = spaces[name]
         print(".", end="", flush=True)
-        return scores.tolist()
+        each = [runs.curves(arm, number, tried) for number in range(settings.tuning)]
+        return np.mean([[one.score(goal, horizon) for one in own] for own in each], 0).tolist()
 
-    return tune(
-        spaces,
+    tuned = tune(
+        {name: arm.space for name, (arm, _) in spaces.items()},
         evaluate,
         trials=settings.trials,
-        gradients=gradients * settings.tuning,
+        gradients=1,  # as many as there is time for
         seed=settings.base,
         rounds=settings.rounds,
     )
+    rows = []
+    for arm, count in gradients.items():
+        found = {goal: tuned[f"{arm.name} | {goal}"] for goal in goals}
+        best = [own.best.settings for own in found.values()]
+        for place in range(2 * settings.instances):
+            number = settings.tuning + place
+            curves = runs.curves(arm, number, best)
+            for (goal, own), curve in zip(found.items(), curves, strict=True):
+                row = {
+                    "scene": scene,
+                    "set": list(SETS)[place // settings.instances],
+                    "instance": place % settings.instances,
+                    "method": arm.name,
+                    "tuned_for": goal,
+                    **own.best.settings,
+                    "value": curve.reached(goal),
+                    "horizon": np.inf if goal == END else horizon,
+                    "trials": len(own.trials),
+                    "tuning_gradients": count * settings.tuning * len(own.trials),
+                    "at_edge": bool(own.edges),
+                }
+                rows.append(row | dict(beside(arm, number, row)))
+    return pd.DataFrame(rows)

@@ -7,7 +7,7 @@ gradients in the mean, whatever the unevenness.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -20,37 +20,7 @@ from asyncjax.study.protocol import Seeds
 SHAPE = 16.0  # of the gamma law of a job's time
 ALIKE = (0.9, 1.1)  # range of the mean times of workers of one generation, before they are scaled
 TEACHER = 3.0  # length of the weights that labels are drawn with
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """An instance of a scene.
-
-    Attributes:
-        made: `batch -> problem`; the rows of a worker are in drawn order.
-        clock: The workers.
-        batch: Rows of a unit.
-        units: Of each worker.
-        start: Loss of the first model.
-        least: Loss that is taken as the end of the way; gaps are above it.
-        hearing: Gap of the model at which steps of every arrival alike would end: the minimum
-            weighted by speed. NaN where it is not known.
-        noise: Seed of times, orders and draws.
-    """
-
-    made: Callable[[problems.Batch], problems.Problem]
-    clock: clocks.Clock
-    batch: int
-    units: int
-    start: float
-    least: float
-    hearing: float
-    noise: int
-
-    @property
-    def n_workers(self) -> int:
-        """Number of workers n."""
-        return self.clock.n_workers
+ADAM = 600  # steps along the full gradient, at whose end a network's way ends
 
 
 @dataclass(frozen=True)
@@ -84,6 +54,33 @@ class Scene:
     down: float = 0.0
     horizon: float = 1250.0
     levels: tuple[float, ...] = (0.9, 0.97, 0.99)
+
+    @property
+    def crew(self) -> "Scene":
+        """The same for whoever asks about workers and times alone."""
+        return replace(self, name="", skew=0.0, batch=1)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """An instance of a scene.
+
+    Attributes:
+        scene: Of which it is.
+        make: `batch -> problem`; the rows of a worker are in drawn order.
+        start: Loss of the first model.
+        least: Loss that is taken as the end of the way; gaps are above it.
+        noise: Seed of times, orders and draws.
+        hearing: Gap of the model at which steps of every arrival alike would end: the minimum
+            weighted by speed. NaN where it is not known.
+    """
+
+    scene: Scene
+    make: Callable[[problems.Batch], problems.Problem]
+    start: float
+    least: float
+    noise: int
+    hearing: float = float("nan")
 
 
 def clock_of(scene: Scene, instance: Seeds) -> clocks.Clock:
@@ -143,27 +140,18 @@ def _regression(scene: Scene, instance: Seeds, dim: int = 15, l2: float = 0.01) 
     labels = np.where(labels[order], 1.0, -1.0)
     start = 0.3 * np.random.default_rng(instance.model).standard_normal(dim + 1)
 
-    def made(batch: problems.Batch) -> problems.Problem:
+    def make(batch: problems.Batch) -> problems.Problem:
         return problems.logistic(
             rows, labels, n_workers=n, l2=l2, batch=batch, start=start.astype(np.float32)
         )
 
     signed = rows.astype(float) * labels[:, None]
     everyone = np.full(count, 1 / count)
-    best = minimum(signed, everyone, l2)
     shares = np.repeat(speeds_of(scene, instance), count // n)
-    heard = minimum(signed, shares / shares.sum(), l2)
-    least = objective(signed, everyone, l2, best)
-    return World(
-        made,
-        clock_of(scene, instance),
-        scene.batch,
-        scene.units,
-        objective(signed, everyone, l2, start),
-        least,
-        objective(signed, everyone, l2, heard) - least,
-        instance.noise(),
-    )
+    least = objective(signed, everyone, l2, minimum(signed, everyone, l2))
+    heard = objective(signed, everyone, l2, minimum(signed, shares / shares.sum(), l2))
+    first = objective(signed, everyone, l2, start)
+    return World(scene, make, first, least, instance.noise(), heard - least)
 
 
 def objective(signed: np.ndarray, weights: np.ndarray, l2: float, x: np.ndarray) -> float:
@@ -189,7 +177,7 @@ def minimum(signed: np.ndarray, weights: np.ndarray, l2: float) -> np.ndarray:
 def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -> World:
     """A network on some of the digits, part of whose labels are redrawn.
 
-    Its way ends where 600 steps of Adam along the full gradient do.
+    Its way ends where `ADAM` steps of Adam along the full gradient do.
     """
     n, rng = scene.n_workers, np.random.default_rng(instance.data)
     count = n * scene.units * scene.batch
@@ -200,7 +188,7 @@ def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -
     labels = np.where(rng.random(count) < scene.flipped, rng.integers(10, size=count), labels)
     order = dealt(labels, scene.skew, rng)
 
-    def made(batch: problems.Batch) -> problems.Problem:
+    def make(batch: problems.Batch) -> problems.Problem:
         return problems.classification(
             problems.MLP(hidden=(hidden,), classes=10),
             features[order],
@@ -211,18 +199,13 @@ def _network(scene: Scene, instance: Seeds, hidden: int = 8, l2: float = 1e-2) -
             l2=l2,
         )
 
-    problem = made(problems.cyclic(scene.batch))
-    assert problem.objective is not None
-    start = float(problem.objective(problem.params))
-    clock = clock_of(scene, instance)
-    least = float(_descended(problem, 600))
-    return World(
-        made, clock, scene.batch, scene.units, start, least, float("nan"), instance.noise()
-    )
+    problem = make(problems.cyclic(scene.batch))
+    start = float(cast(Any, problem.objective)(problem.params))
+    return World(scene, make, start, float(_descended(problem)), instance.noise())
 
 
 @jax.jit
-def _descended(problem: problems.Problem, n_steps: Any) -> jax.Array:
+def _descended(problem: problems.Problem) -> jax.Array:
     """The loss after steps of Adam along the full gradient, their size falling to 0."""
     objective: Any = problem.objective
     flat, restored = ravel_pytree(problem.params)
@@ -232,7 +215,7 @@ def _descended(problem: problems.Problem, n_steps: Any) -> jax.Array:
         x, moments = state
         slope = jax.grad(lambda at: objective(restored(at)))(x)
         move, moments = adam.update(slope, moments)
-        return x - 0.03 * (1 - number / n_steps) * move, moments
+        return x - 0.03 * (1 - number / ADAM) * move, moments
 
-    x, _ = jax.lax.fori_loop(0, n_steps, step, (flat, adam.init(flat)))
+    x, _ = jax.lax.fori_loop(0, ADAM, step, (flat, adam.init(flat)))
     return objective(restored(x))

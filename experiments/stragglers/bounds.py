@@ -12,7 +12,6 @@ Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,6 @@ from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import Condition, Difference
 from experiments import part
 from experiments.stragglers.methods import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
-from experiments.stragglers.training import table_of
 
 NAME = "straggler_bounds"
 TITLE = "On the bound: what is a second knob, the load, worth?"
@@ -40,14 +38,13 @@ CLAIMS_OF = {  # by text: the cost that is compared with that of k alone, and th
 }
 COSTS = ("time", "samples_assigned", "samples_used", "uplinks", "broadcasts")
 PRICE = "price 0.0003"  # of which the page tells
-HEADS = ("time", "assigned", "used", "uplinks", "broadcasts")
-
-
-def plan_anyway(*menu: Any, **options: Any) -> stragglers.Plan:
-    """A plan, also where its target is out of reach, as it may be for what it is compared with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return stragglers.plan(*menu, **options)
+BOUND = stragglers.ErrorBound(
+    step_size=0.01,
+    smoothness=2.0,
+    strong_convexity=1.0,
+    noise_variance=400.0,
+    initial_error=1000.0,
+)
 
 
 @dataclass(frozen=True)
@@ -58,75 +55,65 @@ class Settings:
     commit: bool = False  # also write experiments/rows/straggler_bounds.csv.gz
     seed: int = 0  # nothing is drawn
     n_workers: int = 50
-    shard: int = 40  # samples of a worker
-    step_size: float = 0.01
-    smoothness: float = 2.0
-    strong_convexity: float = 1.0
-    noise_variance: float = 400.0
-    initial_error: float = 1000.0
-    loads: tuple[float, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40)
+    loads: tuple[float, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 35, 40)  # to a shard
     targets: tuple[float, ...] = (400, 1200, 1800)  # samples an update whose floor is the target
     prices: tuple[float, ...] = (0.0, 1e-4, 3e-4, 1e-3, 3e-3)  # time units a sample assigned
     laws: tuple[str, ...] = ()  # names of the laws; none: all
 
 
-def laws(settings: Settings) -> dict[str, stragglers.Response]:
+def laws(n_workers: int, shard: float) -> dict[str, stragglers.Response]:
     """Response times by name.
 
     A whole shard takes 1 time unit on average, and so does communicating unless said.
     """
-    shard, n = settings.shard, settings.n_workers
-    one = 1.0 / shard
-
-    def made(compute: Any, scaling: str = "scale", apart: float = 1.0) -> stragglers.Response:
-        return stragglers.response(
+    one, sample = 1.0 / shard, clocks.exponential(1.0 / shard)
+    half = clocks.shifted_exponential(one / 2, one / 2)
+    known = {
+        "exponential, scale": (sample, "scale", 1.0),
+        "exponential, additive": (sample, "additive", 1.0),
+        "no communication, scale": (sample, "scale", 0.0),
+        "slow links (4 to 1), scale": (sample, "scale", 4.0),
+        "fast links (1 to 4), scale": (sample, "scale", 0.25),
+        "half shift, scale": (half, "scale", 1.0),
+        "half shift, additive": (half, "additive", 1.0),
+        "only the shift grows": (clocks.shifted_exponential(one / 2, 0.5), "shift", 1.0),
+        "lognormal (sigma 1), scale": (clocks.lognormal(one, 1.0), "scale", 1.0),
+        "Pareto (tail 2.5), scale": (clocks.pareto(one, 2.5), "scale", 1.0),
+    }
+    return {
+        name: stragglers.response(
             compute=compute,
             communicate=clocks.exponential(apart) if apart else None,
             scaling=scaling,
-            n_workers=n,
+            n_workers=n_workers,
         )
-
-    return {
-        "exponential, scale": made(clocks.exponential(one)),
-        "exponential, additive": made(clocks.exponential(one), "additive"),
-        "no communication, scale": made(clocks.exponential(one), apart=0.0),
-        "slow links (4 to 1), scale": made(clocks.exponential(one), apart=4.0),
-        "fast links (1 to 4), scale": made(clocks.exponential(one), apart=0.25),
-        "half shift, scale": made(clocks.shifted_exponential(one / 2, one / 2)),
-        "half shift, additive": made(clocks.shifted_exponential(one / 2, one / 2), "additive"),
-        "only the shift grows": made(clocks.shifted_exponential(one / 2, 0.5), "shift"),
-        "lognormal (sigma 1), scale": made(clocks.lognormal(one, 1.0)),
-        "Pareto (tail 2.5), scale": made(clocks.pareto(one, 2.5)),
+        for name, (compute, scaling, apart) in known.items()
     }
 
 
-def bound_of(settings: Settings) -> stragglers.ErrorBound:
-    """The constants."""
-    return stragglers.ErrorBound(
-        step_size=settings.step_size,
-        smoothness=settings.smoothness,
-        strong_convexity=settings.strong_convexity,
-        noise_variance=settings.noise_variance,
-        initial_error=settings.initial_error,
-    )
-
-
-def target_of(settings: Settings, samples: float) -> float:
+def target_of(samples: float) -> float:
     """The floor of an update of so many samples."""
-    return float(stragglers.error_floor(bound_of(settings), 1, samples))
+    return float(stragglers.error_floor(BOUND, 1, samples))
 
 
-def menus(settings: Settings) -> dict[str, tuple[Any, Any]]:
+def plan_anyway(times: Any, bound: Any = BOUND, **options: Any) -> stragglers.Plan:
+    """A plan, also where its target is out of reach, as it may be for what it is compared with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return stragglers.plan(times, bound, **options)
+
+
+def menus(settings: Settings) -> dict[str, dict[str, Any]]:
     """Few values of k and of the load."""
     n, full = settings.n_workers, settings.loads[-1]
     tens, few = [k for k in range(10, n + 1, 10)], [1, full / 4, full / 2, full]
     return {
-        "k 1, 10, 20, ... and load 1, a quarter, half, all": ([1, *tens], few),
-        "k 10, 20, 30, ... and the same loads": (tens, few),
-        "k 1, 10, 20, ..., full load": ([1, *tens], [full]),
-        "k 10, 20, 30, ..., full load": (tens, [full]),
-        "all k, full load": (None, [full]),
-        "k = n, all loads": ([n], settings.loads),
+        "k 1, 10, 20, ... and load 1, a quarter, half, all": {"k": [1, *tens], "load": few},
+        "k 10, 20, 30, ... and the same loads": {"k": tens, "load": few},
+        "k 1, 10, 20, ..., full load": {"k": [1, *tens], "load": [full]},
+        "k 10, 20, 30, ..., full load": {"k": tens, "load": [full]},
+        "all k, full load": {"load": [full]},
+        "k = n, all loads": {"k": [n], "load": settings.loads},
     }
 
 
@@ -136,29 +123,23 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not that of a law.
     """
-    made, bound = laws(settings), bound_of(settings)
-    if unknown := [name for name in settings.laws if name not in made]:
-        raise ValueError(f"laws must be among {', '.join(made)}, got {unknown[0]!r}")
-    made = {name: made[name] for name in settings.laws or made}
-    middle = settings.targets[len(settings.targets) // 2]
-    rows, stages = [], {}
-    for place, (law, times) in enumerate(made.items()):
+    known, loads = laws(settings.n_workers, settings.loads[-1]), settings.loads
+    if unknown := [name for name in settings.laws if name not in known]:
+        raise ValueError(f"laws must be among {', '.join(known)}, got {unknown[0]!r}")
+    middle, rows, stages = settings.targets[len(settings.targets) // 2], [], {}
+    for place, law in enumerate(settings.laws or known):
         for samples in settings.targets:
-            target = target_of(settings, samples)
-            plans = stragglers.compared(times, bound, load=settings.loads, target=target)
-            if samples == middle and place < 2:
+            times, target = known[law], target_of(samples)
+            plans = stragglers.compared(times, BOUND, load=loads, target=target)
+            more = menus(settings) if samples == middle and place < 2 else {}
+            if more:
                 stages[law] = {name: _stages(plans[name]) for name in (BOTH, ALONE)}
-                plans |= {
-                    name: plan_anyway(times, bound, k=k, load=load, target=target)
-                    for name, (k, load) in menus(settings).items()
+            if more and place == 0:
+                priced = {
+                    f"price {x:g}": {"load": loads, "compute_price": x} for x in settings.prices
                 }
-            if samples == middle and place == 0:
-                plans |= {
-                    f"price {price:g}": plan_anyway(
-                        times, bound, load=settings.loads, target=target, compute_price=price
-                    )
-                    for price in settings.prices
-                }
+                more |= priced
+            plans |= {name: plan_anyway(times, target=target, **own) for name, own in more.items()}
             rows += [_row(law, samples, name, plan, plans[ALONE]) for name, plan in plans.items()]
     facts = {"targets": list(settings.targets), "stages": stages}
     return Result(pd.DataFrame(rows), "time", facts, settings.seed)
@@ -178,7 +159,7 @@ def _row(
         "law": law,
         "samples": float(samples),
         **{cost: float(value) if plan.reachable else np.inf for cost, value in over.items()},
-        "time_units": float(plan.time) if plan.reachable else np.inf,
+        "time_units": plan.time,
         "k": float(plan.k[0]) if single else np.nan,
         "load": float(plan.load[0]) if single else np.nan,
     }
@@ -189,20 +170,20 @@ def _stages(plan: stragglers.Plan) -> dict[str, list[float]]:
     return {name: np.asarray(getattr(plan, name), float).tolist() for name in names}
 
 
-def costs(result: Result, method: str) -> Any:
+def costs(result: Result, method: str = BOTH) -> Any:
     """Costs of a plan over those of k alone: a row a law and target, in the order of the rows."""
     return result.select(method=method).set_index(["law", "samples"])[list(COSTS)]
 
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """A condition for every law and target, without an interval, since nothing is drawn."""
-    ratios = costs(result, BOTH)
+    ratios = costs(result)
     return tuple(
         Claim(
             text,
             [
-                partial(_below, f"{law}, {samples:g}: {cost}", float(np.log(row[cost] / bound)))
-                for (law, samples), row in ratios.iterrows()
+                partial(_below, f"{law}, {samples:g}: {cost}", float(np.log(ratio / bound)))
+                for (law, samples), ratio in ratios[cost].items()
             ],
             "Egger et al. 2023",
         )
@@ -217,10 +198,10 @@ def _below(text: str, apart: float, *_: Any) -> Condition:
 
 def verdict_table(result: Result) -> results.Table:
     """The verdicts and their rule."""
-    found = result.verdicts(claims(result))
-    return table_of(
+    words = result.verdicts(claims(result))
+    return part.table(
         ("claim", "ratio below", "verdict"),
-        [(text, bound, found[text]["A"]) for text, (_, bound) in CLAIMS_OF.items()],
+        [(text, bound, words[text]["A"]) for text, (_, bound) in CLAIMS_OF.items()],
         "A condition for every law and target, k and load over k alone; nothing is drawn, so there"
         " is no interval: a claim holds if all conditions do, in part if some.",
     )
@@ -228,53 +209,36 @@ def verdict_table(result: Result) -> results.Table:
 
 def ratio_table(result: Result) -> results.Table:
     """The abstract's three claims: the middle target, and the loose and tight beside it."""
-    ratios, (loose, middle, tight) = costs(result, BOTH), result.facts["targets"]
-    rows = []
+    wide, rows = costs(result).unstack("samples"), []
+    claimed = [cost for cost, _ in CLAIMS_OF.values()]
     for law in result.rows["law"].unique():
-        own = ratios.loc[law]
-        cells = [
-            f"{own[cost][middle]:{form}} ({own[cost][loose]:{form}} / {own[cost][tight]:{form}})"
-            for cost, form in (("time", ".3f"), ("samples_assigned", ".3f"), ("uplinks", ".2f"))
-        ]
-        used, sent = f"{own['samples_used'][middle]:.3f}", f"{own['broadcasts'][middle]:.2f}"
-        rows.append((law, *cells[:2], used, cells[2], sent))
-    return table_of(
-        ("law of computing", *HEADS),
+        rows.append([law])
+        for cost in COSTS:
+            form = ".2f" if cost in ("uplinks", "broadcasts") else ".3f"
+            own = wide.loc[law, cost]
+            loose, middle, tight = (f"{own[target]:{form}}" for target in result.facts["targets"])
+            rows[-1].append(f"{middle} ({loose} / {tight})" if cost in claimed else middle)
+    return part.table(
+        ("law of computing", "time", "assigned", "used", "uplinks", "broadcasts"),
         rows,
         "Costs of the plan of (k, load) over those of the plan of k alone at full load, to the same"
         " target: middle (loose / tight).",
     )
 
 
-def _over_best(result: Result, names: Sequence[str]) -> Any:
-    """Times at the middle target over that of the plan of k and load, by law."""
-    middle = result.facts["targets"][1]
-    times = result.select(samples=middle, method=[BOTH, *names])
-    wide = times.pivot(index="law", columns="method", values="time")
-    return wide[list(names)].div(wide[BOTH], axis=0).loc[times["law"].unique()]
-
-
-def rivals_of(result: Result) -> list[str]:
-    """The plans that are made for all laws."""
-    others = result.rows["method"].value_counts()
-    return [name for name in result.methods if others[name] == others[BOTH]]
-
-
 TABLES = {"claims": verdict_table, "ratios": ratio_table}
 
 
 def path_figure(result: Result) -> Illustration:
-    """Paths of (k, load)."""
+    """Paths of (k, load): stages against the error, from the first to the last."""
     panels = []
     for law, plans in result.facts["stages"].items():
-        lines = [
-            _path(plans[plan], values, name)
-            for plan, values, name in (
-                (BOTH, "k", "k"),
-                (BOTH, "load", "load"),
-                (ALONE, "k", ALONE),
-            )
-        ]
+        lines = []
+        for plan, column, name in ((BOTH, "k", "k"), (BOTH, "load", "load"), (ALONE, "k", ALONE)):
+            own = plans[plan]
+            error = np.column_stack([own["start_error"], own["end_error"]]).ravel()[::-1]
+            steps = np.repeat(np.array(own[column], float), 2)[::-1]
+            lines.append(results.Series(name, error, *[steps] * 3))
         panels.append(plots.Panel(f"error of the bound, {law}", lines, log_x=True))
     return Illustration(
         plots.panels(panels, y_label="workers awaited, samples asked"),
@@ -282,63 +246,45 @@ def path_figure(result: Result) -> Illustration:
     )
 
 
-def _path(plan: Mapping[str, Any], values: str, name: str) -> results.Series:
-    """A stage's value against the error, from the first to the last."""
-    error = np.column_stack([plan["start_error"], plan["end_error"]]).ravel()[::-1]
-    steps = np.repeat(np.array(plan[values], float), 2)[::-1]
-    return results.Series(name, error, steps, steps, steps)
-
-
 FIGURES = {"paths": path_figure}
 
 
-def _span(values: Any) -> dict[str, float]:
-    return {"least": float(values.min()), "most": float(values.max())}
-
-
-def spans(result: Result) -> dict[str, Any]:
-    """The least and the most of each cost over that of k alone, over laws and targets."""
-    return {cost: _span(values) for cost, values in costs(result, BOTH).items()}
-
-
-def _changed(result: Result, sign: int) -> dict[str, Any]:
-    """By how much costs are above (1) or below (-1) those of k alone, the least and the most."""
-    return {cost: _span(sign * (values - 1)) for cost, values in costs(result, BOTH).items()}
+def _spans(ratios: Any) -> dict[str, dict[str, float]]:
+    """The least and the most of each column."""
+    return {name: {"least": float(x.min()), "most": float(x.max())} for name, x in ratios.items()}
 
 
 def slight(result: Result) -> dict[str, Any]:
     """The laws under which uplinks rise by less than a fifth at all targets, and by how much."""
-    uplinks = costs(result, BOTH)["uplinks"].unstack("law")
+    uplinks = costs(result)["uplinks"].unstack("law")
     few = uplinks.loc[:, uplinks.max() < 1.2]
-    return {"laws": int(few.shape[1]), **_span(few.to_numpy())}
+    more = few.to_numpy() - 1
+    return {"laws": few.shape[1], "least": float(more.min()), "most": float(more.max())}
 
 
-FACTS: Mapping[str, Any] = {
-    "spans": spans,
-    "saved": lambda result: _changed(result, -1),
-    "more": lambda result: _changed(result, 1),
-    "slight": lambda result: {
-        name: value if name == "laws" else value - 1 for name, value in slight(result).items()
-    },
-    "middle_uplinks": lambda result: _span(
-        costs(result, BOTH)["uplinks"].xs(result.facts["targets"][1], level="samples")
-    ),
-    "rivals": lambda result: {
-        name: _span(values) for name, values in _over_best(result, rivals_of(result)).items()
-    },
+def over_best(result: Result) -> Any:
+    """Times at the middle target over that of the plan of k and load, a row a law."""
+    times = result.select(samples=result.facts["targets"][1])
+    wide = times.pivot(index="law", columns="method", values="time")
+    wide = wide.loc[times["law"].unique(), times["method"].unique()]
+    return wide.div(wide[BOTH], axis=0)
+
+
+FACTS: Any = {
+    "spans": lambda result: _spans(costs(result)),  # of each cost over that of k alone
+    "saved": lambda result: _spans(1 - costs(result)),
+    "more": lambda result: _spans(costs(result) - 1),
+    "slight": slight,
+    "middle_uplinks": lambda result: _spans(
+        costs(result).xs(result.facts["targets"][1], level="samples")
+    )["uplinks"],
+    "rivals": lambda result: _spans(over_best(result).dropna(axis=1)),
     "menus": lambda result: {
-        name: (values.dropna() - 1).tolist()
-        for name, values in _over_best(result, list(menus(Settings()))).items()
+        name: (over_best(result)[name].dropna() - 1).tolist() for name in menus(Settings())
     },
     "price_saved": lambda result: float(1 - costs(result, PRICE)["samples_assigned"].iloc[0]),
     "price_more": lambda result: float(costs(result, PRICE)["uplinks"].iloc[0] - 1),
 }
-
-
-def answer(result: Result) -> str:
-    """The verdicts in words."""
-    found = result.verdicts(claims(result))
-    return "; ".join(f"{text}: {word['A']}" for text, word in found.items()) + "."
 
 
 if __name__ == "__main__":

@@ -34,10 +34,8 @@ from asyncjax.study.pages import value
 from asyncjax.study.protocol import FIRST_CROSSING, time_to
 from asyncjax.study.result import Result
 from experiments import part
-from experiments.stragglers import bounds
-from experiments.stragglers.methods import COLUMNS, Known, always, curve, lasting, mean_gap
-from experiments.stragglers.tasks import Task, bound_of, floor_of, task
-from experiments.stragglers.training import known, table_of
+from experiments.stragglers import bounds, methods
+from experiments.stragglers.methods import Instance, always, lasting
 
 NAME = "straggler_constants"
 TITLE = "What do wrong constants cost a plan, and what mends it?"
@@ -46,16 +44,10 @@ NOTE = FIRST_CROSSING
 CLAIMS = ()
 NOWHERE = 0.0  # no target: the plan goes on as long as its menu does
 RIGHT, CONVEXITY = "right constants", "strong convexity"
-CONSTANTS = {  # and their fields in a bound
-    CONVEXITY: "strong_convexity",
-    "noise variance": "noise_variance",
-    "smoothness": "smoothness",
-    "initial error": "initial_error",
-    "mean of communication": "",
-    "mean of computation": "",
-}
+COMMUNICATE, COMPUTE = "mean of communication", "mean of computation"
+CONSTANTS = CONVEXITY, "noise variance", "smoothness", "initial error", COMMUNICATE, COMPUTE
 BOUND, SWEEP, SGD, PAIRS = "the bound", "the bound, all factors", "SGD", "SGD, fixed pairs"
-UPDATES = "by updates"
+UPDATES, CLOCK = "by updates", "by the clock"
 
 
 @dataclass(frozen=True)
@@ -76,13 +68,11 @@ class Settings:
     dim: int = 20
     noise: float = 3.0  # standard deviation of the linear targets
     signal: float = 7.0  # standard deviation of the linear weights: how far off the start is
-    n_updates: int = 1000  # of a run of SGD
-    most_updates: int = 3500  # where most seeds have not reached the target by then
+    lengths: tuple[int, ...] = (1000, 3500)  # updates: the next where most seeds are not there
     seeds: int = 5
     least_samples: int = 10  # of an update, in plans for SGD
     wrong_convexity: tuple[float, ...] = (0.25, 2.0, 4.0)  # factors, in SGD
     wrong_variance: tuple[float, ...] = (0.04, 0.25, 4.0)
-    clock: bool = True  # whether plans switch by the clock in SGD too
     run_patiences: tuple[float, ...] = (1.5, 4.0, math.inf)
     pairs: tuple[tuple[int, int], ...] = ((10, 40), (30, 40), (45, 40), (10, 4), (40, 10))
     pilots: tuple[int, ...] = (30, 60, 180)  # updates before the plan is made anew
@@ -90,55 +80,28 @@ class Settings:
 
 # On the bound.
 
-
-class Stage(NamedTuple):
-    """A stage as it is planned, and what is true when it begins."""
-
-    end_error: float  # planned
-    updates: float  # planned
-    span: float  # planned, time units
-    error: float  # true, at its beginning
-    floor: float  # true
-    completion: float  # true time of an update
-    decay: float  # true, an update
+Switch = str | float  # UPDATES, CLOCK, or by the error, with so much patience
 
 
-Switch = Callable[[Stage], float]  # updates until a stage is left
+def named(switch: Switch) -> str:
+    """A switch in tables."""
+    return switch if isinstance(switch, str) else f"by error, patience {switch:g}"
 
 
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """What a plan meets: the bound with the true constants, the true times, the error to reach."""
+class Truth(NamedTuple):
+    """What a plan meets: the true times, those of updates by load and k, the error to reach."""
 
-    bound: stragglers.ErrorBound
-    known: Known
+    times: stragglers.Response
+    completion: Mapping[Any, np.ndarray]
     target: float
 
 
-def by_updates(stage: Stage) -> float:
-    """Leaves a stage after the planned updates."""
-    return stage.updates
-
-
-def by_clock(stage: Stage) -> float:
-    """Leaves a stage after the planned time."""
-    return stage.span / stage.completion
-
-
-def by_error(patience: float) -> Switch:
-    """Leaves a stage when the true error is at its end, or `patience` times later than planned."""
-
-    def switch(stage: Stage) -> float:
-        falls = updates_until(stage.error, stage.end_error, stage.floor, stage.decay)
-        return min(falls, patience * stage.updates)
-
-    return switch
-
-
-def switches_of(*patiences: float) -> dict[str, Switch]:
-    """The switches on the bound, by name."""
-    errors = {f"by error, patience {patience:g}": by_error(patience) for patience in patiences}
-    return {UPDATES: by_updates, "by the clock": by_clock, **errors}
+def truth_of(settings: Settings) -> Truth:
+    """The true times and target: those of the bound's own experiment."""
+    times = bounds.laws(settings.n_workers, settings.shard)["exponential, scale"]
+    table = stragglers.completion_table(times, np.asarray(settings.loads, float))
+    completion = dict(zip(settings.loads, table, strict=True))
+    return Truth(times, completion, bounds.target_of(settings.samples))
 
 
 def updates_until(error: float, goal: float, floor: float, decay: float) -> float:
@@ -152,55 +115,55 @@ def updates_until(error: float, goal: float, floor: float, decay: float) -> floa
 
 
 def walk(truth: Truth, plan: stragglers.Plan, switch: Switch) -> float:
-    """Follows a plan's stages on the true bound: the time until the target, inf if never."""
-    error, decay, time = truth.bound.initial_error, truth.bound.decay, 0.0
-    floors = stragglers.error_floor(truth.bound, plan.k, plan.load)
-    completions = truth.known.completion[np.searchsorted(truth.known.loads, plan.load), plan.k - 1]
-    for at, (floor, completion) in enumerate(zip(floors, completions, strict=True)):
-        span = float(plan.end_time[at] - plan.start_time[at])
-        planned = float(plan.end_error[at]), float(plan.updates[at]), span
-        needs = updates_until(error, truth.target, float(floor), decay)
-        is_last = at == plan.k.size - 1
-        lasts = switch(Stage(*planned, error, float(floor), float(completion), decay))
-        updates = needs if is_last else min(lasts, needs)
+    """Follows a plan's stages on the true bound: the time until the target, inf if never.
+
+    By the error a stage is left when the true error is at its end, or the patience times later
+    than planned.
+    """
+    error, decay, time = bounds.BOUND.initial_error, bounds.BOUND.decay, 0.0
+    floors = stragglers.error_floor(bounds.BOUND, plan.k, plan.load).tolist()
+    lengths = (plan.end_time - plan.start_time).tolist()
+    stages = zip(plan.k, plan.load, plan.updates.tolist(), plan.end_error.tolist(), strict=True)
+    for at, (k, load, planned, end_error) in enumerate(stages):
+        floor, completion = floors[at], float(truth.completion[load][k - 1])
+        needs = updates_until(error, truth.target, floor, decay)
+        if at == plan.k.size - 1:
+            updates = needs
+        elif isinstance(switch, str):
+            updates = min(planned if switch == UPDATES else lengths[at] / completion, needs)
+        else:
+            falls = updates_until(error, end_error, floor, decay)
+            updates = min(falls, switch * planned, needs)
         if math.isinf(updates):
             return math.inf
         error = floor + (error - floor) * math.exp(-decay * updates)
-        time += updates * float(completion)
+        time += updates * completion
         if needs <= updates:
             return time
     return math.inf
 
 
-def truth_of(settings: Settings) -> Truth:
-    """The true bound and times: those of the bound's own experiment."""
-    sizes = {name: getattr(settings, name) for name in ("n_workers", "shard", "loads")}
-    same, times = bounds.Settings(**sizes), known("scale", *sizes.values(), 1)
-    return Truth(bounds.bound_of(same), times, bounds.target_of(same, settings.samples))
+def scaled(bound: stragglers.ErrorBound, constant: str, factor: float) -> stragglers.ErrorBound:
+    """The bound with one of its constants so many times what it is; if it has none, itself."""
+    field = constant.replace(" ", "_")
+    known = getattr(bound, field, None)
+    return bound if known is None else replace(bound, **{field: factor * known})
 
 
 def believed(
-    settings: Settings, truth: Truth, constant: str, factor: float, *, target: float = NOWHERE
+    settings: Settings, constant: str, factor: float, *, target: float = NOWHERE
 ) -> stragglers.Plan:
     """Makes the plan of someone who takes one constant for `factor` times what it is.
 
     Without a target it goes on to the least floor.
     """
-    bound, times, field = (
-        truth.bound,
-        truth.known.times,
-        CONSTANTS.get(constant, "strong_convexity"),
+    times = stragglers.response(
+        compute=clocks.exponential((factor if constant == COMPUTE else 1.0) / settings.shard),
+        communicate=clocks.exponential(factor if constant == COMMUNICATE else 1.0),
+        scaling="scale",
+        n_workers=settings.n_workers,
     )
-    if field:
-        bound = replace(bound, **{field: factor * getattr(bound, field)})
-    else:
-        apart, compute = (factor, 1.0) if constant.endswith("communication") else (1.0, factor)
-        times = stragglers.response(
-            compute=clocks.exponential(compute / settings.shard),
-            communicate=clocks.exponential(apart),
-            scaling="scale",
-            n_workers=settings.n_workers,
-        )
+    bound = scaled(bounds.BOUND, constant, factor)
     return bounds.plan_anyway(times, bound, load=settings.loads, target=target)
 
 
@@ -211,25 +174,23 @@ def on_bound(settings: Settings) -> list[dict[str, Any]]:
     be at the target; all others go on to the least floor of the menu.
     """
     truth, rows = truth_of(settings), []
-    make = partial(believed, settings, truth)
-    least = walk(truth, make(RIGHT, 1.0), by_updates)
+    least = walk(truth, believed(settings, RIGHT, 1.0), UPDATES)
 
-    def follow(scene: str, constant: str, factor: float, switches: Any, **target: float) -> None:
-        plan = make(constant, factor, **target)
-        for switch, rule in switches.items():
-            ratio = walk(truth, plan, rule) / least
-            rows.append(_row(scene, switch, constant, factor, ratio=ratio))
+    def follow(scene: str, case: tuple[str, float], switches: Sequence[Switch]) -> None:
+        plan = believed(settings, *case)
+        for switch in switches:
+            ratio = walk(truth, plan, switch) / least
+            rows.append(_row(scene, named(switch), *case, ratio=ratio))
 
     cases = [(RIGHT, 1.0), *((CONVEXITY, factor) for factor in settings.convexity_factors)]
-    cases += [(name, factor) for name in list(CONSTANTS)[1:] for factor in settings.factors]
+    cases += [(name, factor) for name in CONSTANTS[1:] for factor in settings.factors]
     for case in cases:
-        follow(BOUND, *case, {"stops at its target": by_updates}, target=truth.target)
-        follow(BOUND, *case, switches_of(*settings.patiences))
-    shown = switches_of(1.5, 4.0)
-    del shown["by the clock"]
-    for constant in (CONVEXITY, "noise variance", "initial error", "mean of communication"):
+        ratio = walk(truth, believed(settings, *case, target=truth.target), UPDATES) / least
+        rows.append(_row(BOUND, "stops at its target", *case, ratio=ratio))
+        follow(BOUND, case, (UPDATES, CLOCK, *settings.patiences))
+    for constant in (CONVEXITY, "noise variance", "initial error", COMMUNICATE):
         for factor in np.geomspace(0.1, 10.0, settings.sweep).tolist():
-            follow(SWEEP, constant, factor, shown)
+            follow(SWEEP, (constant, factor), (UPDATES, 1.5, 4.0))
     return rows
 
 
@@ -241,52 +202,34 @@ def _row(scene: str, method: str, constant: str, factor: float = math.nan, **num
 # In SGD.
 
 
-@partial(jax.jit, static_argnames="n_updates")
-def _paired(
-    problem: Any, times: Any, policies: Any, step_size: Any, keys: Any, n_updates: int
-) -> Any:
-    """Loss and costs after every update, a policy for each key; float[S, n_updates] each."""
-
-    def single(policy: Any, key: Any) -> Any:
-        return curve(problem, times, policy, step_size, key, n_updates)
-
-    return jax.vmap(single)(policies, keys)
-
-
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """SGD on one task: everything but the policy.
-
-    Attributes:
-        settings: What is run.
-        task: What is trained.
-        known: What plans are made from; the times are those that are met.
-        target: Gap to reach.
-        keys: A key a seed.
-    """
+    """SGD on one instance, with several seeds."""
 
     settings: Settings
-    task: Task
-    known: Known
-    target: float
-    keys: jax.Array
+    instance: Instance
 
     def run(self, policies: Sequence[stragglers.Policy], n_updates: int) -> dict[str, np.ndarray]:
         """Records of a policy for each seed, or of one for all."""
-        several = [*policies] * (len(self.keys) if len(policies) == 1 else 1)
+        seeds, task = self.settings.seeds, self.instance.task
+        several = [*policies] * (seeds if len(policies) == 1 else 1)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-        step = jnp.asarray(self.task.step_size)
-        of = self.task.problem, self.known.times, stacked, step, self.keys
-        return {name: np.asarray(values) for name, values in _paired(*of, n_updates).items()}
+        step = jnp.asarray(task.bound.step_size)
+        keys = jax.random.split(jax.random.key(self.settings.seed + 1), seeds)
+
+        def run(policy: stragglers.Policy, key: jax.Array) -> dict[str, jax.Array]:
+            return methods.curve(task.problem, self.instance.met, policy, step, key, n_updates)
+
+        return {name: np.asarray(x) for name, x in jax.vmap(run)(stacked, keys).items()}
 
     def reach(self, policies: Sequence[stragglers.Policy]) -> np.ndarray:
         """Times to the target, float64[S]."""
-        times = np.full(len(self.keys), np.inf)
-        for n_updates in (self.settings.n_updates, self.settings.most_updates):
+        times, (target,) = np.array([]), self.instance.targets
+        for n_updates in self.instance.lengths:
             records = self.run(policies, n_updates)
-            gaps = mean_gap(records["loss"], self.task.minimum)
-            pairs = zip(records["time"], gaps, strict=True)
-            times = np.array([time_to(time, gap, self.target) for time, gap in pairs])
+            gaps = methods.mean_gap(records["loss"], self.instance.task.minimum)
+            pairs = zip(records["moment"], gaps, strict=True)
+            times = np.array([time_to(moments, gap, target) for moments, gap in pairs])
             if np.isfinite(np.median(times)):
                 break
         return times
@@ -294,23 +237,18 @@ class Bench:
     @property
     def bounds(self) -> dict[str, stragglers.ErrorBound]:
         """With the constants of the data, and the same with the floor for quadratics."""
-        bound = bound_of(self.task, self.task.step_size)
-        close = stragglers.quadratic_floor(self.settings.n_workers, self.settings.shard)
-        return {"bound": bound, "quadratic": replace(bound, floor=close)}
+        bound = self.instance.task.bound
+        return {"bound": bound, "quadratic": replace(bound, floor=self.instance.close_floor)}
 
 
 def bench_of(settings: Settings) -> Bench:
     """Makes the linear task of `straggler_training`, its times and its target."""
-    n, shard = settings.n_workers, settings.shard
-    shape = settings.dim, settings.noise, settings.signal
-    linear = task("linear", settings.seed, None, n, shard, *shape)
-    return Bench(
-        settings,
-        linear,
-        known("scale", n, shard, settings.loads, settings.least_samples),
-        floor_of(linear, max(1, round(0.6 * n)) * shard),
-        jax.random.split(jax.random.key(settings.seed + 1), settings.seeds),
-    )
+    n, shard, times = settings.n_workers, settings.shard, truth_of(settings).times
+    sizes = n, shard, settings.dim
+    task = methods.linear(settings.seed, None, sizes, settings.noise, settings.signal)
+    target = np.array([task.floor(max(1, round(0.6 * n)) * shard)])
+    plans, lengths = (settings.loads, settings.least_samples), settings.lengths
+    return Bench(settings, Instance(task, times, times, *plans, target, lengths))
 
 
 def stationary(bench: Bench) -> list[dict[str, Any]]:
@@ -318,8 +256,8 @@ def stationary(bench: Bench) -> list[dict[str, Any]]:
     settings, rows = bench.settings, []
     for k, load in settings.pairs:
         policy = always(k, load, settings.shard)
-        loss = bench.run([policy], settings.n_updates)["loss"][:, settings.n_updates // 2 :]
-        error = float(np.mean(loss, dtype=np.float64)) - bench.task.minimum
+        loss = bench.run([policy], settings.lengths[0])["loss"][:, settings.lengths[0] // 2 :]
+        error = float(np.mean(loss, dtype=np.float64)) - bench.instance.task.minimum
         floors = {name: stragglers.error_floor(own, k, load) for name, own in bench.bounds.items()}
         over = {f"over_{name}": error / float(floor) for name, floor in floors.items()}
         rows.append(_row(PAIRS, "fixed pair", RIGHT, k=k, load=load, **over))
@@ -332,21 +270,20 @@ def trained(bench: Bench) -> list[dict[str, Any]]:
     All over that of the right plan that switches by updates, medians over seeds.
     """
     settings, (bound, close) = bench.settings, bench.bounds.values()
+    cases = [(CONVEXITY, factor) for factor in settings.wrong_convexity]
+    cases += [("noise variance", factor) for factor in settings.wrong_variance]
     plans = {(RIGHT, math.nan): bound, (f"{RIGHT}, close floor", math.nan): close}
-    wrong = {CONVEXITY: settings.wrong_convexity, "noise variance": settings.wrong_variance}
-    for constant, factors in wrong.items():
-        field = CONSTANTS[constant]
-        values = {factor: factor * getattr(bound, field) for factor in factors}
-        plans |= {(constant, x): replace(bound, **{field: value}) for x, value in values.items()}
-    switches: dict[str, Any] = {UPDATES: stragglers.planned}
-    switches |= {"by the clock": stragglers.timed} if settings.clock else {}
+    plans |= {case: scaled(bound, *case) for case in cases}
+    switches: dict[str, Any] = {UPDATES: stragglers.planned, CLOCK: stragglers.timed}
     for patience in settings.run_patiences:
-        limits = {"patience": patience, "minimum": bench.task.minimum}
-        switches[f"by error, patience {patience:g}"] = partial(stragglers.error_triggered, **limits)
+        limits = {"patience": patience, "minimum": bench.instance.task.minimum}
+        switches[named(patience)] = partial(stragglers.error_triggered, **limits)
     times = {
-        (switch, *name): bench.reach([lasting(bench.known.plan(believed), settings.shard, policy)])
+        (switch, *case): bench.reach(
+            [lasting(bench.instance.stages(bound), settings.shard, policy)]
+        )
         for switch, policy in switches.items()
-        for name, believed in plans.items()
+        for case, bound in plans.items()
     }
     base = next(iter(times.values()))
     times |= {(UPDATES, name, math.nan): own for name, own in piloted(bench).items()}
@@ -381,21 +318,21 @@ def piloted(bench: Bench) -> dict[str, np.ndarray]:
     from the loss on all: the mean of that many squares of normal residuals. Both know the least
     loss.
     """
-    settings, loss_of, bound = bench.settings, bench.task, bench.bounds["bound"]
-    first = bench.known.plan(bound)
+    settings, task, bound = bench.settings, bench.instance.task, bench.bounds["bound"]
+    first = bench.instance.stages(bound)
     k, load = int(first.k[0]), float(first.load[0])
     policy = always(k, int(load), settings.shard)
-    loss = np.asarray(bench.run([policy], settings.n_updates)["loss"], np.float64)
+    loss = np.asarray(bench.run([policy], settings.lengths[0])["loss"], np.float64)
     rows, found = k * load, {}
     spread = np.random.default_rng(settings.seed).chisquare(rows, loss.shape) / rows
     for length in settings.pilots:
         for words, losses in (("all rows", loss), (f"{rows:g} rows", loss * spread)):
             policies = []
             for row in losses:
-                decay, error = fitted_decay(row[:length] - loss_of.minimum)
-                convexity = -math.expm1(-decay) / loss_of.step_size
+                decay, error = fitted_decay(row[:length] - task.minimum)
+                convexity = -math.expm1(-decay) / bound.step_size
                 again = replace(bound, strong_convexity=convexity, initial_error=error)
-                plan = after((k, load, length), bench.known.plan(again))
+                plan = after((k, load, length), bench.instance.stages(again))
                 policies.append(lasting(plan, settings.shard))
             found[f"pilot of {length}, loss of {words}"] = bench.reach(policies)
     return found
@@ -403,10 +340,9 @@ def piloted(bench: Bench) -> dict[str, np.ndarray]:
 
 def after(pilot: tuple[int, float, int], plan: stragglers.Plan) -> stragglers.Plan:
     """Puts a stage `(k, load, updates)` before a plan's; policies switch by updates."""
-    columns = {name: getattr(plan, name) for name in (*COLUMNS, "updates")}
-    first = {name: values[0] for name, values in columns.items()}
-    first |= dict(zip(("k", "load", "updates"), pilot, strict=True))
-    longer = {name: np.append(first[name], values) for name, values in columns.items()}
+    first: dict[str, Any] = dict(zip(("k", "load", "updates"), pilot, strict=True))
+    columns = {name: getattr(plan, name) for name in (*methods.COLUMNS, "updates")}
+    longer = {name: np.append(first.get(name, x[0]), x) for name, x in columns.items()}
     return replace(plan, **longer)
 
 
@@ -414,8 +350,7 @@ def study_of(settings: Settings) -> Result:
     """Walks on the bound, and trains."""
     bench = bench_of(settings)
     rows = [*on_bound(settings), *trained(bench), *stationary(bench)]
-    facts = {name: getattr(settings, name) for name in ("seeds", "most_updates")}
-    return Result(pd.DataFrame(rows), "ratio", facts, settings.seed)
+    return Result(pd.DataFrame(rows), "ratio", {"seeds": settings.seeds}, settings.seed)
 
 
 # What rows say.
@@ -433,14 +368,14 @@ def ratio_table(scene: str, caption: str, result: Result) -> results.Table:
     wide = rows.assign(plan=plans).pivot(index="plan", columns="method", values="ratio")
     wide = wide.loc[plans.unique(), rows["method"].unique()]
     words = wide.map(lambda x: "" if math.isnan(x) else f"{x:.3f}" if x < math.inf else "never")
-    return table_of(("plan", *wide.columns), [*words.itertuples()], caption)
+    return part.table(("plan", *wide.columns), [*words.itertuples()], caption)
 
 
 def floors_table(result: Result) -> results.Table:
     """Measured stationary errors over two floors."""
     names = ["k", "load", "over_bound", "over_quadratic"]
     rows = result.select(scene=PAIRS)[names].itertuples(index=False)
-    return table_of(
+    return part.table(
         ("k", "load", "over the bound's floor", "over the floor for quadratics"),
         [(f"{row.k:g}", f"{row.load:g}", row.over_bound, row.over_quadratic) for row in rows],
         "SGD with a fixed pair: mean gap over the second half of a run and all seeds.",

@@ -1,4 +1,4 @@
-"""Ways of choosing (k, load), how they are run, and what a run is said to cost.
+"""Losses, ways of choosing (k, load) for them, how these are run, and what a run is said to cost.
 
     plans           step, which floor the bound has, how convex the loss is taken for
     fixed pair      step, k, load
@@ -14,19 +14,18 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from asyncjax import problems, simulation, stragglers, study
-from asyncjax.stragglers.plans.planning import Goal, Menu, cheapest
 from asyncjax.study import protocol
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.search import Knob, Settings, counts, log_range
-from experiments.stragglers.tasks import Task, bound_of
 
 BOTH, ALONE, PAIR, ALL = "k and load", "k alone", "fixed pair", "all, whole shards"
 BACKUPS = "backup workers"
@@ -35,6 +34,7 @@ COSTS = {  # of a run, and their heads in tables
     **{"time": "time", "samples_assigned": "assigned", "samples_used": "used"},
     **{"samples_done": "computed", "uplinks": "uplinks", "broadcasts": "broadcasts"},
 }
+L2 = 0.01  # of logistic regression
 MOST_STAGES = 128
 STAGES = 8  # of the tests of stationarity
 WINDOW = 10  # iterates whose mean loss counts
@@ -48,39 +48,134 @@ PLANS = {
 PRESCRIBED = {"step": 1.0, "floor": "bound", "convexity": 1.0}  # a plan as it is prescribed
 
 
+# Losses.
+
+Sizes = tuple[int, int, int]  # workers, rows of each, columns
+
+
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What a plan is made from, apart from the constants of the loss.
+class Task:
+    """A loss with its constants.
 
     Attributes:
-        times: Response times as they are believed.
-        loads: Samples that may be asked, ascending to a whole shard.
-        least_samples: Of an update.
+        problem: What is trained.
+        minimum: The least loss.
+        bound: With the step that the factors multiply, the largest eigenvalue of the Hessian
+            (logistic: of its bound), and at the minimum its smallest and the variance of one row's
+            gradient.
     """
 
-    times: stragglers.Response
-    loads: tuple[int, ...]
-    least_samples: int
+    problem: problems.Problem
+    minimum: float
+    bound: stragglers.ErrorBound
 
-    @cached_property
-    def completion(self) -> np.ndarray:
-        """Time of an update by load and k, float64[B, n]."""
-        return stragglers.completion_table(self.times, np.asarray(self.loads, np.float64))
+    def floor(self, samples: float) -> float:
+        """The bound's floor of an update of so many samples, at the plans' step."""
+        return float(stragglers.error_floor(self.bound, 1, samples))
 
-    def plan(self, bound: stragglers.ErrorBound, *, adapts_load: bool = True) -> stragglers.Plan:
-        """The stages of `stragglers.plan` with no target: they go on to the least floor."""
-        n = self.times.n_workers
-        rows = np.arange(len(self.loads))[slice(None) if adapts_load else slice(-1, None)]
-        k, row = (grid.ravel() for grid in np.meshgrid(np.arange(1, n + 1), rows, indexing="ij"))
-        load = np.asarray(self.loads, np.float64)[row]
-        fits = (k * load >= self.least_samples) & np.isfinite(self.completion[row, k - 1])
-        k, load, row = k[fits], load[fits], row[fits]
-        floor = np.asarray(stragglers.error_floor(bound, k, load), np.float64)
-        menu = Menu(k, load, self.completion[row, k - 1], floor)
-        # A step so long that every floor is above the first error: the last stages are left.
-        least = float(floor.min())
-        error = bound.initial_error if bound.initial_error > least else 2.0 * least
-        return cheapest(menu, menu.completion, Goal(replace(bound, initial_error=error), 0.0, n))
+    def targets(self, samples: float, levels: Sequence[float]) -> np.ndarray:
+        """Gaps to reach, float64[levels].
+
+        Each closes that share of the way, in the logarithm of the gap, from the first model to the
+        bound's floor of an update of so many samples. (On the gap itself 95 % of the way would be
+        made after two stages of twenty.)
+        """
+        ends = np.log(self.bound.initial_error), np.log(self.floor(samples))
+        return np.exp(protocol.targets(*ends, levels))
+
+
+def _task(
+    problem: Any, first: Seeds | None, spread: float, minimum: float, **constants: Any
+) -> Task:
+    """A task whose first model, where an instance draws it, is normal numbers times `spread`."""
+    if first is not None:
+        drawn = np.random.default_rng(first.model).normal(size=np.shape(problem.params))
+        problem = replace(problem, params=jnp.asarray(spread * drawn, jnp.float32))
+    error = float(problem.objective(problem.params)) - minimum
+    return Task(problem, minimum, stragglers.ErrorBound(initial_error=error, **constants))
+
+
+def linear(
+    data_seed: int, instance: Seeds | None, sizes: Sizes, noise: float = 3.0, signal: float = 7.0
+) -> Task:
+    """Linear regression on Gaussian rows, its constants in double precision.
+
+    Args:
+        data_seed: Draws the rows.
+        instance: Draws the first model. None: zeros.
+        sizes: Workers, rows of each, columns.
+        noise: Standard deviation of the targets.
+        signal: Standard deviation of the weights: how far off the start is.
+    """
+    rng, rows, (n_workers, _, dim) = np.random.default_rng(data_seed), sizes[0] * sizes[1], sizes
+    features, direction = rng.standard_normal((rows, dim)), rng.standard_normal(dim)
+    targets = signal * features @ direction + noise * rng.standard_normal(rows)
+    best = np.linalg.lstsq(features, targets, rcond=None)[0]
+    residual = features @ best - targets
+    eigenvalues = np.linalg.eigvalsh(features.T @ features / rows).tolist()
+    return _task(
+        problems.least_squares(features, targets, n_workers=n_workers),
+        instance,
+        signal / 7,
+        float(np.mean(residual**2) / 2),
+        step_size=0.02,
+        smoothness=eigenvalues[-1],
+        strong_convexity=eigenvalues[0],
+        noise_variance=float(np.mean((residual[:, None] * features) ** 2) * dim),
+    )
+
+
+def logistic(data_seed: int, instance: Seeds | None, sizes: Sizes) -> Task:
+    """Logistic regression on Gaussian rows; arguments as of `linear`."""
+    rng, rows, (n_workers, _, dim) = np.random.default_rng(data_seed), sizes[0] * sizes[1], sizes
+    features, direction = rng.standard_normal((rows, dim)), rng.standard_normal(dim)
+    scores = 2.0 * features @ direction / np.linalg.norm(direction)
+    labels = np.where(rng.random(rows) < 1 / (1 + np.exp(-scores)), 1.0, -1.0)
+    return logistic_task(features, labels, n_workers, 0.2, instance)
+
+
+def logistic_task(
+    features: np.ndarray, labels: np.ndarray, n_workers: int, step_size: float, instance: Any
+) -> Task:
+    """Logistic regression with half of `L2` times the squared weights, constants in float64.
+
+    Args:
+        features: float64[rows, d].
+        labels: float64[rows], -1 or 1.
+        n_workers: How many there are.
+        step_size: The step that the factors multiply.
+        instance: Draws the first model. None: zeros.
+    """
+    rows, d = features.shape
+    best, ridge = np.zeros(d), L2 * np.eye(d)
+
+    def at(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share = 1 / (1 + np.exp(labels * (features @ weights)))
+        curved = features.T @ ((share * (1 - share))[:, None] * features) / rows + ridge
+        return -(labels * share)[:, None] * features + L2 * weights, curved
+
+    for _ in range(30):  # Newton
+        single, curved = at(best)
+        best = best - np.linalg.solve(curved, single.mean(0))
+    single, curved = at(best)
+    minimum = np.mean(np.logaddexp(0, -labels * (features @ best))) + L2 / 2 * best @ best
+    largest = np.linalg.eigvalsh(features.T @ features / (4 * rows) + ridge)[-1]
+    return _task(
+        problems.logistic(features, labels, n_workers=n_workers, l2=L2),
+        instance,
+        0.1,
+        float(minimum),
+        step_size=step_size,
+        smoothness=float(largest),
+        strong_convexity=float(np.linalg.eigvalsh(curved)[0]),
+        noise_variance=float((single**2).sum(1).mean()),
+    )
+
+
+TASKS: Mapping[str, Callable[..., Task]] = {"linear": linear, "logistic": logistic}
+
+
+# What methods meet.
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +184,21 @@ class Instance:
 
     Attributes:
         task: What is trained, with its constants.
-        known: What plans are made from.
+        believed: Response times that plans are made from.
         met: Response times as they are.
-        key: Of a run: the rows that are drawn, and the times from update to update.
+        loads: Samples that may be asked, ascending to a whole shard.
+        least_samples: Of an update, in plans.
         targets: Gaps to reach, float64[levels].
         lengths: Updates of a run: the next where one is too short; tuning does without the last.
     """
 
     task: Task
-    known: Known
+    believed: stragglers.Response
     met: stragglers.Response
-    key: jax.Array
+    loads: Sequence[int]
+    least_samples: int
     targets: np.ndarray
-    lengths: tuple[int, ...]
+    lengths: Sequence[int]
 
     @property
     def n_workers(self) -> int:
@@ -111,19 +208,39 @@ class Instance:
     @property
     def shard(self) -> int:
         """Rows of a worker."""
-        return self.known.loads[-1]
+        return self.loads[-1]
+
+    @property
+    def close_floor(self) -> Any:
+        """The floor for quadratics."""
+        return stragglers.quadratic_floor(self.n_workers, self.shard)
 
     def plan(self, chosen: Settings, *, adapts_load: bool = True) -> stragglers.Plan:
         """The plan with a step, a floor and a convexity."""
-        step = self.task.step_size * chosen["step"]
-        step = min(step, 0.95 / self.task.strong_convexity)  # beyond it there is no bound
-        close = stragglers.quadratic_floor(self.n_workers, self.shard)
+        bound = self.task.bound
+        step = min(bound.step_size * chosen["step"], 0.95 / bound.strong_convexity)
+        convexity = min(chosen["convexity"] * bound.strong_convexity, 0.95 / step)
+        floor = self.close_floor if chosen["floor"] == "quadratic" else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # steps beyond 1 / L are tried too
-            bound = bound_of(self.task, step, {"bound": None, "quadratic": close}[chosen["floor"]])
-            convexity = min(chosen["convexity"] * bound.strong_convexity, 0.95 / step)
-            bound = replace(bound, strong_convexity=convexity)
-            return self.known.plan(bound, adapts_load=adapts_load)
+            own = replace(bound, step_size=step, strong_convexity=convexity, floor=floor)
+            return self.stages(own, adapts_load=adapts_load)
+
+    def stages(self, bound: stragglers.ErrorBound, *, adapts_load: bool = True) -> stragglers.Plan:
+        """The plan on a bound, with no target: its stages go on to the least floor."""
+        # A step so long that every floor is above the first error: the last stages are left.
+        least = float(stragglers.error_floor(bound, self.n_workers, self.shard))
+        if bound.initial_error <= least:
+            bound = replace(bound, initial_error=2.0 * least)
+        return stragglers.plan(
+            self.believed,
+            bound,
+            load=self.loads,
+            target=0.0,
+            admit=lambda k, load: (
+                k * load >= self.least_samples and (adapts_load or load == self.shard)
+            ),
+        )
 
 
 def lasting(
@@ -166,20 +283,15 @@ def _all(instance: Instance, chosen: Settings) -> stragglers.Policy:
 
 def _by_error(instance: Instance, chosen: Settings) -> stragglers.Policy:
     limits = {"patience": chosen["patience"], "minimum": instance.task.minimum}
-    return lasting(
-        instance.plan(chosen), instance.shard, partial(stragglers.error_triggered, **limits)
-    )
-
-
-def _rising(instance: Instance, chosen: Settings) -> list[int]:
-    """Stages of k: from the first, each so many times the one before."""
-    values = chosen["first k"] * chosen["growth"] ** np.arange(STAGES)
-    return np.minimum(np.ceil(values), instance.n_workers).astype(int).tolist()
+    policy = partial(stragglers.error_triggered, **limits)
+    return lasting(instance.plan(chosen), instance.shard, policy)
 
 
 def _tested(test: Any, limit: str, instance: Instance, chosen: Settings) -> stragglers.Policy:
-    limits = {name: chosen[name] for name in (limit, "burn_in")}
-    return test(_rising(instance, chosen), instance.shard, **limits)
+    """Stages of k: from the first, each so many times the one before."""
+    rising = np.ceil(chosen["first k"] * chosen["growth"] ** np.arange(STAGES))
+    stages = np.minimum(rising, instance.n_workers).astype(int).tolist()
+    return test(stages, instance.shard, **{limit: chosen[limit]}, burn_in=chosen["burn_in"])
 
 
 def _by_loss(instance: Instance, chosen: Settings) -> stragglers.Policy:
@@ -194,9 +306,8 @@ def _deadline(instance: Instance, chosen: Settings) -> stragglers.Policy:
 
 
 def _dropped(instance: Instance, chosen: Settings) -> stragglers.Policy:
-    return stragglers.drop_compute(
-        chosen["threshold"], instance.shard, n_workers=instance.n_workers
-    )
+    n, threshold = instance.n_workers, chosen["threshold"]
+    return stragglers.drop_compute(threshold, instance.shard, n_workers=n)
 
 
 def _crew(instance: Instance, chosen: Settings) -> stragglers.Policy:
@@ -237,12 +348,11 @@ def main_methods(n_workers: int, shard: int) -> dict[str, study.Method]:
 def prescribed(n_workers: int, shard: int) -> dict[str, study.Method]:
     """Plans as they are prescribed, nothing tuned; fixed pairs at the same step, one tuned."""
     few, pair = max(1, n_workers // 5), _pairs(n_workers, shard)
-    floors = {"": "bound", ", close floor": "quadratic"}
     return {
         **{
             f"{name}{end}": method(partial(_planned, name == BOTH, PRESCRIBED | {"floor": floor}))
             for name in (BOTH, ALONE)
-            for end, floor in floors.items()
+            for end, floor in (("", "bound"), (", close floor", "quadratic"))
         },
         f"fixed k {few}, whole shards": method(lambda x, _: always(few, x.shard, x.shard)),
         PAIR: method(_pair, k=pair["k"], load=pair["load"]),
@@ -251,26 +361,21 @@ def prescribed(n_workers: int, shard: int) -> dict[str, study.Method]:
 
 def family(n_workers: int, shard: int) -> dict[str, study.Method]:
     """The wider family, but for gradient coding, whose decoding would take most of the time."""
-    pair, first = _pairs(n_workers, shard), up_to(n_workers, 0.02, 0.06, 0.2, 0.6)
-    grows = {
-        "step": STEP,
-        "first k": first,
-        "growth": log_range(1.5, 6.0, 3, least=1.05),
-        "burn_in": counts(1, 4, 16, 64, least=1),
-    }
-    deadlines, thresholds = Knob((0.25, 0.5, 1.0, 2.0, 4.0)), Knob((0.5, 1.0, 2.0, 4.0))
+    first = {"step": STEP, "first k": up_to(n_workers, 0.02, 0.06, 0.2, 0.6)}
+    burn_in = counts(1, 4, 16, 64, least=1)
+    grows = {**first, "growth": log_range(1.5, 6.0, 3, least=1.05), "burn_in": burn_in}
+    pair, deadlines = _pairs(n_workers, shard), Knob((0.25, 0.5, 1.0, 2.0, 4.0))
     extra = up_to(n_workers - 1, 0.04, 0.1, 0.2, 0.4, 0.7)
     signs = partial(_tested, stragglers.sign_test, "threshold")
     distances = partial(_tested, stragglers.distance_test, "slope")
+    patience = log_range(1.0, 8.0, 4, least=1.0)
     return {
-        f"{BOTH}, by the loss": method(
-            _by_error, **PLANS, patience=log_range(1.0, 8.0, 4, least=1.0)
-        ),
+        f"{BOTH}, by the loss": method(_by_error, **PLANS, patience=patience),
         "sign test": method(signs, **grows, threshold=counts(1, 4, 16, least=1)),
         "distance test": method(distances, **grows, slope=Knob((0.3, 0.6, 1.2), most=2.0)),
-        "AdaSync": method(_by_loss, **{"step": STEP, "first k": first, "load": pair["load"]}),
+        "AdaSync": method(_by_loss, **first, load=pair["load"]),
         "deadline (anytime)": method(_deadline, step=STEP, k=pair["k"], deadline=deadlines),
-        "drop-compute": method(_dropped, step=STEP, threshold=thresholds),
+        "drop-compute": method(_dropped, step=STEP, threshold=Knob((0.5, 1.0, 2.0, 4.0))),
         BACKUPS: method(_all, step=STEP, extra=extra),
     }
 
@@ -293,11 +398,16 @@ def curve(
     key: jax.Array,
     n_updates: int,
 ) -> dict[str, jax.Array]:
-    """Loss and costs after every update, float[n_updates] each: "loss" and those of `COSTS`."""
+    """What a run has after every update, float[n_updates] each.
+
+    They are the "loss", the "moment" (a column "time" would be cut before the update that passes
+    the end) and the other `COSTS`.
+    """
     records = simulation.run_policy(
         problem, times, policy, optax.sgd(step_size), n_updates=n_updates, key=key
     ).records
-    return {name: getattr(records, name) for name in ("loss", *COSTS)}
+    rest = {name: getattr(records, name) for name in COSTS if name != "time"}
+    return {"loss": records.loss, "moment": records.time, **rest}
 
 
 def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
@@ -312,15 +422,12 @@ def mean_gap(loss: np.ndarray, minimum: float) -> np.ndarray:
 
 def train(policy: Any, scene: study.Scene, chosen: Settings, seeds: Seeds) -> dict[str, Any]:
     """Runs until all targets or the horizon are reached, or as long as it may."""
-    instance: Instance = scene.data
-    step, follows = instance.task.step_size * chosen.get("step", 1.0), policy(instance, chosen)
-    records: dict[str, Any] = {}
+    instance, key, records = scene.data, jax.random.key(seeds.noise()), {}
+    step = instance.task.bound.step_size * chosen.get("step", 1.0)
+    follows = policy(instance, chosen)
     for n_updates in instance.lengths[:2] if seeds.role == TUNING else instance.lengths:
-        raw = curve(instance.task.problem, instance.met, follows, step, instance.key, n_updates)
+        raw = curve(instance.task.problem, instance.met, follows, step, key, n_updates)
         records = {name: np.asarray(values) for name, values in raw.items()}
-        records["moment"] = records.pop(
-            "time"
-        )  # "time" is cut before an update that passes the end
         read = reading(records, scene)
         if read["whole"] or not math.isfinite(read["left"]):
             break

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 
@@ -29,9 +28,8 @@ from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
 from asyncjax.study.result import Claim, Result, less
 from experiments import part
 from experiments.common.recordings import of_workers, read_recordings
-from experiments.stragglers import training
-from experiments.stragglers.methods import ALONE, BOTH, Instance, Known, crew, main_methods
-from experiments.stragglers.tasks import L2, Task, begun, logistic_constants, targets_of
+from experiments.stragglers import methods, training
+from experiments.stragglers.methods import ALONE, BOTH
 from experiments.stragglers.training import fastest_fixed, reached_text, shown
 
 NAME = "straggler_times"
@@ -83,34 +81,27 @@ class Recorded:
 
     def __call__(self, seeds: Seeds) -> study.Scene:
         """An instance."""
-        chosen, (plans, met) = self.settings, self.responses(seeds)
+        chosen, times = self.settings, self.responses(seeds)
         loss = task(chosen.step_size, seeds)
-        targets = targets_of(loss, N_WORKERS * max(chosen.loads), chosen.levels)
-        key = jax.random.key(seeds.noise())
-        instance = Instance(loss, plans, met, key, targets, chosen.lengths)
+        targets = loss.targets(N_WORKERS * max(chosen.loads), chosen.levels)
+        instance = methods.Instance(loss, *times, chosen.loads, 1, targets, chosen.lengths)
         return study.Scene(horizon=chosen.horizon, data=instance)
 
-    def responses(self, seeds: Seeds) -> tuple[Known, stragglers.Response]:
+    def responses(self, seeds: Seeds) -> tuple[stragglers.Response, stragglers.Response]:
         """What to plan on, and the response times to run on: those of an instance's workers.
 
         Plans do not ask who is who, so in the first half the workers stand in the recording's
-        order, and all instances of the same workers share a table.
+        order.
         """
         (times,) = read_recordings((self.recording,))
-        rng, chosen = np.random.default_rng(seeds.clock), tuple(range(len(times)))
+        rng = np.random.default_rng(seeds.clock)
         if len(times) > N_WORKERS:
-            chosen = tuple(np.sort(rng.permutation(len(times))[:N_WORKERS]).tolist())
-        length = times.shape[1]
-        half = length // 2
-        begins, order = rng.integers(length - half), rng.permutation(N_WORKERS)
-        rest = np.roll(self.times(chosen)[order, half:], -begins, axis=1)
-        return _known(self, chosen), self.response(rest)
-
-    def times(self, chosen: tuple[int, ...]) -> np.ndarray:
-        """The recording of some workers, float64[N_WORKERS, k]."""
-        (times,) = read_recordings((self.recording,))
-        times = of_workers(times[list(chosen)], N_WORKERS)
-        return times * np.where(np.arange(N_WORKERS) < N_WORKERS // 2, 1.0, self.slowed)[:, None]
+            times = times[np.sort(rng.permutation(len(times))[:N_WORKERS])]
+        half, slow = times.shape[1] // 2, np.arange(N_WORKERS) >= N_WORKERS // 2
+        begins, order = rng.integers(times.shape[1] - half), rng.permutation(N_WORKERS)
+        times = of_workers(times, N_WORKERS) * np.where(slow, self.slowed, 1.0)[:, None]
+        rest = np.roll(times[order, half:], -begins, axis=1)
+        return self.response(times[:, :half]), self.response(rest)
 
     def response(self, times: np.ndarray) -> stragglers.Response:
         """Response times of a part of a recording."""
@@ -121,35 +112,29 @@ class Recorded:
         )
 
 
-@cache
-def _known(scene: Recorded, chosen: tuple[int, ...]) -> Known:
-    times = scene.times(chosen)
-    return Known(scene.response(times[:, : times.shape[1] // 2]), scene.settings.loads, 1)
-
-
 def scenes(settings: Settings) -> dict[str, Recorded]:
-    """What is run on, by name.
+    """What is run on, by name: of both kinds the first is run without links too.
 
     Raises:
         ValueError: A recording is not known.
     """
-    names = (*settings.even, *settings.uneven)
-    read_recordings(names)  # refuses what is not known
-    plain = replace(settings, output=Path(), commit=False)
+    read_recordings((*settings.even, *settings.uneven))  # refuses what is not known
+    plain, links = replace(settings, output=Path(), commit=False), settings.communication
     found = {}
-    for at, path in enumerate(names):
-        name = Path(path).stem
-        if at in (0, len(settings.even)):
-            found[name] = Recorded(plain, path)
-        found[f"{name} with links"] = Recorded(plain, path, apart=settings.communication)
-        if at < len(settings.even):
-            slowed = Recorded(plain, path, settings.stress, settings.communication)
-            found[f"{name}, half x{settings.stress:g}, links"] = slowed
+    for kind in (settings.even, settings.uneven):
+        for path in kind:
+            name = Path(path).stem
+            if path == kind[0]:
+                found[name] = Recorded(plain, path)
+            found[f"{name} with links"] = Recorded(plain, path, apart=links)
+            if kind is settings.even:
+                slowed = f"{name}, half x{settings.stress:g}, links"
+                found[slowed] = Recorded(plain, path, settings.stress, links)
     return found
 
 
 @cache
-def task(step_size: float, seeds: Seeds) -> Task:
+def task(step_size: float, seeds: Seeds) -> methods.Task:
     """Logistic regression on all rows that can be dealt evenly, and a first model."""
     data = problems.breast_cancer()
     features = np.concatenate([data.train_features, data.test_features]).astype(np.float64)
@@ -157,9 +142,7 @@ def task(step_size: float, seeds: Seeds) -> Task:
     signs = np.where(labels == labels.max(), 1.0, -1.0)
     rows = N_WORKERS * (len(signs) // N_WORKERS)
     order = np.random.default_rng(seeds.data).permutation(len(signs))[:rows]
-    features, signs = features[order], signs[order]
-    problem = problems.logistic(features, signs, n_workers=N_WORKERS, l2=L2)
-    return Task(begun(problem, seeds, 0.1), step_size, *logistic_constants(features, signs, L2))
+    return methods.logistic_task(features[order], signs[order], N_WORKERS, step_size, seeds)
 
 
 def study_of(settings: Settings) -> Result:
@@ -169,9 +152,9 @@ def study_of(settings: Settings) -> Result:
         ValueError: A recording is not known.
     """
     sizes = N_WORKERS, max(settings.loads)
-    methods = main_methods(*sizes) | {"learned crew": crew(*sizes)}
+    ways = methods.main_methods(*sizes) | {"learned crew": methods.crew(*sizes)}
     several = scenes(settings).items()
-    rows = [training.compared(settings, name, scene, methods) for name, scene in several]
+    rows = [training.compared(settings, name, scene, ways) for name, scene in several]
     return training.as_result(settings, pd.concat(rows))
 
 
@@ -188,10 +171,10 @@ def time_table(result: Result) -> results.Table:
     """Times of all methods to the last target, a row a scene."""
     rows = []
     for scene, runs in result.select(set="A").groupby("scene", sort=False):
-        times = [reached_text(runs[runs["method"] == name], "time") for name in result.methods]
+        times = [reached_text(own, "time") for _, own in runs.groupby("method", sort=False)]
         fixed = fastest_fixed(result, scene=scene)
         rows.append([scene, *times, *(shown(result, one, scene=scene) for one in (fixed, ALONE))])
-    return training.table_of(
+    return part.table(
         ("recording", *result.methods, "k and load over the fastest fixed", "over k alone"),
         rows,
         "Time to the last target, everything tuned: median (quartiles) over set A, with the share"
@@ -205,10 +188,7 @@ TABLES = {"times": time_table}
 def ratios(result: Result) -> Illustration:
     """Times over the fastest fixed pair and over k alone."""
     panels = {"over the fastest fixed pair": ("", {}), "over k alone": (ALONE, {})}
-    return Illustration(
-        training.ratio_figure(result, panels),
-        "Time of k and load over another's: geometric means and their 95 % intervals.",
-    )
+    return training.ratio_figure(result, panels)
 
 
 FIGURES = {"ratios": ratios}

@@ -20,28 +20,28 @@ is loose, so a run is at its target while the bound is still far above it.
 Source: Egger, Kas Hanna, Bitar, 2023 (arXiv 2304.08589).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 
-from asyncjax import clocks, results, stragglers, study
+from asyncjax import results, stragglers, study
 from asyncjax.results.plots.style import drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
-from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
+from asyncjax.study.compare import SETS
+from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import paired
+from asyncjax.study.statistics import interval
 from experiments import part
 from experiments.stragglers import methods
-from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance, Known
-from experiments.stragglers.tasks import PROBLEMS, bound_of, targets_of, task
+from experiments.stragglers.bounds import laws
+from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, TASKS, Instance
 
 NAME = "straggler_training"
 TITLE = "On real losses: faster, less computation, slightly more communication?"
@@ -90,22 +90,11 @@ class Settings:
 # Scenes.
 
 
-def laws(n_workers: int, shard: int) -> dict[str, stragglers.Response]:
-    """Response times by name: communicating takes 1 on average, and so does a whole shard."""
-    mean, apart = 1.0 / shard, clocks.exponential(1.0)
-    make = partial(stragglers.response, communicate=apart, n_workers=n_workers)
-    return {
-        "scale": make(compute=clocks.exponential(mean), scaling="scale"),
-        "additive": make(compute=clocks.exponential(mean), scaling="additive"),
-        "shift": make(compute=clocks.shifted_exponential(mean / 2, 0.5), scaling="shift"),
-        "lognormal": make(compute=clocks.lognormal(mean, 1.0), scaling="scale"),
-    }
-
-
-@cache
-def known(law: str, n_workers: int, shard: int, loads: tuple[int, ...], least: int) -> Known:
-    """What plans are made from; one table for all instances."""
-    return Known(laws(n_workers, shard)[law], loads, least)
+LAWS = {  # names in cases, and on the bound
+    "scale": "exponential, scale",
+    "additive": "exponential, additive",
+    "lognormal": "lognormal (sigma 1), scale",
+}
 
 
 @dataclass(frozen=True)
@@ -118,13 +107,13 @@ class Case:
     def __call__(self, seeds: Seeds) -> study.Scene:
         """An instance."""
         chosen, (problem, law) = self.settings, self.name.split(", ")
-        sizes = chosen.n_workers, chosen.shard
-        plans = known(law, *sizes, chosen.loads, chosen.least_samples)
-        loss = task(problem, seeds.data, seeds, *sizes, chosen.dim)
-        targets = targets_of(loss, chosen.n_workers * chosen.shard, chosen.levels)
-        key = jax.random.key(seeds.noise())
-        met = Instance(loss, plans, plans.times, key, targets, chosen.lengths)
-        return study.Scene(horizon=chosen.horizon, data=met)
+        n, shard = chosen.n_workers, chosen.shard
+        times = laws(n, shard)[LAWS[law]]
+        task = TASKS[problem](seeds.data, seeds, (n, shard, chosen.dim))
+        targets = task.targets(n * shard, chosen.levels)
+        plans = chosen.loads, chosen.least_samples
+        instance = Instance(task, times, times, *plans, targets, chosen.lengths)
+        return study.Scene(horizon=chosen.horizon, data=instance)
 
 
 def study_of(settings: Settings) -> Result:
@@ -133,15 +122,10 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A case is not known.
     """
-    sizes = settings.n_workers, settings.shard
-    for case in (*settings.cases, *settings.family_cases):
-        name, _, law = case.partition(", ")
-        if name not in PROBLEMS or law not in laws(*sizes):
-            raise ValueError(
-                f"cases must be a problem ({', '.join(PROBLEMS)}) and a law"
-                f" ({', '.join(laws(*sizes))}), got {case!r}"
-            )
-    rows = []
+    known = [f"{problem}, {law}" for problem in TASKS for law in LAWS]
+    if unknown := {*settings.cases, *settings.family_cases} - {*known}:
+        raise ValueError(f"cases must be among {'; '.join(known)}, got {min(unknown)!r}")
+    sizes, rows = (settings.n_workers, settings.shard), []
     for case in settings.cases:
         scene = Case(case, replace(settings, output=Path(), commit=False, cases=()))
         wider = methods.family(*sizes) if case in settings.family_cases else {}
@@ -164,9 +148,10 @@ def compared(settings: Any, name: str, scene: Any, ways: Mapping[str, study.Meth
         path=settings.output,
         **{option: getattr(settings, option) for option in same},
     )
-    is_trial = result.rows["set"] == TUNING
-    tried = result.rows[is_trial].groupby("method")
-    rows = result.rows[~is_trial].drop(columns=["left", "seconds", "processor_seconds"])
+    tried = result.select(set=TUNING).groupby("method")
+    rows = result.select(set=list(result.sets)).drop(
+        columns=["left", "seconds", "processor_seconds"]
+    )
     ends = tuple(edge.rpartition(" of ")[2] for edge in result.facts["at an edge"])
     return rows.assign(
         trials=rows["method"].map(tried.size() // settings.tuning_instances),
@@ -189,6 +174,7 @@ def uplinks_until(plan: stragglers.Plan, decay: float, error: float) -> float:
     """Uplinks until the bound is at an error, fractional; inf where it never is.
 
     Example:
+        >>> from asyncjax import clocks
         >>> bound = stragglers.ErrorBound(0.1, 2.0, 0.5, 8.0, 10.0)
         >>> times = clocks.constant([1.0, 3.0])
         >>> plan = stragglers.plan(times, bound, load=[1.0, 2.0], target=0.5)
@@ -203,56 +189,36 @@ def uplinks_until(plan: stragglers.Plan, decay: float, error: float) -> float:
 
 
 def error_after(plan: stragglers.Plan, decay: float, updates: int) -> tuple[float, int]:
-    """The bound's error after so many updates of a plan, and the stage then."""
+    """The bound's error after so many updates of a plan, and its k then."""
     ends = np.cumsum(plan.updates)
     stage = min(int(np.searchsorted(ends, updates)), plan.k.size - 1)
     since = updates - (ends[stage - 1] if stage else 0.0)
     floor, start = float(plan.floor[stage]), float(plan.start_error[stage])
-    return floor + (start - floor) * float(np.exp(-decay * since)), stage
-
-
-def account(instance: Instance, updates: int, alone: int) -> dict[str, float]:
-    """What an instance's runs say of their plans.
-
-    Args:
-        instance: Of a case.
-        updates: Of the plan of k and load, until the target.
-        alone: The same of k alone.
-
-    Returns:
-        For each plan the bound's error over the target when the run is there, and k then; the ratio
-        of uplinks as they were sent, as foretold for the error at which k and load arrives
-        (`uplinks_same`), and as foretold for the target.
-    """
-    decay = bound_of(instance.task, instance.task.step_size).decay
-    target = float(instance.targets[-1])
-    plans = [instance.plan(methods.PRESCRIBED, adapts_load=adapts) for adapts in (True, False)]
-    ends = (error_after(*each) for each in zip(plans, [decay] * 2, (updates, alone), strict=True))
-    (error, stage), (other, stage_alone) = ends
-
-    def ratio(first: float, second: float) -> float:
-        return uplinks_until(plans[0], decay, first) / uplinks_until(plans[1], decay, second)
-
-    return {
-        "error": error / target,
-        "error_alone": other / target,
-        "k_then": int(plans[0].k[stage]),
-        "k_then_alone": int(plans[1].k[stage_alone]),
-        "uplinks_ratio": ratio(error, other),
-        "uplinks_same": ratio(error, error),
-        "uplinks_target": ratio(target, target),
-    }
+    return floor + (start - floor) * float(np.exp(-decay * since)), int(plan.k[stage])
 
 
 def accounts_of(case: Case, rows: Any) -> Any:
-    """The account of every instance, for the rows of k and load."""
-    updates = rows.pivot(index=["set", "instance"], columns="method", values="updates")
-    found = []
-    for letter, role in (("A", SET_A), ("B", SET_B)):
-        for at, seeds in enumerate(seeds_of(case.settings.seed, role, case.settings.instances)):
-            both, alone = updates.loc[(letter, at), [BOTH, ALONE]].astype(int)
-            head = {"set": letter, "instance": at, "method": BOTH}
-            found.append(head | account(case(seeds).data, both, alone))
+    """What the runs of every instance say of their plans, for the rows of k and load.
+
+    For each plan the bound's error over the target when the run is there, and k then; the ratio of
+    uplinks as they were sent, as foretold for the error at which k and load arrives
+    (`uplinks_same`), and as foretold for the target.
+    """
+    updates, found = rows.pivot(index=["set", "instance"], columns="method", values="updates"), []
+    for (letter, at), row in updates.iterrows():
+        instance = case(Seeds(case.settings.seed, SETS[letter], at)).data
+        decay, target = instance.task.bound.decay, float(instance.targets[-1])
+        both, alone = (instance.plan(methods.PRESCRIBED, adapts_load=x) for x in (True, False))
+        error, k = error_after(both, decay, int(row[BOTH]))
+        other, k_alone = error_after(alone, decay, int(row[ALONE]))
+        ends = {"ratio": (error, other), "same": (error, error), "target": (target, target)}
+        ratios = {
+            f"uplinks_{name}": uplinks_until(both, decay, one) / uplinks_until(alone, decay, two)
+            for name, (one, two) in ends.items()
+        }
+        head = {"set": letter, "instance": at, "method": BOTH}
+        errors = {"error": error / target, "error_alone": other / target}
+        found.append(head | errors | {"k_then": k, "k_then_alone": k_alone} | ratios)
     return pd.DataFrame(found)
 
 
@@ -265,25 +231,19 @@ def fastest_fixed(result: Result, **where: Any) -> str:
     It is chosen on what is shown, in its favour: waiting for all and backup workers are pairs too,
     and are tuned by themselves.
     """
+    pairs = (PAIR, methods.ALL, methods.BACKUPS)
     names = result.select(**where)["method"].unique()
-    fixed = [
-        name
-        for name in names
-        if name in (PAIR, methods.ALL, methods.BACKUPS) or name.startswith("fixed k")
-    ]
-    times = {
-        name: np.mean([np.log(result.values(name, letter, **where)) for letter in result.sets])
-        for name in fixed
-    }
-    return min(times, key=lambda name: times[name])
+    return min(
+        (name for name in names if name in pairs or name.startswith("fixed k")),
+        key=lambda name: np.mean([np.log(result.values(name, s, **where)) for s in result.sets]),
+    )
 
 
 def over_fixed(result: Result, **where: Any) -> list[Any]:
     """That k and load takes less time than the fastest fixed pair, in each scene."""
-    scenes = result.rows["scene"].unique()
     return [
         less(BOTH, fastest_fixed(result, scene=scene, **where), scene=scene, text=scene, **where)
-        for scene in scenes
+        for scene in result.rows["scene"].unique()
     ]
 
 
@@ -346,15 +306,10 @@ def count_text(value: float) -> str:
 
 def chosen_text(row: Any) -> str:
     """The settings of a row."""
-    said = {name: row[name] for name in KNOBS if name in row and pd.notna(row[name])}
-    words = {name: x if isinstance(x, str) else f"{x:.4g}" for name, x in said.items()}
-    return ", ".join(f"{name} {word}" for name, word in words.items())
-
-
-def table_of(heads: Sequence[str], rows: Sequence[Any], caption: str, left: int = 1) -> Any:
-    """A table whose first columns are of words."""
-    columns = [results.Column(head, right=at >= left) for at, head in enumerate(heads)]
-    return results.Table(tuple(columns), tuple(map(tuple, rows)), caption)
+    said = row.reindex(KNOBS).dropna()
+    return ", ".join(
+        f"{name} {x if isinstance(x, str) else f'{x:.4g}'}" for name, x in said.items()
+    )
 
 
 def ratio_table(track: str, result: Result) -> results.Table:
@@ -365,7 +320,7 @@ def ratio_table(track: str, result: Result) -> results.Table:
         fixed = fastest_fixed(result, **at)
         cells = [shown(result, ALONE, cost, **at) for cost in COSTS]
         rows.append([scene, *cells, f"{shown(result, fixed, **at)}, {fixed}"])
-    return table_of(
+    return part.table(
         ("loss, law", *COSTS.values(), "time over the fastest fixed pair's"),
         rows,
         f"{TRACKS[track].capitalize()}: costs of k and load over those of k alone until the last"
@@ -376,27 +331,24 @@ def ratio_table(track: str, result: Result) -> results.Table:
 def method_table(result: Result) -> results.Table:
     """Where most methods run, every knob tuned, set A: times to three targets, all costs."""
     count = result.rows.groupby("scene", sort=False)["method"].nunique()
-    at = {"scene": count.idxmax(), "tuned_for": "tuned"}
-    last, rows = [name for name in COSTS if name != "time"], []
-    levels = result.facts["levels"]
-    columns = [*(f"time_{level}" for level in range(1, len(levels))), "time"]
-    for name, runs in result.select(set="A", **at).groupby("method", sort=False):
-        first, medians = runs.iloc[0], runs[last].median()
-        rows.append(
-            [
-                name,
-                chosen_text(first),
-                *(reached_text(runs, column) for column in columns),
-                "" if name == BOTH else shown(result, name, over=True, **at),
-                *map(count_text, medians),
-                int(first["trials"]),
-                count_text(first["tuning_gradients"]),
-            ]
-        )
+    at, levels = {"scene": count.idxmax(), "tuned_for": "tuned"}, result.facts["levels"]
+    times = [*(f"time_{level}" for level in range(1, len(levels))), "time"]
+    _, *costs = COSTS
+    rows = [
+        [
+            name,
+            chosen_text(runs.iloc[0]),
+            *(reached_text(runs, column) for column in times),
+            "" if name == BOTH else shown(result, name, over=True, **at),
+            *map(count_text, runs[costs].median()),
+            int(runs["trials"].iloc[0]),
+            count_text(runs["tuning_gradients"].iloc[0]),
+        ]
+        for name, runs in result.select(set="A", **at).groupby("method", sort=False)
+    ]
     targets = [f"time to {100 * level:g} %" for level in levels]
-    costs = [COSTS[name] for name in last]
-    heads = ("method", "chosen", *targets, "over k and load's", *costs)
-    return table_of(
+    heads = ("method", "chosen", *targets, "over k and load's", *map(COSTS.__getitem__, costs))
+    return part.table(
         (*heads, "trials", "gradients in trials"),
         rows,
         f"{at['scene'].capitalize()}, every knob tuned, set A: times, median (quartiles); the last"
@@ -410,12 +362,12 @@ def accounts(result: Result) -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = result.select(method=BOTH, tuned_for="prescribed")
     for (scene, letter), runs in rows.groupby(["scene", "set"], sort=False):
-        apart, names = np.log(runs["error_alone"] / runs["error"]), ("ratio", "same", "target")
-        logs = {name: np.log(runs[f"uplinks_{name}"]) for name in names}
-        ends = {name: paired(own, np.zeros(len(runs))) for name, own in logs.items()}
+        apart = np.log(runs["error_alone"] / runs["error"])
+        logs = {name: np.log(runs[f"uplinks_{name}"]) for name in ("ratio", "same", "target")}
+        ends = {name: np.exp([own.to_numpy().mean(), *interval(own)]) for name, own in logs.items()}
         found.setdefault(scene, {})[letter] = {
             **{
-                name: {end: float(np.exp(getattr(own, end))) for end in ("mean", "low", "high")}
+                name: dict(zip(("mean", "low", "high"), own.tolist(), strict=True))
                 for name, own in ends.items()
             },
             "least": runs["uplinks_ratio"].min(),
@@ -433,14 +385,16 @@ def account_table(result: Result) -> results.Table:
     rows = []
     for scene, sets in accounts(result).items():
         for letter, said in sets.items():
-            ends = [said[name] for name in ("ratio", "same", "target")]
-            cells = [f"{x['mean']:.2f} ({x['low']:.2f} to {x['high']:.2f})" for x in ends]
-            cells.insert(1, f"{said['least']:.2f} to {said['most']:.2f}")
-            last = f"{said['error']:.1f}", f"{said['k'][0]} to {said['k'][1]}"
-            rows.append([scene, letter, *cells, *last])
+            measured, same, target = (
+                "{mean:.2f} ({low:.2f} to {high:.2f})".format(**said[name])
+                for name in ("ratio", "same", "target")
+            )
+            single = f"{said['least']:.2f} to {said['most']:.2f}"
+            last = f"{said['error']:.1f}", "{} to {}".format(*said["k"])
+            rows.append([scene, letter, measured, single, same, target, *last])
     heads = ("loss, law", "set", "uplinks, measured", "of single instances", "foretold there")
     last = ("bound's error there, over the target", "k alone waits for")
-    return table_of(
+    return part.table(
         (*heads, "foretold at the target", *last),
         rows,
         "Uplinks of k and load over k alone: as measured; as foretold if both stopped where the"
@@ -494,17 +448,16 @@ def ratio_figure(result: Result, panels: Mapping[str, tuple[str, Mapping[str, An
         grid[0].set_yticks(range(len(scenes)), scenes)
         grid[0].set_ylim(len(scenes) - 0.5, -0.5)
         grid[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure
+    return Illustration(
+        figure, "Time of k and load over another's: geometric means and their 95 % intervals."
+    )
 
 
 def ratios(result: Result) -> Illustration:
     """Times over k alone, and over the fastest fixed pair."""
     panels = {words: (ALONE, {"tuned_for": track}) for track, words in TRACKS.items()}
     panels["tuned, over the fastest fixed pair"] = "", {"tuned_for": "tuned"}
-    return Illustration(
-        ratio_figure(result, panels),
-        "Time of k and load over another's: geometric means and their 95 % intervals.",
-    )
+    return ratio_figure(result, panels)
 
 
 def uplinks(result: Result) -> Illustration:

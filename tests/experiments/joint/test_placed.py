@@ -1,7 +1,6 @@
 """Placed jobs: sites, rounds on a schedule, verdicts on every part."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import numpy as np
@@ -9,22 +8,25 @@ import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
-from asyncjax.study.protocol import SET_A, TUNING, Seeds
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN, paired
+from asyncjax.study.protocol import TUNING, Seeds
+from asyncjax.study.result import Result
+from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.joint import placed
-from experiments.joint.arms import COMPUTING, DRF, FULL, PD_ORS, PLAIN, ROUNDS, SHARDS
-from experiments.joint.placed import BEATS_ALL, BEATS_PLAIN, Settings, claim, earns, world_at
-from experiments.joint.sites import (
+from experiments.joint.placed import (
+    BEATS_ALL,
+    BEATS_PLAIN,
     Place,
-    Plans,
+    Settings,
     alike,
-    crew_shuffled,
+    claim,
+    earns,
+    plans_of,
     rounds_of,
     served,
     sites_of,
     workload_of,
 )
-from experiments.joint.training import END, Training
+from experiments.joint.training import COMPUTING, DRF, END, FULL, PD_ORS, PLAIN
 
 ONE = Seeds(0, TUNING, 0)
 SMALL = Place("small", exchange=0.2, gradients=1500)
@@ -79,10 +81,10 @@ def test_rounds_wait_for_k_or_for_all_that_are_served(site):
 
 @pytest.mark.slow
 def test_shuffled_dispatch_asks_whom_the_slot_serves(site):
-    rule = crew_shuffled(site, 0, 4000)
-    trace = traces.asynchronous(site.clock, n_updates=800, dispatch=rule, key=jax.random.key(0))
-    later = np.asarray(trace.start) > 0
-    slots = np.minimum(np.asarray(trace.start)[later].astype(int), site.present.shape[1] - 1)
+    arm = replace(COMPUTING[6], scheduler=DRF)
+    trace = plans_of([arm], [0], [{DRF: site}], 40)(arm, (1, 1), 0).trace
+    later = (np.asarray(trace.start) > 0) & (np.asarray(trace.start) < site.budget)
+    slots = np.asarray(trace.start)[later].astype(int)
     asked = site.present[np.asarray(trace.worker)[later], slots]
     assert asked.mean() > 0.9
 
@@ -107,7 +109,7 @@ def made_up(shift, utility=1.0):
                 {"tuned_for": END, "horizon": np.inf},
             )
         ]
-    return placed.as_result(Settings(), pd.concat(rows, ignore_index=True))
+    return Result(pd.concat(rows, ignore_index=True), "value", cut=("value",))
 
 
 def verdicts(result, goal="0.9"):
@@ -136,41 +138,6 @@ def test_who_earns_more_flips_with_utilities(factor, word):
     assert result.verdicts(placed.claims(result))[f"made up, {earns(DRF)}"]["A"] == word
 
 
-def test_times_that_never_came_count_as_the_horizon():
-    result = made_up({})
-    late = (result.rows["method"] == PLAIN.name) & (result.rows["tuned_for"] == "0.9")
-    result.rows.loc[late, "value"] = np.inf
-    assert placed.arm_table("made up", result).rows[-1][1] == "never, never"
-    assert verdicts(result)[BEATS_PLAIN] == HOLDS
-
-
-@pytest.mark.slow
-@pytest.mark.optimised
-def test_bias_removal_beats_a_constant_step_on_a_small_placed_job():
-    drawn = [Seeds(0, SET_A, number) for number in range(6)]
-    worlds = [world_at(SMALL, instance) for instance in drawn]
-    sites = [sites_of(SMALL, instance, {DRF: cluster.drf}) for instance in drawn]
-    arms = {arm.name: replace(arm, scheduler=DRF) for arm in COMPUTING}
-    plans = Plans(list(arms.values()), [world.noise for world in worlds], sites, 200)
-    training = Training(worlds, plans.plan, lambda _, at: sites[at][DRF].budget, 5)
-    steps = [2.0**-power for power in range(3, 8)]
-
-    def lowest(name):
-        setting = (SHARDS if arms[name].asked == ROUNDS else 1, 1)
-        run = partial(training.curves, arms[name], setting, step_sizes=steps)
-        return np.array([run(number=at).last.min() for at in range(len(worlds))])
-
-    full = lowest(FULL.name)
-    assert paired(np.log(full), np.log(lowest("steps: constant"))).high < 0
-    assert np.exp(np.log(full).mean()) < 0.1
-
-
-def test_wrong_settings_are_named(tmp_path):
-    settings = Settings(output=tmp_path)
-    with pytest.raises(ValueError, match="trials must be at least 3, got 2"):
-        placed.study_of(replace(settings, trials=2))
-
-
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_a_small_place_makes_rows():
@@ -178,9 +145,9 @@ def test_a_small_place_makes_rows():
         tuning=1, instances=2, floors=1, trials=2, rounds=(1, 1), records=40, levels=(0.7,)
     )
     arms = tuple(replace(arm, scheduler=DRF) for arm in (FULL, COMPUTING[5], PLAIN))
-    place = replace(SMALL, gradients=400)
-    result = placed.as_result(settings, placed.rows_of(settings, place, arms))
-    assert len(result.rows) == len(arms) * 2 * 2 * 2
-    assert result.rows["held"].isna().tolist() == (result.rows["tuned_for"] == END).tolist()
-    assert (result.rows["gpu_slots"] >= result.rows["held"].fillna(0)).all()
-    assert result.rows["served"].between(0, place.n_slots).all()
+    place = SMALL._replace(gradients=400)
+    rows = placed.rows_of(settings, place, arms)
+    assert len(rows) == len(arms) * 2 * 2 * 2
+    assert (rows["held"].isna() == (rows["tuned_for"] == END)).all()
+    assert (rows["gpu_slots"] >= rows["held"].fillna(0)).all()
+    assert rows["served"].between(0, placed.N_SLOTS).all()

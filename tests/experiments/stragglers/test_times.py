@@ -12,7 +12,7 @@ from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.stragglers import times
 from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings
-from experiments.stragglers.training import as_result, compared
+from experiments.stragglers.training import compared
 from tests.experiments.asynchronous.test_recorded_times import write_recording
 
 
@@ -63,8 +63,8 @@ def test_scenes_are_planned_on_one_half_and_run_on_the_other(settings):
     assert list(scenes) == [*even, "job_4", "job_4 with links"]
     pairs = {name: scenes[name].responses(Seeds(0, SET_A, 0)) for name in even}
     for known, met in pairs.values():
-        assert known.times.n_workers == met.n_workers == N_WORKERS
-        assert float(known.times.compute.mean.mean()) < float(met.compute.mean.mean())
+        assert known.n_workers == met.n_workers == N_WORKERS
+        assert float(known.compute.mean.mean()) < float(met.compute.mean.mean())
     slowed = np.sort(np.asarray(pairs[even[2]][1].compute.mean).ravel())
     assert slowed[N_WORKERS // 2] > 3.5 * slowed[N_WORKERS // 2 - 1]
 
@@ -95,6 +95,6 @@ def test_the_load_is_what_matters_on_even_workers(settings):
         for name in chosen
     }
     rows = compared(settings, "one", times.scenes(settings)["one"], methods)
-    result = as_result(settings, rows)
+    result = Result(rows, "time")
     assert result.verdicts(times.claims(result))[FASTER_THAN_ALONE]["A"] == HOLDS
     assert times.time_table(result).rows
