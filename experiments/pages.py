@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import results
-from asyncjax.study import pages, statistics
+from asyncjax.results import statistics
+from asyncjax.study import pages
 from experiments import part
 from experiments.part import ROOT
 

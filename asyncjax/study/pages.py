@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncjax.results import statistics
 from asyncjax.results.templates import BEGIN, END, render
-from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.summary import worded
 

@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 
 from asyncjax import checks, storage
-from asyncjax.results import report
-from asyncjax.study import statistics
-from asyncjax.study.statistics import DOUBT, Condition, Difference
+from asyncjax.results import report, statistics
+from asyncjax.results.statistics import DOUBT, Condition, Difference
 
 TUNING = "tuning"  # the set of the trials, of which no comparison reads
 DIGITS = 6  # of numbers on disk: the last ones are those of a machine

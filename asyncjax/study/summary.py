@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from asyncjax import results
-from asyncjax.results import plots
+from asyncjax.results import plots, statistics
 from asyncjax.results.report import Illustration, Section, provenance, render
-from asyncjax.study import statistics
+from asyncjax.results.statistics import DOUBT, OPEN
 from asyncjax.study.scene import Method
-from asyncjax.study.statistics import DOUBT, OPEN
 
 FARTHEST = 4.0  # multiple of the best to which profiles go
 LINES = 8  # curves of a figure; the table has all

@@ -31,12 +31,12 @@ import pandas as pd
 from asyncjax import clocks, problems, results, steps, traces
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Place, ranks
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol, search, summary
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Knob, log_range
-from asyncjax.study.statistics import Place, ranks
 from experiments import part
 from experiments.asynchronous.time_complexity import spread
 from experiments.common import reaching

@@ -28,9 +28,9 @@ from scipy import linalg, optimize
 from asyncjax import cluster, results, study
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, paired
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.scene import Records
-from asyncjax.study.statistics import Condition, paired
 from experiments import part
 from experiments.cluster import playing
 from experiments.cluster.playing import CHOOSING, PD_ORS, SERVERS

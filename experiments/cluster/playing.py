@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import cluster, results, study
-from asyncjax.study import search, statistics
+from asyncjax.results import statistics
+from asyncjax.study import search
 from asyncjax.study.result import Claim, Less, Result, less
 from asyncjax.study.scene import Records
 from experiments import part

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asyncjax.study import statistics
+from asyncjax.results import statistics
 
 
 def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:

@@ -24,11 +24,11 @@ import pandas as pd
 from asyncjax import results, storage
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import disagreements
 from asyncjax.results.tables import format_number, format_spread
 from asyncjax.study import protocol, summary
 from asyncjax.study import search as tuning
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import disagreements
 from experiments import part
 from experiments.common.data import split_digits
 from experiments.common.methods import METHODS, Method

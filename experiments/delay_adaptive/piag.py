@@ -36,9 +36,9 @@ from asyncjax import results, steps, traces
 from asyncjax.results import plots
 from asyncjax.results.plots.style import add_grid, drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import FAILS, HOLDS
 from asyncjax.study.protocol import LEVELS, SET_A, Seeds, reached
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import FAILS, HOLDS
 from experiments import part
 from experiments.delay_adaptive import step_rules as shared
 from experiments.delay_adaptive.step_rules import CONSTANT, PAPER, SAFETY, SYNCHRONOUS, THEORY

@@ -30,11 +30,11 @@ import optax
 import pandas as pd
 
 from asyncjax import clocks, problems, results, simulation, steps, traces
+from asyncjax.results.statistics import HOLDS, Condition, verdict
 from asyncjax.simulation.plans.program import Sizes
 from asyncjax.study import search
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result
-from asyncjax.study.statistics import HOLDS, Condition, verdict
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once

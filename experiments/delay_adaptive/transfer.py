@@ -33,13 +33,14 @@ import pandas as pd
 from asyncjax import clocks, problems, results, steps, traces
 from asyncjax.problems.finite_sum import Objective
 from asyncjax.problems.losses.least_squares import SquaredLoss
+from asyncjax.results import statistics
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, Condition
 from asyncjax.results.tables import format_number
-from asyncjax.study import search, statistics
+from asyncjax.study import search
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, Seeds
 from asyncjax.study.result import Claim, Result
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, Condition
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once

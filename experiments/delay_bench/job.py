@@ -36,10 +36,9 @@ from optax import contrib
 from asyncjax import problems, results
 from asyncjax.digests import key_of
 from asyncjax.problems.losses.network import cross_entropy
-from asyncjax.results import plots
+from asyncjax.results import plots, statistics
 from asyncjax.results.plots.style import add_legend_below, drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.study import statistics
 from asyncjax.study.cells import Cells
 from asyncjax.study.result import Claim, Result
 from experiments import part

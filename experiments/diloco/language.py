@@ -23,9 +23,9 @@ import pandas as pd
 
 from asyncjax import results
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
-from asyncjax.study.statistics import Condition
 from experiments import part
 from experiments.common.forest import forest
 from experiments.common.signs import apart

@@ -23,9 +23,9 @@ import pandas as pd
 from asyncjax import results
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import OPEN, Difference
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import OPEN, Difference
 from experiments import part
 from experiments.joint import training
 from experiments.joint.scenes import rows_of

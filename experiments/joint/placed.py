@@ -49,12 +49,12 @@ import pandas as pd
 
 from asyncjax import clocks, cluster, results, simulation, traces
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Difference
 from asyncjax.study import summary
 from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.search import Settings as Setting
 from asyncjax.study.search import Tuned, log_range, tune
-from asyncjax.study.statistics import Difference
 from asyncjax.traces.rounds import Rounds, trace_of_rounds
 from experiments import part
 from experiments.common.forest import forest

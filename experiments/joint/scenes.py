@@ -26,10 +26,10 @@ import pandas as pd
 
 from asyncjax import clocks, results, simulation, traces
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, Difference, draws_at, interval, paired
 from asyncjax.study import summary
 from asyncjax.study.protocol import FIRST_CROSSING, reached
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import Condition, Difference, draws_at, interval, paired
 from experiments import part
 from experiments.common.forest import forest
 from experiments.joint import training

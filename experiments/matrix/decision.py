@@ -36,12 +36,12 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import results, storage
+from asyncjax.results.statistics import Difference, paired
 from asyncjax.study import scenes
 from asyncjax.study.methods import METHODS, REFERENCE, SPACE
 from asyncjax.study.protocol import LEVELS, SET_A, seeds_of
 from asyncjax.study.result import Result
 from asyncjax.study.scenes import COLUMNS, COMPARED
-from asyncjax.study.statistics import Difference, paired
 from asyncjax.whatif.advising.advise import FILE
 from asyncjax.whatif.advising.questions import is_lasting
 from asyncjax.whatif.comparing.rules import PURE as PURE_THERE

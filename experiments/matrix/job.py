@@ -32,6 +32,7 @@ from asyncjax.live.engines import engine_of, spread
 from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import paired
 from asyncjax.study import search
 from asyncjax.study.cells import Cells
 from asyncjax.study.methods import DEFAULTS, METHODS, REFERENCE
@@ -39,7 +40,6 @@ from asyncjax.study.protocol import FIRST_CROSSING, SET_A, SET_B, TUNING, Seeds,
 from asyncjax.study.result import Claim, Result, less
 from asyncjax.study.scene import Scene
 from asyncjax.study.scenes import COLUMNS, COMPARED, FACTORS, LEFT, N_WORKERS, TO_TARGET
-from asyncjax.study.statistics import paired
 from experiments import part
 from experiments.matrix import decision
 from experiments.matrix.lanes import Run, found_of, space_of

@@ -26,10 +26,10 @@ import pandas as pd
 
 from asyncjax import results
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, paired, verdict
 from asyncjax.study import search
 from asyncjax.study.protocol import TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import Condition, paired, verdict
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once

@@ -40,10 +40,10 @@ from jax.flatten_util import ravel_pytree
 
 from asyncjax import checks, orders, problems, results
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, Difference, paired
 from asyncjax.study import protocol, search, summary
 from asyncjax.study.protocol import FIRST_CROSSING, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import Condition, Difference, paired
 from experiments import part
 from experiments.common import numbers
 from experiments.common.kept_rows import once

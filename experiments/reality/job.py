@@ -29,8 +29,8 @@ import pandas as pd
 from asyncjax import clocks, live, results, traces
 from asyncjax.results.plots.style import add_grid, drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from asyncjax.study.result import Claim, Result
-from asyncjax.study.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments import part
 from experiments.reality.tasks import Workers, make
 

@@ -21,11 +21,10 @@ import optax
 import pandas as pd
 
 from asyncjax import results, rollouts
-from asyncjax.results import plots
+from asyncjax.results import plots, statistics
 from asyncjax.results.report import Illustration
 from asyncjax.rollouts import corrections
 from asyncjax.rollouts.corrections import Correction
-from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import grids

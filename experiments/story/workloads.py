@@ -32,11 +32,11 @@ from asyncjax import cluster, results, simulation
 from asyncjax.results import plots
 from asyncjax.results.plots.style import MUTED, add_grid, drawing, new_figure
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import verdict
 from asyncjax.study import protocol, search
 from asyncjax.study.compare import SETS
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import verdict
 from experiments import part
 from experiments.common.kept_rows import arrays_once
 from experiments.common.replays import recorded

@@ -23,8 +23,8 @@ import pandas as pd
 from asyncjax import clocks, results, stragglers
 from asyncjax.results import plots
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import Condition, Difference
 from asyncjax.study.result import Claim, Result
-from asyncjax.study.statistics import Condition, Difference
 from experiments import part
 from experiments.stragglers.methods import ALONE, BOTH, MUCH_LESS, SLIGHTLY_MORE
 

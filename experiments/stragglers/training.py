@@ -32,12 +32,12 @@ import pandas as pd
 from asyncjax import results, stragglers, study
 from asyncjax.results.plots.style import drawing, new_figure, set_log
 from asyncjax.results.report import Illustration
+from asyncjax.results.statistics import interval
 from asyncjax.results.tables import format_number
 from asyncjax.study import protocol
 from asyncjax.study.compare import SETS
 from asyncjax.study.protocol import FIRST_CROSSING, LEVELS, TUNING, Seeds
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import interval
 from experiments import part
 from experiments.stragglers import methods
 from experiments.stragglers.bounds import laws

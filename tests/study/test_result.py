@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from asyncjax.results.statistics import Condition, paired, verdict
 from asyncjax.study.result import Claim, Result, less
-from asyncjax.study.statistics import Condition, paired, verdict
 
 INSTANCES = 8
 

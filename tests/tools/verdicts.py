@@ -35,7 +35,7 @@ from typing import Any
 import jax
 
 from asyncjax import results
-from asyncjax.study import statistics
+from asyncjax.results import statistics
 from experiments import pages, part
 from tests.tools import frozen
 

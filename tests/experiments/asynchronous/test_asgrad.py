@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from asyncjax.results.statistics import OPEN
 from asyncjax.study import Scene
 from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import asgrad
 from experiments.asynchronous.asgrad import Settings, Task
 from experiments.part import run

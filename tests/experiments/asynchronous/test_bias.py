@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import clocks, traces
+from asyncjax.results.statistics import OPEN
 from asyncjax.study.protocol import SET_A, seeds_of
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import bias
 from experiments.asynchronous.bias import Settings
 from experiments.part import run

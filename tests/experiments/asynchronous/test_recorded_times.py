@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import traces
+from asyncjax.results.statistics import OPEN
 from asyncjax.study.protocol import SET_A, TUNING, seeds_of
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import OPEN
 from experiments.asynchronous import recorded_times
 from experiments.asynchronous.recorded_times import Settings
 from experiments.common.recordings import of_workers, read_recordings, spread_of_jobs

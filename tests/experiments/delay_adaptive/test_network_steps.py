@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from asyncjax import steps
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments import part
 from experiments.common import kept_rows
 from experiments.delay_adaptive import network_steps

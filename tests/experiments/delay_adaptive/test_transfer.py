@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import simulation, steps
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.result import Claim
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments import part
 from experiments.common import kept_rows
 from experiments.delay_adaptive import transfer

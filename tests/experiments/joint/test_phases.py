@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from asyncjax.results.statistics import OPEN, Difference
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import OPEN, Difference
 from experiments.joint import phases
 from experiments.joint.phases import Gain, Settings, agreement, cells_of, gains_of
 from experiments.joint.training import JOINT, MAPPED, UNBIASED

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import cluster, traces
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.joint import placed
 from experiments.joint.placed import (
     BEATS_ALL,

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import problems
+from asyncjax.results.statistics import FAILS, HOLDS, OPEN
 from asyncjax.study.protocol import SET_A, SET_B, TUNING, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import FAILS, HOLDS, OPEN
 from experiments.joint import scenes
 from experiments.joint.scenes import FASTER, MORE, Settings, best_single, logs
 from experiments.joint.training import ARMS, BIASED, END, IN_ROUNDS, JOINT, UNBIASED, Curve

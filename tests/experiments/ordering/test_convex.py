@@ -9,7 +9,7 @@ import pytest
 
 from asyncjax import problems, results
 from asyncjax.problems.data.datasets import Dataset
-from asyncjax.study.statistics import FAILS, HOLDS, OPEN
+from asyncjax.results.statistics import FAILS, HOLDS, OPEN
 from experiments.ordering import epoch_costs, ordered_convex, ordered_instances
 from experiments.ordering.epoch_costs import CPU, FLOPS, MACHINE
 from experiments.ordering.ordered_instances import LOWER, THAN_ALONE, after, equal

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from asyncjax import orders
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART
 from experiments.ordering import herding
 from experiments.ordering.herding import BLOCKS, GAUSSIAN, JUDGED, ONE, SEVERAL, SHIFTED, rows_of
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import problems, results
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, TUNING, Seeds
 from asyncjax.study.search import Knob
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.ordering import epoch_costs, ordered_networks
 from experiments.ordering.epoch_costs import CPU, DEVICE, EPOCHS, MACHINE, ORDERS, UNITS, Source
 from experiments.ordering.ordered_networks import (

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import study
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART
 from asyncjax.study.protocol import SET_A, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART
 from experiments.stragglers import times
 from experiments.stragglers.methods import ALONE, BOTH, PAIR, main_methods
 from experiments.stragglers.times import FASTER, FASTER_THAN_ALONE, N_WORKERS, Settings

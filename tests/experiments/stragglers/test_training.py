@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from asyncjax import clocks, stragglers, study
+from asyncjax.results.statistics import FAILS, HOLDS, IN_PART, OPEN
 from asyncjax.study.protocol import SET_A, Seeds
 from asyncjax.study.result import Result
-from asyncjax.study.statistics import FAILS, HOLDS, IN_PART, OPEN
 from experiments.stragglers import methods, training
 from experiments.stragglers.methods import ALONE, BOTH, COSTS, PAIR, Instance
 from experiments.stragglers.training import Case, Settings

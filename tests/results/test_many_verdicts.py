@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from asyncjax.study.statistics import (
+from asyncjax.results.statistics import (
     HOLDS,
     OPEN,
     Condition,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from asyncjax.study.statistics import (
+from asyncjax.results.statistics import (
     FAILS,
     HOLDS,
     IN_PART,
