@@ -118,11 +118,11 @@ def gains_of(result: Result, letter: str) -> dict[Cell, Gain]:
     """The gain of each cell on a set, against the arm that is the best of the others there."""
     others = [name for name in result.methods if name != JOINT.name]
     means = {name: np.log(result.values(name, letter)).mean(axis=1) for name in others}
-    best, gains = pd.DataFrame(means)[others].idxmin(axis=1), {}
-    cells = result.rows[["scene", *Cell._fields]].drop_duplicates()
+    best: Any = pd.DataFrame(means)[others].idxmin(axis=1)
+    cells: Any = result.rows[["scene", *Cell._fields]].drop_duplicates()
+    gains = {}
     for scene, *cell in cells.itertuples(index=False, name=None):
-        where = {"scene": scene}
-        apart = result.difference(JOINT.name, best[scene], letter, where=where)
+        apart = result.difference(JOINT.name, best[scene], letter, where={"scene": scene})
         gains[Cell(*cell)] = Gain(best[scene], apart)
     return gains
 

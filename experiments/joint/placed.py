@@ -343,21 +343,18 @@ def plans_of(
         sites: Where each job is, by scheduler.
         records: Points of a curve, about.
     """
-    asked_of = {
-        arm.asked: list(dict.fromkeys(a.scheduler for a in arms if a.asked == arm.asked))
-        for arm in arms
-    }
+    asked_of: dict[str, dict[str, None]] = {}  # schedulers, in their order
+    for arm in arms:
+        asked_of.setdefault(arm.asked, {})[arm.scheduler] = None
     jobs = range(len(sites))
 
-    def trace(
-        asked: str, load: int, at: int, scheduler: str, n_updates: int, **rules: Any
-    ) -> traces.EventTrace:
-        """That of a job without rounds."""
+    def trace(asked: str, load: int, at: int, name: str, n_updates: int, **rules: Any) -> Any:
+        """That of a job without rounds, at a scheduler of that name."""
         if asked == training.TABLE:
             rules["collect"] = traces.table()
         elif asked == training.CREW:
-            rules["dispatch"] = shuffled(at, scheduler)
-        clock, key = sites[at][scheduler].clock, jax.random.key(noises[at])
+            rules["dispatch"] = shuffled(at, name)
+        clock, key = sites[at][name].clock, jax.random.key(noises[at])
         return traces.asynchronous(clock, load=float(load), key=key, n_updates=n_updates, **rules)
 
     @cache
@@ -378,9 +375,9 @@ def plans_of(
         expected = max(sites[at][name].expected(load) for at, name in every)
         most = 0
         for at, name in every:
-            made = trace(asked, load, at, name, int(1.3 * expected))
-            within = np.asarray(made.time) <= sites[at][name].budget
-            most = max(most, int((np.asarray(made.steps) & within).sum()))
+            run = trace(asked, load, at, name, int(1.3 * expected))
+            within = np.asarray(run.time) <= sites[at][name].budget
+            most = max(most, int((np.asarray(run.steps) & within).sum()))
         return most
 
     @cache
