@@ -294,22 +294,6 @@ def _restarts(value: Any) -> int:
     return whole("restarts", value, least=0)
 
 
-def engine_of(name: str, workers: int, address: str = "") -> Engine:
-    """An engine as it is asked for on a command line.
-
-    Args:
-        name: "processes" of this machine, or "ray".
-        workers: How many.
-        address: Of a running Ray cluster; empty: a Ray of this machine.
-    """
-    if name == "ray":
-        from asyncjax.live.ray_engine import ray
-
-        return ray(workers, address=address or None)
-    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
-    return processes(workers, environment=lambda _: {"XLA_FLAGS": flags})
-
-
 def is_installed(package: str) -> bool:
     """Whether a package could be imported; it is not."""
     return importlib.util.find_spec(package) is not None

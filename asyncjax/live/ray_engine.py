@@ -26,7 +26,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from asyncjax.checks import flag, install_line, real, shown, whole
-from asyncjax.live.engines import RESTARTS, Engine, is_installed, settle
+from asyncjax.live.engines import RESTARTS, Engine, is_installed, processes, settle
 from asyncjax.live.ray_cluster import listens_on_loopback, waiting
 
 _STORE = 2**30  # bytes of the object store of a Ray of our own, taken as they are needed
@@ -215,6 +215,20 @@ class _Cluster:
                     f"{option} of {each:g} for each of {self.n_workers} workers is more than this"
                     f" machine has, {there.get(resource, 0):g}"
                 )
+
+
+def engine_of(name: str, workers: int, address: str = "") -> Engine:
+    """An engine as it is asked for on a command line.
+
+    Args:
+        name: "processes" of this machine, or "ray".
+        workers: How many.
+        address: Of a running Ray cluster; empty: a Ray of this machine.
+    """
+    if name == "ray":
+        return ray(workers, address=address or None)
+    flags = os.environ.get("XLA_FLAGS", "")  # those of this process, for the same bits
+    return processes(workers, environment=lambda _: {"XLA_FLAGS": flags})
 
 
 def ray(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncjax import checks
-from asyncjax.live.engines import engine_of
+from asyncjax.live.ray_engine import engine_of
 from asyncjax.results import report
 from asyncjax.study import named, summary
 from asyncjax.study.compare import compare

@@ -559,7 +559,7 @@ class Result:
         """Writes the rows alone as Parquet, which keeps their types.
 
         Raises:
-            ImportError: pyarrow is not installed.
+            ImportError: The package pyarrow is not installed.
         """
         storage.write_atomically(path, self.rows.to_parquet(index=False))
         return Path(path)

@@ -28,7 +28,8 @@ import pandas as pd
 
 from asyncjax import results
 from asyncjax.digests import key_of
-from asyncjax.live.engines import engine_of, spread
+from asyncjax.live.engines import spread
+from asyncjax.live.ray_engine import engine_of
 from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration
