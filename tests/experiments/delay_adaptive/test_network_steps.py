@@ -88,7 +88,7 @@ def test_every_rule_is_its_chain_of_public_transformations(base):
 @pytest.mark.slow
 def test_laws_are_as_named():
     settings = Settings(n_updates=600, instances=1, tuning_instances=1)
-    two = drawn(settings, 0)[:2]
+    two = drawn(settings)[:2]
     delays = {
         law: np.concatenate([network_steps.task_of(settings, law, one).trace.delay for one in two])
         for law in network_steps.LAWS
