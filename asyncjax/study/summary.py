@@ -242,7 +242,8 @@ def trial_table(result: Result) -> results.Table:
     known = {*result.cell, "method", "trials", "horizon", "at_edge"}
     of_scenes = found.groupby(result.cell).nunique(dropna=False).max() == 1  # not of methods
     names = [name for name in found if name not in known and not of_scenes.get(name)]
-    names = result.facts.get("settings", names if len(result.methods) > 1 else [])
+    names = names if len(result.methods) > 1 else []
+    names = [one for one in result.facts.get("settings", names) if one in found]
     timed = "processor_seconds" in result.rows
     for method in result.methods:
         chosen = found[found["method"] == method]

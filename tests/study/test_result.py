@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from asyncjax.results.statistics import Condition, paired, verdict
+from asyncjax.study import summary
 from asyncjax.study.result import Claim, Result, less
 
 INSTANCES = 8
@@ -230,3 +232,9 @@ def test_a_report_has_the_answer_on_top_and_all_that_belongs_to_it(tmp_path):
         PLAIN.report(tmp_path / "no" / "page.html")
     without = PLAIN.report(tmp_path / "page.html").read_text()
     assert "Set A: a is first alone; set B: a is first alone." in without
+
+
+def test_settings_that_are_no_columns_are_not_told():
+    known = replace(PLAIN, facts={"settings": {"instances": 2}})
+    rows = summary.trial_table(known).rows
+    assert {row[2] for row in rows} == {"none"}
