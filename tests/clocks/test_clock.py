@@ -1,4 +1,4 @@
-"""The contract of every clock: keys, blocks, parts, transformations, precision, messages."""
+"""The contract of every clock: keys, blocks, parts, transformations, precision."""
 
 from functools import partial
 

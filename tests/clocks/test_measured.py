@@ -1,4 +1,4 @@
-"""Reading measured durations: tiny tables, every refusal, and the real files where they are."""
+"""Reading measured durations: tiny tables, and the real files where they are."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Laws of one's own: what they answer wrongly is told with the worker, the job and the value."""
+"""Laws of one's own: they run as the library's do, their errors are theirs, the least time."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What no order can use is refused where it is known; traced, orders stay permutations."""
+"""Gradients that are not finite are refused where they are known; traced, orders stay permutations."""
 
 import dataclasses
 import functools

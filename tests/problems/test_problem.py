@@ -1,4 +1,4 @@
-"""The problem as a pytree: own gradients, shared compilations, vmap, and its checks."""
+"""The problem as a pytree: own gradients, shared compilations, vmap."""
 
 import jax
 import jax.numpy as jnp

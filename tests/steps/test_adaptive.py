@@ -1,4 +1,4 @@
-"""Adaptive rules as transformations and schedules: dtypes, hyperparameters, wrappers, errors."""
+"""Adaptive rules as transformations and schedules: dtypes, hyperparameters, wrappers."""
 
 import chex
 import jax

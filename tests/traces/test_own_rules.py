@@ -1,4 +1,4 @@
-"""Rules of one's own: what they answer wrongly is told with the name of the rule."""
+"""Rules of one's own: a name may have braces."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Arguments, storage, checks and figures of traces."""
+"""Gates, loads, storage and figures of traces, and that merged and looped ones agree."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Rules that also react to time: a plain loop, limits, and what they refuse."""
+"""Rules that also react to time: a plain loop, limits, and timers of one's own."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Regression and language modelling by networks: losses, gradients, metrics, what is refused."""
+"""Regression and language modelling by networks: losses, gradients, metrics."""
 
 import flax.linen as nn
 import jax

@@ -1,4 +1,4 @@
-"""Least squares and logistic regression: known answers, differences, unequal shards, checks."""
+"""Least squares and logistic regression: known answers, differences, unequal shards."""
 
 import jax
 import jax.numpy as jnp
