@@ -1,4 +1,4 @@
-"""Gradients that are not finite are refused where they are known; traced, orders stay permutations."""
+"""Gradients that are not finite are refused where known; traced, orders stay permutations."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Rules of one's own: a name may have braces."""
+"""Rules of one's own: the same trace as the library's, and a name with braces."""
 
 import jax
 import numpy as np
