@@ -1,6 +1,5 @@
-"""Reading measured durations: tiny tables, every refusal, and the real files where they are."""
+"""Reading measured durations: tiny tables, and the real files where they are."""
 
-import re
 from pathlib import Path
 
 import jax
@@ -49,45 +48,6 @@ def test_columns_may_have_other_names_and_labels_be_text(write):
 def test_rows_at_the_same_place_stay_in_the_order_of_the_file(write):
     path = write("worker,time,batch_time_norm", "a,1,3", "a,1,2", "a,0,9", "a,1,1")
     np.testing.assert_array_equal(clocks.read_durations(str(path)), [[9.0, 3.0, 2.0, 1.0]])
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["worker,time,t", "a,1,2"], "duration must name a column of .*'batch_time_norm'; found"),
-        (["time,batch_time_norm"], r"worker must name .*found \['time', 'batch_time_norm'\]"),
-        (["worker,batch_time_norm"], "order must name a column .* got 'time'"),
-        ([""], r"worker must name a column .* found \[\]"),
-        (["worker,time,batch_time_norm"], "path must be a table with rows, got none"),
-        (["worker,time,batch_time_norm", "a,1,2", "a,2,fast"], "got 'fast' in line 3 of"),
-        (
-            ["worker,time,batch_time_norm", "a,1,nan"],
-            "must be a finite number, got 'nan' in line 2",
-        ),
-        (
-            ["worker,time,batch_time_norm", "a,1,inf"],
-            "must be a finite number, got 'inf' in line 2",
-        ),
-        (
-            ["worker,time,batch_time_norm", "a,?,1"],
-            "time must be a finite number, got '[?]' in line 2",
-        ),
-        (["worker,time,batch_time_norm", "a,1,0"], "must be positive, got '0' in line 2"),
-        (["worker,time,batch_time_norm", "a,1,-2"], "must be positive, got '-2' in line 2"),
-        (["worker,time,batch_time_norm", "a,1"], "must be a finite number, got None in line 2"),
-        (["worker,time,batch_time_norm", ",1,2"], "worker must be the label .* in line 2"),
-    ],
-)
-def test_tables_that_cannot_be_read(write, lines, message):
-    path = write(*lines)
-    with pytest.raises(ValueError, match=message) as refused:
-        clocks.read_durations(path)
-    assert re.search(re.escape(str(path)), str(refused.value))
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        clocks.read_durations(tmp_path / "none.csv")
 
 
 def test_the_real_mini_batch_times():

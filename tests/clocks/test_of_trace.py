@@ -106,25 +106,3 @@ def test_jobs_that_did_not_arrive_are_left_out_and_counted_where_many():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clocks.of_trace(traces.asynchronous(clocks.constant([1.0, 1.5]), n_updates=60))
-
-
-@pytest.mark.slow
-def test_what_is_no_trace_to_make_a_clock_of_is_refused(recorded):
-    with pytest.raises(TypeError, match="trace must be an EventTrace, got 3"):
-        clocks.of_trace(3)
-    with pytest.raises(ValueError, match="trace must record when jobs started"):
-        clocks.of_trace(recorded._replace(start=None))
-    with pytest.raises(ValueError, match="got none of worker 3"):
-        clocks.of_trace(recorded._replace(n_workers=5))
-    start = recorded.start.copy()
-    start[7] = recorded.time[7]
-    with pytest.raises(ValueError, match="take time, got 0 for arrival 7"):
-        clocks.of_trace(recorded._replace(start=start))
-    with pytest.raises(ValueError, match="computed must be one time an arrival"):
-        clocks.of_trace(recorded, computed=[1.0])
-    with pytest.raises(ValueError, match="computed must be no longer than the job"):
-        clocks.of_trace(recorded, computed=recorded.time + 1.0)
-    with pytest.raises(TypeError, match="law must make a clock of 3 workers"):
-        clocks.of_trace(recorded, law=lambda rows: clocks.constant(1.0))
-    with pytest.raises(ValueError, match=r"durations must hold a row .* for worker 1"):
-        clocks.fitted([[1.0], []])

@@ -1,4 +1,4 @@
-"""Laws of one's own: what they answer wrongly is told with the worker, the job and the value."""
+"""Laws of one's own: they run as the library's do, their errors are theirs, the least time."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,6 @@ from asyncjax import clocks, traces
 from asyncjax.clocks.clock import Clock
 from asyncjax.clocks.law import Law
 from asyncjax.clocks.registry import REGISTRY
-from asyncjax.clocks.rng import job_indices
 
 KEY = jax.random.key(0)
 
@@ -20,12 +19,6 @@ def first(parameters):
 
 def own(draw, is_random=False):
     return Clock({"a": np.array([1.0, 2.0])}, Law("own", draw, first, first, is_random))
-
-
-def at_job_70(value):
-    return own(
-        lambda row, key, start, count: jnp.where(job_indices(start, count) == 70, value, row["a"])
-    )
 
 
 RUNS = {
@@ -47,28 +40,11 @@ RUNS = {
 
 
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
-def test_a_bad_duration_is_told_at_once(make):
-    for value, words in ((0.0, "0"), (-1.5, "-1.5"), (np.nan, "nan"), (np.inf, "inf")):
-        with pytest.raises(ValueError, match=f"worker 0 a duration of {words} for its job 70;"):
-            make(at_job_70(value))
-
-
-@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 def test_a_good_law_runs_like_one_of_the_library(make):
     mine = make(own(lambda row, key, start, count: jnp.broadcast_to(row["a"], (count,))))
     theirs = make(clocks.constant([1.0, 2.0]))
     for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_time_must_not_depend_on_the_block():
-    with pytest.raises(ValueError, match="law 'own' must give job 5 of worker 0 one time"):
-        traces.asynchronous(
-            own(lambda row, key, start, count: 1.0 + jnp.arange(count)), n_updates=3
-        )
-    drawn = own(lambda row, key, start, count: jax.random.exponential(key, (count,)), True)
-    with pytest.raises(ValueError, match="law 'own' must give job 5 of worker 0 one time"):
-        traces.asynchronous(drawn, n_updates=3, key=KEY)
 
 
 def test_an_error_of_a_law_is_its_own():

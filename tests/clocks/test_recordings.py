@@ -105,12 +105,3 @@ def test_tables_are_what_was_released(name):
     assert [int(row[0]) / 1000 for row in rows] == own["time"].tolist()
     assert [row[1].strip() == "add" for row in rows] == own["comes"].tolist()
     assert [int(row[2].strip()[4:]) for row in rows] == own["node"].tolist()
-
-
-def test_bad_names_are_told():
-    with pytest.raises(ValueError, match=r"name must be one of job_1, .*, got .job_5."):
-        clocks.recording("job_5")
-    with pytest.raises(TypeError, match="name must be a text"):
-        clocks.recording(4)
-    with pytest.raises(ValueError, match="'spot_p3' has no durations of workers, but comes, node"):
-        clocks.recording("spot_p3").clock()

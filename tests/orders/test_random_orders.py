@@ -152,22 +152,3 @@ def test_a_batch_has_one_of_every_stratum():
 def test_what_is_left_over_is_drawn_anew():
     last = {int(visits[-1]) for visits in epochs(orders.length_balanced(np.ones(7), 3), 60)}
     assert last == set(range(7))
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: orders.block_reshuffled(4, 0), ValueError, "block must be an integer"),
-        (lambda: orders.block_reshuffled(4, 2, paired=1), TypeError, "paired must be True or"),
-        (lambda: orders.length_balanced([1.0, 0.0], 1), ValueError, "lengths must be positive"),
-        (lambda: orders.length_balanced([1.0], 2), ValueError, "batch must be an integer"),
-        (
-            lambda: orders.length_balanced([], 1),
-            ValueError,
-            "lengths must be one number an example",
-        ),
-    ],
-)
-def test_bad_arguments_are_named(make, error, message):
-    with pytest.raises(error, match=message):
-        make()

@@ -70,14 +70,6 @@ def test_mini_batches_average_to_the_whole_gradient():
     np.testing.assert_allclose(grads.mean(0), want, atol=5 * float(grads.std(0).max()) / 4000**0.5)
 
 
-@pytest.mark.parametrize("make", [problems.cyclic, problems.uniform])
-def test_rules_refuse(make):
-    with pytest.raises(ValueError, match="size must be an integer of at least 1, got 0"):
-        make(0)
-    with pytest.raises(TypeError, match="size must be an integer"):
-        make(1.5)
-
-
 @pytest.mark.parametrize("capacity", [5, 5000])
 def test_without_replacement_draws_every_row_once_and_a_load_takes_the_first(capacity):
     rule = problems.without_replacement(capacity)

@@ -116,34 +116,3 @@ def test_balanced_steps_let_all_workers_finish_together():
     assert (ends <= 30.0 + 1e-9).all()
     assert (ends > 30.0 - times[:-1]).all()  # one more would be too many
     assert problems.balanced_steps([0.7, 2.1], 3).tolist() == [3, 1]  # 3 * 0.7 / 2.1 < 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"n_steps": 2}, ValueError, "step_size must be given"),
-        (
-            {"n_steps": 2, "step_size": 0.1, "optimizer": optax.sgd(1.0)},
-            ValueError,
-            "step_size must be None where there is an optimizer, got 0.1",
-        ),
-        ({"n_steps": 2, "optimizer": optax.sgd}, TypeError, "optimizer must be an optax"),
-        (
-            {"n_steps": 2, "step_size": 0.1, "keep_state": True},
-            ValueError,
-            "keep_state must be False without an optimizer",
-        ),
-        ({"n_steps": [1, 2], "step_size": 0.1}, ValueError, "one a worker, 3, got shape"),
-        ({"n_steps": [1, 0, 2], "step_size": 0.1}, ValueError, "n_steps must be .* at index 1"),
-        ({"n_steps": [1.0, 2.0, 2.0], "step_size": 0.1}, TypeError, "n_steps must be made of int"),
-    ],
-)
-def test_bad_local_steps(arguments, error, message):
-    with pytest.raises(error, match=message):
-        problems.local_steps(quadratic(), **arguments)
-
-
-def test_local_steps_of_workers_with_a_state_are_refused():
-    own = problems.local_steps(quadratic(), n_steps=2, optimizer=optax.adam(0.1), keep_state=True)
-    with pytest.raises(ValueError, match="problem must be one whose workers keep no state"):
-        problems.local_steps(own, n_steps=2, step_size=0.1)

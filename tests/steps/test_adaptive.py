@@ -1,4 +1,4 @@
-"""Adaptive rules as transformations and schedules: dtypes, hyperparameters, wrappers, errors."""
+"""Adaptive rules as transformations and schedules: dtypes, hyperparameters, wrappers."""
 
 import chex
 import jax
@@ -142,45 +142,11 @@ def test_zero_steps_enter_the_history_as_updates():
     assert int(state.step_history.steps_pushed) == 4
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"step_size": -0.1}, "step_size must be positive and finite, got -0.1"),
-        ({"step_size": float("nan")}, "step_size must be positive and finite, got nan"),
-        ({"step_size": 1.0, "alpha": 0.0}, r"alpha must be in \(0, 1\], got 0.0"),
-        ({"step_size": 1.0, "alpha": np.float32(1.5)}, r"alpha must be in \(0, 1\], got 1.5"),
-        ({"step_size": 1.0, "max_delay": 0}, r"max_delay must be an integer .*at least 1, got 0"),
-    ],
-)
-def test_arguments_are_checked(arguments, message):
-    for factory in (steps.scale_by_adaptive_1, steps.adaptive_1_schedule, steps.delay_adaptive_sgd):
-        with pytest.raises(ValueError, match=message):
-            factory(**arguments)
-    if "alpha" not in arguments:
-        for factory in (steps.scale_by_adaptive_2, steps.adaptive_2_schedule):
-            with pytest.raises(ValueError, match=message):
-                factory(**arguments)
-
-
-def test_concrete_jax_arrays_are_checked_and_traced_ones_pass():
-    with pytest.raises(ValueError, match="step_size must be positive and finite, got -1"):
-        steps.scale_by_adaptive_1(jnp.float32(-1.0))
-    with pytest.raises(ValueError, match=r"alpha must be in \(0, 1\], got 7"):
-        steps.scale_by_adaptive_1(1.0, jnp.float32(7.0))
-    with pytest.raises(ValueError, match=r"n_workers must be an integer (of )?at least 1, got 0"):
-        steps.scale_by_staleness("concurrency", n_workers=jnp.int32(0))
-
+def test_traced_arguments_are_not_checked():
     def update(step_size, alpha):
         return run(steps.scale_by_adaptive_1(step_size, alpha, 8), jnp.ones(()))[0]
 
     jax.eval_shape(update, jnp.float32(-1.0), jnp.float32(7.0))
-
-
-@pytest.mark.slow
-def test_a_vector_of_delays_is_refused():
-    rule = steps.scale_by_adaptive_1(1.0, max_delay=4)
-    with pytest.raises(ValueError, match=r"delay must be a scalar .* got shape \(2,\)"):
-        rule.update(jnp.ones(()), rule.init(jnp.ones(())), delay=jnp.array([0, 1]))
 
 
 @pytest.mark.slow

@@ -173,18 +173,3 @@ def test_a_delay_longer_than_the_run_reads_the_first_model():
     inside, _ = play(ones, np.array([0, 1, 2]), 1.0, 0.5, 2)
     beyond, _ = play(ones, np.array([9, 9, 9]), 1.0, 0.5, 2)
     np.testing.assert_array_equal(inside, beyond)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((-0.1, 0.5, 2), "learning_rate must be positive and finite, got -0.1"),
-        ((0.1, 1.0, 2), r"momentum must be in \[0, 1\), got 1.0"),
-        ((0.1, -0.5, 2), r"momentum must be in \[0, 1\), got -0.5"),
-        ((0.1, 0.5, 0), "n_workers must be an integer of at least 1, got 0"),
-        ((0.1, 0.5, 2.5), "n_workers must be made of integers, got 2.5"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        steps.ordered_momentum(*arguments)

@@ -40,15 +40,6 @@ def test_operators_keep_dtypes_and_leave_x_alone_for_a_zero_step(name, dtype):
     jax.tree.map(np.testing.assert_array_equal, same, tree)
 
 
-def test_operators_check_their_arguments():
-    with pytest.raises(ValueError, match="strength must be at least 0 and finite, got -1"):
-        steps.l1(-1)
-    with pytest.raises(ValueError, match="strength must be at least 0"):
-        steps.l2(-0.5)
-    with pytest.raises(ValueError, match="low must be at most high, got low 2 and high 1"):
-        steps.box(2, 1)
-
-
 def best_of_many(function, x, step_size):
     """argmin_z step_size * R(z) + ||z - x||^2 / 2 by a general solver, from several starts."""
     starts = [x, np.zeros_like(x), 0.5 * x, np.full_like(x, 1 / x.size)]
@@ -88,8 +79,6 @@ def test_simplex_is_the_nearest_point_of_the_simplex():
         assert (((flat - point) ** 2).sum() <= ((corners - point) ** 2).sum(axis=1) + 1e-12).all()
         same = steps.simplex(2.0)(tree, 0.0)
         jax.tree.map(np.testing.assert_array_equal, same, tree)
-    with pytest.raises(ValueError, match="total must be positive and finite, got 0"):
-        steps.simplex(0)
 
 
 @pytest.mark.parametrize("prox", [steps.group(0.5), steps.simplex(), steps.group(0.5, axis=0)])
@@ -164,20 +153,13 @@ def test_a_prox_of_ones_own_sees_the_whole_tree_and_the_step_size():
     assert float(optax.tree.norm(optax.apply_updates(params, update))) == pytest.approx(1.0)
 
 
-def test_inner_must_tell_one_step_size():
-    with pytest.raises(ValueError, match="one field last_step_size in its state, got 0"):
-        steps.proximal(optax.sgd(0.1), steps.l1(0.1)).init(jnp.ones(2))
-    twice = optax.chain(steps.worst_case(1.0, 0), steps.worst_case(1.0, 0))
-    with pytest.raises(ValueError, match="got 2"):
-        steps.proximal(twice, steps.l1(0.1)).init(jnp.ones(2))
+def test_the_step_size_of_an_inner_chain_is_that_of_its_one_rule():
     constant = steps.proximal(
         optax.chain(steps.worst_case(0.5, 0), optax.scale(-1.0)), steps.l1(1.0)
     )
     params = jnp.array([2.0])
-    update, state = constant.update(jnp.array([1.0]), constant.init(params), params)
+    update, _ = constant.update(jnp.array([1.0]), constant.init(params), params)
     np.testing.assert_allclose(params + update, [1.0])
-    with pytest.raises(ValueError, match="params must be given to the update of proximal"):
-        constant.update(params, state)
 
 
 @pytest.mark.slow

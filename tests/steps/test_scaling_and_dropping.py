@@ -10,21 +10,6 @@ import pytest
 from asyncjax import steps
 
 
-def test_unknown_kind_and_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"kind must be one of 'inverse', .*, got 'cubic'"):
-        steps.scale_by_staleness("cubic")
-    with pytest.raises(ValueError, match="n_workers must be given"):
-        steps.scale_by_staleness("concurrency")
-    with pytest.raises(ValueError, match=r"n_workers must be an integer (of )?at least 1, got 0"):
-        steps.scale_by_staleness("concurrency", n_workers=0)
-    with pytest.raises(ValueError, match="exponent must be at least 0 and finite, got -1"):
-        steps.scale_by_staleness("polynomial", exponent=-1)
-    with pytest.raises(ValueError, match="slope must be at least 0"):
-        steps.scale_by_staleness("hinge", slope=-1.0)
-    with pytest.raises(ValueError, match="grace must be at least 0"):
-        steps.scale_by_staleness("hinge", grace=-1)
-
-
 @pytest.mark.parametrize("kind", ["inverse", "polynomial", "hinge", "concurrency"])
 def test_factors_fall_from_one(kind):
     rule = steps.scale_by_staleness(kind, n_workers=3)
@@ -101,11 +86,6 @@ def test_wrapper_hides_dropped_gradients_from_the_adaptive_history():
     np.testing.assert_allclose(outputs, [0.9, 0, 0, 0.09], rtol=1e-5)
 
 
-def test_threshold_is_checked():
-    with pytest.raises(ValueError, match="threshold must be at least 1, got 0"):
-        steps.drop_stale(0)
-
-
 def test_compensation_is_elementwise():
     rule = steps.compensate_delay(0.5)
     g = {"a": jnp.array([1.0, -2.0]), "b": jnp.float32(3.0)}
@@ -125,18 +105,14 @@ def test_compensation_is_exact_for_a_logistic_unit_to_first_order():
     assert abs(float(update - grad(params))) < 1e-4 < abs(float(grad(read) - grad(params)))
 
 
-def test_compensation_needs_params_and_takes_a_mask():
+def test_compensation_takes_a_mask():
     rule = steps.compensate_delay(0.5)
     tree = {"a": jnp.ones(2), "b": jnp.ones(2)}
-    with pytest.raises(ValueError, match="params must be given"):
-        rule.update(tree, rule.init(tree), read_params=tree)
     masked = optax.masked(rule, {"a": True, "b": False})
     read = jax.tree.map(jnp.zeros_like, tree)
     update, _ = masked.update(tree, masked.init(tree), tree, read_params=read)
     np.testing.assert_array_equal(update["a"], 1.5)
     np.testing.assert_array_equal(update["b"], 1.0)
-    with pytest.raises(ValueError, match="strength must be at least 0"):
-        steps.compensate_delay(-1.0)
 
 
 @pytest.mark.parametrize("delay", [0, 1, 4])
@@ -162,13 +138,6 @@ def test_delayed_gradients_keep_mixed_dtypes():
     chex.assert_trees_all_equal(update, jax.tree.map(jnp.ones_like, params))
 
 
-def test_negative_artificial_delay_is_refused():
-    with pytest.raises(ValueError, match=r"delay must be an integer (of )?at least 0, got -1"):
-        steps.delay_gradients(-1)
-    with pytest.raises(TypeError, match=r"delay must be made of integers, got 1\.5"):
-        steps.delay_gradients(1.5)
-
-
 def test_fixed_rules():
     one = jnp.ones(())
     for rule, expected in (
@@ -181,10 +150,6 @@ def test_fixed_rules():
         update, state = rule.update(one, state, delay=3, worker=1)
         assert float(update) == pytest.approx(expected)
         assert float(state.last_step_size) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="max_delay must be at least 0 and finite, got -1"):
-        steps.worst_case(1.0, -1)
-    with pytest.raises(ValueError, match="step_size must be positive"):
-        steps.sun(-1.0, 1)
 
 
 def test_concurrency_bound():
@@ -197,5 +162,3 @@ def test_concurrency_bound():
         assert float(state.last_step_size) == pytest.approx(expected)
     short = steps.scale_by_concurrency_bound(1e-3, concurrency=1, smoothness=1.0)
     assert float(short.update(one, short.init(one), delay=9)[0]) == pytest.approx(1e-3)
-    with pytest.raises(ValueError, match="smoothness must be positive"):
-        steps.scale_by_concurrency_bound(1.0, concurrency=1, smoothness=-1.0)

@@ -1,9 +1,8 @@
-"""Views in a loop of one's own: their limits, and what they refuse."""
+"""Views in a loop of one's own, and their limits."""
 
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from asyncjax import steps
 from tests.oracles.treatments import Dana
@@ -58,11 +57,9 @@ def test_distributed_nesterov_equals_the_plain_loop(float64):
         np.testing.assert_allclose(view(params, state), plain.view(x), rtol=1e-12)
 
 
-def test_views_keep_dtypes_and_say_what_they_miss():
+def test_views_keep_dtypes():
     params = {"w": jnp.ones(2, jnp.bfloat16), "b": jnp.float32(1.0)}
     rule = steps.remember_update()
     ahead = steps.look_ahead(0.5)(params, rule.update(params, rule.init(params))[1])
     assert ahead["w"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(np.asarray(ahead["w"], float), 1.5)
-    with pytest.raises(ValueError, match=r"opt_state must hold one drift.*remember_update.*got 0"):
-        steps.look_ahead(0.5)(params, optax.sgd(0.1).init(params))

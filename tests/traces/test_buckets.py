@@ -108,13 +108,6 @@ def test_a_bucket_whose_workers_are_lost_is_waited_for_in_vain():
     assert traces.asynchronous(left, n_updates=20, collect=rule).n_updates == 20
 
 
-def test_more_buckets_than_workers_are_refused():
-    with pytest.raises(
-        ValueError, match="n_buckets must be at most the number of workers, 5, got 6"
-    ):
-        made(6)
-
-
 @pytest.mark.slow
 def test_a_virtual_run_steps_along_the_median_of_the_buckets(float64):
     key, aggregate = jax.random.key(3), steps.bucketed(3, steps.median())

@@ -97,5 +97,3 @@ def test_a_load_for_every_worker(rule):
         count = min(len(first), len(same))
         if rule != {"timeout": 30.0}:
             np.testing.assert_allclose(same[:count], loads[worker] * first[:count], rtol=1e-9)
-    with pytest.raises(ValueError, match=r"load must be one number or one a worker, 3, got shape"):
-        traces.asynchronous(clock, n_updates=4, key=key, load=[1.0, 2.0])

@@ -34,20 +34,6 @@ def test_buffered_weighs_by_the_delay_and_divides_by_b(b, timeout):
 
 
 @pytest.mark.parametrize(
-    ("staleness", "message"),
-    [
-        (lambda delay: -1.0 * delay - 1.0, "staleness must be at least 0 and finite, got -1"),
-        (lambda delay: np.full(len(delay), np.inf), "staleness must be at least 0 and finite"),
-        (lambda delay: 0.5, r"staleness must give a weight for each of \(8,\) delays, got shape"),
-    ],
-)
-def test_bad_weights_by_delay(staleness, message):
-    rule = traces.buffered(2, staleness=staleness)
-    with pytest.raises(ValueError, match=message):
-        traces.asynchronous(clocks.constant([1.0, 2.0]), n_updates=4, collect=rule)
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         {},

@@ -55,30 +55,3 @@ def test_many_equal_workers_deliver_at_one_instant():
     runs = traces.lasting(maker(clock, counts), 30.0)
     assert counts[:4] == [8, 65, 521, 4169]  # the first three end at time 1
     assert runs[0].time[-1] >= 30.0
-
-
-@pytest.mark.parametrize("horizon", [0.0, -1.0, np.inf, np.nan, [1.0, 0.0, 2.0]])
-def test_a_bad_horizon(horizon):
-    with pytest.raises(ValueError, match="horizon must be positive"):
-        traces.lasting(maker(), horizon)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda n: [], "make must give at least one trace, got none for 8 updates"),
-        (
-            lambda n: [traces.asynchronous(clocks.constant([1.0]), n_updates=8)],
-            "make must give traces of 65 updates, as asked, but trace 0 has 8",
-        ),
-        (lambda n: [traces.from_delays(np.zeros(n, int), time=np.full(n, 2.0))], "last longer"),
-    ],
-)
-def test_a_maker_that_would_never_end(make, message):
-    with pytest.raises(ValueError, match=message):
-        traces.lasting(make, 1000.0)
-
-
-def test_one_horizon_too_many():
-    with pytest.raises(ValueError, match=r"one a trace, 3, got shape \(2,\)"):
-        traces.lasting(maker(), [1.0, 2.0])

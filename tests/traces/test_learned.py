@@ -126,7 +126,3 @@ def test_what_is_observed_wrongly_is_refused():
     rule = traces.Dispatch("deaf", lambda n, key: listener)
     with pytest.raises(TypeError, match="observe of the dispatch rule 'deaf' must be a function"):
         traces.asynchronous(clocks.recorded(TIMES), n_updates=2, dispatch=rule)
-    with pytest.raises(
-        ValueError, match=r"width\(\d+, \d+\) must be at least 0 and finite, got -1"
-    ):
-        made(clocks.recorded(TIMES), width=lambda count, number: -1.0)

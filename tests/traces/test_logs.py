@@ -46,36 +46,6 @@ def test_a_log_is_kept_on_disk(tmp_path):
         np.testing.assert_array_equal(mine, kept)
 
 
-@pytest.mark.parametrize(
-    ("delay", "others", "message"),
-    [
-        ([0, 2, 5], {}, r"delay of update 1 is 2; allowed are 0\.\.1"),
-        ([0, -1], {}, r"delay of update 1 is -1; allowed are 0\.\.1"),
-        ([], {}, "delay must be a list of integers, at least one"),
-        ([[0]], {}, "delay must be a list of integers"),
-        ([0.0, 1.0], {}, "delay must be integers, got dtype float64"),
-        ([0, 1], {"worker": [0]}, r"worker must have shape \(2,\), one entry an update"),
-        ([0, 1], {"worker": [0.5, 1]}, "worker must be integers"),
-        ([0, 1], {"worker": [0, -1]}, "worker of arrival 1 is -1"),
-        ([0, 1], {"worker": [0, 2], "n_workers": 2}, "worker of arrival 1 is 2 but n_workers is 2"),
-        ([0, 1], {"n_workers": 0}, "n_workers must be an integer in 1 .. 2147483647, got 0"),
-        ([0, 1], {"time": [2.0, 1.0]}, "time of arrival 1 is 1.0, before"),
-        ([0, 1], {"time": [0.0, np.inf]}, "times must be finite"),
-        ([0, 1], {"time": [1.0]}, r"time must have shape \(2,\)"),
-        ([0, 1], {"time": ["a", "b"]}, "time must be numbers"),
-    ],
-)
-def test_bad_logs(delay, others, message):
-    with pytest.raises(ValueError, match=message):
-        traces.from_delays(delay, **others)
-
-
-@pytest.mark.parametrize("n_workers", [1.5, True])
-def test_a_bad_number_of_workers(n_workers):
-    with pytest.raises(TypeError, match=r"n_workers must be an integer in 1 \.\. 2147483647"):
-        traces.from_delays([0, 1], n_workers=n_workers)
-
-
 SEVERAL = [0, 0, 0, 1, 1, 2, 2]  # updates of 3, 2 and 2 gradients
 
 
@@ -106,44 +76,6 @@ def test_versions_that_count_gradients_are_no_versions():
     again = traces.from_delays([0, 1, 0, 3], version=[0, 1, 2, 3])
     for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("delay", "others", "message"),
-    [
-        ([0, 0, 2], {"version": [0, 0, 1]}, r"delay of gradient 2 is 2; allowed are 0\.\.1"),
-        ([0, 0], {"version": [0]}, r"version must have shape \(2,\)"),
-        ([0, 0], {"version": [0.0, 1.0]}, "version must be integers, got dtype float64"),
-        ([0, 0], {"version": [1, 2]}, "version of gradient 0 is 1; allowed is 0"),
-        ([0, 0, 0], {"version": [0, 1, 3]}, "version of gradient 2 is 3; allowed are 1 and 2"),
-        ([0, 0, 0], {"version": [0, 1, 0]}, "version of gradient 2 is 0; allowed are 1 and 2"),
-        ([0, 0, 0], {"version": [0, -1, 0]}, "version of gradient 1 is -1; allowed are 0 and 1"),
-        (
-            [0] * 7,
-            {"version": [0, 0, 0, 1, 1, 1, 2]},
-            "version 2 has fewer gradients, 1, than each before it, 3: leave out",
-        ),
-        ([0, 1], {"worker": [0, 2**31]}, "worker must be integers of 32 bits"),
-        ([0, 1], {"worker": [0, -(2**32)]}, "worker must be integers of 32 bits"),
-        ([0, 1], {"worker": np.array([0, 2**64 - 1], np.uint64)}, "worker must be integers of 32"),
-        ([0, 2**40], {}, "delay must be integers of 32 bits, got 0 to 1099511627776"),
-        ([0, 1], {"worker": [True, False]}, "worker must be integers, got dtype bool"),
-        ([True, False], {}, "delay must be integers, got dtype bool"),
-        ([[0], [1, 2]], {}, "delay must be a list of numbers"),
-        (["0", "1"], {}, "delay must be integers, got dtype <U1"),
-        (None, {}, "delay must be a list of integers"),
-        (0, {}, "delay must be a list of integers, at least one, got shape"),
-        ([0, 1], {"worker": 0}, r"worker must have shape \(2,\)"),
-        ([0, 1], {"time": [-1.0, 0.0]}, "time of arrival 0 is -1.0; times must be .* at least 0"),
-        ([0, 1], {"time": [0.0, np.nan]}, "time of arrival 1 is nan"),
-        ([0, 1], {"time": [1j, 2j]}, "time must be numbers, got dtype complex128"),
-        ([0, 1], {"time": [False, True]}, "time must be numbers, got dtype bool"),
-        ([0, 1], {"n_workers": 10**10}, "n_workers must be an integer in 1"),
-    ],
-)
-def test_more_bad_logs(delay, others, message):
-    with pytest.raises(ValueError, match=message):
-        traces.from_delays(delay, **others)
 
 
 def test_a_traced_log():

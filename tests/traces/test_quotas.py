@@ -81,23 +81,3 @@ def test_the_best_quotas_are_those_of_all_that_there_are(seed):
 
 def test_even_workers_share_evenly():
     assert traces.fastest_quotas([2.0, 2.0, 2.0], 7) == [3, 2, 2]
-
-
-def test_a_worker_too_many_is_refused_when_the_trace_is_made():
-    with pytest.raises(ValueError, match="counts must be those of 4 workers, got 5"):
-        rounds((1, 1, 1, 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("counts", "error", "message"),
-    [
-        ([0, 0], ValueError, "counts must have a job for somebody"),
-        ([1, -1], ValueError, "counts must be integers of at least 0, got -1 at index 1"),
-        ([1.5], TypeError, "counts must be made of integers"),
-        ([[1], [2, 3]], TypeError, "counts must be a list of integers"),
-        ([[1]], ValueError, r"counts must be a list of integers, one a worker, got shape \(1, 1\)"),
-    ],
-)
-def test_bad_quotas(counts, error, message):
-    with pytest.raises(error, match=message):
-        traces.quotas(counts)

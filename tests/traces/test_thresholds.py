@@ -91,24 +91,3 @@ def test_a_checkpoint_of_its_replay_goes_on(tmp_path):
     for _ in range(2):  # the second reads the file of the first
         kept = simulation.replay(*arguments, key=jax.random.key(0), checkpoint=tmp_path / "run")
         np.testing.assert_array_equal(kept.params, plain.params)
-
-
-@pytest.mark.parametrize(
-    ("threshold", "error", "message"),
-    [
-        (isqrt, ValueError, r"threshold\(0\) must be at least 1, got 0"),
-        (lambda version: None, TypeError, r"threshold\(0\) must be a concrete real number"),
-        (lambda version: float("nan"), ValueError, r"threshold\(0\) must be at least 1, got nan"),
-        (lambda: 3, TypeError, r"threshold must be a function \(version\), or a number"),
-        (lambda worker, delay: 3, TypeError, r"threshold must be a function \(version\)"),
-    ],
-)
-def test_bad_functions_are_refused_at_once(threshold, error, message):
-    with pytest.raises(error, match=message):
-        traces.ringmaster(threshold)
-
-
-def test_a_function_that_fails_later_says_at_which_version():
-    rule = traces.ringmaster(lambda version: 5.0 - version)
-    with pytest.raises(ValueError, match=r"threshold\(5\) must be at least 1, got 0.0"):
-        traces.asynchronous(RECORDED, n_updates=20, collect=rule)

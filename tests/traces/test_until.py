@@ -66,17 +66,3 @@ def test_a_run_that_stalls_later_is_told_up_to_the_time():
     assert traces.asynchronous(clock, until=5.5).update_time.tolist() == [1, 2, 2, 3, 4, 4, 5]
     with pytest.raises(traces.StalledError, match="cannot go on after arrival 8 at time 6"):
         traces.asynchronous(clock, until=7.0)
-
-
-def test_what_is_no_time_is_refused():
-    clock = clocks.constant([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"until must be at least 1, the first update, got 0\.5"):
-        traces.asynchronous(clock, until=0.5)
-    with pytest.raises(ValueError, match="until must be None where n_updates is given, got 5"):
-        traces.asynchronous(clock, until=5.0, n_updates=3)
-    for make in (traces.asynchronous, lambda clock: traces.synchronous(clock, k=1)):
-        with pytest.raises(TypeError, match="n_updates must be an integer of at least 1 where"):
-            make(clock)
-    for wrong in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="until must be"):
-            traces.synchronous(clock, k=1, until=wrong)

@@ -166,22 +166,3 @@ def test_kernels_work_under_vmap():
     for j in range(3):
         expected, _ = oracle.balance(vectors[j])
         assert made[j].tolist() == oracle.reorder(range(20), expected)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda: orders.balance_signs(np.ones(3), np.ones(3)), ValueError, "vectors must"),
-        (lambda: orders.pair_signs(np.ones(3), np.ones(3)), ValueError, "differences must"),
-        (lambda: orders.balance_signs(np.ones((3, 2)), np.ones(3)), ValueError, "running_sum"),
-        (lambda: orders.balance_signs(np.ones((3, 2)), 0.0), ValueError, "running_sum"),
-        (lambda: orders.balance_signs(np.ones((3, 2)), np.ones(2), 0), ValueError, "block must"),
-        (lambda: orders.balance_signs(np.ones((3, 2)), np.ones(2), 1.5), TypeError, "block must"),
-        (lambda: orders.balance_signs(np.ones((3, 2)) * 1j, np.ones(2)), TypeError, "vectors must"),
-        (lambda: orders.reorder(np.arange(3), np.ones(2)), ValueError, "order and signs"),
-        (lambda: orders.prefix_norms(np.ones((3, 2)), np.arange(2)), ValueError, "vectors and"),
-    ],
-)
-def test_errors_name_the_argument(call, error, words):
-    with pytest.raises(error, match=words):
-        call()

@@ -153,29 +153,6 @@ def test_what_is_not_covered_is_named(model, words):
         dense_signs(model, params, inputs, lambda scores: scores[:, 0], params)
 
 
-def test_what_does_not_fit_is_refused():
-    params = plain_params(jnp.float32)
-    inputs = jnp.asarray(INPUTS[:4], jnp.float32)
-    with pytest.raises(ValueError, match="even number of losses"):
-        dense_signs(network, params, inputs[:3], lambda scores: scores[:, 0], params)
-    with pytest.raises(ValueError, match="one loss an example"):
-        dense_signs(network, params, inputs, jnp.sum, params)
-    with pytest.raises(ValueError, match="every layer must see 2 rows"):
-        dense_signs(network, params, inputs, lambda scores: scores[:2, 0], params)
-    with pytest.raises(ValueError, match="a tree like params"):
-        dense_signs(network, params, inputs, lambda scores: scores[:, 0], params[:2])
-    with pytest.raises(TypeError, match="list of"):
-        dense_signs(network, {"kernel": inputs}, inputs, lambda scores: scores[:, 0], params)
-    with pytest.raises(ValueError, match=r"params\[1\]\[0\] belongs to no dense layer"):
-        dense_signs(
-            lambda layers, x: layers[2](layers[0](x)[:, :5]),
-            params,
-            inputs,
-            lambda scores: scores[:, 0],
-            params,
-        )
-
-
 @pytest.mark.slow
 def test_no_array_of_one_gradient_an_example_is_formed():
     params = plain_params(jnp.float32)

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from asyncjax.orders.kernels.balancing import pair_signs
 from asyncjax.orders.kernels.prefixes import prefix_norms
 from asyncjax.orders.kernels.reordering import reorder
-from asyncjax.orders.projections.directional import directional_signs, projected_signs
+from asyncjax.orders.projections.directional import directional_signs
 from tests.oracles import directional as oracle
 
 KEY = jax.random.key(0)
@@ -169,29 +169,6 @@ def test_it_goes_through_jit_and_scan_and_compiles_once():
     whole, _, total = decide(losses_of_rows, params, running_sum, examples=rows, pairs_per_block=3)
     np.testing.assert_array_equal(signs.reshape(-1), whole)
     np.testing.assert_allclose(ravel_pytree(once)[0], ravel_pytree(total)[0], atol=1e-5)
-
-
-def test_what_does_not_fit_is_refused():
-    params, rows, running_sum = problem(16, jnp.float32)
-    losses = partial(losses_of_rows, rows=rows)
-    with pytest.raises(ValueError, match="even number of losses"):
-        directional_signs(lambda p: losses(p)[:15], params, running_sum)
-    with pytest.raises(ValueError, match="one loss an example"):
-        directional_signs(lambda p: losses(p).sum(), params, running_sum)
-    with pytest.raises(ValueError, match=r"running_sum\['bias'\]"):
-        directional_signs(losses, params, {**running_sum, "bias": jnp.zeros(3)})
-    with pytest.raises(ValueError, match="a tree like params"):
-        directional_signs(losses, params, [running_sum])
-    with pytest.raises(ValueError, match="pairs_per_block"):
-        directional_signs(losses, params, running_sum, pairs_per_block=0)
-    with pytest.raises(TypeError, match="floating"):
-        directional_signs(losses, params, {**running_sum, "bias": jnp.zeros(4, jnp.int32)})
-    with pytest.raises(ValueError, match=r"examples\[1\] must have a leading axis"):
-        directional_signs(
-            lambda p, _: losses(p), params, running_sum, examples=(rows[0], rows[1][:8])
-        )
-    with pytest.raises(ValueError, match="even length"):
-        projected_signs(jnp.zeros(3), 1.0)
 
 
 def herded(vectors, pairs_per_block, rank_one, n_epochs=10):

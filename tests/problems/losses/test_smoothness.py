@@ -223,15 +223,6 @@ def test_problems_without_known_curvature_are_refused():
         jax.jit(lambda p: problems.smoothness(p).objective)(quadratic)
 
 
-def test_numbers_of_blocks_are_checked():
-    _, problem = logistic()
-    for n_blocks in (0, 5):
-        with pytest.raises(ValueError, match="n_blocks must be "):
-            problems.block_smoothness(problem, n_blocks)
-    with pytest.raises(TypeError, match="n_blocks must be an integer"):
-        problems.block_smoothness(problem, 1.5)  # pyright: ignore[reportArgumentType]
-
-
 def test_local_smoothness_finds_the_largest_eigenvalue(float64):
     features, problem = logistic(seed=5)
     x = np.array([0.5, -0.25, 1.0, 0.0])
@@ -258,17 +249,3 @@ def test_local_smoothness_of_a_network(float64):
     hessian = jax.hessian(lambda vector: problem.objective(restore(vector)))(flat)
     found = problems.local_smoothness(problem, key=jax.random.key(0), n_iterations=300)
     assert found == pytest.approx(np.abs(np.linalg.eigvalsh(hessian)).max(), rel=1e-6)
-
-
-def test_local_smoothness_refuses():
-    quadratic = problems.quadratic([[1.0]], [[1.0]])
-    key = jax.random.key(0)
-    own = problems.from_gradient(1.0, lambda x, worker, job, key: (x, x))
-    with pytest.raises(TypeError, match="must have an objective"):
-        problems.local_smoothness(own, key=key)
-    with pytest.raises(TypeError, match="key must be one typed key"):
-        problems.local_smoothness(quadratic, key=np.zeros(2))  # pyright: ignore
-    with pytest.raises(ValueError, match="n_iterations must be an integer of at least 1"):
-        problems.local_smoothness(quadratic, key=key, n_iterations=0)
-    with pytest.raises(ValueError, match="params must have the shapes"):
-        problems.local_smoothness(quadratic, np.zeros(2), key=key)
