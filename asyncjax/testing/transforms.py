@@ -305,21 +305,27 @@ def _check_dtype(inner: Any, extras: Any, params: Any, dtype: str) -> None:
                 )
 
 
+def _loop(inner: Any, extras: Any, params: Any, grads: Sequence[Any]) -> tuple[Any, Any]:
+    """The updates for several gradients, stacked, and the last state."""
+    state, outputs = inner.init(params), []
+    for step, gradient in enumerate(grads):
+        updates, state = inner.update(gradient, state, params, **extras(params, step))
+        outputs.append(updates)
+    return _stacked(outputs), state
+
+
 def _check_scan(inner: Any, extras: Any, params: Any) -> None:
     """Checks that `update` is traced once in a loop, and that `jax.lax.scan` equals the loop."""
     n_traces = 0
 
     @jax.jit
-    def update(grads: Any, state: Any, params: Any, extra: dict[str, Any]) -> Any:
+    def update(*called: Any, **extra: Any) -> Any:
         nonlocal n_traces
         n_traces += 1
-        return inner.update(grads, state, params, **extra)
+        return inner.update(*called, **extra)
 
-    state, expected = inner.init(params), []
     grads = [_gradients(params, step) for step in range(_STEPS)]
-    for step, gradient in enumerate(grads):
-        updates, state = update(gradient, state, params, extras(params, step))
-        expected.append(updates)
+    expected = _loop(inner._replace(update=update), extras, params, grads)
     if n_traces != 1:
         raise AssertionError(
             f"update was traced {n_traces} times in {_STEPS} calls: its state or its extras change"
@@ -333,36 +339,26 @@ def _check_scan(inner: Any, extras: Any, params: Any) -> None:
 
     inputs = jnp.arange(_STEPS, dtype=jnp.int32), _stacked(grads)
     try:
-        last, updates = jax.lax.scan(body, inner.init(params), inputs)
+        state, updates = jax.lax.scan(body, inner.init(params), inputs)
     except TypeError as error:
         raise AssertionError(f"jax.lax.scan refuses the transformation: {error}") from error
-    _same(last, state, "state after a scan and after a loop")
-    _same(updates, _stacked(expected), "updates in a scan and in a loop")
+    _same(state, expected[1], "state after a scan and after a loop")
+    _same(updates, expected[0], "updates in a scan and in a loop")
 
 
 def _check_vmap(inner: Any, extras: Any, params: Any) -> None:
     """Checks that two runs under `jax.vmap` equal the two runs alone."""
-
-    def run(params: Any, grads: Any) -> Any:
-        state, outputs = inner.init(params), []
-        for step, gradient in enumerate(grads):
-            extra = extras(params, jnp.int32(step))
-            updates, state = inner.update(gradient, state, params, **extra)
-            outputs.append(updates)
-        return outputs
-
+    run = partial(_loop, inner, extras)
     other = jax.tree.map(lambda leaf: 2 * leaf, params)
-    runs = [
-        (params, [_gradients(params, step) for step in (0, 1)]),
-        (other, [_gradients(params, step) for step in (2, 3)]),
-    ]
+    grads = [_gradients(params, step) for step in range(4)]
+    runs = [(params, grads[:2]), (other, grads[2:])]
 
     @jax.jit
     def both(batch: Any, runs: Any) -> Any:
-        return jax.vmap(run)(*batch), [run(*one) for one in runs]
+        return jax.vmap(run)(*batch), _stacked([run(*one) for one in runs])
 
     together, alone = both(_stacked(runs), runs)
-    _same(together, _stacked(alone), "updates under vmap and alone")
+    _same(together, alone, "updates or state under vmap and alone")
 
 
 def _check_wrappers(transform: Any, extras: Any, params: Any) -> None:

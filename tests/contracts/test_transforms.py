@@ -185,7 +185,7 @@ BROKEN = {
         "scan refuses",
     ),
     "a state beside the state": (remembering(), {}, "after a scan and after a loop"),
-    "another result in a batch": (stateless(misbatched), {}, "updates under vmap and alone"),
+    "another result in a batch": (stateless(misbatched), {}, "under vmap and alone"),
     "ascent": (optax.sgd(-0.1), {}, "away from the minimum"),
 }
 
