@@ -100,9 +100,9 @@ def _epochs(order: Order, key: jax.Array, n_epochs: int, dim: int) -> np.ndarray
     visited = [_visits(order, state, 0)]
     positions = np.arange(visited[0].shape[-1], dtype=np.int32)
     for epoch in range(n_epochs):
-        gradients = _gradients(order, visited[0], epoch, dim)
+        gradients = _gradients(visited[0], epoch, dim)
         for steps in np.split(positions, range(_ROWS, len(positions), _ROWS)):
-            rows = None if gradients is None else gradients[..., steps, :]
+            rows = gradients[..., steps, :] if order.needs_gradients else None
             with fails_as(f"observe of the order must take steps {steps.tolist()} of an epoch"):
                 state = order.observe(state, steps, rows)
             check_same_form(first, state, "observe of the order")
@@ -129,7 +129,7 @@ def _compiled_epochs(order: Order, keys: jax.Array, visited: np.ndarray, dim: in
     n_epochs, n, rows = len(visited) - 1, visited.shape[-1], None
     positions = np.append(np.arange(n), (-1, n + 5)).astype(np.int32)
     if order.needs_gradients:
-        rows = np.stack([_gradients(order, visited[0], epoch, dim) for epoch in range(n_epochs)])
+        rows = np.stack([_gradients(visited[0], epoch, dim) for epoch in range(n_epochs)])
         widths = [(0, 0)] * (rows.ndim - 2) + [(0, 2), (0, 0)]
         rows = np.pad(rows, widths, constant_values=np.nan)
 
@@ -170,10 +170,8 @@ def _visits(order: Order, state: Any, epoch: int) -> np.ndarray:
     return visits
 
 
-def _gradients(order: Order, visits: np.ndarray, epoch: int, dim: int) -> np.ndarray | None:
+def _gradients(visits: np.ndarray, epoch: int, dim: int) -> np.ndarray:
     """Gradients of the steps of an epoch, float32[n, dim] or [m, n, dim]: fixed numbers."""
-    if not order.needs_gradients:
-        return None
     shape = (*visits.shape, dim)
     numbers = np.arange(1, int(np.prod(shape)) + 1) * (1.0 + 0.1 * epoch)
     return np.cos(numbers).reshape(shape).astype(np.float32)

@@ -108,7 +108,8 @@ def check_rule(
 where a run alone answers <Verdict.KEEP: 1>
     """
     n_workers, n_updates = whole("n_workers", n_workers), whole("n_updates", n_updates, 2)
-    rule = instance("rule", Rule() if rule is None else rule, Rule, "a traces.Rule")
+    rule = Rule() if rule is None else rule
+    instance("rule", rule, Rule, "a traces.Rule")
     rule.check_workers(n_workers)
     server = Server(rule, n_workers, n_updates, given_key("key", key))
     examples = _example_clocks(n_workers)
@@ -152,10 +153,10 @@ def _check_traces(server: Server, examples: dict[str, Clock], first: dict[str, E
         with fails_as(f"traces of {server.name} with {words} must be such as could have happened"):
             validate(trace)
         if server.rule.gate is not None:
-            _check_lead(server.rule.gate.bound, trace, words)
+            _check_lead(server, server.rule.gate.bound, trace, words)
 
 
-def _check_lead(bound: float, trace: EventTrace, words: str) -> None:
+def _check_lead(server: Server, bound: float, trace: EventTrace, words: str) -> None:
     """Refuses jobs that started though their worker had delivered too many more than the slowest.
 
     At one instant the deliveries that came after the start are counted too, which makes a lead
@@ -164,7 +165,7 @@ def _check_lead(bound: float, trace: EventTrace, words: str) -> None:
     assert trace.start is not None  # made here
     for e, (worker, start) in enumerate(zip(trace.worker, trace.start, strict=True)):
         own = int(np.count_nonzero(trace.worker[:e] == worker))
-        there = np.bincount(trace.worker[trace.time <= start], minlength=trace.n_workers)
+        there = np.bincount(trace.worker[trace.time <= start], minlength=server.n_workers)
         lead = min(own, int(there[worker])) - int(there.min())
         if lead > bound:
             raise AssertionError(

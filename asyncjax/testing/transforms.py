@@ -194,15 +194,16 @@ def _check_parameters(params: Any) -> None:
 
 def _extras_function(extras: Any, params: Any) -> Callable[[Any, Any], dict[str, Any]]:
     """The function of (params, step) that gives the extras of an update."""
-    if not isinstance(extras, Mapping):
-        function("extras", extras, "a mapping, or a function of (params, step)")
-    given = extras if isinstance(extras, Mapping) else extras(params, 0)
+    words = "a mapping, or a function of (params, step)"
+    is_mapping = isinstance(extras, Mapping)
+    of_step = (lambda *_: extras) if is_mapping else function("extras", extras, words)
+    given = of_step(params, 0)
     if not isinstance(given, Mapping):
         raise TypeError(f"extras must return a mapping, got {shown(given)}")
     for name in given:
         if not isinstance(name, str):
             raise TypeError(f"extras must be a mapping from names of extras, got {shown(name)}")
-    return lambda params, step: dict(given if given is extras else extras(params, step))
+    return lambda params, step: dict(of_step(params, step))
 
 
 def _gradients(params: Any, step: int = 0) -> Any:
