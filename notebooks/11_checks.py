@@ -193,8 +193,6 @@ results.plots.timeline(trace, until=30.0, title="stumbling workers, an update ev
 # - Each of the four mistakes would have given a curve, and no error.
 # - A check takes a second or a few, and belongs into the tests of your own project: `testing.check_clock(mine)`
 #   is a whole test.
-# - Parts of a check can be run alone (`testing.check_clock_blocks`, `testing.check_order_epochs`, ...), say
-#   while only one of them holds.
 #
 # ## Try
 #

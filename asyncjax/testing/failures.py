@@ -1,4 +1,6 @@
-"""How a check says what is broken: one AssertionError, one sentence, also where the method fails.
+"""What the contracts share: how a check says what is broken, and what a state may be.
+
+One AssertionError, one sentence, also where the method fails.
 
 A method that raises an error of its own has not kept the contract either; its error stays the cause
 of the AssertionError, so that the traceback leads to the line that raised it.
@@ -11,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import one_key, shown
@@ -47,24 +48,6 @@ def given_key(name: str, value: Any) -> jax.Array:
     return jax.random.key(0) if value is None else one_key(name, value)
 
 
-def array_of(what: str, value: Any) -> np.ndarray:
-    """A NumPy array of real numbers, or an AssertionError that says that `what` gives none.
-
-    Example:
-        >>> array_of("mean of the law 'mine'", "slow")
-        Traceback (most recent call last):
-        ...
-        AssertionError: mean of the law 'mine' must give real numbers, got 'slow'
-    """
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
-        array = np.asarray(None)
-    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
-        raise AssertionError(f"{what} must give real numbers, got {shown(value)}")
-    return array
-
-
 def first_difference(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
     """Where two arrays of one shape first differ, None if nowhere; NaN equals NaN.
 
@@ -79,3 +62,51 @@ def first_difference(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | No
     if not differs.any():
         return None
     return tuple(int(i) for i in np.argwhere(differs)[0])
+
+
+def check_initial_state(state: Any, whose: str) -> None:
+    """Refuses a state after `init` whose leaves are no jax arrays with dtypes of their own.
+
+    Example:
+        >>> check_initial_state({"count": 0}, "the order")
+        Traceback (most recent call last):
+        ...
+        AssertionError: state['count'] of the order must be a jax array after init, got 0
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name = f"state{jax.tree_util.keystr(path)} of {whose} must"
+        if not isinstance(leaf, jax.Array):
+            raise AssertionError(f"{name} be a jax array after init, got {shown(leaf)}")
+        if getattr(leaf, "weak_type", False):  # a typed key has none
+            raise AssertionError(
+                f"{name} have a dtype of its own after init, got a weak {leaf.dtype}"
+            )
+
+
+def check_same_form(before: Any, after: Any, what: str) -> None:
+    """Refuses a state of another structure than that of `init`, or with a leaf of another kind.
+
+    Example:
+        >>> check_same_form(jax.numpy.zeros(1), jax.numpy.zeros(2), "update of the transformation")
+        Traceback (most recent call last):
+        ...
+        AssertionError: update of the transformation must keep state float32[1], as init makes it, \
+got float32[2]
+    """
+    structures = jax.tree.structure(before), jax.tree.structure(after)
+    if structures[0] != structures[1]:
+        old, new = map(shown, structures)
+        raise AssertionError(f"{what} must give a state like that of init, {old}, got {new}")
+    leaves = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    for (path, old), new in leaves:
+        where = f"state{jax.tree_util.keystr(path)}"
+        if not isinstance(new, jax.Array | jax.ShapeDtypeStruct):
+            raise AssertionError(f"{what} must keep {where} a jax array, got {shown(new)}")
+        kinds = [
+            f"{'weak ' if getattr(leaf, 'weak_type', False) else ''}{leaf.dtype}{list(leaf.shape)}"
+            for leaf in (old, new)
+        ]
+        if kinds[0] != kinds[1]:
+            raise AssertionError(
+                f"{what} must keep {where} {kinds[0]}, as init makes it, got {kinds[1]}"
+            )

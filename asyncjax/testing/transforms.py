@@ -1,33 +1,38 @@
-"""The whole contract of an optax transformation in one call.
+"""What a good optax transformation does: called as a loop calls it, and inside other wrappers.
 
-Run it on a transformation of your own: what passes can be used in any loop, under jit, scan and
-vmap, and inside optax's wrappers.
+Extras it does not know are ignored, extras it needs are missed by name, its state never changes
+shape or dtype, one compilation serves all calls, and updates keep their dtypes. The updates are the
+same in a Python loop, in `jax.lax.scan`, under `jax.vmap`, and inside `inject_hyperparams`,
+`masked`, `chain` and `MultiSteps`; and an optimizer converges. What passes can be used in any loop.
+
+It is tried on a small problem: loss(x) = ||x - 1||^2 / 2,     gradients: cos(1), cos(2), ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
+from jax.typing import ArrayLike
 
-from asyncjax.checks import flag
-from asyncjax.testing.arguments import floating_dtypes, names, transformation
-from asyncjax.testing.transform_calls import (
-    check_dtypes,
-    check_map_params,
-    check_one_compilation,
-    check_required_extras,
-    check_state,
-    check_unknown_extra,
-)
-from asyncjax.testing.transform_example import NO_EXTRAS, Extras
-from asyncjax.testing.transform_surroundings import (
-    check_convergence,
-    check_scan,
-    check_vmap,
-    check_wrappers,
-)
+from asyncjax.checks import flag, function, shown, within
+from asyncjax.testing.failures import check_initial_state, check_same_form
+
+Extras = Mapping[str, Any] | Callable[[Any, Any], Mapping[str, Any]]
+
+NO_EXTRAS: Mapping[str, Any] = MappingProxyType({})
+_STEPS = 4  # updates of a loop and of a scan
+_LONG, _NEAR = 500, 1e-2  # updates until the minimum, and how far from it a parameter may end
 
 
 def check_transform(
@@ -42,9 +47,16 @@ def check_transform(
 ) -> None:
     """Checks a transformation against the contract of optax's own.
 
-    Runs `check_unknown_extra`, `check_required_extras`, `check_state`, `check_one_compilation`,
-    `check_map_params`, `check_dtypes`, `check_scan`, `check_vmap`, `check_wrappers` and, unless
-    told otherwise, `check_convergence`; each can be run alone.
+    - an extra nobody knows is accepted and changes nothing; leaving out a required one is a
+      TypeError that names it;
+    - every leaf of the state is a jax array whose shape, dtype and strong type never change, and
+      `optax.tree.map_params` can walk it;
+    - updates keep the dtypes of the gradients;
+    - a jitted `update` is traced once, `jax.lax.scan` gives what the loop gives, and two runs under
+      `jax.vmap` what each gives alone;
+    - `inject_hyperparams` (around a chain with a scale of 1), `masked` with a mask that is true
+      everywhere, `chain` and `MultiSteps` with one micro-step change nothing;
+    - unless told otherwise, it reaches the minimum of ||x - 1||^2 / 2 within 0.01 in 500 updates.
 
     Args:
         transform: The transformation.
@@ -52,11 +64,13 @@ def check_transform(
             step) for extras that change or that look like the parameters; `example_extras` is one
             that gives all that the loops of this library give.
         params: Tree of parameters; by default a vector and a scalar in float32.
-        required: Names of the extras that `update` cannot do without; None: as its signature says.
+        required: Names of the extras that `update` cannot do without; None: the keyword-only
+            arguments without default of its signature (chains of optax have none: name them).
         converges: Whether it is asked to minimise a small quadratic.
         finish: What follows it in a chain for that, such as `optax.scale(-0.1)` for a
             transformation that only rescales; by default nothing.
-        dtypes: Dtypes of parameters and gradients that must be kept.
+        dtypes: Dtypes of parameters and gradients that must be kept; "float64" enables x64 for its
+            check.
 
     Raises:
         TypeError: If an argument is of the wrong kind.
@@ -68,21 +82,338 @@ def check_transform(
         >>> from asyncjax.testing import example_extras
         >>> check_transform(delay_adaptive_sgd(0.9), extras=example_extras, required=["delay"])
     """
+    _check_arguments(transform, finish, required, dtypes)
     converges = flag("converges", converges)
-    floating_dtypes("dtypes", dtypes)
-    if required is not None:
-        names("required", required)
-    if finish is not None:
-        transformation("finish", finish)
-    check_unknown_extra(transform, extras=extras, params=params)
-    check_required_extras(transform, required, extras=extras, params=params)
-    check_state(transform, extras=extras, params=params)
-    check_one_compilation(transform, extras=extras, params=params)
-    check_map_params(transform, params=params)
-    check_dtypes(transform, extras=extras, params=params, dtypes=dtypes)
-    check_scan(transform, extras=extras, params=params)
-    check_vmap(transform, extras=extras, params=params)
-    check_wrappers(transform, extras=extras, params=params)
+    if params is None:
+        params = {"bias": jnp.float32(0.5), "weight": jnp.array([-1.0, 2.0, 0.25], jnp.float32)}
+    _check_parameters(params)
+    of_step = _extras_function(extras, params)
+    _check_unknown_extra(transform, of_step(params, 0), params)
+    names = required_extras(transform) if required is None else required
+    _check_required_extras(transform, names, of_step(params, 0), params)
+    inner = optax.with_extra_args_support(transform)
+    _check_state(inner, of_step, params)
+    _check_map_params(transform, params)
+    for dtype in dtypes:
+        _check_dtype(inner, of_step, params, dtype)
+    _check_scan(inner, of_step, params)
+    _check_vmap(inner, of_step, params)
+    _check_wrappers(transform, of_step, params)
     if converges:
         whole = transform if finish is None else optax.chain(transform, finish)
-        check_convergence(whole, extras=extras, params=params)
+        _check_convergence(optax.with_extra_args_support(whole), of_step, params)
+
+
+def example_extras(params: optax.Params, step: Any) -> dict[str, Any]:
+    """Returns every extra that a loop of this library hands to an optimizer, for one update.
+
+    Three workers in turn; delays 0, 1, 2 in turn; parameters read a tenth away from now.
+
+    Args:
+        params: The current parameters.
+        step: Number of the update, an int or an int32 scalar.
+
+    Returns:
+        A dictionary with `delay`, `worker`, `block`, `time`, `place`, `key`, `read_params` and
+        `worker_params`.
+
+    Raises:
+        TypeError: If `params` is not a tree of floating-point arrays, or `step` not an integer.
+        ValueError: If `params` is not finite, or `step` negative.
+
+    Example:
+        >>> extras = example_extras(jnp.float32(2.0), 4)
+        >>> extras["delay"], extras["time"], float(extras["worker_params"])
+        (1, 5.0, 1.5)
+    """
+    _check_parameters(params)
+    within("step", step, least=0, integer=True)
+    if np.ndim(step):
+        raise ValueError(f"step must be one integer, got shape {np.shape(step)}")
+    return {
+        "delay": step % 3,
+        "worker": step % 3,
+        "block": step % 3,
+        "time": 1.0 + step,
+        "place": step % 2,
+        "key": jax.random.fold_in(jax.random.key(0), step),
+        "read_params": jax.tree.map(lambda leaf: leaf * jnp.asarray(0.9, leaf.dtype), params),
+        "worker_params": jax.tree.map(lambda leaf: (leaf + 1) / 2, params),
+    }
+
+
+def required_extras(transform: optax.GradientTransformation) -> list[str]:
+    """Returns the names of the extras that the signature of `update` requires.
+
+    Example:
+        >>> from asyncjax.steps import picky_sgd, piag
+        >>> required_extras(picky_sgd(1.0)), required_extras(piag(1.0, n_workers=2))
+        (['read_params'], ['delay', 'worker'])
+    """
+    parameters = inspect.signature(transform.update).parameters.values()
+    alone = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
+    return [one.name for one in alone if one.default is one.empty]
+
+
+def _check_arguments(transform: Any, finish: Any, required: Any, dtypes: Any) -> None:
+    """Refuses what cannot be tried: all arguments but the tree of parameters and the extras."""
+    transforms = {"transform": transform, "finish": transform if finish is None else finish}
+    for name, value in transforms.items():
+        if not all(callable(getattr(value, part, None)) for part in ("init", "update")):
+            hint = ", which is to be called first" if callable(value) else ""
+            raise TypeError(
+                f"{name} must be an optax transformation, such as optax.sgd(0.1), got"
+                f" {shown(value)}{hint}"
+            )
+    for name, value in (("required", () if required is None else required), ("dtypes", dtypes)):
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_sequence or not all(isinstance(one, str) for one in value):
+            raise TypeError(f"{name} must be a sequence of names, got {shown(value)}")
+    if not dtypes:
+        raise ValueError(f"dtypes must name at least one dtype, got {shown(dtypes)}")
+    for dtype in dtypes:
+        with contextlib.suppress(TypeError):
+            if jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+                continue
+        raise ValueError(f"dtypes must name floating-point dtypes, got {dtype!r}")
+
+
+def _check_parameters(params: Any) -> None:
+    """Refuses what is no tree of finite floating-point arrays with at least one leaf."""
+    words = "params must be a tree of floating-point arrays, got"
+    leaves = jax.tree.leaves(params)
+    if not leaves:
+        raise TypeError(f"{words} {shown(params)}")
+    for leaf in leaves:
+        is_array = isinstance(leaf, jax.Array | np.ndarray | np.generic)
+        if not is_array or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise TypeError(f"{words} {shown(leaf)}")
+        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
+            raise ValueError(f"params must be finite, got {shown(leaf)}")
+
+
+def _extras_function(extras: Any, params: Any) -> Callable[[Any, Any], dict[str, Any]]:
+    """The function of (params, step) that gives the extras of an update."""
+    words = "a mapping, or a function of (params, step)"
+    is_mapping = isinstance(extras, Mapping)
+    of_step = (lambda *_: extras) if is_mapping else function("extras", extras, words)
+    given = of_step(params, 0)
+    if not isinstance(given, Mapping):
+        raise TypeError(f"extras must return a mapping, got {shown(given)}")
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(f"extras must be a mapping from names of extras, got {shown(name)}")
+    return lambda params, step: dict(of_step(params, step))
+
+
+def _gradients(params: Any, step: int = 0) -> Any:
+    """Gradients like `params`: fixed numbers in [-1, 1] that differ from step to step."""
+
+    def gradient(leaf: ArrayLike) -> jax.Array:
+        leaf = jnp.asarray(leaf)
+        numbers = np.cos(np.arange(1, leaf.size + 1) + step).reshape(leaf.shape)
+        return jnp.asarray(numbers, leaf.dtype)
+
+    return jax.tree.map(gradient, params)
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _same(actual: Any, expected: Any, what: str) -> None:
+    """Compares two trees of numbers, to six digits; of typed keys their numbers."""
+
+    def numbers(leaf: Any) -> Any:
+        is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+        return jax.random.key_data(leaf) if is_key else leaf
+
+    trees = jax.tree.map(numbers, (actual, expected))
+    chex.assert_trees_all_close(*trees, rtol=2e-6, atol=1e-6, custom_message=what)
+
+
+def _check_unknown_extra(transform: Any, extra: dict[str, Any], params: Any) -> None:
+    """Checks that an extra nobody knows is accepted and changes nothing."""
+    state, grads = transform.init(params), _gradients(params)
+    update = optax.GradientTransformationExtraArgs(*transform).update
+
+    @jax.jit
+    def both(*called: Any, extra: dict[str, Any]) -> Any:
+        known, more = update(*called, **extra), update(*called, **extra, an_extra_nobody_knows=1)
+        return known[0], more[0]
+
+    try:
+        expected, updates = both(grads, state, params, extra=extra)
+    except TypeError as error:
+        if "an_extra_nobody_knows" in str(error):
+            raise AssertionError(f"update refused an unknown extra: {error}") from error
+        if any(f"unexpected keyword argument '{name}'" in str(error) for name in extra):
+            raise AssertionError(
+                f"update refused an extra that it was given: {error}; a rule without extras becomes"
+                " one that ignores them by optax.with_extra_args_support(rule)"
+            ) from error
+        raise
+    _same(updates, expected, "updates with and without an unknown extra")
+
+
+def _check_required_extras(
+    transform: Any, names: Sequence[str], extras: dict[str, Any], params: Any
+) -> None:
+    """Checks that leaving out a required extra is a TypeError that names it."""
+    state, grads = transform.init(params), _gradients(params)
+    for name in names:
+        extra = {key: value for key, value in extras.items() if key != name}
+        update = partial(optax.GradientTransformationExtraArgs(*transform).update, **extra)
+        try:
+            jax.eval_shape(update, grads, state, params)
+        except TypeError as error:
+            if name not in str(error):
+                raise AssertionError(
+                    f"the TypeError for a forgotten {name} does not name it: {error}"
+                ) from error
+        else:
+            raise AssertionError(f"update without the required extra {name} raised no TypeError")
+
+
+def _check_state(inner: Any, extras: Any, params: Any) -> Any:
+    """Checks that every leaf of the state is an array that keeps its form; gives the updates."""
+    before = inner.init(params)
+    check_initial_state(before, "the transformation")
+    update = partial(inner.update, **extras(params, 0))
+    updates, after = jax.eval_shape(update, _gradients(params), before, params)
+    check_same_form(before, after, "update of the transformation")
+    return updates
+
+
+def _check_map_params(transform: Any, params: Any) -> None:
+    """Checks that `optax.tree.map_params` can walk the state, and changes nothing."""
+    state = transform.init(params)
+    try:
+        mapped = optax.tree.map_params(transform, lambda leaf: leaf, state)
+    except Exception as error:
+        raise AssertionError(f"optax.tree.map_params cannot walk the state: {error}") from error
+    _same(mapped, state, "state after an identity map_params")
+
+
+def _check_dtype(inner: Any, extras: Any, params: Any, dtype: str) -> None:
+    """Checks that updates keep the dtype of parameters and gradients, and the state its own."""
+    with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
+        cast = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
+        for update in jax.tree.leaves(_check_state(inner, extras, cast)):
+            if update.dtype != jnp.dtype(dtype):
+                raise AssertionError(
+                    f"updates have dtype {update.dtype} for gradients and parameters of {dtype}"
+                )
+
+
+def _loop(inner: Any, extras: Any, params: Any, grads: Sequence[Any]) -> tuple[Any, Any]:
+    """The updates for several gradients, stacked, and the last state."""
+    state, outputs = inner.init(params), []
+    for step, gradient in enumerate(grads):
+        updates, state = inner.update(gradient, state, params, **extras(params, step))
+        outputs.append(updates)
+    return _stacked(outputs), state
+
+
+def _check_scan(inner: Any, extras: Any, params: Any) -> None:
+    """Checks that `update` is traced once in a loop, and that `jax.lax.scan` equals the loop."""
+    n_traces = 0
+
+    @jax.jit
+    def update(*called: Any, **extra: Any) -> Any:
+        nonlocal n_traces
+        n_traces += 1
+        return inner.update(*called, **extra)
+
+    grads = [_gradients(params, step) for step in range(_STEPS)]
+    expected = _loop(inner._replace(update=update), extras, params, grads)
+    if n_traces != 1:
+        raise AssertionError(
+            f"update was traced {n_traces} times in {_STEPS} calls: its state or its extras change"
+            " shape, dtype, weak type or structure"
+        )
+
+    def body(state: Any, inputs: Any) -> Any:
+        step, gradient = inputs
+        updates, state = inner.update(gradient, state, params, **extras(params, step))
+        return state, updates
+
+    inputs = jnp.arange(_STEPS, dtype=jnp.int32), _stacked(grads)
+    try:
+        state, updates = jax.lax.scan(body, inner.init(params), inputs)
+    except TypeError as error:
+        raise AssertionError(f"jax.lax.scan refuses the transformation: {error}") from error
+    _same(state, expected[1], "state after a scan and after a loop")
+    _same(updates, expected[0], "updates in a scan and in a loop")
+
+
+def _check_vmap(inner: Any, extras: Any, params: Any) -> None:
+    """Checks that two runs under `jax.vmap` equal the two runs alone."""
+    run = partial(_loop, inner, extras)
+    other = jax.tree.map(lambda leaf: 2 * leaf, params)
+    grads = [_gradients(params, step) for step in range(4)]
+    runs = [(params, grads[:2]), (other, grads[2:])]
+
+    @jax.jit
+    def both(batch: Any, runs: Any) -> Any:
+        return jax.vmap(run)(*batch), _stacked([run(*one) for one in runs])
+
+    together, alone = both(_stacked(runs), runs)
+    _same(together, alone, "updates or state under vmap and alone")
+
+
+def _check_wrappers(transform: Any, extras: Any, params: Any) -> None:
+    """Checks that optax's wrappers change nothing, and that extras get through."""
+
+    def scaled(scale: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(transform, optax.scale(scale))
+
+    everywhere = jax.tree.map(lambda _: True, params)
+    wrapped: dict[str, Any] = {
+        "nothing": optax.with_extra_args_support(transform),
+        "inject_hyperparams": optax.inject_hyperparams(scaled)(scale=1.0),
+        "masked": optax.masked(transform, everywhere),
+        "chain": optax.chain(optax.identity(), transform, optax.identity()),
+        "MultiSteps": optax.MultiSteps(transform, 1),
+    }
+
+    @jax.jit
+    def update_all(grads: Any, states: Any, extra: dict[str, Any]) -> Any:
+        results = {}
+        for name, wrapper in wrapped.items():
+            try:
+                results[name] = wrapper.update(grads, states[name], params, **extra)
+            except Exception as error:
+                raise AssertionError(f"update fails inside {name}: {error}") from error
+        return results
+
+    states = {name: wrapper.init(params) for name, wrapper in wrapped.items()}
+    for step in range(3):
+        extra = extras(params, step)
+        results = update_all(_gradients(params, step), states, extra)
+        states = {name: state for name, (_, state) in results.items()}
+        expected, _ = results["nothing"]
+        for name, (updates, _) in results.items():
+            _same(updates, expected, f"updates inside and outside {name}")
+
+
+def _check_convergence(inner: Any, extras: Any, params: Any) -> None:
+    """Checks that an optimizer reaches the minimum of ||x - 1||^2 / 2 in a scan."""
+
+    def body(carry: Any, step: jax.Array) -> Any:
+        params, state = carry
+        grads = jax.tree.map(lambda leaf: leaf - 1, params)
+        updates, state = inner.update(grads, state, params, **extras(params, step))
+        return (optax.apply_updates(params, updates), state), None
+
+    @jax.jit
+    def train(params: Any) -> Any:
+        steps = jnp.arange(_LONG, dtype=jnp.int32)
+        return jax.lax.scan(body, (params, inner.init(params)), steps)[0][0]
+
+    distance = max(float(jnp.max(jnp.abs(leaf - 1))) for leaf in jax.tree.leaves(train(params)))
+    if not distance <= _NEAR:
+        raise AssertionError(
+            f"after {_LONG} updates a parameter is {distance:.3g} away from the minimum, "
+            f"more than {_NEAR:g}"
+        )

@@ -5,12 +5,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
 from asyncjax import testing
 from asyncjax.steps.registry import REGISTRY
-from asyncjax.testing.transform_calls import required_extras
+from asyncjax.testing.transforms import required_extras
 
 # What callers rely on: the extras that these names require.
 FIXED = {
@@ -61,128 +62,159 @@ def stateless(update):
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
-def test_refused_extra_is_found():
-    def update(updates, state, params=None, *, delay):
-        return updates, state
-
-    with pytest.raises(AssertionError, match="refused an unknown extra"):
-        testing.check_unknown_extra(stateless(update), extras={"delay": 0})
+def plain(updates, state, params=None, *, delay):
+    return updates, state
 
 
-def test_a_rule_of_three_arguments_that_is_given_extras_is_told_how_to_take_them():
-    def update(updates, state, params=None):
-        return updates, state
-
-    rule = optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-    with pytest.raises(AssertionError, match=r"refused an extra.*'delay'.*with_extra_args_support"):
-        testing.check_unknown_extra(rule, extras={"delay": 0})
-    testing.check_unknown_extra(optax.with_extra_args_support(rule), extras={"delay": 0})
+def refusing(updates, state, params=None):
+    return updates, state
 
 
-def test_extra_with_a_silent_default_is_found():
-    def update(updates, state, params=None, *, delay=0, **extra):
-        return updates, state
-
-    with pytest.raises(AssertionError, match="without the required extra delay"):
-        testing.check_required_extras(stateless(update), ["delay"])
+def silent(updates, state, params=None, *, delay=0, **extra):
+    return updates, state
 
 
-def test_extra_of_the_signature_need_not_be_named():
-    def update(updates, state, params=None, *, delay, **extra):
-        return updates, state
-
-    assert required_extras(stateless(update)) == ["delay"]
-
-    def lenient(updates, state, params=None, **extra):
-        return update(updates, state, params, delay=extra.get("delay", 0))
-
-    lenient.__signature__ = inspect.signature(update)
-    with pytest.raises(AssertionError, match="without the required extra delay"):
-        testing.check_required_extras(stateless(lenient))
+def needing(updates, state, params=None, *, delay, **extra):
+    return updates, state
 
 
-def test_unhelpful_error_is_found():
-    def update(updates, state, params=None, **extra):
-        if "delay" not in extra:
-            raise TypeError("something is missing")
-        return updates, state
-
-    with pytest.raises(AssertionError, match="does not name it"):
-        testing.check_required_extras(stateless(update), ["delay"])
+def lenient(updates, state, params=None, **extra):
+    return needing(updates, state, params, delay=extra.get("delay", 0))
 
 
-def test_changed_dtype_is_found():
-    def update(updates, state, params=None, **extra):
-        return jax.tree.map(lambda leaf: leaf * jnp.float32(0.5), updates), state
-
-    with pytest.raises(AssertionError, match="float32 for gradients and parameters of bfloat16"):
-        testing.check_transform(stateless(update))
+lenient.__signature__ = inspect.signature(needing)
 
 
-def test_weak_state_is_found():
-    def update(updates, state, params=None, **extra):
-        return updates, state + 1
-
-    weak = optax.GradientTransformationExtraArgs(lambda params: jnp.asarray(0), update)
-    with pytest.raises(AssertionError, match="weak type after init"):
-        testing.check_transform(weak)
+def unhelpful(updates, state, params=None, **extra):
+    if "delay" not in extra:
+        raise TypeError("something is missing")
+    return updates, state
 
 
-def test_state_that_is_no_array_is_found():
-    def update(updates, state, params=None, **extra):
-        return updates, state + 1
-
-    counter = optax.GradientTransformationExtraArgs(lambda params: 0, update)
-    with pytest.raises(AssertionError, match="no jax array"):
-        testing.check_state(counter)
+def widening(updates, state, params=None, **extra):
+    return jax.tree.map(lambda leaf: leaf * jnp.float32(0.5), updates), state
 
 
-def growing():
-    def update(updates, state, params=None, **extra):
-        return updates, jnp.append(state, state[-1] + 1)
-
-    return optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(1), update)
+def counting(updates, state, params=None, **extra):
+    return updates, state + 1
 
 
-def test_growing_state_is_found():
-    with pytest.raises(AssertionError, match=r"float32\[1\] to float32\[2\]"):
-        testing.check_state(growing())
-    with pytest.raises(AssertionError, match="traced 5 times"):
-        testing.check_one_compilation(growing())
-    with pytest.raises(AssertionError, match="scan refuses"):
-        testing.check_scan(growing())
+def counting_delays(updates, state, params=None, *, delay, **extra):
+    return updates, state + jnp.sum(delay).astype(jnp.result_type(state, delay))
 
 
-def test_init_that_needs_leaves_is_found():
-    def init(params):
-        return jnp.zeros((), jax.tree.leaves(params)[0].dtype)
-
-    broken = optax.GradientTransformationExtraArgs(
-        init, lambda updates, state, params=None, **extra: (updates, state)
-    )
-    with pytest.raises(AssertionError, match="map_params cannot walk"):
-        testing.check_map_params(broken)
+def growing(updates, state, params=None, **extra):
+    return updates, jnp.append(state, state[-1] + 1)
 
 
-@pytest.mark.parametrize("check", [testing.check_scan, testing.check_vmap, testing.check_wrappers])
-def test_hidden_python_state_is_found(check):
+def with_state(init, update):
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def remembering():
+    """Its updates depend on how often a state was made."""
     calls = []
 
-    def update(updates, state, params=None, **extra):
+    def init(params):
         calls.append(None)
-        return jax.tree.map(lambda leaf: leaf * len(calls), updates), state
+        return jnp.float32(len(calls))
 
-    with pytest.raises(AssertionError, match=r"updates (in a scan|under vmap|inside and outside)"):
-        check(stateless(update))
+    def update(updates, state, params=None, **extra):
+        return jax.tree.map(lambda leaf: leaf * state.astype(leaf.dtype), updates), state
 
-
-def test_ascent_is_found():
-    with pytest.raises(AssertionError, match="away from the minimum"):
-        testing.check_convergence(optax.sgd(-0.1))
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
-def test_a_state_with_a_typed_key_passes():
-    noisy = optax.noisy_sgd(0.1, eta=0.0, key=jax.random.key(0))
-    testing.check_state(noisy)
-    testing.check_map_params(noisy)
-    testing.check_scan(noisy)
+@jax.custom_batching.custom_vmap
+def halved(leaf):
+    return leaf / 2
+
+
+@halved.def_vmap
+def _(size, batched, leaf):
+    return leaf / 3, batched[0]
+
+
+def misbatched(updates, state, params=None, **extra):
+    return jax.tree.map(halved, updates), state
+
+
+BROKEN = {
+    "an extra is refused": (stateless(plain), {"extras": {"delay": 0}}, "refused an unknown extra"),
+    "three arguments": (
+        optax.GradientTransformation(lambda params: optax.EmptyState(), refusing),
+        {"extras": {"delay": 0}},
+        r"refused an extra.*'delay'.*with_extra_args_support",
+    ),
+    "a silent default": (
+        stateless(silent),
+        {"required": ["delay"]},
+        "without the required extra delay",
+    ),
+    "a signature that is not true": (stateless(lenient), {}, "without the required extra delay"),
+    "an unhelpful error": (
+        stateless(unhelpful),
+        {"extras": {"delay": 0}, "required": ["delay"]},
+        "does not name it",
+    ),
+    "another dtype": (
+        stateless(widening),
+        {},
+        "float32 for gradients and parameters of bfloat16",
+    ),
+    "a weak state": (with_state(lambda params: jnp.asarray(0), counting), {}, "after init.* weak"),
+    "a number of Python": (with_state(lambda params: 0, counting), {}, "must be a jax array"),
+    "a state that grows": (
+        with_state(lambda params: jnp.zeros(1), growing),
+        {},
+        r"keep state float32\[1\].* got float32\[2\]",
+    ),
+    "a state that needs leaves": (
+        with_state(lambda params: jnp.zeros((), jax.tree.leaves(params)[0].dtype), silent),
+        {},
+        "map_params cannot walk",
+    ),
+    "extras of another length every time": (
+        stateless(needing),
+        {"extras": lambda params, step: {"delay": np.zeros(step + 1)}},
+        "traced 4 times",
+    ),
+    "a state of the dtype of an extra": (
+        with_state(lambda params: jnp.int8(0), counting_delays),
+        {"extras": lambda params, step: {"delay": step}},
+        "scan refuses",
+    ),
+    "a state beside the state": (remembering(), {}, "after a scan and after a loop"),
+    "another result in a batch": (stateless(misbatched), {}, "under vmap and alone"),
+    "ascent": (optax.sgd(-0.1), {}, "away from the minimum"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_transformation_is_told(name):
+    transform, options, words = BROKEN[name]
+    with pytest.raises(AssertionError, match=words):
+        testing.check_transform(transform, **options)
+
+
+@pytest.mark.parametrize("name", ["inject_hyperparams", "masked", "chain", "MultiSteps"])
+def test_another_result_inside_a_wrapper_is_told(monkeypatch, name):
+    wrapper, chain = getattr(optax, name), optax.chain
+
+    def doubling(transform, *rest):
+        if name == "inject_hyperparams":
+            return lambda scale: wrapper(transform)(scale=2 * scale)
+        if name == "chain" and len(rest) == 1:  # what the others are made of
+            return chain(transform, *rest)
+        return wrapper(chain(transform, optax.scale(2.0)), *rest)
+
+    rule = optax.with_extra_args_support(optax.scale(0.1))
+    monkeypatch.setattr(optax, name, doubling)
+    with pytest.raises(AssertionError, match=f"updates inside and outside {name}"):
+        testing.check_transform(rule, dtypes=["float32"], converges=False)
+
+
+def test_what_keeps_the_contract_passes():
+    ignoring = optax.with_extra_args_support(BROKEN["three arguments"][0])
+    testing.check_transform(ignoring, extras={"delay": 0}, converges=False)
+    testing.check_transform(optax.noisy_sgd(0.1, eta=0.0, key=jax.random.key(0)))

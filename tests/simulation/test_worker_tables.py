@@ -9,7 +9,7 @@ import pytest
 from asyncjax import clocks, live, problems, simulation, steps, traces
 from asyncjax.simulation import Update
 from asyncjax.steps.registry import REGISTRY
-from asyncjax.testing.transform_calls import required_extras
+from asyncjax.testing.transforms import required_extras
 
 PROBLEM = problems.quadratic(np.ones((3, 2)), np.arange(6.0).reshape(3, 2))
 CLOCK = clocks.constant([1.0, 1.5, 2.5])

@@ -10,7 +10,7 @@ from asyncjax import steps
 from asyncjax.steps.arguments import COUNTED
 from asyncjax.steps.registry import REGISTRY
 from asyncjax.testing import example_extras
-from asyncjax.testing.transform_calls import required_extras
+from asyncjax.testing.transforms import required_extras
 
 PARAMS = {"w": jnp.ones(3)}
 OUT_OF_RANGE = {"delay": -1, "worker": 3, "block": 3, "time": -1.0}

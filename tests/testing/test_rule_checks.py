@@ -13,9 +13,9 @@ from asyncjax.traces.registry import REGISTRY
 RULES = {name: rule for name, rule in REGISTRY.items() if isinstance(rule, traces.Rule)}
 
 
-def run(check, *, n_workers=4, n_updates=40, **fields):
-    """A check of the rule that has these fields."""
-    check(traces.Rule(**fields), n_workers=n_workers, n_updates=n_updates)
+def check(*, n_workers=4, n_updates=40, **fields):
+    """Checks the rule that has these fields."""
+    testing.check_rule(traces.Rule(**fields), n_workers=n_workers, n_updates=n_updates)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -30,16 +30,16 @@ def test_all_rules_but_synchronous_rounds_are_checked():
 @pytest.mark.parametrize("bound", [0, 1, 2.5, float("inf")])
 @pytest.mark.parametrize("read", ["assignment", "start"])
 def test_gates_keep_the_contract(bound, read):
-    run(testing.check_rule, gate=traces.lead_at_most(bound), read=read)
-    run(testing.check_rule, gate=traces.lead_at_most(bound), dispatch=traces.shuffled(), read=read)
+    check(gate=traces.lead_at_most(bound), read=read)
+    check(gate=traces.lead_at_most(bound), dispatch=traces.shuffled(), read=read)
 
 
 @pytest.mark.slow
 def test_other_rules_of_the_library_keep_the_contract():
-    run(testing.check_rule, dispatch=traces.given([3, 2, 1, 0] * 100))
-    run(testing.check_rule, collect=traces.wait_for(4), n_workers=7, n_updates=25)
+    check(dispatch=traces.given([3, 2, 1, 0] * 100))
+    check(collect=traces.wait_for(4), n_workers=7, n_updates=25)
     shares = traces.fastest_quotas([1.0, 1.0, 2.0, 3.0], 3)
-    run(testing.check_rule, dispatch=traces.quotas(shares), collect=traces.wait_for(3))
+    check(dispatch=traces.quotas(shares), collect=traces.wait_for(3))
 
 
 def ones(arrivals):
@@ -71,10 +71,10 @@ def own(count, **fields):
 
 
 def test_good_rules_of_ones_own_pass():
-    run(testing.check_rule, collect=own(3))
-    run(testing.check_rule, collect=own(3, period=3))
-    run(testing.check_rule, collect=own(2, holds_back=True))
-    run(testing.check_rule, dispatch=Dispatch("back", lambda n, key: lambda who: [*who]))
+    check(collect=own(3))
+    check(collect=own(3, period=3))
+    check(collect=own(2, holds_back=True))
+    check(dispatch=Dispatch("back", lambda n, key: lambda who: [*who]))
 
     def observing(n_workers, key):
         longest = [0.0]
@@ -88,67 +88,7 @@ def test_good_rules_of_ones_own_pass():
         answer.observe = observe
         return answer
 
-    run(testing.check_rule, dispatch=Dispatch("by the longest", observing))
-
-
-# Traces that cannot be made, or could not have happened.
-NO_TRACES = {
-    "no verdict": (
-        {"collect": collection(lambda: lambda worker, delay: True)},
-        r"got TypeError: receive of the rule 'mine' must answer with a Verdict, got True",
-    ),
-    "weights of what is dropped": (
-        {
-            "collect": replace(
-                traces.ringmaster(2), name="mine", weigh=lambda a: np.ones(len(a.used))
-            )
-        },
-        r"weigh of the rule 'mine' must give 0 to gradients that are not used, got 1",
-    ),
-    "weights that are NaN": (
-        {"collect": collection(lambda: lambda w, d: Verdict.STEP, lambda a: a.delay / a.delay)},
-        r"got ValueError: weigh of the rule 'mine' must be .*, got nan",
-    ),
-    "a worker who is not there": (
-        {"dispatch": Dispatch("next", lambda n, key: lambda who: [one + 1 for one in who])},
-        r"the dispatch rule 'next' must name workers of 0 \.\. 3, got 4",
-    ),
-    "too few workers": (
-        {"dispatch": Dispatch("none", lambda n, key: lambda who: [])},
-        r"must answer 1 deliverers with as many workers, got \[\]",
-    ),
-    "a rule that fails": (
-        {"dispatch": Dispatch("mine", lambda n, key: lambda who: [{}["speed"]])},
-        r"dispatch 'mine', .* with equal workers, got KeyError: 'speed'",
-    ),
-}
-
-
-@pytest.mark.slow
-def test_a_rule_that_never_steps_is_told():
-    rule = collection(lambda: lambda worker, delay: Verdict.DROP)
-    with pytest.raises(AssertionError, match=r"must make 40 updates with equal .* StalledError"):
-        run(testing.check_rule_traces, collect=rule)
-
-
-@pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("name", NO_TRACES)
-def test_traces_that_cannot_be_made_are_told(name):
-    rules, words = NO_TRACES[name]
-    with pytest.raises(AssertionError, match=words):
-        run(testing.check_rule_traces, **rules)
-
-
-def test_a_gate_that_lets_go_is_told():
-    class Kept(Gate):
-        def __getattribute__(self, name):
-            if name == "bound":
-                return bounds.pop() if len(bounds) > 1 else bounds[0]
-            return object.__getattribute__(self, name)
-
-    bounds = [0.0, 5.0, 5.0, 5.0, 5.0]
-    with pytest.raises(AssertionError, match=r"a gate of 0.0 must hold back .*got a lead of"):
-        run(testing.check_rule_traces, gate=object.__new__(Kept))
+    check(dispatch=Dispatch("by the longest", observing))
 
 
 def warming_up(seen):
@@ -203,7 +143,35 @@ def reset_by_start():
     return Collection("mine", start, ones)
 
 
-NOT_REPEATED = {
+BROKEN = {
+    "no verdict": (
+        {"collect": collection(lambda: lambda worker, delay: True)},
+        r"got TypeError: receive of the rule 'mine' must answer with a Verdict, got True",
+    ),
+    "weights of what is dropped": (
+        {
+            "collect": replace(
+                traces.ringmaster(2), name="mine", weigh=lambda a: np.ones(len(a.used))
+            )
+        },
+        r"weigh of the rule 'mine' must give 0 to gradients that are not used, got 1",
+    ),
+    "weights that are NaN": (
+        {"collect": collection(lambda: lambda w, d: Verdict.STEP, lambda a: a.delay / a.delay)},
+        r"got ValueError: weigh of the rule 'mine' must be .*, got nan",
+    ),
+    "a worker who is not there": (
+        {"dispatch": Dispatch("next", lambda n, key: lambda who: [one + 1 for one in who])},
+        r"the dispatch rule 'next' must name workers of 0 \.\. 3, got 4",
+    ),
+    "too few workers": (
+        {"dispatch": Dispatch("none", lambda n, key: lambda who: [])},
+        r"must answer 1 deliverers with as many workers, got \[\]",
+    ),
+    "a rule that fails": (
+        {"dispatch": Dispatch("mine", lambda n, key: lambda who: [{}["speed"]])},
+        r"dispatch 'mine', .* with equal workers, got KeyError: 'speed'",
+    ),
     "a state that is kept": (
         {"collect": warming_up([])},
         r"'mine' must make the same trace twice .* `start` opens, got (used|steps) of arrival \d",
@@ -240,17 +208,6 @@ NOT_REPEATED = {
         },
         r"'mine' must decide without what comes later.* got another weight of arrival",
     ),
-}
-
-
-@pytest.mark.parametrize("name", NOT_REPEATED)
-def test_what_is_remembered_or_foreseen_is_told(name):
-    rules, words = NOT_REPEATED[name]
-    with pytest.raises(AssertionError, match=words):
-        run(testing.check_rule_repeats, **rules)
-
-
-WRONG_HINTS = {
     "another period": (
         {"collect": own(3, period=2)},
         r"what it answers one arrival at a time .*, got (steps|\d+ arrivals)",
@@ -287,21 +244,28 @@ WRONG_HINTS = {
         {"collect": replace(traces.table(), serves=lambda n: lambda w, d, v: [(0, 1.0)])},
         r"serves of the rule '.*' must give what reuse gives: in step \d+ with",
     ),
+    "never a step": (
+        {"collect": collection(lambda: lambda worker, delay: Verdict.DROP)},
+        r"must make 40 updates with equal .* StalledError",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", WRONG_HINTS)
-def test_what_a_rule_says_of_itself_wrongly_is_told(name):
-    rules, words = WRONG_HINTS[name]
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_rule_is_told(name):
+    fields, words = BROKEN[name]
     with pytest.raises(AssertionError, match=words):
-        run(testing.check_rule_hints, **rules)
+        check(**fields)
 
 
-def test_the_whole_check_runs_every_part():
-    for rules, words in (
-        NO_TRACES["no verdict"],
-        NOT_REPEATED["weights that look ahead"],
-        WRONG_HINTS["another deliverer, never used"],
-    ):
-        with pytest.raises(AssertionError, match=words):
-            run(testing.check_rule, **rules)
+def test_a_gate_that_lets_go_is_told():
+    class Kept(Gate):
+        def __getattribute__(self, name):
+            if name == "bound":
+                return bounds.pop() if len(bounds) > 1 else bounds[0]
+            return object.__getattribute__(self, name)
+
+    bounds = [0.0, 5.0, 5.0, 5.0, 5.0]
+    with pytest.raises(AssertionError, match=r"a gate of 0.0 must hold back .*got a lead of"):
+        check(gate=object.__new__(Kept))
