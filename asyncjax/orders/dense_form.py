@@ -4,7 +4,7 @@
     z = y + b            b used once, y by nothing else
 
 Where every parameter is such a W or such a b, inputs x and the gradients of the losses at y are all
-that `dense_rows` needs. Which axis counts examples is read off a second trace with fewer of them.
+that `dense_signs` needs. Which axis counts examples is read off a second trace with fewer of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 
-from asyncjax.orders.projections.dense_rows import DenseUse, Rows
+from asyncjax.orders.dense_signs import DenseUse, Rows
 
 PyTree = Any
 _SHAPES = ("reshape", "broadcast_in_dim")
