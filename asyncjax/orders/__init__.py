@@ -20,6 +20,10 @@ room imports no other.
 | `independent(n_workers, n, dim)` | `pair_balanced` in every worker | 2 m |
 | `coordinated(n_workers, n, dim)` | pairs of all workers against one sum | m + 1 |
 
+`observe` refuses steps out of sequence, and shapes that do not fit, with a `ValueError`; so it does
+NaN and infinity in a gradient that counts. Traced they go on: signs are what comparisons with NaN
+make of them, the order stays a permutation, and two epochs later nothing is left of them.
+
 Without a gradient per example: `pair_balanced_by_projection`, `coordinated_by_projection`, fed by
 `directional_signs` (any network; exact where it is dense and given `examples`, else pairs of a
 block see one stale sum) or `dense_signs` (dense layers; exact).

@@ -129,6 +129,10 @@ def dense_signs(
     return decided(uses, rows, params, running_sum, block, recursion)
 
 
+Uses = Sequence[DenseUse]
+Leaves = list[jax.Array]  # of the parameters, or of a tree like them
+
+
 class _Taps:
     """Meets every use of a dense layer: keeps its input, adds a zero to its output."""
 
@@ -193,41 +197,44 @@ def _backward(
     loss_of_scores: Callable[[jax.Array], jax.Array],
 ) -> tuple[list[DenseUse], list[Rows]]:
     """One forward and one backward pass that stops at the pre-activations."""
-    flat = jax.tree_util.tree_flatten_with_path(params)[0]
-    names = {_words(path, apply): index for index, (path, _) in enumerate(flat)}
-
-    def forward(met: _Taps) -> jax.Array:
-        if isinstance(apply, nn.Module):
-            return _module_forward(apply, params, inputs, met)
-        return _plain_forward(apply, params, inputs, met)
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    names = {_words(path, apply): index for index, (path, _) in enumerate(leaves)}
 
     def losses(taps: Sequence[jax.Array] | None) -> tuple[jax.Array, _Taps]:
         met = _Taps(taps, names)
-        scores = forward(met)
+        scores = _forward(apply, params, inputs, met)
         if scores is None:
             raise TypeError("apply must return scores, an array with a row an example, got None")
         return loss_of_scores(scores), met
 
-    shapes: list[jax.ShapeDtypeStruct] = []
-    uses: list[DenseUse] = []
+    seen: list[_Taps] = []
 
     def look() -> jax.Array:
         values, met = losses(None)
-        shapes.extend(jax.ShapeDtypeStruct(out.shape, out.dtype) for out in met.outputs)
-        uses.extend(met.uses)
+        seen.append(met)
         return values
 
     count = loss_count("loss_of_scores", jax.eval_shape(look))
-    for shape in shapes:
-        if shape.shape[0] != count:
-            raise ValueError(f"every layer must see {count} rows, one a loss, got {shape.shape}")
-    _check_covered(uses, [(jax.tree_util.keystr(path), leaf.shape) for path, leaf in flat], shapes)
+    uses, outputs = seen[0].uses, seen[0].outputs  # of the outputs only the shapes
+    covered = {index for use in uses for index in (use.kernel, use.bias)}
+    for index, (path, _) in enumerate(leaves):
+        if index not in covered:
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)} belongs to no dense layer that was used:"
+                " dense_signs covers networks of nn.Dense only; take directional_signs"
+            )
+    for use, out in zip(uses, outputs, strict=True):
+        kernel = leaves[use.kernel][1].shape
+        if out.shape[0] != count:
+            raise ValueError(f"every layer must see {count} rows, one a loss, got {out.shape}")
+        if kernel[1:] != out.shape[1:]:
+            raise ValueError(f"layer {use.name} must have a kernel [in, out], got shape {kernel}")
 
     def summed(taps: Sequence[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
         values, met = losses(taps)
         return jnp.sum(values), met.inputs
 
-    taps = [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]
+    taps = [jnp.zeros(out.shape, out.dtype) for out in outputs]
     deltas, activations = jax.grad(summed, has_aux=True)(taps)
     return uses, [Rows(*pair) for pair in zip(activations, deltas, strict=True)]
 
@@ -240,8 +247,13 @@ def _words(path: tuple[Any, ...], apply: Any) -> tuple[Any, ...]:
     return (words[0], "bias" if words[1] else "kernel")
 
 
-def _module_forward(module: nn.Module, params: PyTree, inputs: Any, met: _Taps) -> jax.Array:
-    """Applies a linen module; `met` sees every call of `nn.Dense`."""
+def _forward(
+    apply: nn.Module | Callable[..., jax.Array], params: PyTree, inputs: PyTree, met: _Taps
+) -> jax.Array:
+    """The scores; `met` sees every call of `nn.Dense`, or of a layer of a plain network."""
+
+    def layer(index: int, plain: Layer) -> Layer:
+        return lambda values: met(str(index), (index,), values, plain(values))
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if type(context.module) is not nn.Dense or context.method_name != "__call__":
@@ -250,20 +262,10 @@ def _module_forward(module: nn.Module, params: PyTree, inputs: Any, met: _Taps) 
         values = jnp.asarray(args[0] if args else kwargs["inputs"])
         return met("/".join(path) or "Dense", path, values, call(*args, **kwargs))
 
+    if not isinstance(apply, nn.Module):
+        return apply([layer(*numbered) for numbered in enumerate(dense_layers(params))], inputs)
     with nn.intercept_methods(intercept):
-        return jnp.asarray(module.apply({"params": params}, inputs))
-
-
-def _plain_forward(
-    apply: Callable[..., jax.Array], params: PyTree, inputs: Any, met: _Taps
-) -> jax.Array:
-    """Applies a function of layers; `met` sees every call of one."""
-
-    def layer(index: int, plain: Layer) -> Layer:
-        return lambda values: met(str(index), (index,), values, plain(values))
-
-    layers = [layer(index, plain) for index, plain in enumerate(dense_layers(params))]
-    return apply(layers, inputs)
+        return jnp.asarray(apply.apply({"params": params}, inputs))
 
 
 def _check_pairs(params: Any) -> None:
@@ -288,27 +290,8 @@ def _check_pairs(params: Any) -> None:
             )
 
 
-def _check_covered(
-    uses: Sequence[DenseUse],
-    leaves: Sequence[tuple[str, tuple[int, ...]]],
-    shapes: Sequence[jax.ShapeDtypeStruct],
-) -> None:
-    """Refuses parameters that belong to no dense layer that was met."""
-    covered = {index for use in uses for index in (use.kernel, use.bias) if index is not None}
-    for index, (name, _) in enumerate(leaves):
-        if index not in covered:
-            raise ValueError(
-                f"params{name} belongs to no dense layer that was used: dense_signs covers "
-                "networks of nn.Dense only; take directional_signs"
-            )
-    for use, shape in zip(uses, shapes, strict=True):
-        kernel = leaves[use.kernel][1]
-        if len(kernel) != 2 or kernel[1] != shape.shape[1]:
-            raise ValueError(f"layer {use.name} must have a kernel [in, out], got shape {kernel}")
-
-
 def decided(
-    uses: Sequence[DenseUse],
+    uses: Uses,
     rows: Sequence[Rows],
     params: PyTree,
     running_sum: PyTree,
@@ -335,12 +318,8 @@ def decided(
 
 
 def _decide(
-    uses: Sequence[DenseUse],
-    rows: Sequence[Rows],
-    leaves: list[jax.Array],
-    block: int,
-    recursion: Recursion,
-) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
+    uses: Uses, rows: Sequence[Rows], leaves: Leaves, block: int, recursion: Recursion
+) -> tuple[jax.Array, Leaves, Leaves]:
     """Signs, sum of the gradients and running sum; block after block, the last padded by zeros."""
     count, size = rows[0].deltas.shape[0], 2 * block
     if size == count:
@@ -354,8 +333,8 @@ def _decide(
         return padded.reshape(n_blocks, size, -1)
 
     def step(
-        carry: tuple[list[jax.Array], list[jax.Array]], rows: Sequence[Rows]
-    ) -> tuple[tuple[list[jax.Array], list[jax.Array]], jax.Array]:
+        carry: tuple[Leaves, Leaves], rows: Sequence[Rows]
+    ) -> tuple[tuple[Leaves, Leaves], jax.Array]:
         leaves, total = carry
         signs = _block_signs(uses, rows, leaves, recursion)
         gradient, change = _halves(uses, rows, leaves, signs)
@@ -370,10 +349,7 @@ def _decide(
 
 
 def _block_signs(
-    uses: Sequence[DenseUse],
-    rows: Sequence[Rows],
-    leaves: Sequence[jax.Array],
-    recursion: Recursion,
+    uses: Uses, rows: Sequence[Rows], leaves: Leaves, recursion: Recursion
 ) -> jax.Array:
     """Signs int8[K] of a block from its Gram matrix, strip by strip of the lower triangle."""
     projections = jnp.zeros(())
@@ -396,7 +372,7 @@ def _block_signs(
     return signs
 
 
-def _strip(uses: Sequence[DenseUse], rows: Sequence[Rows], start: int, stop: int) -> jax.Array:
+def _strip(uses: Uses, rows: Sequence[Rows], start: int, stop: int) -> jax.Array:
     """Inner products of the differences of pairs start..stop with those of pairs 0..stop."""
     gram = jnp.zeros(())
     for use, (inputs, deltas) in zip(uses, rows, strict=True):
@@ -410,11 +386,8 @@ def _strip(uses: Sequence[DenseUse], rows: Sequence[Rows], start: int, stop: int
 
 
 def _halves(
-    uses: Sequence[DenseUse],
-    rows: Sequence[Rows],
-    leaves: Sequence[jax.Array],
-    signs: jax.Array,
-) -> tuple[list[jax.Array], list[jax.Array]]:
+    uses: Uses, rows: Sequence[Rows], leaves: Leaves, signs: jax.Array
+) -> tuple[Leaves, Leaves]:
     """Sum of the gradients, and sum with signs, from the sums over +1 and over -1 examples."""
     # Each half has one example of a pair, so both sums together are as much work as one gradient.
     total, change = list(leaves), list(leaves)

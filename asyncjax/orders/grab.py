@@ -57,8 +57,7 @@ def grab(n: int, dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1; in `observe` if shapes do not fit, or a gradient is not
-            finite.
+        ValueError: If a number is below 1.
 
     Note:
         A traced gradient with NaN or infinity makes `running_sum` so, and what is left of the epoch
@@ -192,8 +191,7 @@ def recursive(n: int, dim: int, depth: int = 3) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is out of range; in `observe` if shapes do not fit, or a gradient is
-            not finite.
+        ValueError: If a number is out of range.
 
     Note:
         A traced gradient with NaN or infinity does here what it does in `grab`, in `running_sums`.

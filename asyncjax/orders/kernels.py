@@ -93,10 +93,7 @@ def pair_signs(
         0.
 
     Raises:
-        TypeError: If an argument is not real, or `block` is not a static integer.
-        ValueError: If shapes do not fit, a number is not finite, or `block` is below 1. A traced
-            NaN or infinity goes on: the running sum is not finite from there on, and all further
-            signs are -1.
+        TypeError, ValueError: As `balance_signs` does.
 
     Example:
         >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))

@@ -108,8 +108,7 @@ def pair_balanced(n: int, dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1; in `observe` if shapes do not fit, or a gradient is not
-            finite.
+        ValueError: If a number is below 1.
 
     Note:
         A traced gradient with NaN or infinity makes the running sum in `state.balance` so, and all

@@ -56,12 +56,11 @@ def probabilistic(n: int, dim: int, c: float = 0.5) -> Order:
 
     Raises:
         TypeError: If `n` or `dim` is not a static integer.
-        ValueError: If one is below 1, or `c` is negative; in `observe` if shapes do not fit, or a
-            gradient is not finite (traced, it makes the running sum so, and every pair that follows
-            it in the epoch counts as a failure).
+        ValueError: If one is below 1, or `c` is negative.
 
     Note:
-        The bound b is the largest norm seen so far, not one known beforehand as in the paper.
+        The bound b is the largest norm seen so far, not one known beforehand as in the paper. After
+        a traced gradient that is not finite every pair of the epoch counts as a failure.
 
     Example:
         >>> order = probabilistic(4, 1)
@@ -134,8 +133,7 @@ def kernel_halving(n: int, dim: int, epochs: int, delta: float = 0.5) -> Order:
 
     Raises:
         TypeError: If an integer is not a static one.
-        ValueError: If a number is out of range; in `observe` if shapes do not fit, or a gradient is
-            not finite (traced, it does what it does in `pair_balanced`).
+        ValueError: If a number is out of range.
 
     Note:
         The authors' code adds log(1 + 1/e) to L at the start of epoch e >= 1; the sum of these

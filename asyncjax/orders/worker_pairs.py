@@ -71,9 +71,7 @@ def coordinated(n_workers: int, n: int | Sequence[int], dim: int, *, block: int 
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m; in `observe` if shapes
-            do not fit, or a gradient of a worker that is not idle is not finite (traced, it does
-            what it does in `pair_balanced`).
+        ValueError: If a number is below 1, or `n` has another length than m.
 
     Note:
         On several devices: place the gradients split along d, and in the state `balance` and
@@ -109,9 +107,7 @@ def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1, or `n` has another length than m; in `observe` if shapes
-            do not fit, or a gradient of a worker that is not idle is not finite (traced, it does
-            what it does in `pair_balanced`).
+        ValueError: If a number is below 1, or `n` has another length than m.
 
     Example:
         >>> order = independent(2, 4, 1)
@@ -194,15 +190,11 @@ def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool)
         [[1, 0]]
     """
 
-    def balance_of(state: PairState, worker: Any) -> Any:
-        if not own_balance:
-            return state.balance
-        return jax.tree.map(lambda leaf: leaf[worker], state.balance)
+    def balance_of(state: PairState, worker: Any) -> jax.Array:
+        return state.balance[worker] if own_balance else state.balance
 
-    def with_balance(state: PairState, worker: Any, balance: Any) -> Any:
-        if not own_balance:
-            return balance
-        return jax.tree.map(lambda leaf, own: leaf.at[worker].set(own), state.balance, balance)
+    def with_balance(state: PairState, worker: Any, balance: jax.Array) -> jax.Array:
+        return state.balance.at[worker].set(balance) if own_balance else balance
 
     def observe(state: PairState, worker: Any, visit: Any, gradient: Any) -> PairState:
         visit = jnp.asarray(visit, jnp.int32)
@@ -231,10 +223,7 @@ def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool)
         count = jnp.asarray(counts, jnp.int32)[worker]
         following = reorder_shard(state.order[worker], state.signs[worker], count)
         old = balance_of(state, worker)
-        restarts = jnp.asarray(is_last) | own_balance
-        balance = jax.tree.map(
-            lambda new, kept: jnp.where(restarts, new, kept), rule.restart(old), old
-        )
+        balance = jnp.where(jnp.asarray(is_last) | own_balance, rule.restart(old), old)
         return PairState(
             order=state.order.at[worker].set(following),
             signs=state.signs.at[worker].set(0),
