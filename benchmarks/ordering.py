@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from asyncjax.orders.kernels.reordering import reorder
-from asyncjax.orders.projections.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.projections.directional import directional_signs
+from asyncjax.orders.dense_signs import dense_layers, dense_signs
+from asyncjax.orders.directional import directional_signs
+from asyncjax.orders.kernels import reorder
 from benchmarks.timing import ratio, seconds, setting
 
 WIDTHS = {100_000: 116, 1_000_000: 988}  # h by about how many parameters

@@ -71,7 +71,6 @@ INNER = {
         "networks": {"."},
         "losses": {".", "networks"},
     },
-    "orders": {"kernels": set(), ".": {"kernels"}, "projections": {"kernels", "."}},
     "whatif": {
         "describing": set(),
         "comparing": set(),

@@ -20,6 +20,10 @@ room imports no other.
 | `independent(n_workers, n, dim)` | `pair_balanced` in every worker | 2 m |
 | `coordinated(n_workers, n, dim)` | pairs of all workers against one sum | m + 1 |
 
+`observe` refuses steps out of sequence, and shapes that do not fit, with a `ValueError`; so it does
+NaN and infinity in a gradient that counts. Traced they go on: signs are what comparisons with NaN
+make of them, the order stays a permutation, and two epochs later nothing is left of them.
+
 Without a gradient per example: `pair_balanced_by_projection`, `coordinated_by_projection`, fed by
 `directional_signs` (any network; exact where it is dense and given `examples`, else pairs of a
 block see one stale sum) or `dense_signs` (dense layers; exact).
@@ -44,32 +48,33 @@ Example:
     True
 """
 
-from asyncjax.orders.coordinated import coordinated
-from asyncjax.orders.grab import grab
-from asyncjax.orders.herded import herded
-from asyncjax.orders.independent import independent
-from asyncjax.orders.kernel_halving import kernel_halving
-from asyncjax.orders.kernels.balancing import balance_signs, pair_signs
-from asyncjax.orders.kernels.prefixes import PrefixNorms, prefix_norms
-from asyncjax.orders.kernels.reordering import reorder
+from asyncjax.orders.dense_signs import dense_layers, dense_signs
+from asyncjax.orders.directional import directional_signs, projected_signs
+from asyncjax.orders.grab import grab, recursive
+from asyncjax.orders.kernels import (
+    PrefixNorms,
+    balance_signs,
+    pair_signs,
+    prefix_norms,
+    reorder,
+)
 from asyncjax.orders.order import Order
 from asyncjax.orders.pair_order import pair_balanced
-from asyncjax.orders.probabilistic import probabilistic
-from asyncjax.orders.projections.dense_signs import dense_layers, dense_signs
-from asyncjax.orders.projections.directional import directional_signs, projected_signs
-from asyncjax.orders.projections.projected import (
+from asyncjax.orders.pair_rules import kernel_halving, probabilistic
+from asyncjax.orders.projected import (
     ProjectedOrder,
     coordinated_by_projection,
     pair_balanced_by_projection,
 )
-from asyncjax.orders.recursive import recursive
-from asyncjax.orders.reshuffled import (
+from asyncjax.orders.without_gradients import (
     block_reshuffled,
     flip_flop,
+    herded,
     length_balanced,
     reshuffled,
     shuffled_once,
 )
+from asyncjax.orders.worker_pairs import coordinated, independent
 
 __all__ = [
     "Order",

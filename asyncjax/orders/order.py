@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import flag, function_of, one_key, shown, whole
-from asyncjax.orders.kernels.arguments import LARGEST
-from asyncjax.orders.kernels.reordering import check_distinct
+from asyncjax.orders.arguments import check_distinct
+from asyncjax.orders.shards import LARGEST
 
 
 @dataclass(frozen=True)

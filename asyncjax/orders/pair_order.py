@@ -11,6 +11,9 @@ inner one: a pair is decided at the step of its second example. The greedy rule,
 
 is that of every worker in CD-GraB (Cooper et al. 2023, arXiv 2302.00845). A vector common to all
 gradients cancels, so that nothing stale is needed, and the first epoch balances already.
+
+A batch may begin or end in the middle of a pair, and some of its rows may be padding: the gradient
+of a step that waits for its partner is kept from one batch to the next.
 """
 
 from __future__ import annotations
@@ -23,14 +26,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import one_key, whole
-from asyncjax.orders.kernels.arguments import LARGEST, check_state
-from asyncjax.orders.kernels.balancing import add_signed, as_signs, balance_signs
-from asyncjax.orders.kernels.first_orders import random_order
-from asyncjax.orders.kernels.pairing import Pairs, find_pairs
-from asyncjax.orders.kernels.reordering import reorder_shard
-from asyncjax.orders.kernels.vectors import check_observation
+from asyncjax.checks import whole
+from asyncjax.orders.gradient_order import gradient_order
+from asyncjax.orders.kernels import add_signed, as_signs, balance_signs, reorder_shard
 from asyncjax.orders.order import Order
+from asyncjax.orders.shards import LARGEST, random_order
 
 
 class PairState(NamedTuple):
@@ -108,8 +108,7 @@ def pair_balanced(n: int, dim: int) -> Order:
 
     Raises:
         TypeError: If a number is not a static integer.
-        ValueError: If a number is below 1; in `observe` if shapes do not fit, or a gradient is not
-            finite.
+        ValueError: If a number is below 1.
 
     Note:
         A traced gradient with NaN or infinity makes the running sum in `state.balance` so, and all
@@ -143,24 +142,12 @@ def pair_order(rule: PairRule, n: int, dim: int) -> Order:
     n, dim = whole("n", n, most=LARGEST), whole("dim", dim)
 
     def init(key: jax.Array) -> PairState:
-        order_key, rule_key = jax.random.split(one_key("key", key))
+        order_key, rule_key = jax.random.split(key)
         balance = rule.init(rule_key, jnp.zeros(dim, float))
         return start(random_order(order_key, n), balance, dim)
 
-    def permutation(state: PairState) -> jax.Array:
-        check_state(state, PairState, (n,))
-        return state.order
-
-    def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
-        check_state(state, PairState, (n,))
-        positions, gradients = check_observation(positions, gradients, dim=dim, n=n)
-        return _observe_one(rule, state, positions, gradients)
-
-    def end_epoch(state: PairState) -> PairState:
-        check_state(state, PairState, (n,))
-        return _end_one(rule, state)
-
-    return Order(init, permutation, observe, end_epoch, n=n, dim=dim)
+    observe, end_epoch = partial(_observe_one, rule), partial(_end_one, rule)
+    return gradient_order(PairState, init, observe, end_epoch, n=n, dim=dim)
 
 
 def start(order: jax.Array, balance: Any, dim: int) -> PairState:
@@ -231,6 +218,55 @@ def end_pairs(rule: PairRule, state: PairState, counts: jax.Array) -> PairState:
         waiting_gradient=jnp.zeros_like(state.waiting_gradient),
         waiting_step=jnp.full_like(state.waiting_step, -1),
         balance=rule.restart(state.balance),
+    )
+
+
+class Pairs(NamedTuple):
+    """The pairs that a batch completes, at most P = ceil(B / 2), and what is left over."""
+
+    first: jax.Array  # int32[P], row of the even step; -1: the gradient that waited
+    second: jax.Array  # int32[P], row of the odd step
+    step: jax.Array  # int32[P], the even step; n where there is no pair
+    last: jax.Array  # int32[], row of the last step of the batch
+    last_step: jax.Array  # int32[], the last step; -1 if all rows are padding
+
+
+def find_pairs(positions: jax.Array, waiting_step: jax.Array, n: int) -> Pairs:
+    """Matches the rows of a batch in pairs.
+
+    `positions` int32[B]; `waiting_step` int32[].
+
+    Example:
+        Step 2 waited; step 5 will:
+
+        >>> pairs = find_pairs(jnp.array([3, 4, 5, 6, 99]), jnp.int32(2), 8)
+        >>> pairs.first.tolist(), pairs.second.tolist(), pairs.step.tolist()
+        ([-1, 1, 3], [0, 2, 0], [2, 4, 8])
+        >>> int(pairs.last), int(pairs.last_step)
+        (3, 6)
+    """
+    n_rows = positions.shape[0]
+    number = jnp.arange(n_rows, dtype=jnp.int32)
+    is_step = (positions >= 0) & (positions < n)
+    rank = jnp.cumsum(is_step, dtype=jnp.int32) - 1
+    n_seen = rank[-1] + 1
+    # Rows that are steps move to the front, padding away.
+    rows = jnp.zeros_like(number).at[jnp.where(is_step, rank, n_rows)].set(number, mode="drop")
+    steps = jnp.where(number < n_seen, positions[rows], n)
+
+    begins_odd = steps[0] % 2
+    second = 2 * jnp.arange((n_rows + 1) // 2, dtype=jnp.int32) + 1 - begins_odd
+    first = second - 1
+    in_batch = jnp.minimum(second, n_rows - 1)
+    first_step = jnp.where(first < 0, waiting_step, steps[jnp.maximum(first, 0)])
+    is_pair = (second < n_seen) & (first_step >= 0) & (first_step + 1 == steps[in_batch])
+    last = jnp.maximum(n_seen - 1, 0)
+    return Pairs(
+        first=jnp.where(first < 0, -1, rows[jnp.maximum(first, 0)]),
+        second=jnp.where(second < n_seen, rows[in_batch], 0),
+        step=jnp.where(is_pair, first_step, n),
+        last=rows[last],
+        last_step=jnp.where(n_seen > 0, steps[last], -1),
     )
 
 

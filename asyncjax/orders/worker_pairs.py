@@ -1,4 +1,13 @@
-"""Orders by pairs of m workers, in step with each other or not.
+"""Orders by pairs of m workers: CD-GraB, whose workers balance one common sum, and ID-GraB.
+
+    for k = 0 .. n/2 - 1:  for j = 0 .. m-1:
+        z = g^j_{2k} - g^j_{2k+1}      s = +1 if <r, z> <= 0 else -1      r <- r + s z
+        worker j: its pair k goes to places k and n - 1 - k of its own next order
+
+Only the sum over the workers has to be balanced, since the server steps with their mean (Cooper et
+al. 2023, arXiv 2302.00845). It is `pair_balanced` on one stream in which the workers' k-th pairs
+alternate. Examples never move between workers. In `independent` worker j has a sum r_j of its own:
+each order is good by itself, their sum is not, which shows what coordination is worth.
 
 In step the workers' k-th pairs are decided one worker after the other (`observe_pairs`). Out of
 step gradients arrive one by one, from whoever is ready.
@@ -7,9 +16,8 @@ step gradients arrive one by one, from whoever is ready.
     i odd: z = kept g - g      s = +1 if <r, z> <= 0 else -1      r <- r + s z
 
 A pair is then decided when its second gradient arrives, whatever the other workers did meanwhile.
-`coordinated` workers balance one sum, `independent` ones a sum each. If gradients arrive in the
-sequence in which workers in step would deliver them, this is the order in step (Cooper et al. 2023,
-arXiv 2302.00845).
+If gradients arrive in the sequence in which workers in step would deliver them, this is the order
+in step.
 """
 
 from __future__ import annotations
@@ -21,23 +29,98 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from asyncjax.checks import one_key, whole
-from asyncjax.orders.kernels.arguments import check_state
-from asyncjax.orders.kernels.balancing import as_signs
-from asyncjax.orders.kernels.first_orders import random_orders
-from asyncjax.orders.kernels.reordering import reorder_shard
-from asyncjax.orders.kernels.shards import check_shards, spread, visits
-from asyncjax.orders.kernels.vectors import check_observation
+from asyncjax.checks import whole
+from asyncjax.orders.gradient_order import gradient_order
+from asyncjax.orders.kernels import as_signs, reorder_shard
 from asyncjax.orders.order import ArrivalOrder, Order
 from asyncjax.orders.pair_order import (
+    GREEDY,
     PairRule,
     PairState,
     end_pairs,
+    greedy_in_blocks,
     lifted,
     lowered,
     observe_pairs,
     start,
 )
+from asyncjax.orders.shards import check_shards, random_orders, visits
+
+
+def coordinated(n_workers: int, n: int | Sequence[int], dim: int, *, block: int = 1) -> Order:
+    """Orders the examples of m workers by balancing one sum common to all.
+
+    Args:
+        n_workers: Number of workers m.
+        n: Examples of each worker; or m numbers, one a worker.
+        dim: Length d of a gradient (ravelled).
+        block: Pairs decided from one Gram matrix, such as m: the same signs up to rounding. 1
+            decides one pair after the other.
+
+    Returns:
+        An `Order` with `permutation` int32[m, n] in local indices and gradients float[m, B, d] at
+        steps common to all workers; it keeps m + 1 vectors of length d. The first orders are random
+        and differ between workers.
+
+        Workers with unequal numbers of examples: an epoch has as many steps as the largest shard,
+        and smaller ones are spread evenly over it: worker j visits its i-th example at step
+        floor((2 i + 1) n / (2 n_j)). At the other steps it is idle: its entry of `permutation` is
+        -1 and its gradient is ignored, whatever it is. No example is dropped; an odd last example
+        takes the middle of its own worker's order. A pair is decided at the step of its second
+        example.
+
+    Raises:
+        TypeError: If a number is not a static integer.
+        ValueError: If a number is below 1, or `n` has another length than m.
+
+    Note:
+        On several devices: place the gradients split along d, and in the state `balance` and
+        `waiting_gradient` too; they stay so. No device then holds more than d / devices of any
+        vector, and what travels are inner products: those of a block of pairs at once, or one
+        number for each pair.
+
+    Example:
+        >>> order = coordinated(2, (4, 3), 1)
+        >>> state = order.init(jax.random.key(0))
+        >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
+        >>> order.permutation(order.end_epoch(state)).shape
+        (2, 4)
+
+    Reference:
+        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
+        Training", arXiv 2302.00845.
+    """
+    rule = greedy_in_blocks(whole("block", block))
+    return worker_pairs(rule, n_workers, n, dim, own_balance=False)
+
+
+def independent(n_workers: int, n: int | Sequence[int], dim: int) -> Order:
+    """Orders the examples of m workers, each by `pair_balanced` on its own.
+
+    Args:
+        n_workers: Number of workers m.
+        n: Examples of each worker; or m numbers, one a worker, as in `coordinated`.
+        dim: Length d of a gradient (ravelled).
+
+    Returns:
+        An `Order` with the shapes of `coordinated`; it keeps 2 m vectors of length d.
+
+    Raises:
+        TypeError: If a number is not a static integer.
+        ValueError: If a number is below 1, or `n` has another length than m.
+
+    Example:
+        >>> order = independent(2, 4, 1)
+        >>> state = order.init(jax.random.key(0))
+        >>> state = order.observe(state, jnp.arange(4), jnp.ones((2, 4, 1)))
+        >>> order.permutation(order.end_epoch(state)).shape
+        (2, 4)
+
+    Reference:
+        Cooper et al. 2023, "Coordinating Distributed Example Orders for Provably Accelerated
+        Training", arXiv 2302.00845.
+    """
+    return worker_pairs(GREEDY, n_workers, n, dim, own_balance=True)
 
 
 def worker_pairs(
@@ -46,7 +129,6 @@ def worker_pairs(
     """Makes the order of m workers whose balance is a running sum, common to all or one each.
 
     Example:
-        >>> from asyncjax.orders.pair_order import GREEDY
         >>> order = worker_pairs(GREEDY, 2, (4, 3), 1, own_balance=True)
         >>> order.init(jax.random.key(0)).balance.shape
         (2, 1)
@@ -55,42 +137,28 @@ def worker_pairs(
     shape, n = (len(counts), dim) if own_balance else (dim,), max(counts)
 
     def init(key: jax.Array) -> PairState:
-        return start(random_orders(one_key("key", key), counts), jnp.zeros(shape, float), dim)
+        return start(random_orders(key, counts), jnp.zeros(shape, float), dim)
 
-    def permutation(state: PairState) -> jax.Array:
-        check_state(state, PairState, (len(counts), n))
-        return spread(state.order, counts)
-
-    def observe(state: PairState, positions: Any, gradients: Any) -> PairState:
-        check_state(state, PairState, (len(counts), n))
-        positions, gradients = check_observation(positions, gradients, dim=dim, n=n, counts=counts)
-        return _observe(rule, state, positions, gradients, counts, own_balance)
-
-    def end_epoch(state: PairState) -> PairState:
-        check_state(state, PairState, (len(counts), n))
-        return _end_epoch(rule, state, counts)
-
-    return Order(
+    return gradient_order(
+        PairState,
         init,
-        permutation,
-        observe,
-        end_epoch,
+        partial(_observe, rule, counts, own_balance),
+        partial(_end_epoch, rule, counts),
         n=n,
-        n_workers=len(counts),
-        counts=counts,
         dim=dim,
+        counts=counts,
         on_arrival=arrival_pairs(rule, counts, own_balance=own_balance),
     )
 
 
-@partial(jax.jit, static_argnums=(0, 4, 5))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _observe(
     rule: PairRule,
+    counts: tuple[int, ...],
+    own_balance: bool,
     state: PairState,
     positions: jax.Array,
     gradients: jax.Array,
-    counts: tuple[int, ...],
-    own_balance: bool,
 ) -> PairState:
     visited = visits(positions, counts)
     if not own_balance:
@@ -102,8 +170,8 @@ def _observe(
     return jax.vmap(one)(state, visited, gradients)
 
 
-@partial(jax.jit, static_argnums=(0, 2))
-def _end_epoch(rule: PairRule, state: PairState, counts: tuple[int, ...]) -> PairState:
+@partial(jax.jit, static_argnums=(0, 1))
+def _end_epoch(rule: PairRule, counts: tuple[int, ...], state: PairState) -> PairState:
     return end_pairs(rule, state, jnp.asarray(counts, jnp.int32))
 
 
@@ -122,15 +190,11 @@ def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool)
         [[1, 0]]
     """
 
-    def balance_of(state: PairState, worker: Any) -> Any:
-        if not own_balance:
-            return state.balance
-        return jax.tree.map(lambda leaf: leaf[worker], state.balance)
+    def balance_of(state: PairState, worker: Any) -> jax.Array:
+        return state.balance[worker] if own_balance else state.balance
 
-    def with_balance(state: PairState, worker: Any, balance: Any) -> Any:
-        if not own_balance:
-            return balance
-        return jax.tree.map(lambda leaf, own: leaf.at[worker].set(own), state.balance, balance)
+    def with_balance(state: PairState, worker: Any, balance: jax.Array) -> jax.Array:
+        return state.balance.at[worker].set(balance) if own_balance else balance
 
     def observe(state: PairState, worker: Any, visit: Any, gradient: Any) -> PairState:
         visit = jnp.asarray(visit, jnp.int32)
@@ -159,10 +223,7 @@ def arrival_pairs(rule: PairRule, counts: tuple[int, ...], *, own_balance: bool)
         count = jnp.asarray(counts, jnp.int32)[worker]
         following = reorder_shard(state.order[worker], state.signs[worker], count)
         old = balance_of(state, worker)
-        restarts = jnp.asarray(is_last) | own_balance
-        balance = jax.tree.map(
-            lambda new, kept: jnp.where(restarts, new, kept), rule.restart(old), old
-        )
+        balance = jnp.where(jnp.asarray(is_last) | own_balance, rule.restart(old), old)
         return PairState(
             order=state.order.at[worker].set(following),
             signs=state.signs.at[worker].set(0),

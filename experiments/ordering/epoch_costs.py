@@ -43,7 +43,7 @@ import pandas as pd
 from jax.flatten_util import ravel_pytree
 
 from asyncjax import problems, results
-from asyncjax.orders.kernels.balancing import add_signed
+from asyncjax.orders.kernels import add_signed
 from asyncjax.study.protocol import TUNING, Seeds
 from asyncjax.study.result import Result
 from asyncjax.study.search import Knob, log_range

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from asyncjax import checks, orders, results
-from asyncjax.orders.projections.projected import ProjectedState
+from asyncjax.orders.projected import ProjectedState
 from asyncjax.results import plots
 from asyncjax.results.plots.style import drawing, new_figure
 from asyncjax.results.report import Illustration

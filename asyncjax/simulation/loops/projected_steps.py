@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.orders import ProjectedOrder
-from asyncjax.orders.projections.directional import passes_of, pull_both, squared_norm
-from asyncjax.orders.projections.projected import ProjectedState, coordinated_signs, paired
+from asyncjax.orders.directional import passes_of, pull_both, squared_norm
+from asyncjax.orders.projected import ProjectedState, coordinated_signs, paired
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses, job_loss
 from asyncjax.simulation.example_orders.units import OrderShape

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.orders.kernels.balancing import pair_signs
-from asyncjax.orders.projections.dense_signs import dense_layers, dense_signs
+from asyncjax.orders.dense_signs import dense_layers, dense_signs
+from asyncjax.orders.kernels import pair_signs
 
 DRAWS = np.random.default_rng(0)
 INPUTS, LABELS = DRAWS.standard_normal((80, 7)), DRAWS.integers(0, 4, 80)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.orders.kernels.balancing import pair_signs
-from asyncjax.orders.kernels.prefixes import prefix_norms
-from asyncjax.orders.kernels.reordering import reorder
-from asyncjax.orders.projections.directional import directional_signs
+from asyncjax.orders.directional import directional_signs
+from asyncjax.orders.kernels import pair_signs, prefix_norms, reorder
 from tests.oracles import directional as oracle
 
 KEY = jax.random.key(0)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.orders.kernels.balancing import balance_signs, gram_signs
+from asyncjax.orders.kernels import balance_signs, gram_signs
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.orders.kernels.prefixes import prefix_norms
-from asyncjax.orders.projections.directional import directional_signs
-from asyncjax.orders.projections.projected import (
+from asyncjax.orders.directional import directional_signs
+from asyncjax.orders.kernels import prefix_norms
+from asyncjax.orders.projected import (
     coordinated_by_projection,
     coordinated_signs,
     count_sketch,
@@ -181,7 +181,7 @@ def test_sketches_repair_the_stale_step_of_many_workers_at_low_rank():
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, PartitionSpec as P
-from asyncjax.orders.projections import projected
+from asyncjax.orders import projected
 coordinated_signs, count_sketch = projected.coordinated_signs, projected.count_sketch
 coordinated_shard_signs = projected.coordinated_shard_signs
 assert jax.device_count() == 4

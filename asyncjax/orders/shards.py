@@ -1,7 +1,12 @@
-"""Shards of unequal size: when each worker visits an example.
+"""Random orders, of one worker or of shards of unequal size, and when a worker visits an example.
+
+    o = permutation(key, n)          worker j: the key is fold_in(key, j)
 
     worker j visits its example number i = 0 .. n_j - 1 at step floor((2 i + 1) n / (2 n_j))
     n = max_j n_j
+
+A random order is the first of every method, and every one of random reshuffling. Workers with fewer
+examples than others have -1 behind their own last example.
 
 An epoch has as many steps as the largest shard has examples. Smaller shards are spread evenly over
 it, and their worker is idle at the other steps. So every part of an epoch holds the same share of
@@ -12,6 +17,7 @@ epoch, coordinated workers would order no better than independent ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +25,44 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax.checks import shown, whole
-from asyncjax.orders.kernels.arguments import LARGEST
+
+LARGEST = 2**31 - 1  # of int32, in which examples and steps are counted
+
+
+@partial(jax.jit, static_argnames="n")
+def random_order(key: jax.Array, n: int) -> jax.Array:
+    """Draws an order uniformly: `jax.random.permutation(key, n)`.
+
+    Returns int32[n].
+
+    Example:
+        >>> sorted(random_order(jax.random.key(0), 4).tolist())
+        [0, 1, 2, 3]
+    """
+    return jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32))
+
+
+@partial(jax.jit, static_argnames="counts")
+def random_orders(key: jax.Array, counts: tuple[int, ...]) -> jax.Array:
+    """Draws an order for each worker, independently.
+
+    Returns int32[m, n] with n the largest count; -1 from entry `counts[j]` on.
+
+    Example:
+        >>> orders = random_orders(jax.random.key(0), (3, 1))
+        >>> sorted(orders[0].tolist()), orders[1].tolist()
+        ([0, 1, 2], [0, -1, -1])
+    """
+    n = max(counts)
+    workers = jnp.arange(len(counts), dtype=jnp.int32)
+
+    def draw(worker: jax.Array, count: jax.Array) -> jax.Array:
+        order = random_order(jax.random.fold_in(key, worker), n)
+        own = order < count
+        own_first = jnp.argsort(~own, stable=True)
+        return jnp.where(own, order, -1)[own_first]
+
+    return jax.vmap(draw)(workers, jnp.asarray(counts, jnp.int32))
 
 
 def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
@@ -30,18 +73,14 @@ def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
         ((4, 4, 4), (4, 2, 5))
     """
     n_workers = whole("n_workers", n_workers, most=LARGEST)
-    if np.ndim(n) == 0 or isinstance(n, Mapping | str):  # pairs are sorted by step and worker
-        return (whole("n", n, most=LARGEST // n_workers),) * n_workers
-    if np.ndim(n) != 1:
-        raise TypeError(
+    most = LARGEST // n_workers  # pairs are sorted by step and worker
+    if np.ndim(n) == 0 or isinstance(n, Mapping | str):
+        return (whole("n", n, most=most),) * n_workers
+    if np.ndim(n) != 1 or len(n) != n_workers:
+        raise ValueError(
             f"n must be one integer or one for each of {n_workers} workers, got {shown(n)}"
         )
-    counts = tuple(whole(f"n[{j}]", count, most=LARGEST // n_workers) for j, count in enumerate(n))
-    if len(counts) != n_workers:
-        raise ValueError(
-            f"n must be one integer or one for each of {n_workers} workers, got {len(counts)}"
-        )
-    return counts
+    return tuple(whole(f"n[{j}]", count, most=most) for j, count in enumerate(n))
 
 
 def visit_numbers(counts: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -1,22 +1,41 @@
-"""Signs that keep a sum of vectors short.
+"""Signs that keep a sum of vectors short, the order that they make, and how good an order is.
 
     s = +1 if <r, z> <= 0 else -1          r <- r + s z
 
 Each vector is added or subtracted, whichever makes the running sum shorter: |r + z| <= |r - z|
 gives +1. A tie, <r, z> exactly 0, gives +1. The greedy rule of Lu, Guo, De Sa 2022 (GraB, arXiv
 2205.10733).
+
+    +1 examples to the front, in sequence;  0 in the middle, in sequence;  -1 at the back, reversed
+
+The rule of herding by balancing: if all signed and all plain prefix sums of the old order are
+small, those of the new order are small too, max |new| <= (max |old| + max |signed|) / 2 for centred
+vectors. The herding objective,
+
+    max_t | sum_{k <= t} (v_{o(k)} - mean) |      m workers: the sums over all workers at each time
+
+is small where every part of an epoch looks like the whole; random orders give about the square root
+of n times the size of a vector.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from asyncjax.checks import whole
-from asyncjax.orders.kernels.arguments import array, check_finite
-from asyncjax.orders.kernels.vectors import check_vectors
+from asyncjax.orders.arguments import (
+    array,
+    check_distinct,
+    check_finite,
+    check_signs,
+    check_vectors,
+)
 
 
 def balance_signs(
@@ -74,10 +93,7 @@ def pair_signs(
         0.
 
     Raises:
-        TypeError: If an argument is not real, or `block` is not a static integer.
-        ValueError: If shapes do not fit, a number is not finite, or `block` is below 1. A traced
-            NaN or infinity goes on: the running sum is not finite from there on, and all further
-            signs are -1.
+        TypeError, ValueError: As `balance_signs` does.
 
     Example:
         >>> signs, _ = pair_signs(jnp.array([[3.0], [1.0]]), jnp.zeros(1))
@@ -153,7 +169,10 @@ def gram_signs(gram: jax.Array, inner: jax.Array, *, unroll: int = 8) -> jax.Arr
         >>> gram_signs(vectors @ vectors.T, jnp.zeros(5)).tolist()
         [1, -1, 1, 1, 1]
     """
-    check_gram(gram, inner)
+    if inner.ndim != 1 or gram.shape != 2 * inner.shape:
+        raise ValueError(
+            f"gram and inner must have shapes [K, K] and [K], got {gram.shape} and {inner.shape}"
+        )
     if not inner.shape[0]:
         return jnp.zeros(0, jnp.int8)
 
@@ -166,21 +185,6 @@ def gram_signs(gram: jax.Array, inner: jax.Array, *, unroll: int = 8) -> jax.Arr
     unroll = min(unroll, inner.shape[0])
     _, is_plus = jax.lax.scan(decide, inner, (steps, gram), unroll=unroll)
     return as_signs(is_plus)
-
-
-def check_gram(gram: jax.Array, inner: jax.Array) -> None:
-    """Refuses a Gram matrix and inner products that do not fit each other.
-
-    Example:
-        >>> check_gram(jnp.ones((2, 2)), jnp.ones(3))
-        Traceback (most recent call last):
-        ...
-        ValueError: gram and inner must have shapes [K, K] and [K], got (2, 2) and (3,)
-    """
-    if inner.ndim != 1 or gram.shape != 2 * inner.shape:
-        raise ValueError(
-            f"gram and inner must have shapes [K, K] and [K], got {gram.shape} and {inner.shape}"
-        )
 
 
 def _balance(
@@ -228,3 +232,148 @@ def _in_blocks(
     blocks = padded.reshape(n_blocks, block, dim)
     running_sum, signs = jax.lax.scan(step, running_sum, blocks)
     return signs.reshape(-1)[:n_vectors], running_sum
+
+
+def reorder(order: jax.typing.ArrayLike, signs: jax.typing.ArrayLike) -> jax.Array:
+    """Places the examples of an order by their signs.
+
+    The k-th +1 goes to place k, the k-th -1 to place n - 1 - k, and those with sign 0 (not seen)
+    between them in their sequence.
+
+    Args:
+        order: int32[n], the example of each step, each of 0 .. n-1 once.
+        signs: int8[n], the sign of the example of each step: -1, 0 or +1.
+
+    Returns:
+        int32[n], the next order.
+
+    Raises:
+        TypeError: If `order` is not made of integers, or `signs` of numbers.
+        ValueError: If the two are not vectors of one length, `order` is no permutation or `signs`
+            holds other numbers. Traced, any `order` is placed as it is, and what is positive or
+            negative is a sign.
+
+    Example:
+        >>> reorder(jnp.array([4, 3, 2, 1, 0]), jnp.array([-1, 1, 0, -1, 1])).tolist()
+        [3, 0, 2, 1, 4]
+
+    Reference:
+        Lu, Guo, De Sa 2022, "GraB: Finding Provably Better Data Permutations than Random
+        Reshuffling", arXiv 2205.10733.
+    """
+    order, signs = array("order", order, integers=True), array("signs", signs)
+    if order.ndim != 1 or signs.shape != order.shape:
+        raise ValueError(
+            f"order and signs must be vectors of one length, got {order.shape} and {signs.shape}"
+        )
+    if not isinstance(order, Tracer):
+        check_distinct("order", np.asarray(order), len(order))
+    check_signs(signs)
+    return reorder_shard(order, signs, jnp.asarray(order.shape[0], jnp.int32))
+
+
+@jax.jit
+def reorder_shard(order: jax.Array, signs: jax.Array, count: jax.Array) -> jax.Array:
+    """Places the first `count` examples by their signs and leaves the rest where it is.
+
+    `order` int32[n]; `signs` int8[n]; `count` int32[]; returns int32[n].
+
+    Example:
+        >>> order, signs = jnp.array([2, 1, 0, -1]), jnp.array([-1, 1, 1, 0])
+        >>> reorder_shard(order, signs, jnp.int32(3)).tolist()
+        [1, 0, 2, -1]
+    """
+    front, back = signs > 0, signs < 0
+    step = jnp.arange(order.shape[0], dtype=jnp.int32)
+    at_front = jnp.cumsum(front, dtype=jnp.int32) - 1
+    at_back = count - jnp.cumsum(back, dtype=jnp.int32)
+    between = jnp.sum(front, dtype=jnp.int32) + jnp.cumsum(signs == 0, dtype=jnp.int32) - 1
+    place = jnp.where(front, at_front, jnp.where(back, at_back, between))
+    place = jnp.where(step < count, place, step)
+    return jnp.zeros_like(order).at[place].set(order, unique_indices=True)
+
+
+class PrefixNorms(NamedTuple):
+    """Largest norms of the centred prefix sums of an order.
+
+    Attributes:
+        l2: float[], the largest Euclidean norm.
+        linf: float[], the largest absolute entry.
+    """
+
+    l2: jax.Array
+    linf: jax.Array
+
+
+def prefix_norms(vectors: jax.typing.ArrayLike, order: jax.typing.ArrayLike) -> PrefixNorms:
+    """Measures the prefix sums of known vectors in an order.
+
+    max_t |sum_{k<=t} (v_{o(k)} - mean)| for one worker. For m workers the prefix sums are those of
+    the sum over workers at each step, and the centre of a step is the mean of all vectors times the
+    number of workers that visit an example there (m, if all have equally many).
+
+    Args:
+        vectors: float[n, d], or float[m, n, d].
+        order: int32[n], or int32[m, n] in local indices, each example at most once; a negative
+            entry is no visit.
+
+    Returns:
+        `PrefixNorms(l2, linf)`, computed in float32, or in float64 if given; NaN if a vector that
+        is visited is not finite.
+
+    Raises:
+        TypeError: If the vectors are not real, or `order` is not made of integers.
+        ValueError: If the shapes do not fit, or an example is visited twice or does not exist.
+            Traced, an example may be visited twice, and the last stands for those that do not
+            exist.
+
+    Example:
+        >>> vectors = jnp.array([[1.0], [1.0], [-1.0], [-1.0]])
+        >>> float(prefix_norms(vectors, jnp.arange(4)).l2)
+        2.0
+        >>> float(prefix_norms(vectors, jnp.array([0, 2, 1, 3])).l2)
+        1.0
+    """
+    vectors, order = array("vectors", vectors), array("order", order, integers=True)
+    if vectors.ndim not in (2, 3) or order.shape != vectors.shape[:-1]:
+        raise ValueError(
+            "vectors and order must have shapes [n, d] and [n], or [m, n, d] and [m, n], got "
+            f"{vectors.shape} and {order.shape}"
+        )
+    if 0 in vectors.shape:
+        raise ValueError(f"vectors must have at least one entry, got shape {vectors.shape}")
+    vectors = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
+    if order.ndim == 1:
+        vectors, order = vectors[None], order[None]
+    if not isinstance(order, Tracer):
+        for row in np.asarray(order):
+            check_distinct("order", row[row >= 0], len(row))
+    return _norms(vectors, order)
+
+
+@jax.jit
+def _norms(vectors: jax.Array, order: jax.Array) -> PrefixNorms:
+    workers = jnp.arange(order.shape[0])
+    ones = jnp.ones(order.shape[0], vectors.dtype)
+    highest = jax.lax.Precision.HIGHEST
+
+    def visit(examples: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sum over workers of the vectors of one step, and how many there are."""
+        there = examples >= 0
+        rows = jnp.where(there[:, None], vectors[workers, jnp.maximum(examples, 0)], 0)
+        return jnp.matmul(ones, rows, precision=highest), jnp.sum(there).astype(vectors.dtype)
+
+    def add(carry: tuple[jax.Array, jax.Array], examples: jax.Array) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, carry, visit(examples)), None
+
+    zero = jnp.zeros(vectors.shape[-1], vectors.dtype)
+    (total, visits), _ = jax.lax.scan(add, (zero, jnp.zeros((), vectors.dtype)), order.T)
+    mean = total / jnp.maximum(visits, 1)
+
+    def measure(prefix: jax.Array, examples: jax.Array) -> tuple[jax.Array, PrefixNorms]:
+        vector, count = visit(examples)
+        prefix = prefix + (vector - count * mean)
+        return prefix, PrefixNorms(jnp.linalg.norm(prefix), jnp.max(jnp.abs(prefix)))
+
+    _, norms = jax.lax.scan(measure, zero, order.T)
+    return jax.tree.map(jnp.max, norms)

@@ -4,7 +4,7 @@
     z = y + b            b used once, y by nothing else
 
 Where every parameter is such a W or such a b, inputs x and the gradients of the losses at y are all
-that `dense_rows` needs. Which axis counts examples is read off a second trace with fewer of them.
+that `dense_signs` needs. Which axis counts examples is read off a second trace with fewer of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 
-from asyncjax.orders.projections.dense_rows import DenseUse, Rows
+from asyncjax.orders.dense_signs import DenseUse, Rows
 
 PyTree = Any
 _SHAPES = ("reshape", "broadcast_in_dim")
@@ -41,11 +41,12 @@ class _Product:
 
 
 class _Met(NamedTuple):
-    """The uses of dense layers that a run of the program met."""
+    """The uses of dense layers that a run of the program met, and what it adds on the way."""
 
     uses: list[DenseUse]
     inputs: list[jax.Array]
     products: list[_Product]
+    taps: Sequence[jax.Array] | None  # what is added to the products
 
 
 def dense_form(
@@ -109,13 +110,9 @@ def _shapes(traced: ClosedJaxpr, params: PyTree, examples: PyTree) -> _Met | Non
 
 def _counts_examples(met: _Met, other: _Met) -> bool:
     """Whether the first axis of every layer's inputs, and no other, goes with the examples."""
-
-    def shapes(met: _Met) -> list[tuple[int, ...]]:
-        return [array.shape for array in met.inputs]
-
     return met.uses == other.uses and all(
-        one[0] != two[0] and one[1:] == two[1:]
-        for one, two in zip(shapes(met), shapes(other), strict=True)
+        rows.shape[0] != fewer.shape[0] and rows.shape[1:] == fewer.shape[1:]
+        for rows, fewer in zip(met.inputs, other.inputs, strict=True)
     )
 
 
@@ -127,9 +124,8 @@ def _evaluated(
         _Leaf(index, jnp.asarray(leaf), [0], False)
         for index, leaf in enumerate(jax.tree.leaves(params))
     ]
-    met = _Met([], [], [])
-    outputs = _run(traced, [*leaves, *jax.tree.leaves(examples)], met, taps)
-    values = _plain(outputs[0])
+    met = _Met([], [], [], taps)
+    values = _plain(_run(traced, [*leaves, *jax.tree.leaves(examples)], met)[0])
     pairs = zip(met.uses, met.products, strict=True)
     merged = [product.times == 1 for use, product in pairs if use.bias is not None]
     if any(leaf.times != [1] for leaf in leaves) or not all(merged):
@@ -137,9 +133,7 @@ def _evaluated(
     return values, met
 
 
-def _run(
-    traced: ClosedJaxpr, arguments: list[Any], met: _Met, taps: Sequence[jax.Array] | None
-) -> list[Any]:
+def _run(traced: ClosedJaxpr, arguments: list[Any], met: _Met) -> list[Any]:
     """The outputs of a program some of whose inputs are parameters."""
     program, values = traced.jaxpr, {}
     values.update(zip(program.constvars, traced.consts, strict=True))
@@ -152,9 +146,9 @@ def _run(
         inputs, params = [value(atom) for atom in equation.invars], equation.params
         name, special = equation.primitive.name, None
         if name in ("jit", "pjit"):
-            special = _run(params["jaxpr"], inputs, met, taps)
+            special = _run(params["jaxpr"], inputs, met)
         elif any(isinstance(one, _Leaf) for one in inputs):
-            special = [_used(name, inputs, params, equation.outvars[0].aval.shape, met, taps)]
+            special = [_used(name, inputs, params, equation.outvars[0].aval.shape, met)]
         if special is None:
             inputs = [_plain(one) for one in inputs]
             bound = equation.primitive.get_bind_params(params)
@@ -176,12 +170,7 @@ def _plain(value: Any) -> Any:
 
 
 def _used(
-    name: str,
-    inputs: list[Any],
-    params: dict[str, Any],
-    shape: tuple[int, ...],
-    met: _Met,
-    taps: Sequence[jax.Array] | None,
+    name: str, inputs: list[Any], params: dict[str, Any], shape: tuple[int, ...], met: _Met
 ) -> Any:
     """What comes of an operation on a parameter, if a dense layer does it."""
     leaf = next(one for one in inputs if isinstance(one, _Leaf))
@@ -192,7 +181,13 @@ def _used(
         wanted = (((rows.ndim - 1,), (0,)), ((), ()))
         found = tuple(tuple(map(tuple, pair)) for pair in params["dimension_numbers"])
         if found == wanted and rows.ndim > 1 and set(rows.shape[1:-1]) <= {1}:
-            return _product(leaf, rows, params, met, taps)
+            place, value = len(met.uses), jax.lax.dot_general(rows, leaf.value, **params)
+            leaf.times[0] += 1
+            product = _Product(place, value if met.taps is None else value + met.taps[place])
+            met.uses.append(DenseUse(str(leaf.index), leaf.index, None))
+            met.inputs.append(rows)
+            met.products.append(product)
+            return product
     if name == "add" and len({type(one) for one in inputs}) == 2:
         product = next((one for one in inputs if isinstance(one, _Product)), None)
         if product is not None and leaf.is_row and product.value.shape == shape:
@@ -208,20 +203,3 @@ def _stays_a_row(leaf: _Leaf, along: Any, shape: tuple[int, ...]) -> bool:
     is_row = leaf.is_row or leaf.value.ndim == 1
     fits = shape[-1:] == leaf.value.shape[-1:] and set(shape[:-1]) <= {1}
     return is_row and fits and (along is None or tuple(along)[-1:] == (len(shape) - 1,))
-
-
-def _product(
-    kernel: _Leaf,
-    rows: jax.Array,
-    params: dict[str, Any],
-    met: _Met,
-    taps: Sequence[jax.Array] | None,
-) -> _Product:
-    """A kernel's product with its inputs, noted."""
-    place, made = len(met.uses), jax.lax.dot_general(rows, kernel.value, **params)
-    kernel.times[0] += 1
-    product = _Product(place, made if taps is None else made + taps[place])
-    met.uses.append(DenseUse(str(kernel.index), kernel.index, None))
-    met.inputs.append(rows)
-    met.products.append(product)
-    return product

@@ -21,14 +21,21 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.checks import flag, function_of, one_key, shown, whole
-from asyncjax.orders.kernels.arguments import LARGEST, array, check_finite, check_state, check_tree
-from asyncjax.orders.kernels.balancing import as_pairs, as_signs
-from asyncjax.orders.kernels.first_orders import random_order, random_orders
-from asyncjax.orders.kernels.reordering import check_signs, reorder_shard
-from asyncjax.orders.kernels.vectors import check_observation, check_positions
+from asyncjax.orders.arguments import (
+    array,
+    check_finite,
+    check_like,
+    check_positions,
+    check_signs,
+    check_squared_norm,
+    check_state,
+    check_tree,
+)
+from asyncjax.orders.directional import along_running_sum, squared_norm
+from asyncjax.orders.gradient_order import gradient_order
+from asyncjax.orders.kernels import as_pairs, as_signs, reorder_shard
 from asyncjax.orders.order import Order
-from asyncjax.orders.projections.arguments import check_squared_norm, check_sum
-from asyncjax.orders.projections.directional import along_running_sum, squared_norm
+from asyncjax.orders.shards import LARGEST, random_order, random_orders
 
 PyTree = Any
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -119,7 +126,7 @@ def pair_balanced_by_projection(
         odd last example takes the middle place.
 
     Example:
-        >>> from asyncjax.orders.projections.directional import directional_signs
+        >>> from asyncjax.orders.directional import directional_signs
         >>> features = jnp.array([[3.0], [0.0], [1.0], [0.0]])
         >>> params = jnp.zeros(1)
         >>> projected = pair_balanced_by_projection(4, params)
@@ -315,9 +322,8 @@ def _projected(
     if pairs_per_block is not None:
         pairs_per_block = whole("pairs_per_block", pairs_per_block)
     check_tree("like", like, finite=False)
-    shape = (n,) if n_workers is None else (n_workers, n)
     counts = None if n_workers is None else (n,) * n_workers
-    dim = sum(int(leaf.size) for leaf in jax.tree.leaves(like))
+    shape = (n,) if n_workers is None else (n_workers, n)
 
     def zeros() -> PyTree:
         return jax.tree.map(
@@ -325,16 +331,13 @@ def _projected(
         )
 
     def init(key: jax.Array) -> ProjectedState:
-        key = one_key("key", key)
         order = random_order(key, n) if counts is None else random_orders(key, counts)
         return ProjectedState(order, jnp.zeros(shape, jnp.int8), zeros())
 
-    def observe(state: ProjectedState, positions: Any, gradients: Any) -> ProjectedState:
-        check_state(state, ProjectedState, shape)
-        if gradients is None:
-            return state
-        positions, rows = check_observation(positions, gradients, dim=dim, n=n, counts=counts)
-        signs, running_sum = _decide_gradients(state, positions, rows, n)
+    def observe(
+        state: ProjectedState, positions: jax.Array, gradients: jax.Array
+    ) -> ProjectedState:
+        signs, running_sum = _decide_gradients(state, positions, gradients, n)
         return observe_signs(state, positions, signs, running_sum)
 
     def observe_signs(
@@ -344,27 +347,22 @@ def _projected(
         return _with_signs(state, positions, signs, running_sum)
 
     def end_epoch(state: ProjectedState) -> ProjectedState:
-        check_state(state, ProjectedState, shape)
-        place = reorder_shard if n_workers is None else jax.vmap(reorder_shard, (0, 0, None))
+        place = reorder_shard if counts is None else jax.vmap(reorder_shard, (0, 0, None))
         following = place(state.order, state.signs, jnp.asarray(n, jnp.int32))
         return ProjectedState(following, jnp.zeros_like(state.signs), zeros())
-
-    def permutation(state: ProjectedState) -> jax.Array:
-        check_state(state, ProjectedState, shape)
-        return state.order
 
     def direction(state: ProjectedState) -> PyTree:
         check_state(state, ProjectedState, shape)
         return state.running_sum
 
-    order = Order(
-        init=init,
-        permutation=permutation,
-        observe=observe,
-        end_epoch=end_epoch,
+    order = gradient_order(
+        ProjectedState,
+        init,
+        observe,
+        end_epoch,
         n=n,
-        n_workers=n_workers,
-        dim=dim,
+        dim=sum(int(leaf.size) for leaf in jax.tree.leaves(like)),
+        counts=counts,
         needs_gradients=False,
     )
     return ProjectedOrder(order, direction, observe_signs, pairs_per_block, forward_mode)
@@ -382,7 +380,7 @@ def _with_signs(
             f"signs must have one entry a step of positions, {wanted}, got {signs.shape}"
         )
     check_signs(signs)
-    check_sum(state.running_sum, running_sum)
+    check_like("running_sum", running_sum, state.running_sum, "that of init")
     step = jnp.where(paired(positions, n), positions, n)
     seen = state.signs.at[..., step].set(signs.astype(jnp.int8), mode="drop")
     total = jax.tree.map(lambda old, new: new.astype(old.dtype), state.running_sum, running_sum)

@@ -1,15 +1,18 @@
-"""Random orders, whatever the gradients: a new one in every epoch, one for all, or there and back.
+"""Orders that ignore gradients: random ones, and a fixed one for vectors known beforehand.
 
     reshuffled        o = permutation(fold_in(key, epoch), n)
     shuffled_once     o = permutation(key, n)
     flip_flop         o = permutation(fold_in(key, k), n) in epoch 2k, o reversed in epoch 2k + 1
     block_reshuffled  blocks of examples in a random order, each shuffled; perhaps there and back
     length_balanced   every batch has one example of each stratum of lengths
+    herded            next = argmin over the unused i of | sum so far + (v_i - mean) |
 
 Worker j of m folds j into the key once more. Random reshuffling is the baseline of every claim
 about orders; with m workers it is distributed random reshuffling. FlipFlop is of Rajput, Lee,
 Papailiopoulos 2021 (arXiv 2102.09718): an example visited early in one epoch is visited late in the
-next, and part of what the order does to the parameters cancels.
+next, and part of what the order does to the parameters cancels. Greedy herding (Welling 2009; the
+offline method that GraB, arXiv 2205.10733, replaces) is O(n^2 d) work, once, with all n vectors in
+memory.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from asyncjax.checks import flag, one_key, shown, whole, within
-from asyncjax.orders.kernels.arguments import LARGEST, check_order_shape
-from asyncjax.orders.kernels.first_orders import random_order, random_orders
-from asyncjax.orders.kernels.shards import check_shards, spread
+from asyncjax.checks import flag, one_key, whole, within
+from asyncjax.orders.arguments import check_order_shape, check_state, check_vectors
 from asyncjax.orders.order import Order
+from asyncjax.orders.shards import LARGEST, check_shards, random_order, random_orders, spread
 
 Draw = Callable[[jax.Array], jax.Array]
 Arrange = Callable[[jax.Array, jax.Array], jax.Array]
@@ -59,8 +62,8 @@ def reshuffled(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         >>> sorted(order.permutation(order.end_epoch(state)).tolist())
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    draw, blind, _ = _drawn(n, n_workers)
-    return blind(init=_first_epoch, permutation=_anew(draw), end_epoch=_next_epoch)
+    draw, sizes = _drawn(n, n_workers)
+    return _redrawn(draw, **sizes)
 
 
 def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order:
@@ -83,13 +86,9 @@ def shuffled_once(n: int | Sequence[int], n_workers: int | None = None) -> Order
         >>> bool((order.permutation(order.end_epoch(state)) == order.permutation(state)).all())
         True
     """
-    draw, blind, shape = _drawn(n, n_workers)
-
-    def same(state: Any) -> jax.Array:
-        check_order_shape(state, shape)
-        return state
-
-    return blind(init=lambda key: draw(one_key("key", key)), permutation=same, end_epoch=same)
+    draw, sizes = _drawn(n, n_workers)
+    shape = (sizes["n"],) if n_workers is None else (n_workers, sizes["n"])
+    return _same(lambda key: draw(one_key("key", key)), shape, **sizes)
 
 
 def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
@@ -117,8 +116,8 @@ def flip_flop(n: int | Sequence[int], n_workers: int | None = None) -> Order:
         Rajput, Lee, Papailiopoulos 2021, "Permutation-Based SGD: Is Random Optimal?", arXiv
         2102.09718.
     """
-    draw, blind, _ = _drawn(n, n_workers)
-    return blind(init=_first_epoch, permutation=_there_and_back(draw), end_epoch=_next_epoch)
+    draw, sizes = _drawn(n, n_workers)
+    return _redrawn(draw, there_and_back=True, **sizes)
 
 
 def block_reshuffled(
@@ -160,12 +159,8 @@ def block_reshuffled(
         Nguyen, Phan, Kalagnanam 2026, "Learning to shuffle", arXiv 2604.00260.
     """
     block, paired = whole("block", block, most=LARGEST), flag("paired", paired)
-    draw, blind, _ = _drawn(n, n_workers, partial(_blocks, block=block))
-    return blind(
-        init=_first_epoch,
-        permutation=_there_and_back(draw) if paired else _anew(draw),
-        end_epoch=_next_epoch,
-    )
+    draw, sizes = _drawn(n, n_workers, partial(_blocks, block=block))
+    return _redrawn(draw, there_and_back=paired, **sizes)
 
 
 def length_balanced(lengths: Sequence[float], batch: int) -> Order:
@@ -210,51 +205,111 @@ def length_balanced(lengths: Sequence[float], batch: int) -> Order:
         rest = jax.random.permutation(inside, rest, axis=0, independent=True)
         return jnp.concatenate([rest.T.ravel(), over])
 
-    return Order(
-        init=_first_epoch,
-        permutation=_anew(draw),
-        observe=lambda state, positions, gradients: state,
-        end_epoch=_next_epoch,
-        n=n,
-        needs_gradients=False,
-    )
+    return _redrawn(draw, n=n)
 
 
-def _first_epoch(key: jax.Array) -> ReshuffledState:
-    return ReshuffledState(jax.random.clone(one_key("key", key)), jnp.zeros((), jnp.int32))
+def herded(vectors: jax.typing.ArrayLike) -> Order:
+    """Visits the examples in the greedy order of known vectors, in every epoch.
+
+    At each step the unused example that makes the centred prefix sum shortest; ties: the lowest
+    index.
+
+    Args:
+        vectors: float[n, d], a vector for each example, such as its gradient at one point.
+
+    Returns:
+        An `Order` that ignores the key and the gradients; its state is the order itself.
+
+    Raises:
+        TypeError: If the vectors are not real.
+        ValueError: If they are no matrix with at least one row, hold NaN or infinity, or are so
+            long that their squares overflow. If they are traced, such examples keep their places in
+            what is left of the sequence: the order is a permutation whatever the vectors are.
+
+    Example:
+        >>> order = herded(jnp.array([[1.0], [2.0], [-2.0], [-1.0]]))
+        >>> order.permutation(order.init(jax.random.key(0))).tolist()
+        [0, 3, 1, 2]
+    """
+    vectors = check_vectors("vectors", vectors)
+    if not vectors.shape[0]:
+        raise ValueError(f"vectors must have at least one row, got shape {vectors.shape}")
+    n = vectors.shape[0]
+    if not isinstance(vectors, Tracer):
+        _check_length(np.asarray(vectors))
+    order = _herd(vectors)
+
+    return _same(lambda key: jnp.array(order, copy=True), (n,), n=n)  # the state may be donated
 
 
-def _check_drawn(state: Any) -> None:
-    if not isinstance(state, ReshuffledState):
-        raise TypeError(
-            f"state must be a ReshuffledState, as init of this order makes it, got {shown(state)}"
+def _check_length(vectors: np.ndarray) -> None:
+    """Refuses vectors whose squares overflow once they are centred."""
+    length = float(np.sqrt(np.sum(np.square(vectors, dtype=np.float64), axis=1)).max())
+    most = float(np.sqrt(np.finfo(vectors.dtype).max)) / 4
+    if not length <= most:
+        raise ValueError(
+            f"vectors must have rows of length at most {most:.3g}, whose squares {vectors.dtype}"
+            f" holds, got {length:.3g}"
         )
 
 
-def _next_epoch(state: ReshuffledState) -> ReshuffledState:
-    _check_drawn(state)
-    return state._replace(epoch=state.epoch + 1)
+@jax.jit
+def _herd(vectors: jax.Array) -> jax.Array:
+    n = vectors.shape[0]
+    highest = jax.lax.Precision.HIGHEST
+    mean = jnp.matmul(jnp.full(n, 1 / n, vectors.dtype), vectors, precision=highest)
+    centred = vectors - mean
+    squares = jnp.sum(centred**2, axis=1)
+    largest = jnp.finfo(vectors.dtype).max
+
+    def choose(
+        carry: tuple[jax.Array, jax.Array], _: None
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        prefix, used = carry
+        # |p + v|^2 - |p|^2
+        growth = 2 * jnp.matmul(centred, prefix, precision=highest) + squares
+        growth = jnp.minimum(growth, largest)  # an infinite one is still before those used
+        chosen = jnp.argmin(jnp.where(used, jnp.inf, growth)).astype(jnp.int32)
+        return (prefix + centred[chosen], used.at[chosen].set(True)), chosen
+
+    start = (jnp.zeros_like(mean), jnp.zeros(n, bool))
+    return jax.lax.scan(choose, start, None, length=n)[1]
 
 
-def _anew(draw: Draw) -> Callable[[ReshuffledState], jax.Array]:
-    """An order for every epoch."""
+def _redrawn(draw: Draw, *, there_and_back: bool = False, **sizes: Any) -> Order:
+    """An order for every epoch; or one for every two, in the second of them reversed."""
+
+    def init(key: jax.Array) -> ReshuffledState:
+        return ReshuffledState(jax.random.clone(one_key("key", key)), jnp.zeros((), jnp.int32))
 
     def permutation(state: ReshuffledState) -> jax.Array:
-        _check_drawn(state)
-        return draw(jax.random.fold_in(state.key, state.epoch))
-
-    return permutation
-
-
-def _there_and_back(draw: Draw) -> Callable[[ReshuffledState], jax.Array]:
-    """An order for every two epochs, in the second of them reversed."""
-
-    def permutation(state: ReshuffledState) -> jax.Array:
-        _check_drawn(state)
+        check_state(state, ReshuffledState)
+        if not there_and_back:
+            return draw(jax.random.fold_in(state.key, state.epoch))
         order = draw(jax.random.fold_in(state.key, state.epoch // 2))
         return jnp.where(state.epoch % 2 == 1, _reversed(order), order)
 
-    return permutation
+    def observe(state: Any, positions: Any, gradients: Any) -> Any:
+        return state
+
+    def end_epoch(state: ReshuffledState) -> ReshuffledState:
+        check_state(state, ReshuffledState)
+        return state._replace(epoch=state.epoch + 1)
+
+    return Order(init, permutation, observe, end_epoch, needs_gradients=False, **sizes)
+
+
+def _same(init: Draw, shape: tuple[int, ...], **sizes: Any) -> Order:
+    """One order for all epochs, which is the state."""
+
+    def same(state: jax.Array) -> jax.Array:
+        check_order_shape(state, shape)
+        return state
+
+    def observe(state: jax.Array, positions: Any, gradients: Any) -> jax.Array:
+        return same(state)
+
+    return Order(init, same, observe, same, needs_gradients=False, **sizes)
 
 
 def _blocks(order: jax.Array, key: jax.Array, block: int) -> jax.Array:
@@ -272,8 +327,8 @@ def _blocks(order: jax.Array, key: jax.Array, block: int) -> jax.Array:
 
 def _drawn(
     n: Any, n_workers: int | None, arrange: Arrange | None = None
-) -> tuple[Callable[[jax.Array], jax.Array], Callable[..., Order], tuple[int, ...]]:
-    """Makes what draws an order from a key, `Order` but for its use, and the shape of an order.
+) -> tuple[Draw, dict[str, Any]]:
+    """Makes what draws an order from a key, and the sizes of an `Order`.
 
     Every order is then arranged, with the key fold_in(key, m + worker).
     """
@@ -291,15 +346,7 @@ def _drawn(
             orders = jax.vmap(arrange)(orders, keys)
         return spread(orders, counts)
 
-    blind = partial(
-        Order,
-        observe=lambda state, positions, gradients: state,
-        n=size,
-        n_workers=n_workers,
-        counts=counts,
-        needs_gradients=False,
-    )
-    return draw, blind, (size,) if counts is None else (len(counts), size)
+    return draw, {"n": size, "n_workers": n_workers, "counts": counts}
 
 
 def _reversed(order: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ times c it is the change of the running sum. Memory O(P) for P parameters, whate
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import EllipsisType
 from typing import Any, NamedTuple
 
@@ -22,11 +23,17 @@ import jax
 import jax.numpy as jnp
 
 from asyncjax.checks import flag, function_of, whole
-from asyncjax.orders.kernels.arguments import array, check_finite
-from asyncjax.orders.kernels.balancing import as_pairs, as_signs
-from asyncjax.orders.projections.arguments import check_rows, check_squared_norm, check_trees
-from asyncjax.orders.projections.dense_form import dense_form
-from asyncjax.orders.projections.dense_rows import decided as decided_by_rows
+from asyncjax.orders.arguments import (
+    array,
+    check_finite,
+    check_rows,
+    check_squared_norm,
+    loss_count,
+    widened_sum,
+)
+from asyncjax.orders.dense_form import dense_form
+from asyncjax.orders.dense_signs import decided as decided_by_rows
+from asyncjax.orders.kernels import as_pairs, as_signs
 
 PyTree = Any
 Losses = Callable[..., jax.Array]  # of the parameters, or of them and examples: float[2K]
@@ -132,7 +139,7 @@ def directional_signs(
         library's.
     """
     rank_one, forward_mode = flag("rank_one", rank_one), flag("forward_mode", forward_mode)
-    running_sum = check_trees(params, running_sum)
+    running_sum = widened_sum(params, running_sum)
     n_losses = _check_losses(losses, params, examples)
     block = n_losses // 2
     if pairs_per_block is ... and examples is not None:
@@ -142,11 +149,15 @@ def directional_signs(
     if pairs_per_block is not None:
         pairs = _PAIRS if pairs_per_block is ... else whole("pairs_per_block", pairs_per_block)
         block = min(block, pairs)
-    how = _How(rank_one, forward_mode)
     if examples is None:
-        signs, total, running_sum = _whole(losses, params, running_sum, n_losses, block, how)
+        signs, total, running_sum = _whole(
+            losses, params, running_sum, n_losses, block, rank_one, forward_mode
+        )
     else:
-        signs, total, running_sum = _split(losses, params, running_sum, examples, block, how)
+        block_signs = partial(_block, rank_one=rank_one, forward_mode=forward_mode)
+        signs, total, running_sum = _split(
+            losses, params, running_sum, examples, block, block_signs
+        )
     mean = jax.tree.map(lambda leaf, like: (leaf / n_losses).astype(like.dtype), total, params)
     return signs, mean, running_sum
 
@@ -228,25 +239,6 @@ def squared_norm(tree: PyTree) -> jax.Array:
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(leaf * leaf), tree))
 
 
-def loss_count(name: str, losses: Any) -> int:
-    """Returns the number 2K of losses that the function `name` makes: a vector of even length.
-
-    Example:
-        >>> loss_count("losses", jnp.zeros(3))
-        Traceback (most recent call last):
-        ...
-        ValueError: losses must return an even number of losses, pairs of one batch, got 3
-    """
-    shape = getattr(losses, "shape", None)
-    if shape is None or len(shape) != 1:
-        raise ValueError(f"{name} must return a vector, one loss an example, got shape {shape}")
-    if shape[0] % 2 or not shape[0]:
-        raise ValueError(
-            f"{name} must return an even number of losses, pairs of one batch, got {shape[0]}"
-        )
-    return shape[0]
-
-
 def _check_losses(losses: Losses, params: PyTree, examples: PyTree | None) -> int:
     """Returns the number of losses, 2K."""
     given = (params,) if examples is None else (params, examples)
@@ -307,16 +299,13 @@ def pull_both(passes: Passes, first: jax.Array, second: jax.Array) -> tuple[PyTr
     return jax.tree.map(lambda leaf: leaf[0], pulled), jax.tree.map(lambda leaf: leaf[1], pulled)
 
 
-class _How(NamedTuple):
-    rank_one: bool
-    forward_mode: bool
-
-
-def _block(losses: Losses, params: PyTree, running_sum: PyTree, how: _How) -> Decided:
+def _block(
+    losses: Losses, params: PyTree, running_sum: PyTree, rank_one: bool, forward_mode: bool
+) -> Decided:
     """One block: signs, sum of the gradients, running sum."""
-    values, passes = passes_of(losses, params, how.forward_mode)
+    values, passes = passes_of(losses, params, forward_mode)
     signs = projected_signs(
-        passes.project(running_sum), squared_norm(running_sum), rank_one=how.rank_one
+        passes.project(running_sum), squared_norm(running_sum), rank_one=rank_one
     )
     total, change = pull_both(passes, jnp.ones_like(values), signs.astype(values.dtype))
     total = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), total, running_sum)
@@ -324,12 +313,18 @@ def _block(losses: Losses, params: PyTree, running_sum: PyTree, how: _How) -> De
 
 
 def _whole(
-    losses: Losses, params: PyTree, running_sum: PyTree, n_losses: int, block: int, how: _How
+    losses: Losses,
+    params: PyTree,
+    running_sum: PyTree,
+    n_losses: int,
+    block: int,
+    rank_one: bool,
+    forward_mode: bool,
 ) -> Decided:
     """All blocks of losses that cannot be taken apart: passes over all of them for each."""
     if 2 * block == n_losses:
-        return _block(losses, params, running_sum, how)
-    values, passes = passes_of(losses, params, how.forward_mode)
+        return _block(losses, params, running_sum, rank_one, forward_mode)
+    values, passes = passes_of(losses, params, forward_mode)
     steps = jnp.arange(n_losses, dtype=jnp.int32)
 
     def step(
@@ -338,7 +333,7 @@ def _whole(
         running_sum, signs = carry
         inside = (steps >= start) & (steps < start + 2 * block)
         projections = jnp.where(inside, passes.project(running_sum), 0)
-        decided = projected_signs(projections, squared_norm(running_sum), rank_one=how.rank_one)
+        decided = projected_signs(projections, squared_norm(running_sum), rank_one=rank_one)
         decided = jnp.where(inside, decided, 0).astype(jnp.int8)
         change = passes.pull(decided.astype(values.dtype))
         return (_added(running_sum, change), signs + decided), None
@@ -351,14 +346,19 @@ def _whole(
 
 
 def _split(
-    losses: Losses, params: PyTree, running_sum: PyTree, examples: PyTree, block: int, how: _How
+    losses: Losses,
+    params: PyTree,
+    running_sum: PyTree,
+    examples: PyTree,
+    block: int,
+    block_signs: Callable[..., Decided],
 ) -> Decided:
     """All blocks, each on its own examples; a shorter one at the end if they do not divide."""
     n_losses = jnp.shape(jax.tree.leaves(examples)[0])[0]
     n_blocks, size = n_losses // (2 * block), 2 * block
 
     def part(running_sum: PyTree, rows: PyTree) -> Decided:
-        return _block(lambda params: losses(params, rows), params, running_sum, how)
+        return block_signs(lambda params: losses(params, rows), params, running_sum)
 
     if size == n_losses:
         return part(running_sum, examples)

@@ -1,1 +1,0 @@
-"""Orders without per-example gradients: signs from projections and directional derivatives."""
