@@ -20,8 +20,7 @@ from jax import Array, lax
 
 from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.law import Law, Parameters, Row
-from asyncjax.clocks.parameters import Parameter, align, namespace
+from asyncjax.clocks.law import Law, Parameter, Parameters, Row, align, namespace
 from asyncjax.clocks.rng import job_indices
 
 

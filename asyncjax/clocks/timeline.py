@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.clocks.clock import Clock, Power
-from asyncjax.clocks.parameters import unshared
+from asyncjax.clocks.law import unshared
 from asyncjax.clocks.rng import POWER_STREAM
 from asyncjax.clocks.validate import check_lengths
 

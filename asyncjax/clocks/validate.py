@@ -40,7 +40,7 @@ def parts_of(clock: Clock, key: Array | None) -> list[tuple[str, Clock, Array | 
     for name, link, stream in links:
         if link is not None:
             inner = parts_of(link, None if key is None else jax.random.fold_in(key, stream))
-            parts += [(name, one, its_key) for _, one, its_key in inner]
+            parts += [(name, *part) for _, *part in inner]
     return parts
 
 

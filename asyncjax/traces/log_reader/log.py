@@ -13,8 +13,8 @@ import numpy as np
 
 from asyncjax.checks import function, shown
 from asyncjax.clocks import Clock, recorded
+from asyncjax.clocks.law import Parameter
 from asyncjax.clocks.of_trace import CYCLED
-from asyncjax.clocks.parameters import Parameter
 
 Rows = tuple[np.ndarray, ...]  # a row a worker, float64[J_i]
 
