@@ -23,14 +23,8 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
-from asyncjax.clocks.law import Law, Parameter, answered, spread
-from asyncjax.clocks.rng import (
-    DOWNLOAD_STREAM,
-    LOSS_STREAM,
-    UPLOAD_STREAM,
-    check_key,
-    job_keys,
-)
+from asyncjax.clocks.law import Law, Parameter, draw_jobs, spread
+from asyncjax.clocks.rng import DOWNLOAD_STREAM, LOSS_STREAM, UPLOAD_STREAM, check_key, job_keys
 
 Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
 _LAST_JOB = 2**31 - 1
@@ -173,12 +167,7 @@ class Clock:
         return sum((link.least() for link in self._links), total)
 
     def times(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: Index = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Times:
         """Draws the parts of the times, at power 1, of a block of jobs of every worker.
 
@@ -203,12 +192,7 @@ class Clock:
         return _all_times(replace(self, powers=()), key, *block, n_jobs)
 
     def durations(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: Index = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Array:
         """Draws the durations, at power 1, of a block of jobs of every worker, parts together.
 
@@ -227,12 +211,7 @@ class Clock:
         return self.times(key, n_jobs, first=first, load=load).total
 
     def job_times(
-        self,
-        key: Array | None,
-        worker: Index,
-        first: Index,
-        count: int,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, worker: Index, first: Index, count: int, load: ArrayLike = 1.0
     ) -> Times:
         """Draws the parts of the times, at power 1, of a block of jobs of one worker.
 
@@ -325,12 +304,8 @@ def _row_times(
     row: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
 ) -> Times:
     """Draws for one worker; `row` is the clock with the leading axis taken away."""
-    worker_key = None
-    if row.law.is_random:
-        assert key is not None  # checked by the callers
-        worker_key = jax.random.fold_in(key, worker)
-    drawn = row.law.draw(jax.tree.map(jnp.asarray, row.parameters), worker_key, first, count)
-    compute = _finite(load * _finite(answered(row.law, drawn, count)))
+    drawn = draw_jobs(row.law, row.parameters, key, worker, first, count)
+    compute = _finite(load * _finite(drawn))
     if row.loss is not None:
         assert key is not None  # checked by the callers
         is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)

@@ -45,6 +45,7 @@ from asyncjax.clocks.law import (
     as_floats,
     check_order,
     namespace,
+    parameter,
 )
 from asyncjax.clocks.rng import (
     job_indices,
@@ -70,10 +71,10 @@ def _draw_recorded(row: Row, worker_key: Array | None, first: Array, count: int)
 CONSTANT = Law(
     "constant",
     _draw_constant,
-    mean=lambda parameters: parameters["compute"],
+    mean=parameter("compute"),
     variance=lambda parameters: 0.0 * parameters["compute"],
     is_random=False,
-    least=lambda parameters: parameters["compute"],
+    least=parameter("compute"),
 )
 RECORDED = Law(
     "recorded",
@@ -143,10 +144,6 @@ def _draw_exponential(row: Row, worker_key: Array | None, first: Array, count: i
     return row["mean"] * unit_exponential(worker_key, first, count, row["mean"].dtype)
 
 
-def _mean(parameters: Parameters) -> Parameter:
-    return parameters["mean"]
-
-
 def _squared_mean(parameters: Parameters) -> Parameter:
     return parameters["mean"] ** 2
 
@@ -191,25 +188,25 @@ def _variance_pareto(parameters: Parameters) -> Parameter:
     return numpy.where(finite, mean**2 / (safe_tail * (safe_tail - 2)), numpy.inf)
 
 
-EXPONENTIAL = Law("exponential", _draw_exponential, _mean, _squared_mean)
+EXPONENTIAL = Law("exponential", _draw_exponential, parameter("mean"), _squared_mean)
 SHIFTED_EXPONENTIAL = Law(
     "shifted_exponential",
     _draw_shifted,
     mean=lambda parameters: parameters["shift"] + parameters["mean"],
     variance=_squared_mean,
-    least=lambda parameters: parameters["shift"],
+    least=parameter("shift"),
 )
 GAMMA = Law(
     "gamma",
     _draw_gamma,
-    _mean,
+    parameter("mean"),
     variance=lambda parameters: parameters["mean"] ** 2 / parameters["shape"],
 )
-LOGNORMAL = Law("lognormal", _draw_lognormal, _mean, _variance_lognormal)
+LOGNORMAL = Law("lognormal", _draw_lognormal, parameter("mean"), _variance_lognormal)
 PARETO = Law(
     "pareto",
     _draw_pareto,
-    _mean,
+    parameter("mean"),
     _variance_pareto,
     least=lambda parameters: parameters["mean"] * (1.0 - 1.0 / parameters["tail"]),
 )
@@ -428,7 +425,7 @@ UNIFORM = Law(
     _draw_uniform,
     mean=lambda parameters: (parameters["low"] + parameters["high"]) / 2,
     variance=lambda parameters: (parameters["high"] - parameters["low"]) ** 2 / 12,
-    least=lambda parameters: parameters["low"],
+    least=parameter("low"),
 )
 
 
@@ -490,11 +487,7 @@ def _variance_folded(parameters: Parameters) -> Parameter:
 
 
 FOLDED_NORMAL = Law(
-    "folded_normal",
-    _draw_folded,
-    _mean_folded,
-    _variance_folded,
-    least=lambda parameters: parameters["shift"],
+    "folded_normal", _draw_folded, _mean_folded, _variance_folded, least=parameter("shift")
 )
 
 
@@ -633,7 +626,7 @@ POISSON = Law(
     _draw_poisson,
     mean=lambda parameters: _moments(parameters)[0],
     variance=lambda parameters: _moments(parameters)[1],
-    least=lambda parameters: parameters["least"],
+    least=parameter("least"),
 )
 
 

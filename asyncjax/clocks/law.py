@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from asyncjax.checks import flag, function, instance, shown
 
@@ -63,15 +64,19 @@ class Law:
         return not str(getattr(self.draw, "__module__", "")).startswith("asyncjax.")
 
 
-def answered(law: Law, drawn: Any, count: int) -> Array:
-    """What a law has drawn, refused if it is not one time a job.
+def draw_jobs(
+    law: Law, row: Row, key: Array | None, worker: ArrayLike, first: Array, count: int
+) -> Array:
+    """Draws the times of jobs of one worker, refused if they are not one time a job.
 
     Example:
         >>> from asyncjax.clocks.independent_laws import CONSTANT
-        >>> answered(CONSTANT, np.ones(2, int), 2)
+        >>> draw_jobs(CONSTANT, {"compute": jnp.ones((), int)}, None, 0, jnp.int32(0), 2)
         Traceback (most recent call last):
-        TypeError: draw of the law 'constant' must give float[2], a time a job, got int64[2]
+        TypeError: draw of the law 'constant' must give float[2], a time a job, got int32[2]
     """
+    worker_key = jax.random.fold_in(key, worker) if law.is_random and key is not None else None
+    drawn = law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count)
     allowed = f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
     if not isinstance(drawn, jax.Array | np.ndarray):
         raise TypeError(f"{allowed} {shown(drawn)}")
@@ -130,6 +135,11 @@ def align(**parameters: Any) -> dict[str, Parameter]:
 def spread(value: Parameter, n_workers: int) -> Parameter:
     """Repeats the one row of `value` for every worker."""
     return namespace(value).broadcast_to(value, (n_workers, *value.shape[1:]))
+
+
+def parameter(name: str) -> Callable[[Parameters], Parameter]:
+    """The function that returns the parameter of this name, for a moment that is one."""
+    return lambda parameters: parameters[name]
 
 
 def namespace(*arrays: Parameter) -> ModuleType:
