@@ -61,8 +61,13 @@ CYCLED = Law("cycled", _draw_cycled, _mean, _variance, is_random=False, least=_l
 RESAMPLED = Law("resampled", _draw_resampled, _mean, _variance, least=_least)
 
 
-def _cycled(rows: Rows) -> Clock:
-    """Recorded times in their order."""
+def cycled(rows: Rows) -> Clock:
+    """Recorded times in their order, each worker's from the beginning when they end.
+
+    Example:
+        >>> cycled([np.array([1.0, 2.0]), np.array([5.0])]).durations(None, 3).tolist()
+        [[1.0, 2.0, 1.0], [5.0, 5.0, 5.0]]
+    """
     is_even = len({len(row) for row in rows}) == 1
     return recorded(np.stack(rows)) if is_even else Clock(_padded(rows), CYCLED)
 
@@ -172,7 +177,7 @@ def of_trace(
     def clock_of(times: np.ndarray) -> Clock:
         rows = [times[worker == i] for i in range(known)]
         more = [_begun_later(rows[i % known], i // known, wanted / known) for i in range(wanted)]
-        clock = (law or _cycled)(more)
+        clock = (law or cycled)(more)
         if not isinstance(clock, Clock) or clock.n_workers != wanted:
             raise TypeError(f"law must make a clock of {wanted} workers, got {shown(clock)}")
         return clock
