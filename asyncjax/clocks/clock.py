@@ -133,12 +133,18 @@ class Clock:
     @property
     def mean(self) -> Parameter:
         """Long-run mean duration, float[n], time units: of jobs that return, load 1, power 1."""
-        return sum((link.mean for link in self._links), self.law.mean(self.parameters))
+        total = self.law.mean(self.parameters)
+        for link in self._links:
+            total = total + link.mean
+        return total
 
     @property
     def variance(self) -> Parameter:
         """Long-run variance of the durations that `mean` is of, float[n], inf where infinite."""
-        return sum((link.variance for link in self._links), self.law.variance(self.parameters))
+        total = self.law.variance(self.parameters)
+        for link in self._links:
+            total = total + link.variance
+        return total
 
     def least(self, load: ArrayLike = 1.0) -> np.ndarray:
         """Time that no job is shorter than, as far as the laws of its parts know.

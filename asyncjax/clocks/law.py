@@ -65,7 +65,7 @@ class Law:
 
 
 def draw_jobs(
-    law: Law, row: Row, key: Array | None, worker: ArrayLike, first: Array, count: int
+    law: Law, row: Parameters, key: Array | None, worker: ArrayLike, first: Array, count: int
 ) -> Array:
     """Draws the times of jobs of one worker, refused if they are not one time a job.
 

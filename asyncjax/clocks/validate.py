@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.law import Law, draw_jobs
+from asyncjax.clocks.law import Law, Parameters, draw_jobs
 from asyncjax.clocks.rng import DOWNLOAD_STREAM, UPLOAD_STREAM
 
 _CLOSE = 1e-4  # blocks may be rounded in other ways
@@ -40,7 +40,7 @@ def parts_of(clock: Clock, key: Array | None) -> list[tuple[str, Clock, Array | 
     for name, link, stream in links:
         if link is not None:
             inner = parts_of(link, None if key is None else jax.random.fold_in(key, stream))
-            parts += [(name, *part) for _, *part in inner]
+            parts += [(name, part, its_key) for _, part, its_key in inner]
     return parts
 
 
@@ -64,7 +64,7 @@ def try_laws(clock: Clock, key: Array | None) -> None:
 
 
 def _try(clock: Clock, key: Array | None) -> None:
-    row = {name: jnp.asarray(value)[0] for name, value in clock.parameters.items()}
+    row: Parameters = {name: jnp.asarray(value)[0] for name, value in clock.parameters.items()}
 
     def draw(first: int, count: int) -> np.ndarray:
         return np.asarray(draw_jobs(clock.law, row, key, 0, jnp.int32(first), count), np.float64)
