@@ -29,9 +29,7 @@ Example:
     True
 """
 
-from asyncjax.buffers.gradient_table import gradient_table
+from asyncjax.buffers.rows import gradient_table, version_ring, version_slots
 from asyncjax.buffers.step_window import step_window
-from asyncjax.buffers.version_ring import version_ring
-from asyncjax.buffers.version_slots import version_slots
 
 __all__ = ["gradient_table", "step_window", "version_ring", "version_slots"]

@@ -8,7 +8,6 @@ of small steps after long runs, and with them every guarantee that is built on t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,9 +33,26 @@ class StepWindowState(NamedTuple):
 class StepWindow:
     """Pure functions of a step history; see `step_window`."""
 
-    init: Callable[[], StepWindowState]
-    push: Callable[[StepWindowState, ArrayLike], StepWindowState]
-    window: Callable[[StepWindowState, ArrayLike], jax.Array]
+    capacity: int
+    dtype: jax.typing.DTypeLike
+
+    def init(self) -> StepWindowState:
+        """Returns an empty history."""
+        return StepWindowState(
+            recent_steps=jnp.zeros((self.capacity,), self.dtype),
+            next_row=jnp.zeros((), jnp.int32),
+            steps_pushed=jnp.zeros((), jnp.int32),
+        )
+
+    def push(self, state: StepWindowState, step: ArrayLike) -> StepWindowState:
+        """Appends a step."""
+        of_kind("state", state, StepWindowState)
+        return push_step(state, _scalar("step", within("step", step, least=0)))
+
+    def window(self, state: StepWindowState, delay: ArrayLike) -> jax.Array:
+        """Sums the newest `delay` steps."""
+        of_kind("state", state, StepWindowState)
+        return window_sum(state, _scalar("delay", integers("delay", delay)))
 
 
 def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> StepWindow:
@@ -69,26 +85,7 @@ def step_window(capacity: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Ste
         >>> [float(history.window(state, delay)) for delay in (0, 1, 3, 4)]
         [0.0, 8.0, 14.0, inf]
     """
-    capacity, dtype = whole("capacity", capacity), floating("dtype", dtype)
-
-    def init() -> StepWindowState:
-        return StepWindowState(
-            recent_steps=jnp.zeros((capacity,), dtype),
-            next_row=jnp.zeros((), jnp.int32),
-            steps_pushed=jnp.zeros((), jnp.int32),
-        )
-
-    def push(state: StepWindowState, step: ArrayLike) -> StepWindowState:
-        of_kind("state", state, StepWindowState)
-        within("step", step, least=0)
-        _one("step", step)
-        return push_step(state, step)
-
-    def window(state: StepWindowState, delay: ArrayLike) -> jax.Array:
-        of_kind("state", state, StepWindowState)
-        return window_sum(state, _one("delay", integers("delay", delay)))
-
-    return StepWindow(init=init, push=push, window=window)
+    return StepWindow(whole("capacity", capacity), floating("dtype", dtype))
 
 
 def push_step(state: StepWindowState, step: ArrayLike) -> StepWindowState:
@@ -124,7 +121,7 @@ def window_sum(state: StepWindowState, delay: ArrayLike) -> jax.Array:
     return jnp.where(delay <= capacity, total, jnp.inf).astype(state.recent_steps.dtype)
 
 
-def _one(name: str, value: ArrayLike) -> ArrayLike:
+def _scalar(name: str, value: ArrayLike) -> ArrayLike:
     """Refuses what has axes."""
     if np.ndim(value):
         raise ValueError(f"{name} must be a scalar, got shape {np.shape(value)}")

@@ -18,27 +18,30 @@ is a function of `(key, i, j)` alone, so all rules compared under one key face t
 | `Clock` | what all of them are |
 """
 
-from asyncjax.clocks.availability import available, on_off
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.fixed import constant, recorded
-from asyncjax.clocks.folded_normal_law import folded_normal
+from asyncjax.clocks.compositions import (
+    available,
+    communicating,
+    on_off,
+    with_failures,
+    with_speed,
+)
 from asyncjax.clocks.independent_laws import (
+    constant,
     exponential,
+    folded_normal,
     gamma,
     lognormal,
     pareto,
+    poisson,
+    recorded,
     shifted_exponential,
+    uniform,
+    weibull,
 )
-from asyncjax.clocks.links import communicating
-from asyncjax.clocks.lost_jobs import with_failures
 from asyncjax.clocks.markov_chain import markov
-from asyncjax.clocks.measured import read_durations
 from asyncjax.clocks.of_trace import fitted, of_trace, resampled
-from asyncjax.clocks.poisson_law import poisson
-from asyncjax.clocks.power import with_speed
-from asyncjax.clocks.recordings import RECORDINGS, Recording, recording
-from asyncjax.clocks.uniform_law import uniform
-from asyncjax.clocks.weibull_law import weibull
+from asyncjax.clocks.recordings import RECORDINGS, Recording, read_durations, recording
 
 __all__ = [
     "RECORDINGS",

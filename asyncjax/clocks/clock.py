@@ -23,15 +23,8 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from asyncjax.checks import whole, within
-from asyncjax.clocks.law import Law, answered
-from asyncjax.clocks.parameters import Parameter, spread
-from asyncjax.clocks.rng import (
-    DOWNLOAD_STREAM,
-    LOSS_STREAM,
-    UPLOAD_STREAM,
-    check_key,
-    job_keys,
-)
+from asyncjax.clocks.law import Law, Parameter, draw_jobs, spread
+from asyncjax.clocks.rng import DOWNLOAD_STREAM, LOSS_STREAM, UPLOAD_STREAM, check_key, job_keys
 
 Index = Array | np.integer | int  # of a worker or a job; traced ones are not checked
 _LAST_JOB = 2**31 - 1
@@ -63,40 +56,16 @@ class Power:
         lengths: `C` clocks of `n` workers: how long the pieces last. A length of inf is the last.
         rates: float[n, K], work a time unit, at least 0.
         repeats: If False, piece `K - 1` lasts for ever (static).
-
-    Example:
-        >>> import numpy as np
-        >>> from asyncjax import clocks
-        >>> half = Power((clocks.constant(2.0),), np.array([[1.0, 0.5]]), repeats=False)
-        >>> half.n_workers
-        1
     """
 
-    lengths: tuple[Clock, ...]  # C clocks with n workers
-    rates: Parameter  # float[n, K], work a time unit
+    lengths: tuple[Clock, ...]
+    rates: Parameter
     repeats: bool = field(default=True, metadata={"static": True})
-
-    @property
-    def n_workers(self) -> int:
-        """Number of workers `n`."""
-        return self.rates.shape[0]
 
     @property
     def is_random(self) -> bool:
         """Whether the length of a piece is drawn."""
         return any(length.is_random for length in self.lengths)
-
-    def broadcast(self, n_workers: int) -> Power:
-        """Gives every one of `n_workers` workers the law of a one-worker power.
-
-        Args:
-            n_workers: Number of workers `n`; more than its own only if the power has one.
-
-        Returns:
-            A power with `n_workers` workers.
-        """
-        lengths = tuple(length.broadcast(n_workers) for length in self.lengths)
-        return Power(lengths, spread(self.rates, n_workers), self.repeats)
 
 
 @jax.tree_util.register_dataclass
@@ -105,6 +74,7 @@ class Clock:
     """How long every worker takes for every one of its jobs.
 
     A pytree: the parameters are leaves, the law is static. Make one with a factory of this room.
+    Every part has the same `n` workers.
 
     Attributes:
         parameters: Arrays with leading axis `[n]`, by name.
@@ -125,12 +95,12 @@ class Clock:
         True
     """
 
-    parameters: dict[str, Parameter]  # leaves float[n, ...]
+    parameters: dict[str, Parameter]
     law: Law = field(metadata={"static": True})
-    download: Clock | None = None  # a clock with the same n
-    upload: Clock | None = None  # a clock with the same n
-    loss: Parameter | None = None  # float[n], probabilities in [0, 1)
-    powers: tuple[Power, ...] = ()  # with the same n
+    download: Clock | None = None
+    upload: Clock | None = None
+    loss: Parameter | None = None
+    powers: tuple[Power, ...] = ()
 
     @property
     def n_workers(self) -> int:
@@ -145,11 +115,15 @@ class Clock:
         return next(iter(shapes.values()))[0]
 
     @property
+    def _links(self) -> list[Clock]:
+        """The links that take time."""
+        return [link for link in (self.download, self.upload) if link is not None]
+
+    @property
     def is_random(self) -> bool:
         """Whether anything of a job is drawn; if not, the key may be None."""
-        parts = [link for link in (self.download, self.upload) if link is not None]
         is_drawn = self.law.is_random or self.loss is not None
-        return is_drawn or any(part.is_random for part in (*parts, *self.powers))
+        return is_drawn or any(part.is_random for part in (*self._links, *self.powers))
 
     @property
     def is_plain(self) -> bool:
@@ -160,16 +134,16 @@ class Clock:
     def mean(self) -> Parameter:
         """Long-run mean duration, float[n], time units: of jobs that return, load 1, power 1."""
         total = self.law.mean(self.parameters)
-        for link in (self.download, self.upload):
-            total = total if link is None else total + link.mean
+        for link in self._links:
+            total = total + link.mean
         return total
 
     @property
     def variance(self) -> Parameter:
         """Long-run variance of the durations that `mean` is of, float[n], inf where infinite."""
         total = self.law.variance(self.parameters)
-        for link in (self.download, self.upload):
-            total = total if link is None else total + link.variance
+        for link in self._links:
+            total = total + link.variance
         return total
 
     def least(self, load: ArrayLike = 1.0) -> np.ndarray:
@@ -196,17 +170,10 @@ class Clock:
         for power in self.powers:
             fastest = np.asarray(power.rates, np.float64).max(axis=1)
             total = total / np.where(fastest > 0, fastest, 1.0)
-        for link in (self.download, self.upload):
-            total = total if link is None else total + link.least()
-        return total
+        return sum((link.least() for link in self._links), total)
 
     def times(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: Index = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Times:
         """Draws the parts of the times, at power 1, of a block of jobs of every worker.
 
@@ -226,24 +193,20 @@ class Clock:
                 `n_jobs < 1`, if `first < 0`, or if `load` is not positive (unless traced) or of a
                 wrong shape.
         """
-        count = _checked(self, key, n_jobs, "n_jobs", first, load, (self.n_workers,))
-        return _all_times(_at_power_1(self), key, _int32(first), _as_array(load), count)
+        n_jobs = whole("n_jobs", n_jobs)
+        block = self._block(key, first, load, (self.n_workers, n_jobs))
+        return _all_times(replace(self, powers=()), key, *block, n_jobs)
 
     def durations(
-        self,
-        key: Array | None,
-        n_jobs: int,
-        *,
-        first: Index = 0,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, n_jobs: int, *, first: Index = 0, load: ArrayLike = 1.0
     ) -> Array:
         """Draws the durations, at power 1, of a block of jobs of every worker, parts together.
 
         Args:
-            key: Random key; None is allowed if nothing is random.
-            n_jobs: How many jobs a worker (static).
-            first: Number of the first job of the block, may be traced.
-            load: Factor of the compute part, as in `times`.
+            key: As in `times`.
+            n_jobs: As in `times`.
+            first: As in `times`.
+            load: As in `times`.
 
         Returns:
             float[n, n_jobs], time units, inf for jobs that never return.
@@ -254,12 +217,7 @@ class Clock:
         return self.times(key, n_jobs, first=first, load=load).total
 
     def job_times(
-        self,
-        key: Array | None,
-        worker: Index,
-        first: Index,
-        count: int,
-        load: ArrayLike = 1.0,
+        self, key: Array | None, worker: Index, first: Index, count: int, load: ArrayLike = 1.0
     ) -> Times:
         """Draws the parts of the times, at power 1, of a block of jobs of one worker.
 
@@ -278,9 +236,29 @@ class Clock:
         """
         if not isinstance(worker, Tracer):
             worker = whole("worker", worker, 0, self.n_workers - 1)
-        count = _checked(self, key, count, "count", first, load, ())
-        place = _int32(worker), _int32(first)
-        return _one_times(_at_power_1(self), key, *place, _as_array(load), count)
+        count = whole("count", count)
+        block = self._block(key, first, load, (count,))
+        return _one_times(replace(self, powers=()), key, _int32(worker), *block, count)
+
+    def _block(
+        self, key: Array | None, first: Index, load: ArrayLike, shape: tuple[int, ...]
+    ) -> tuple[Array | np.integer, ArrayLike]:
+        """Checks on the host which jobs are drawn, and how; returns first job and load."""
+        if self.is_random:
+            check_key(key)
+        if not isinstance(first, Tracer) and whole("first", first, 0) > _LAST_JOB:
+            whole("first", first, 0, _LAST_JOB)
+        within("load", load, above=0.0)
+        try:
+            fits = np.broadcast_shapes(np.shape(load), shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"load must broadcast to {shape}, got an array of shape {np.shape(load)}"
+            )
+        # A list would be taken for several arguments.
+        return _int32(first), np.asarray(load) if isinstance(load, list | tuple) else load
 
     def broadcast(self, n_workers: int) -> Clock:
         """Gives every one of `n_workers` workers the law of a one-worker clock.
@@ -303,45 +281,7 @@ class Clock:
                 f"n_workers must be the clock's own number of workers, {self.n_workers}, got"
                 f" {n_workers}"
             )
-        return Clock(
-            {name: spread(value, n_workers) for name, value in self.parameters.items()},
-            self.law,
-            None if self.download is None else self.download.broadcast(n_workers),
-            None if self.upload is None else self.upload.broadcast(n_workers),
-            None if self.loss is None else spread(self.loss, n_workers),
-            tuple(power.broadcast(n_workers) for power in self.powers),
-        )
-
-
-def _checked(
-    clock: Clock,
-    key: Array | None,
-    count: int,
-    count_name: str,
-    first: Index,
-    load: ArrayLike,
-    leading: tuple[int, ...],
-) -> int:
-    """Checks the arguments of a draw on the host; returns the count as an int."""
-    if clock.is_random:
-        check_key(key)
-    count = whole(count_name, count)
-    if not isinstance(first, Tracer) and whole("first", first, 0) > _LAST_JOB:
-        whole("first", first, 0, _LAST_JOB)
-    within("load", load, above=0.0)
-    shape = (*leading, count)
-    try:
-        fits = jnp.broadcast_shapes(np.shape(load), shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"load must broadcast to {shape}, got an array of shape {np.shape(load)}")
-    return count
-
-
-def _at_power_1(clock: Clock) -> Clock:
-    """Takes the powers away, of which draws know nothing: one compiled program with or without."""
-    return replace(clock, powers=()) if clock.powers else clock
+        return jax.tree.map(lambda leaf: spread(leaf, n_workers), self)
 
 
 def _int32(index: Index) -> Array | np.integer:
@@ -349,15 +289,10 @@ def _int32(index: Index) -> Array | np.integer:
     return index.astype(jnp.int32) if isinstance(index, jax.Array) else np.int32(index)
 
 
-def _as_array(load: ArrayLike) -> ArrayLike:
-    """Keeps a list from being taken for several arguments."""
-    return np.asarray(load) if isinstance(load, list | tuple) else load
-
-
 def _finite(times: Array) -> Array:
     """Keeps durations normal, positive and finite in their own precision; NaN stays NaN.
 
-    As `streams.rounded`, it also keeps a product and a later sum apart.
+    As `rng.rounded`, it also keeps a product and a later sum apart.
     """
     limits = jnp.finfo(times.dtype)
     return jnp.clip(times, limits.tiny, limits.max)
@@ -375,12 +310,8 @@ def _row_times(
     row: Clock, key: Array | None, worker: Array, first: Array, load: Array, count: int
 ) -> Times:
     """Draws for one worker; `row` is the clock with the leading axis taken away."""
-    worker_key = None
-    if row.law.is_random:
-        assert key is not None  # checked by the callers
-        worker_key = jax.random.fold_in(key, worker)
-    drawn = row.law.draw(jax.tree.map(jnp.asarray, row.parameters), worker_key, first, count)
-    compute = _finite(load * _finite(answered(row.law, drawn, count)))
+    drawn = draw_jobs(row.law, row.parameters, key, worker, first, count)
+    compute = _finite(load * _finite(drawn))
     if row.loss is not None:
         assert key is not None  # checked by the callers
         is_lost = _lost(row.loss, jax.random.fold_in(key, LOSS_STREAM), worker, first, count)

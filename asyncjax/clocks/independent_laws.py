@@ -1,14 +1,23 @@
-"""Clocks whose jobs are independent: exponential, gamma, lognormal and Pareto times.
+"""Clocks whose jobs are independent, and those without chance.
 
+    constant             compute                                the same for every job
+    recorded             durations[i, j mod k]                  what real workers did, job by job
     exponential          mean * E                               E ~ Exp(1)
     shifted_exponential  shift + mean * E
     gamma                mean / shape * G                       G ~ Gamma(shape, 1)
     lognormal            mean * exp(sigma (Z - sigma / 2))      Z ~ Normal(0, 1)
     pareto               mean (tail - 1) / tail * exp(E / tail)
+    weibull              scale * E^(1 / shape)                  scale = mean / Gamma(1 + 1 / shape)
+    uniform              low + (high - low) U                   U ~ Uniform(0, 1)
+    folded_normal        shift + |location + scale Z|
+    poisson              max(least, N)                          N ~ Poisson(rate)
 
-Every law is a fixed random number times and plus its parameters, so durations can be differentiated
-in the parameters. `mean` is always the mean (of the exponential part, for `shifted_exponential`).
-The exponential and shifted exponential are the response times of Egger, Kas Hanna and Bitar (2023).
+Most laws are a fixed random number times and plus their parameters, so durations can be
+differentiated in the parameters. `mean` is always the mean (of the exponential part, for
+`shifted_exponential`). The exponential and shifted exponential are the response times of Egger, Kas
+Hanna and Bitar (2023). Unequal constants, `uniform(1, s + 1)`, `folded_normal(s, s, shift=1)`
+(where the second s is the standard deviation) and `poisson(s)` are the speeds and delay patterns in
+the public code of AsGrad (Islamov, Safaryan and Alistarh, 2024).
 
 Note:
     Draws of `E` end at `-log(eps / 2)`: 16.6 in single precision, 36.7 in double.
@@ -16,27 +25,123 @@ Note:
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.scipy.special import gammaln
 
 from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.law import Law, Parameters, Row
-from asyncjax.clocks.parameters import Parameter, align, namespace
-from asyncjax.clocks.rng import job_keys, rounded, unit_exponential, unit_normal
-from asyncjax.clocks.unit_gamma import unit_gamma
+from asyncjax.clocks.law import (
+    Law,
+    Parameter,
+    Parameters,
+    Row,
+    align,
+    as_floats,
+    check_order,
+    namespace,
+    parameter,
+)
+from asyncjax.clocks.rng import (
+    job_indices,
+    job_keys,
+    open_uniform,
+    rounded,
+    unit_exponential,
+    unit_gamma,
+    unit_normal,
+    unit_uniform,
+)
+
+
+def _draw_constant(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    return jnp.broadcast_to(row["compute"], (count,))
+
+
+def _draw_recorded(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    durations = row["durations"]
+    return durations[job_indices(first, count) % durations.shape[0]]
+
+
+CONSTANT = Law(
+    "constant",
+    _draw_constant,
+    mean=parameter("compute"),
+    variance=lambda parameters: 0.0 * parameters["compute"],
+    is_random=False,
+    least=parameter("compute"),
+)
+RECORDED = Law(
+    "recorded",
+    _draw_recorded,
+    mean=lambda parameters: parameters["durations"].mean(axis=1),
+    variance=lambda parameters: parameters["durations"].var(axis=1),
+    is_random=False,
+    least=lambda parameters: parameters["durations"].min(axis=1),
+)
+
+
+def constant(compute: Any) -> Clock:
+    """Makes a clock whose jobs always last the same.
+
+    Formula: `T_ij = compute_i`.
+
+    Args:
+        compute: Time of one job, positive; a number or `[n]`, time units.
+
+    Returns:
+        A clock that needs no key.
+
+    Raises:
+        ValueError: If a time is zero, negative, NaN or infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.constant([1.0, 2.0]).durations(None, 3).tolist()
+        [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]
+
+    Reference:
+        Islamov, Safaryan, Alistarh (2024), arXiv 2310.20452: speeds 1, ..., n in its public code.
+    """
+    return Clock(align(compute=within("compute", compute, above=0.0)), CONSTANT)
+
+
+def recorded(durations: Any) -> Clock:
+    """Makes a clock that replays recorded times, from the beginning again when they end.
+
+    Formula: `T_ij = durations[i, j mod k]`.
+
+    Args:
+        durations: Times `[n, k]`, positive, time units.
+
+    Returns:
+        A clock that needs no key. Its mean and variance are those of the recorded times.
+
+    Raises:
+        ValueError: If `durations` is not two-dimensional, is empty, or holds a time that is zero,
+            negative, NaN or infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.recorded([[1.0, 2.0], [3.0, 5.0]]).durations(None, 3).tolist()
+        [[1.0, 2.0, 1.0], [3.0, 5.0, 3.0]]
+    """
+    array = as_floats(within("durations", durations, above=0.0))
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(
+            "durations must be a non-empty array [workers, jobs], got an array of shape"
+            f" {array.shape}"
+        )
+    return Clock({"durations": array}, RECORDED)
 
 
 def _draw_exponential(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
-    mean = row["mean"]
-    return mean * unit_exponential(worker_key, first, count, mean.dtype)
-
-
-def _mean(parameters: Parameters) -> Parameter:
-    return parameters["mean"]
+    return row["mean"] * unit_exponential(worker_key, first, count, row["mean"].dtype)
 
 
 def _squared_mean(parameters: Parameters) -> Parameter:
@@ -83,25 +188,25 @@ def _variance_pareto(parameters: Parameters) -> Parameter:
     return numpy.where(finite, mean**2 / (safe_tail * (safe_tail - 2)), numpy.inf)
 
 
-EXPONENTIAL = Law("exponential", _draw_exponential, _mean, _squared_mean)
+EXPONENTIAL = Law("exponential", _draw_exponential, parameter("mean"), _squared_mean)
 SHIFTED_EXPONENTIAL = Law(
     "shifted_exponential",
     _draw_shifted,
     mean=lambda parameters: parameters["shift"] + parameters["mean"],
     variance=_squared_mean,
-    least=lambda parameters: parameters["shift"],
+    least=parameter("shift"),
 )
 GAMMA = Law(
     "gamma",
     _draw_gamma,
-    _mean,
+    parameter("mean"),
     variance=lambda parameters: parameters["mean"] ** 2 / parameters["shape"],
 )
-LOGNORMAL = Law("lognormal", _draw_lognormal, _mean, _variance_lognormal)
+LOGNORMAL = Law("lognormal", _draw_lognormal, parameter("mean"), _variance_lognormal)
 PARETO = Law(
     "pareto",
     _draw_pareto,
-    _mean,
+    parameter("mean"),
     _variance_pareto,
     least=lambda parameters: parameters["mean"] * (1.0 - 1.0 / parameters["tail"]),
 )
@@ -235,3 +340,327 @@ def pareto(mean: Any, tail: Any) -> Clock:
     """
     rows = align(mean=within("mean", mean, above=0.0), tail=within("tail", tail, above=1.0))
     return Clock(rows, PARETO)
+
+
+def _draw_weibull(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    dtype = jnp.result_type(row["shape"], row["scale"])
+    inverse = 1 / row["shape"].astype(dtype)
+    units = unit_exponential(worker_key, first, count, dtype)
+    return row["scale"] * jnp.exp(rounded(jnp.log(units) * inverse))
+
+
+def _mean_factor(shape: Parameter) -> Parameter:
+    """`Gamma(1 + 1 / shape)`, mean at scale 1."""
+    if isinstance(shape, np.ndarray):
+        return np.array([math.exp(math.lgamma(1 + 1 / value)) for value in shape.tolist()])
+    return jnp.exp(gammaln(1 + 1 / shape))
+
+
+def _mean_weibull(parameters: Parameters) -> Parameter:
+    return parameters["scale"] * _mean_factor(parameters["shape"])
+
+
+def _relative_variance(shape: float) -> float:
+    """`Gamma(1 + 2x) / Gamma(1 + x)^2 - 1` with `x = 1 / shape`, on the host.
+
+    For small `x` from the product of `1 + x^2 / (n (n + 2x))` over `n = 1, 2, ...`, in which
+    nothing cancels; what lies beyond `n = 1000` is the Euler-Maclaurin estimate of its sum.
+    """
+    inverse = 1 / shape
+    if inverse > 0.05:
+        return math.expm1(math.lgamma(1 + 2 * inverse) - 2 * math.lgamma(1 + inverse))
+    factors = np.arange(1.0, 1001.0)
+    middle = 1000.5 + inverse
+    tail = inverse**2 * (1 / middle - 1 / (12 * middle**3))
+    return math.expm1(np.log1p(inverse**2 / (factors * (factors + 2 * inverse))).sum() + tail)
+
+
+def _variance_weibull(parameters: Parameters) -> Parameter:
+    shape, mean = parameters["shape"], _mean_weibull(parameters)
+    if isinstance(shape, np.ndarray):
+        return mean**2 * np.array([_relative_variance(value) for value in shape.tolist()])
+    return mean**2 * jnp.expm1(gammaln(1 + 2 / shape) - 2 * gammaln(1 + 1 / shape))
+
+
+WEIBULL = Law("weibull", _draw_weibull, _mean_weibull, _variance_weibull)
+
+
+def weibull(shape: Any, mean: Any) -> Clock:
+    """Makes a clock with Weibull times.
+
+    From very irregular times to nearly constant ones by one shape: 1 is exponential; below 1 a job
+    that has lasted long will last longer still.
+
+    Formula: `P(T > t) = exp(-(t / scale)^shape)`, `scale = mean / Gamma(1 + 1 / shape)`; variance
+    `mean^2 (Gamma(1 + 2 / shape) / Gamma(1 + 1 / shape)^2 - 1)`.
+
+    Args:
+        shape: Shape of the law, positive; large is regular. A number or `[n]`.
+        mean: Mean time of a job, positive; a number or `[n]`, time units.
+
+    Returns:
+        A clock.
+
+    Raises:
+        ValueError: If a shape or mean is zero, negative, NaN or infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.weibull(shape=1.0, mean=[1.0, 3.0]).variance.round(12).tolist()
+        [1.0, 9.0]
+    """
+    rows = align(shape=within("shape", shape, above=0.0), mean=within("mean", mean, above=0.0))
+    # The scale, not the mean, is what the clock keeps: a draw needs no gamma function.
+    scale = rows["mean"] / _mean_factor(rows["shape"])
+    return Clock({"shape": rows["shape"], "scale": scale}, WEIBULL)
+
+
+def _draw_uniform(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    units = unit_uniform(worker_key, first, count, jnp.result_type(row["low"], row["high"]))
+    return row["low"] + rounded((row["high"] - row["low"]) * units)
+
+
+UNIFORM = Law(
+    "uniform",
+    _draw_uniform,
+    mean=lambda parameters: (parameters["low"] + parameters["high"]) / 2,
+    variance=lambda parameters: (parameters["high"] - parameters["low"]) ** 2 / 12,
+    least=parameter("low"),
+)
+
+
+def uniform(low: Any, high: Any) -> Clock:
+    """Makes a clock with uniform times.
+
+    Formula: `T ~ Uniform(low, high)`; mean `(low + high) / 2`, variance `(high - low)^2 / 12`.
+
+    Args:
+        low: Shortest time, at least 0; a number or `[n]`, time units.
+        high: Longest time, larger than `low`; a number or `[n]`, time units.
+
+    Returns:
+        A clock. AsGrad's delay pattern U(0, s) + 1 is `uniform(1.0, s + 1.0)`.
+
+    Raises:
+        ValueError: If `low` is negative, `high` is not larger than `low`, or one is NaN or
+            infinite.
+
+    Example:
+        >>> from asyncjax import clocks
+        >>> clocks.uniform(low=1.0, high=[2.0, 7.0]).variance.tolist()
+        [0.08333333333333333, 3.0]
+
+    Reference:
+        Islamov, Safaryan, Alistarh (2024), arXiv 2310.20452: delay pattern of its public code.
+    """
+    rows = align(low=within("low", low, least=0.0), high=within("high", high, above=0.0))
+    check_order(low=rows["low"], high=rows["high"])
+    return Clock(rows, UNIFORM)
+
+
+def _draw_folded(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    dtype = jnp.result_type(row["location"], row["scale"], row["shift"])
+    normal = unit_normal(worker_key, first, count, dtype)
+    return row["shift"] + jnp.abs(row["location"] + rounded(row["scale"] * rounded(normal)))
+
+
+def _folding(parameters: Parameters) -> Parameter:
+    """What folding adds to the mean, `E |N| - |location|`, without cancellation."""
+    location, scale = parameters["location"], parameters["scale"]
+    numpy = namespace(location, scale)
+    ratio = abs(location) / scale
+    if numpy is jnp:
+        tail = jax.scipy.special.erfc(ratio / math.sqrt(2))
+    else:
+        tail = np.vectorize(math.erfc, otypes=[np.float64])(ratio / math.sqrt(2))
+    density = math.sqrt(2 / math.pi) * numpy.exp(-(ratio**2) / 2)
+    return scale * (density - ratio * tail)
+
+
+def _mean_folded(parameters: Parameters) -> Parameter:
+    return parameters["shift"] + (abs(parameters["location"]) + _folding(parameters))
+
+
+def _variance_folded(parameters: Parameters) -> Parameter:
+    added = _folding(parameters)  # E N^2 - (E |N|)^2 with E |N| = |location| + added
+    return parameters["scale"] ** 2 - added * (2 * abs(parameters["location"]) + added)
+
+
+FOLDED_NORMAL = Law(
+    "folded_normal", _draw_folded, _mean_folded, _variance_folded, least=parameter("shift")
+)
+
+
+def folded_normal(location: Any, scale: Any, shift: Any = 0.0) -> Clock:
+    """Makes a clock with folded normal times.
+
+    Formula: `T = shift + |N|`, `N ~ Normal(location, scale^2)`. With the ratio `a = location /
+    scale`, mean `shift + scale sqrt(2 / pi) exp(-a^2 / 2) + location erf(a / sqrt 2)` and variance
+    `location^2 + scale^2 - (mean - shift)^2`.
+
+    Args:
+        location: Mean of the normal number before its sign is taken away; a number or `[n]`, time
+            units.
+        scale: Standard deviation of the normal number, positive; a number or `[n]`, time units.
+        shift: Shortest time, at least 0; a number or `[n]`, time units.
+
+    Returns:
+        A clock. AsGrad's delay pattern |N(s, s)| + 1 is `folded_normal(s, s, shift=1.0)`, and
+        s + |N(0, s)| is `folded_normal(0.0, s, shift=s)`.
+
+    Raises:
+        ValueError: If a scale is not positive, a shift is negative, or one is NaN or infinite.
+
+    Example:
+        >>> import numpy as np
+        >>> from asyncjax import clocks
+        >>> clock = clocks.folded_normal(location=0.0, scale=np.sqrt(np.pi / 2), shift=[0.0, 1.0])
+        >>> clock.mean.round(12).tolist()
+        [1.0, 2.0]
+
+    Reference:
+        Islamov, Safaryan, Alistarh (2024), arXiv 2310.20452: delay pattern of its public code.
+    """
+    rows = align(
+        location=within("location", location),
+        scale=within("scale", scale, above=0.0),
+        shift=within("shift", shift, least=0.0),
+    )
+    return Clock(rows, FOLDED_NORMAL)
+
+
+def _further(weights: tuple[Array, Array], step: Array, mode: Array, rate: Array) -> Any:
+    """Weights of the counts `mode + step` and `mode - step`, that of `mode` being 1."""
+    up, down = weights
+    ahead, behind = (mode + step).astype(rate.dtype), (mode - step + 1).astype(rate.dtype)
+    return rounded(up * rounded(rate / ahead)), rounded(down * rounded(behind / rate))
+
+
+def _draw_poisson(row: Row, worker_key: Array | None, first: Array, count: int) -> Array:
+    """Inverts the distribution function, outwards from the mode: no gamma function is needed."""
+    assert worker_key is not None
+    dtype = jnp.result_type(row["rate"], row["least"])
+    rate = jax.lax.stop_gradient(row["rate"]).astype(dtype)
+    mode = jnp.floor(rate).astype(jnp.int32)
+    one, negligible = jnp.ones((), dtype), jnp.finfo(dtype).eps / 1024
+
+    def add(carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+        step, weights, total = carry
+        weights = _further(weights, step, mode, rate)
+        return step + 1, weights, total + weights[0] + weights[1]
+
+    def matters(weights: tuple[Array, Array]) -> Array:
+        return weights[0] + weights[1] > negligible
+
+    begin = jnp.int32(1), (one, one)
+    *_, total = jax.lax.while_loop(lambda carry: matters(carry[1]), add, (*begin, one))
+
+    def take(carry: tuple[Array, Any, Array, Array]) -> tuple[Array, Any, Array, Array]:
+        step, weights, rest, _ = carry
+        weights = _further(weights, step, mode, rate)
+        above = rest - weights[0]
+        below = above - weights[1]
+        offset = jnp.where(above < 0, step, jnp.where(below < 0, -step, 0))
+        return step + 1, weights, below, offset
+
+    def is_left(carry: tuple[Array, Any, Array, Array]) -> Array:
+        return (carry[2] >= 0) & matters(carry[1])
+
+    def one_count(key: Array) -> Array:
+        rest = rounded(open_uniform(key, (), dtype) * total) - 1
+        return mode + jax.lax.while_loop(is_left, take, (*begin, rest, jnp.int32(0)))[3]
+
+    counts = jax.vmap(one_count)(job_keys(worker_key, first, count)).astype(dtype)
+    return jnp.maximum(jnp.where(jnp.isnan(rate), rate, counts), row["least"])
+
+
+def _host_moments(rate: float, least: float) -> tuple[float, float]:
+    """Sums over all counts within 40 standard deviations: (mean, variance)."""
+    reach = 40 * math.sqrt(rate) + 60
+    mode, end = math.floor(rate), math.floor(rate + reach)
+    begin = max(0, math.floor(rate - reach))
+    above = np.cumprod(rate / np.arange(mode + 1, end + 1))
+    below = np.cumprod(np.arange(mode, begin, -1) / rate)[::-1]
+    weights = np.concatenate([below, [1.0], above])
+    share = weights / weights.sum()
+    times = np.maximum(np.arange(begin, end + 1), least)
+    mean = (share * times).sum()
+    return mean, (share * (times - mean) ** 2).sum()
+
+
+def _traced_moments(rate: Array, least: Array) -> tuple[Array, Array]:
+    """The same, summed outwards from the mode until the weights are negligible."""
+    rate, least = jnp.broadcast_arrays(rate, least)
+    mode = jnp.floor(rate).astype(jnp.int32)
+    one = jnp.ones_like(rate)
+
+    def moments(step: Array) -> Array:
+        """Weight, first and second moment about the mode of the clipped count `mode + step`."""
+        excess = jnp.maximum(mode + step, least) - mode
+        return jnp.stack([one, excess, excess**2])
+
+    def add(carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+        step, weights, sums = carry
+        up, down = _further(weights, step, mode, rate)
+        return step + 1, (up, down), sums + up * moments(step) + down * moments(-step)
+
+    def matters(carry: tuple[Array, Any, Array]) -> Array:
+        return (carry[1][0] + carry[1][1] > jnp.finfo(rate.dtype).eps / 1024).any()
+
+    start = jnp.int32(1), (one, one), moments(jnp.int32(0))
+    *_, (total, once, twice) = jax.lax.while_loop(matters, add, start)
+    return mode + once / total, twice / total - (once / total) ** 2
+
+
+def _moments(parameters: Parameters) -> tuple[Parameter, Parameter]:
+    rate, least = parameters["rate"], parameters["least"]
+    if namespace(rate, least) is jnp:
+        return _traced_moments(jnp.asarray(rate), jnp.asarray(least))
+    rows = [_host_moments(*row) for row in zip(rate.tolist(), least.tolist(), strict=True)]
+    mean, variance = np.array(rows).T
+    return mean, variance
+
+
+POISSON = Law(
+    "poisson",
+    _draw_poisson,
+    mean=lambda parameters: _moments(parameters)[0],
+    variance=lambda parameters: _moments(parameters)[1],
+    least=parameter("least"),
+)
+
+
+def poisson(rate: Any, least: Any = 1.0) -> Clock:
+    """Makes a clock with Poisson times, none of them shorter than `least`.
+
+    Formula: `T = max(least, N)`, `N ~ Poisson(rate)`; with `least = 1`, mean `rate + exp(-rate)`.
+
+    Note:
+        Mean and variance are those of `T`, not of `N`: sums over the counts `N`, accurate to
+        rounding. A draw costs about `sqrt(rate)` operations and is not differentiable in the
+        rate.
+
+    Args:
+        rate: Mean of the Poisson number, positive; a number or `[n]`, time units.
+        least: Shortest time, positive; a number or `[n]`, time units.
+
+    Returns:
+        A clock. AsGrad's delay pattern Poisson(s) is `poisson(s)`.
+
+    Raises:
+        ValueError: If a rate or `least` is zero, negative, NaN or infinite.
+
+    Example:
+        >>> import jax
+        >>> from asyncjax import clocks
+        >>> clock = clocks.poisson(rate=[0.5, 20.0])
+        >>> clock.mean.round(3).tolist()
+        [1.107, 20.0]
+        >>> bool((clock.durations(jax.random.key(0), 50) >= 1.0).all())
+        True
+
+    Reference:
+        Islamov, Safaryan, Alistarh (2024), arXiv 2310.20452: delay pattern of its public code.
+    """
+    rows = align(rate=within("rate", rate, above=0.0), least=within("least", least, above=0.0))
+    return Clock(rows, POISSON)

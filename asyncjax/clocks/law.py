@@ -1,19 +1,27 @@
-"""Laws: how one duration is distributed, as a bundle of pure functions."""
+"""Laws: how one duration is distributed, as a bundle of pure functions of parameters.
+
+A parameter is a number or one number a worker. What the caller gives as numbers or NumPy arrays is
+kept as NumPy float64, so that a simulation on the host loses nothing; jax narrows it when the clock
+enters compiled code without double precision. JAX arrays are passed on, traced ones unchecked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from asyncjax.checks import flag, function, instance, shown
-from asyncjax.clocks.parameters import Parameter
 
+Parameter = Array | np.ndarray
 Parameters = dict[str, Parameter]  # [n, ...], by name
 Row = dict[str, Array]  # those of one worker
 
@@ -56,15 +64,19 @@ class Law:
         return not str(getattr(self.draw, "__module__", "")).startswith("asyncjax.")
 
 
-def answered(law: Law, drawn: Any, count: int) -> Array:
-    """What a law has drawn, refused if it is not one time a job.
+def draw_jobs(
+    law: Law, row: Parameters, key: Array | None, worker: ArrayLike, first: Array, count: int
+) -> Array:
+    """Draws the times of jobs of one worker, refused if they are not one time a job.
 
     Example:
-        >>> from asyncjax.clocks.fixed import CONSTANT
-        >>> answered(CONSTANT, np.ones(2, int), 2)
+        >>> from asyncjax.clocks.independent_laws import CONSTANT
+        >>> draw_jobs(CONSTANT, {"compute": jnp.ones((), int)}, None, 0, jnp.int32(0), 2)
         Traceback (most recent call last):
-        TypeError: draw of the law 'constant' must give float[2], a time a job, got int64[2]
+        TypeError: draw of the law 'constant' must give float[2], a time a job, got int32[2]
     """
+    worker_key = jax.random.fold_in(key, worker) if law.is_random and key is not None else None
+    drawn = law.draw(jax.tree.map(jnp.asarray, row), worker_key, first, count)
     allowed = f"draw of the law {law.name!r} must give float[{count}], a time a job, got"
     if not isinstance(drawn, jax.Array | np.ndarray):
         raise TypeError(f"{allowed} {shown(drawn)}")
@@ -74,3 +86,76 @@ def answered(law: Law, drawn: Any, count: int) -> Array:
     if drawn.shape != (count,):
         raise ValueError(f"{allowed} {got}")
     return jnp.asarray(drawn)
+
+
+def as_floats(value: Any) -> Parameter:
+    """Turns numbers, checked before, into a floating point array.
+
+    Example:
+        >>> as_floats([1, 2])
+        array([1., 2.])
+    """
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+        array = jnp.asarray(value)
+        return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    return np.array(value, dtype=np.float64)
+
+
+def check_order(**pair: Parameter) -> None:
+    """Refuses the first worker whose second parameter is not larger; traced ones pass."""
+    (low, first), (high, last) = pair.items()
+    if isinstance(first, Tracer) or isinstance(last, Tracer):
+        return
+    allowed = np.asarray(last) > np.asarray(first)
+    if not allowed.all():
+        worker = int(np.argmin(allowed))
+        raise ValueError(
+            f"{high} must be larger than {low}, got {last[worker]} for {low} {first[worker]} at"
+            f" index {worker}"
+        )
+
+
+def align(**parameters: Any) -> dict[str, Parameter]:
+    """Broadcasts numbers, or one a worker, to one value a worker each."""
+    rows = {name: as_floats(value) for name, value in parameters.items()}
+    for name, value in rows.items():
+        if value.ndim > 1 or value.size == 0:
+            raise ValueError(
+                f"{name} must be a number or one number a worker, got an array of shape"
+                f" {value.shape}"
+            )
+    lengths = {name: value.size for name, value in rows.items()}
+    n_workers = max(lengths.values())
+    if any(length not in (1, n_workers) for length in lengths.values()):
+        given = " and ".join(f"{name} with {length}" for name, length in lengths.items())
+        raise ValueError(f"parameters must agree on the number of workers, got {given} values")
+    return {name: spread(value.reshape(-1), n_workers) for name, value in rows.items()}
+
+
+def spread(value: Parameter, n_workers: int) -> Parameter:
+    """Repeats the one row of `value` for every worker."""
+    return namespace(value).broadcast_to(value, (n_workers, *value.shape[1:]))
+
+
+def parameter(name: str) -> Callable[[Parameters], Parameter]:
+    """The function that returns the parameter of this name, for a moment that is one."""
+    return lambda parameters: parameters[name]
+
+
+def namespace(*arrays: Parameter) -> ModuleType:
+    """Module to compute moments in: `jax.numpy` if any array is a JAX array, else `numpy`."""
+    return jnp if any(isinstance(array, jax.Array) for array in arrays) else np
+
+
+def unshared(tree: Any) -> Any:
+    """Copies the NumPy arrays of a tree, to be used in another precision than before.
+
+    JAX remembers, by identity, what it made of an array that a compiled function closed over, and
+    gives it to later programs too: single precision where double was asked for, which they refuse.
+
+    Example:
+        >>> rates = np.ones(2)
+        >>> unshared({"rates": rates})["rates"] is rates
+        False
+    """
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)

@@ -20,8 +20,7 @@ from jax import Array, lax
 
 from asyncjax.checks import within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.law import Law, Parameters, Row
-from asyncjax.clocks.parameters import Parameter, align, namespace
+from asyncjax.clocks.law import Law, Parameter, Parameters, Row, align, namespace
 from asyncjax.clocks.rng import job_indices
 
 
@@ -29,11 +28,8 @@ def _transition(row: Row) -> tuple[Array, Array, Array]:
     """Returns (low, high, whether the state flips between decisive draws)."""
     from_fast = lax.stop_gradient(row["to_slow"])  # P(slow | fast)
     from_slow = 1 - lax.stop_gradient(row["to_fast"])  # P(slow | slow)
-    return (
-        jnp.minimum(from_fast, from_slow),
-        jnp.maximum(from_fast, from_slow),
-        (from_slow < from_fast),
-    )
+    low, high = jnp.minimum(from_fast, from_slow), jnp.maximum(from_fast, from_slow)
+    return low, high, from_slow < from_fast
 
 
 def _uniform(worker_key: Array, job: Array, row: Row) -> Array:
@@ -132,12 +128,10 @@ def markov(fast: Any, slow: Any, to_slow: Any, to_fast: Any) -> Clock:
         >>> always_flips.durations(jax.random.key(0), 4).tolist()
         [[1.0, 5.0, 1.0, 5.0]]
     """
-    return Clock(
-        align(
-            fast=within("fast", fast, above=0.0),
-            slow=within("slow", slow, above=0.0),
-            to_slow=within("to_slow", to_slow, least=0.0, most=1.0),
-            to_fast=within("to_fast", to_fast, least=0.0, most=1.0),
-        ),
-        MARKOV,
+    rows = align(
+        fast=within("fast", fast, above=0.0),
+        slow=within("slow", slow, above=0.0),
+        to_slow=within("to_slow", to_slow, least=0.0, most=1.0),
+        to_fast=within("to_fast", to_fast, least=0.0, most=1.0),
     )
+    return Clock(rows, MARKOV)

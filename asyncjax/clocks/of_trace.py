@@ -21,15 +21,13 @@ from jax import Array
 
 from asyncjax.checks import function, shown, whole, within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.fixed import recorded
-from asyncjax.clocks.independent_laws import lognormal
-from asyncjax.clocks.law import Law, Parameters, Row
-from asyncjax.clocks.links import communicating
-from asyncjax.clocks.parameters import Parameter, namespace
+from asyncjax.clocks.compositions import communicating
+from asyncjax.clocks.independent_laws import lognormal, recorded
+from asyncjax.clocks.law import Law, Parameter, Parameters, Row, namespace
 from asyncjax.clocks.rng import job_indices, unit_uniform
 
 Rows = list[np.ndarray]  # a row a worker, float64[k_i], time units
-MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning
+_MOST_LEFT_OUT = 0.05  # of the jobs that were started, before a warning
 _SHORTEST = 1e-9  # of a job: what a part of it lasts at least
 
 
@@ -63,11 +61,15 @@ CYCLED = Law("cycled", _draw_cycled, _mean, _variance, is_random=False, least=_l
 RESAMPLED = Law("resampled", _draw_resampled, _mean, _variance, least=_least)
 
 
-def _cycled(rows: Rows) -> Clock:
-    """Recorded times in their order."""
-    if len({len(row) for row in rows}) == 1:
-        return recorded(np.stack(rows))
-    return Clock(_padded(rows), CYCLED)
+def cycled(rows: Rows) -> Clock:
+    """Recorded times in their order, each worker's from the beginning when they end.
+
+    Example:
+        >>> cycled([np.array([1.0, 2.0]), np.array([5.0])]).durations(None, 3).tolist()
+        [[1.0, 2.0, 1.0], [5.0, 5.0, 5.0]]
+    """
+    is_even = len({len(row) for row in rows}) == 1
+    return recorded(np.stack(rows)) if is_even else Clock(_padded(rows), CYCLED)
 
 
 def resampled(durations: Any) -> Clock:
@@ -120,9 +122,7 @@ def fitted(durations: Any) -> Clock:
         >>> clock.mean.tolist(), clock.variance.round(9).tolist()
         ([2.0, 5.0], [1.0, 0.0])
     """
-    rows = _rows(durations)
-    mean = np.array([row.mean() for row in rows])
-    variance = np.array([row.var() for row in rows])
+    mean, variance = np.array([[row.mean(), row.var()] for row in _rows(durations)]).T
     return lognormal(mean=mean, sigma=np.sqrt(np.log1p(variance / mean**2)))
 
 
@@ -173,19 +173,19 @@ def of_trace(
     if law is not None:
         function("law", law, "a function of rows of times, such as clocks.fitted, or None")
     wanted = known if n_workers is None else whole("n_workers", n_workers)
-    compute, link = duration, None
-    if computed is not None:
-        compute, link = _parts(computed, duration)
 
     def clock_of(times: np.ndarray) -> Clock:
         rows = [times[worker == i] for i in range(known)]
         more = [_begun_later(rows[i % known], i // known, wanted / known) for i in range(wanted)]
-        made = _cycled(more) if law is None else law(more)
-        if not isinstance(made, Clock) or made.n_workers != wanted:
-            raise TypeError(f"law must make a clock of {wanted} workers, got {shown(made)}")
-        return made
+        clock = (law or cycled)(more)
+        if not isinstance(clock, Clock) or clock.n_workers != wanted:
+            raise TypeError(f"law must make a clock of {wanted} workers, got {shown(clock)}")
+        return clock
 
-    return communicating(clock_of(compute), upload=None if link is None else clock_of(link))
+    if computed is None:
+        return clock_of(duration)
+    compute, link = _parts(computed, duration)
+    return communicating(clock_of(compute), upload=clock_of(link))
 
 
 def _recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
@@ -209,20 +209,16 @@ def _recorded_jobs(trace: Any) -> tuple[np.ndarray, np.ndarray, int]:
             f"trace must have an arrival of every worker, got none of worker {silent}: a longer run"
             " may have one"
         )
-    _warn_of_missing(trace, len(worker))
-    return worker, duration, known
-
-
-def _warn_of_missing(trace: Any, arrived: int) -> None:
-    """Says how many jobs did not arrive, if they are many."""
     parts = (getattr(trace, name, None) for name in ("cancelled", "open_jobs"))
-    stopped, opened = (0 if one is None else int(np.isfinite(one.start).sum()) for one in parts)
-    if stopped + opened > MOST_LEFT_OUT * (arrived + stopped + opened):
+    stopped, opened = (0 if jobs is None else int(np.isfinite(jobs.start).sum()) for jobs in parts)
+    started = len(worker) + stopped + opened
+    if stopped + opened > _MOST_LEFT_OUT * started:
         warnings.warn(
-            f"of {arrived + stopped + opened} jobs that were started {stopped} were stopped or lost"
+            f"of {started} jobs that were started {stopped} were stopped or lost"
             f" and {opened} are still open: they are left out, so the clock may be too fast",
-            stacklevel=4,
+            stacklevel=3,
         )
+    return worker, duration, known
 
 
 def _parts(computed: Any, duration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -249,8 +245,8 @@ def _begun_later(row: np.ndarray, copy: int, copies: float) -> np.ndarray:
 
 def _rows(durations: Any) -> Rows:
     """Rows of times, checked."""
-    is_array = isinstance(durations, np.ndarray | Array)
-    if not isinstance(durations, list | tuple) and not (is_array and durations.ndim):
+    is_list = isinstance(durations, list | tuple)
+    if not is_list and not (isinstance(durations, np.ndarray | Array) and durations.ndim):
         raise TypeError(f"durations must be a list of rows of times, got {shown(durations)}")
     rows: Rows = []
     for place, row in enumerate(durations):

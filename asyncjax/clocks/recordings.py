@@ -1,4 +1,4 @@
-"""Recordings of real machines that come with the library, by name.
+"""Recordings of real machines: those that come with the library, by name, and files of one's own.
 
     job_1 .. job_4      ten workers each of a training job: times of mini-batches, in thousandths of
                         the job's longest
@@ -9,81 +9,73 @@
     request_lengths     tokens of requests to a conversation service and of their answers
 
 Each says where it is from, under which licence, and what was changed (NOTICE has the same).
+
+Another file is a table with one row for every mini-batch of every worker. The names of its columns
+are by default those of Alibaba's GPU cluster trace (cluster-trace-gpu-v2020), which goes with Xiao
+et al., "AntMan" (OSDI 2020). The times there are scaled to 0 ... 1000, so only their ratios mean
+something.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+import warnings
+from collections.abc import Iterator
 from functools import cache
+from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from asyncjax.checks import file_path, instance
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.fixed import recorded
+from asyncjax.clocks.independent_laws import recorded
 from asyncjax.storage import load_arrays
 
 _FOLDER = Path(__file__).resolve().parent / "data"
 
 
-class _Source(NamedTuple):
-    """Where recordings are from."""
-
-    source: str
-    licence: str
-    citation: str
-
-
-_ALIBABA = _Source(
+_ALIBABA = (
     "alibaba/clusterdata, cluster-trace-gpu-v2020/mini-batch-time",
     "CC BY 4.0",
     'Xiao et al., "AntMan: Dynamic Scaling on GPU Clusters for Deep Learning", OSDI 2020',
 )
-_BYTEDANCE = _Source(
+_BYTEDANCE = (
     "ByteDance-Seed/StragglerAnalysis, data",
     "Apache-2.0",
     'Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis",'
     " OSDI 2025",
 )
-_BAMBOO = _Source(
+_BAMBOO = (
     "uclasystem/bamboo, traces",
     "MIT",
     'Thorpe et al., "Bamboo: Making Preemptible Instances Resilient for Affordable Training of'
     ' Large DNNs", NSDI 2023',
 )
-_MOONCAKE = _Source(
+_MOONCAKE = (
     "kvcache-ai/Mooncake",
     "Apache-2.0",
     'Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST 2025',
 )
-_SEEN: dict[str, tuple[_Source, str, str]] = {
-    **{
-        f"job_{number}": (
-            _ALIBABA,
-            "share of the job's longest, 0 to 1000",
-            "each worker cut to the mini-batches that all of them have",
-        )
-        for number in range(1, 5)
-    },
+_SHARE = "share of the job's longest, 0 to 1000"
+_CUT = "each worker cut to the mini-batches that all of them have"
+_SUMMED = (
+    "compute operations summed by step, rank and stage, the largest stage taken; no"
+    " communication in it"
+)
+_NUMBERED = "milliseconds made seconds, nodes numbered"
+# (source, licence, citation), unit, changes
+_KNOWN: dict[str, tuple[tuple[str, str, str], str, str]] = {
+    **dict.fromkeys(("job_1", "job_2", "job_3", "job_4"), (_ALIBABA, _SHARE, _CUT)),
     "job_spread": (_ALIBABA, "", "quantiles computed from the released times of 100 jobs"),
-    "llm_sequences": (
-        _BYTEDANCE,
-        "seconds",
-        "compute operations summed by step, rank and stage, the largest stage taken; no"
-        " communication in it",
-    ),
-    "llm_slow_worker": (
-        _BYTEDANCE,
-        "seconds",
-        "compute operations summed by step, rank and stage, the largest stage taken; no"
-        " communication in it",
-    ),
-    "spot_p3": (_BAMBOO, "seconds", "milliseconds made seconds, nodes numbered"),
-    "spot_g4dn": (_BAMBOO, "seconds", "milliseconds made seconds, nodes numbered"),
+    **dict.fromkeys(("llm_sequences", "llm_slow_worker"), (_BYTEDANCE, "seconds", _SUMMED)),
+    **dict.fromkeys(("spot_p3", "spot_g4dn"), (_BAMBOO, "seconds", _NUMBERED)),
     "request_lengths": (_MOONCAKE, "tokens", "three of four columns kept"),
 }
 
-RECORDINGS = tuple(_SEEN)
+RECORDINGS = tuple(_KNOWN)
 
 
 class Recording(NamedTuple):
@@ -106,7 +98,7 @@ class Recording(NamedTuple):
     """
 
     name: str
-    columns: dict[str, np.ndarray]  # by name; `durations` float64[n, k] where workers were timed
+    columns: dict[str, np.ndarray]
     unit: str
     source: str
     licence: str
@@ -161,19 +153,136 @@ def recording(name: str) -> Recording:
         >>> sorted(clocks.recording("request_lengths").columns)
         ['input_length', 'output_length', 'timestamp_ms']
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a text, one of {', '.join(RECORDINGS)}, got {name!r}")
-    if name not in _SEEN:
+    instance("name", name, str, f"a text, one of {', '.join(RECORDINGS)}")
+    if name not in _KNOWN:
         raise ValueError(f"name must be one of {', '.join(RECORDINGS)}, got {name!r}")
     return _loaded(name)
 
 
 @cache
 def _loaded(name: str) -> Recording:
-    own, unit, changes = _SEEN[name]
+    origin, unit, changes = _KNOWN[name]
     columns = load_arrays(_FOLDER / f"{name}.npz")
     if "durations" in columns:
         columns["durations"] = columns["durations"].astype(np.float64)
     for column in columns.values():
         column.setflags(write=False)
-    return Recording(name, columns, unit, own.source, own.licence, own.citation, changes)
+    return Recording(name, columns, unit, *origin, changes)
+
+
+def read_durations(
+    path: str | PathLike[str],
+    *,
+    worker: str = "worker",
+    order: str = "time",
+    duration: str = "batch_time_norm",
+) -> np.ndarray:
+    r"""Reads the durations of the jobs of every worker from a CSV file with a header.
+
+    Workers are numbered in the order of their labels, as numbers if all are numbers, else as text.
+    Rows of one worker are sorted by `order`, rows with the same value as they stand in the file.
+    Every worker is cut to the number of rows of the one with the fewest; where this leaves out more
+    rows than it takes, a warning says how many. Empty lines are passed over, and so are other
+    columns.
+
+    Args:
+        path: A CSV file, UTF-8, one row for each worker and iteration.
+        worker: Name of the column with the label of the worker.
+        order: Name of the column with a number that grows with the worker's iterations.
+        duration: Name of the column with the duration, a positive number, time units.
+
+    Returns:
+        float64[n, k] for `recorded`.
+
+    Raises:
+        OSError: If the file cannot be read.
+        TypeError: If `path` is no path, or the name of a column no text.
+        ValueError: If the file is no table in UTF-8, a column is missing or there twice, there are
+            no rows, a row is longer than the header, a label is empty, or an order or duration is
+            not a number or a duration not positive; says in which line.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from asyncjax import clocks
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "times.csv")
+        ...     _ = path.write_text("worker,time,batch_time_norm\na,2,7\nb,1,4\na,1,5\n")
+        ...     durations = clocks.read_durations(path)
+        >>> durations
+        array([[5.], [4.]])
+        >>> clocks.recorded(durations).n_workers
+        2
+
+    Reference:
+        Xiao et al., "AntMan", OSDI 2020; github.com/alibaba/clusterdata.
+    """
+    file = file_path("path", path)
+    columns = {"worker": worker, "order": order, "duration": duration}
+    for name, column in columns.items():
+        instance(name, column, str, "the name of a column")
+    rows: dict[str, list[tuple[float, float]]] = {}  # a worker's order and duration, job by job
+    for where, row in _lines(file, columns):
+        if not row[worker]:
+            raise ValueError(f"{worker} must be the label of a worker, got none {where}")
+        entry = _number(order, row, where), _number(duration, row, where)
+        if not entry[1] > 0:
+            raise ValueError(f"{duration} must be positive, got {row[duration]!r} {where}")
+        rows.setdefault(row[worker], []).append(entry)
+    if not rows:
+        raise ValueError(f"path must be a table with rows, got none below the header of {file}")
+    length, given = min(map(len, rows.values())), sum(map(len, rows.values()))
+    if 2 * length * len(rows) < given:
+        fewest = min(rows, key=lambda label: len(rows[label]))
+        warnings.warn(
+            f"{worker} {fewest!r} has only {length} rows in {file}, so"
+            f" {given - length * len(rows)} rows of {given} are left out",
+            stacklevel=2,
+        )
+    in_order = (sorted(rows[label], key=lambda entry: entry[0]) for label in _sorted(list(rows)))
+    return np.array([[time for _, time in entries[:length]] for entries in in_order])
+
+
+def _lines(file: Path, columns: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Where each row stands, and its fields as they are written, by column; None: not there."""
+    with open(file, encoding="utf-8-sig", newline="") as opened:
+        table = csv.DictReader(opened)
+        try:
+            header = list(table.fieldnames or ())
+            for argument, column in columns.items():
+                if header.count(column) != 1:
+                    how = "name a column" if column not in header else "name one column"
+                    raise ValueError(
+                        f"{argument} must {how} of {file}, got {column!r}; found {header}"
+                    )
+            for row in table:
+                where = f"in line {table.line_num} of {file}"
+                if None in row:
+                    raise ValueError(
+                        f"path must be a table whose rows are no longer than its header, got"
+                        f" {len(header) + len(row[None])} fields {where}"
+                    )
+                yield where, row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"path must be a CSV file in UTF-8, got {error} after line {table.line_num} of"
+                f" {file}"
+            ) from error
+
+
+def _number(column: str, row: dict[str, Any], where: str) -> float:
+    """Reads a finite number."""
+    try:
+        number = float(row[column] or "")
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{column} must be a finite number, got {row[column]!r} {where}")
+    return number
+
+
+def _sorted(labels: list[str]) -> list[str]:
+    """Labels in the order of their numbers, or of their text if one is not a number."""
+    try:
+        return sorted(labels, key=float)
+    except ValueError:
+        return sorted(labels)

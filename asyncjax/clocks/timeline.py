@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.clocks.clock import Clock, Power
-from asyncjax.clocks.parameters import unshared
+from asyncjax.clocks.law import unshared
 from asyncjax.clocks.rng import POWER_STREAM
 from asyncjax.clocks.validate import check_lengths
 
@@ -52,8 +52,6 @@ class Timeline:
 
     def finish(self, start: float, work: float) -> float:
         """Time when a job is done.
-
-        Formula: the first `t` with `integral of v from start to t = work`.
 
         Args:
             start: When computing begins, at least 0, time units.
@@ -121,12 +119,8 @@ def draw_totals(clock: Clock, key: Array | None, worker: int, first: int, count:
 def timelines(clock: Clock, key: Array | None, *, draw: Draw = draw_totals) -> list[Timeline]:
     """Makes the timeline of every worker of a clock.
 
-    Formula: `finish(s, c)` is the first `t` with `integral of v_i from s to t = c`, where `v_i` is
-    the product of the clock's powers. A job that starts at `s` is back at
-    `finish(s + download, compute) + upload`, with its `job_times`.
-
-    Note:
-        Lengths of pieces are drawn later than here, block by block, when jobs reach them.
+    Formula: a job that starts at `s` is back at `finish(s + download, compute) + upload`, with its
+    `job_times`.
 
     Args:
         clock: Any clock; without powers `finish(s, c)` is `s + c`.

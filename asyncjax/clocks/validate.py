@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.law import Law, answered
+from asyncjax.clocks.law import Law, Parameters, draw_jobs
 from asyncjax.clocks.rng import DOWNLOAD_STREAM, UPLOAD_STREAM
 
 _CLOSE = 1e-4  # blocks may be rounded in other ways
@@ -40,7 +40,7 @@ def parts_of(clock: Clock, key: Array | None) -> list[tuple[str, Clock, Array | 
     for name, link, stream in links:
         if link is not None:
             inner = parts_of(link, None if key is None else jax.random.fold_in(key, stream))
-            parts += [(name, one, its_key) for _, one, its_key in inner]
+            parts += [(name, part, its_key) for _, part, its_key in inner]
     return parts
 
 
@@ -64,12 +64,10 @@ def try_laws(clock: Clock, key: Array | None) -> None:
 
 
 def _try(clock: Clock, key: Array | None) -> None:
-    row = {name: jnp.asarray(value)[0] for name, value in clock.parameters.items()}
-    worker_key = jax.random.fold_in(key, 0) if clock.law.is_random and key is not None else None
+    row: Parameters = {name: jnp.asarray(value)[0] for name, value in clock.parameters.items()}
 
     def draw(first: int, count: int) -> np.ndarray:
-        drawn = clock.law.draw(row, worker_key, jnp.int32(first), count)
-        return np.asarray(answered(clock.law, drawn, count), np.float64)
+        return np.asarray(draw_jobs(clock.law, row, key, 0, jnp.int32(first), count), np.float64)
 
     whole = draw(0, _JOBS)
     for first, count in ((0, 3), (5, 2)):
@@ -94,10 +92,7 @@ def _as_given(
         given: dict[str, Array] = {}
         for name, part, own_key in parts_of(clock, key):
             row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[worker], part.parameters)
-            drawn_with = None
-            if part.law.is_random and own_key is not None:
-                drawn_with = jax.random.fold_in(own_key, worker)
-            drawn = answered(part.law, part.law.draw(row, drawn_with, first, count), count)
+            drawn = draw_jobs(part.law, row, own_key, worker, first, count)
             given[name] = jnp.minimum(given[name], drawn) if name in given else drawn
         return given
 

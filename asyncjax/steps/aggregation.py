@@ -16,7 +16,7 @@ import optax
 from jax.typing import ArrayLike
 
 from asyncjax.buffers.arguments import like
-from asyncjax.buffers.gradient_table import (
+from asyncjax.buffers.rows import (
     GradientTableState,
     fitting,
     gradient_table,

@@ -24,7 +24,7 @@ from jax.core import Tracer
 from asyncjax.checks import one_key, whole
 from asyncjax.clocks import Clock
 from asyncjax.clocks.clock import Times
-from asyncjax.clocks.parameters import unshared
+from asyncjax.clocks.law import unshared
 from asyncjax.clocks.timeline import timelines
 from asyncjax.clocks.validate import (
     check_given,

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from asyncjax import clocks
-from asyncjax.clocks.unit_gamma import unit_gamma
+from asyncjax.clocks.rng import unit_gamma
 from tests.oracles import clocks as oracle
 
 N_JOBS = 20_000

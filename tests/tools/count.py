@@ -189,7 +189,7 @@ def place_of(path: Path) -> str:
     if top != PACKAGE:
         return top
     place = "/".join(inner)
-    if place.startswith(("traces/reading", "traces/log_", "clocks/measured")):
+    if place.startswith(("traces/reading", "traces/log_")):
         return "logs"
     return "ground" if len(inner) == 1 else inner[0]
 

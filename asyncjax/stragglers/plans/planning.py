@@ -35,7 +35,7 @@ import numpy as np
 
 from asyncjax.checks import function, instance, real, within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.parameters import unshared
+from asyncjax.clocks.law import unshared
 from asyncjax.stragglers.plans.bounds import ErrorBound, error_floor
 from asyncjax.stragglers.times.completion import mean_table
 from asyncjax.stragglers.times.laws import check_times

@@ -39,7 +39,7 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import function, whole, within
 from asyncjax.clocks.clock import Clock
-from asyncjax.clocks.fixed import CONSTANT, RECORDED
+from asyncjax.clocks.independent_laws import CONSTANT, RECORDED
 from asyncjax.stragglers.times import laws
 from asyncjax.stragglers.times.laws import Pair, Part, check_times, pieces
 from asyncjax.stragglers.times.response_times import Response, check_plain, check_size, shift_of

@@ -26,9 +26,8 @@ from jax.typing import ArrayLike
 
 from asyncjax.checks import instance, whole, within
 from asyncjax.clocks.clock import Clock, Times
-from asyncjax.clocks.parameters import Parameter
-from asyncjax.clocks.rng import DOWNLOAD_STREAM, check_key, job_keys
-from asyncjax.clocks.unit_gamma import unit_gamma
+from asyncjax.clocks.law import Parameter
+from asyncjax.clocks.rng import DOWNLOAD_STREAM, check_key, job_keys, unit_gamma
 
 SAMPLE_STREAM = 0x73616D70  # "samp" in ASCII: tag of the times of single samples
 SCALINGS = ("scale", "additive", "shift")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from asyncjax.checks import function, shown
-from asyncjax.clocks import Clock, recorded
-from asyncjax.clocks.of_trace import CYCLED
-from asyncjax.clocks.parameters import Parameter
+from asyncjax.clocks import Clock
+from asyncjax.clocks.of_trace import cycled
 
 Rows = tuple[np.ndarray, ...]  # a row a worker, float64[J_i]
 
@@ -145,11 +144,4 @@ class Log:
             if not isinstance(made, Clock):
                 raise TypeError(f"law must make a clock, got {shown(made)}")
             return made
-        if len({len(row) for row in rows}) == 1:
-            return recorded(np.stack(rows))
-        longest = max(map(len, rows))
-        parameters: dict[str, Parameter] = {
-            "durations": np.stack([np.resize(row, longest) for row in rows]),
-            "count": np.array([float(len(row)) for row in rows]),
-        }
-        return Clock(parameters, CYCLED)
+        return cycled(rows)
