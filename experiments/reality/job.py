@@ -32,6 +32,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.study.result import Claim, Result
 from asyncjax.study.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from experiments import part
+from experiments.common import doors
 from experiments.reality.tasks import Workers, make
 
 NAME = "reality"
@@ -152,13 +153,7 @@ def checked(settings: Settings) -> None:
         ValueError: A name or a number is out of range.
     """
     known = {"cases": [case.name for case in CASES], "rules": [rule.name for rule in RULES]}
-    for field, names in known.items():
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in names:
-                raise ValueError(f"{field} must be among {', '.join(names)}, got {name!r}")
-    for field, least in (("repeats", 1), ("heard", 2)):
-        if getattr(settings, field) < least:
-            raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")
+    doors.check(settings, known, {"repeats": 1, "heard": 2})
     if settings.commit and settings.engine not in SETS:
         raise ValueError(
             f"engine must be among {', '.join(SETS)} for numbers that are committed,"
@@ -446,31 +441,10 @@ def error_table(result: Result, letter: str) -> results.Table:
     return part.table((*heads, "and the server's time"), rows, caption, left=2)
 
 
-def beside_table(result: Result) -> results.Table:
-    """What else is compared, real and simulated side by side."""
-    rows = result.select(clock=BEST)
-    shown = [f"{name}_{kind}" for name in BESIDE for kind in ("real", "simulated")]
-    texts = [
-        (letter, workers, rule, *(None if math.isnan(x) else f"{x:.3g}" for x in own))
-        for letter, workers, rule, *own in rows[["set", "scene", "method", *shown]].to_numpy()
-    ]
-    heads = ("set", "workers", "rule", *(name.replace("_", ", ") for name in shown))
-    caption = f"Time to the target [s], mean delay, utilisation: medians, with the clock '{BEST}'."
-    return part.table(heads, texts, caption, left=3)
-
-
 TABLES = {
     "A": lambda result: error_table(result, "A"),
     "B": lambda result: error_table(result, "B"),
-    "beside": beside_table,
 }
-
-
-def worst_repeat(result: Result) -> dict[str, float]:
-    """The largest error of a single repeat with small models, by set."""
-    rows = result.select(clock=BEST, scene=lambda scenes: scenes != LARGE)
-    worst = rows[["least", "most"]].abs().max(axis=1).groupby(rows["set"]).max()
-    return {str(letter): float(error) for letter, error in worst.items()}
 
 
 def middle_of_small(result: Result) -> dict[str, float]:
@@ -482,7 +456,6 @@ def middle_of_small(result: Result) -> dict[str, float]:
 FACTS = {
     "sizes": sizes,
     "counts": counts,
-    "worst repeat": worst_repeat,
     "middle of small": middle_of_small,
 }
 

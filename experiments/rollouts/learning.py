@@ -28,7 +28,7 @@ from asyncjax.rollouts.corrections import Correction
 from asyncjax.study import statistics
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.common import grids
+from experiments.common import doors, grids
 from experiments.common.kept_rows import arrays_once
 from experiments.common.signs import apart
 from experiments.rollouts.admission import PRESETS
@@ -95,15 +95,11 @@ def checked(settings: Settings) -> None:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    for field, known in (("rules", tuple(RULES)), ("corrections", tuple(CORRECTIONS))):
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in known:
-                raise ValueError(f"{field} must be of {'; '.join(known)}, got {name!r}")
+    counts = ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged")
+    known = {"rules": RULES, "corrections": CORRECTIONS}
+    doors.check(settings, known, dict.fromkeys(counts, 1))
     if not set(BASE) <= {*settings.rules, *settings.corrections}:
         raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
-    for field in ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
     if settings.horizon <= 0 or not settings.rates or min(settings.rates) <= 0:
         raise ValueError("horizon and rates must be above 0")
 
@@ -403,29 +399,7 @@ def reward_table(result: Result) -> results.Table:
     return part.table(heads, rows, caption, left=2)
 
 
-def run_table(result: Result) -> results.Table:
-    """What the runs were like."""
-    forms = {"age": ".1f", "age_longest": ".0f", "effective": ".2f", "long_share": ".2f"}
-    forms["solved"] = ".2f"
-    by = ["method", "rule", "correction", "rate", "at_edge"]
-    middles = result.rows.groupby(by, sort=False)[[*forms, "trainer_idle"]].median()
-    rows = [
-        (
-            rule,
-            correction,
-            f"{rate:g}{'*' if edge else ''}",
-            *(f"{middle[name]:{form}}" for name, form in forms.items()),
-            f"{100 * middle['trainer_idle']:.0f} %",
-        )
-        for (_, rule, correction, rate, edge), middle in middles.iterrows()
-    ]
-    heads = ("rule", "correction", "rate", "age, mean", "longest", "effective samples")
-    heads += ("longest tenth heard", "solved", "trainer idle")
-    caption = "Medians over seeds. Rate: of Adam, of as many for every arm; * at the grid's end."
-    return part.table(heads, rows, caption, left=2)
-
-
-TABLES = {"rewards": reward_table, "runs": run_table}
+TABLES = {"rewards": reward_table}
 
 
 def figure(result: Result) -> Illustration:
