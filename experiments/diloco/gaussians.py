@@ -41,9 +41,10 @@ from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccuracy
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import doors
 from experiments.common.kept_rows import arrays_once
-from experiments.common.signs import apart
-from experiments.diloco.language import columns, spread
+from experiments.common.numbers import spread
+from experiments.common.signs import lower
 
 NAME = "diloco_gaussians"
 TITLE = "Does the public notebook for asynchronous local SGD come out the same?"
@@ -82,7 +83,6 @@ class Way:
         rate: Outer.
         momentum: Outer.
         every: Arrivals that renew the momentum.
-        published: Whether its numbers are the notebook's.
     """
 
     name: str
@@ -91,7 +91,6 @@ class Way:
     rate: float
     momentum: float
     every: int = 1
-    published: bool = True
 
 
 WAYS = (
@@ -100,7 +99,7 @@ WAYS = (
     Way("synchronous, SGD", traces.wait_for(4), 4, 0.7, 0.0),
     Way("asynchronous, SGD", traces.immediately(), 1, 0.7 / 2, 0.0),
     Way("buffered 4, Nesterov", traces.buffered(4), 4, 0.7, 0.9),
-    Way("asynchronous, delayed Nesterov", traces.immediately(), 1, 0.7, 0.9, 4, published=False),
+    Way("asynchronous, delayed Nesterov", traces.immediately(), 1, 0.7, 0.9, 4),
 )
 
 
@@ -110,9 +109,8 @@ def resolved(settings: Settings) -> Settings:
     Raises:
         ValueError: A number is out of range.
     """
-    for field in ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
+    counts = ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged")
+    doors.check(settings, least=dict.fromkeys(counts, 1))
     if not settings.full:
         return settings
     if settings.commit:
@@ -298,33 +296,27 @@ def row_of(way: Way, seed: int, found: Any, trace: traces.EventTrace) -> dict[st
     }
 
 
-def lower(one: str, other: str) -> Claim:
-    """That a way ends lower than another on every seed."""
-
-    def condition(result: Result, letter: str, level: float) -> Any:
-        pair = (result.select(method=name)["loss"] for name in (one, other))
-        return apart(f"{one} below {other}", *pair)
-
-    return Claim(f"{one} ends below {other}", [condition])
-
-
-CLAIMS = (
-    lower("synchronous, Nesterov", "asynchronous, Nesterov"),
-    lower("asynchronous, SGD", "synchronous, SGD"),
+CLAIMS = tuple(
+    Claim(f"{first} ends below {than}", [lower(first, than, "loss")])
+    for first, than in (
+        ("synchronous, Nesterov", "asynchronous, Nesterov"),
+        ("asynchronous, SGD", "synchronous, SGD"),
+    )
 )
 
 
 def table(result: Result) -> results.Table:
     """How all ways end."""
-    rows = []
-    for way, own in result.rows.groupby("method", sort=False):
-        one = own.iloc[0]
-        ends = spread(own["loss"].to_numpy()), spread(own["accuracy"].to_numpy(), 3)
-        rows.append((way, f"{one['rate']:.3g}", f"{one['time']:,.0f}", *ends))
-    facts = result.facts
-    return results.Table(
-        columns("server", "rate on what is sent", "seconds", "loss", "accuracy"),
-        tuple(rows),
+    ways, facts = result.rows.groupby("method", sort=False), result.facts
+    forms = {
+        "rate": lambda rates: f"{rates.iloc[0]:.3g}",
+        "time": lambda times: f"{times.iloc[0]:,.0f}",
+        "loss": spread,
+        "accuracy": partial(spread, digits=3),
+    }
+    return part.table(
+        ("server", "rate on what is sent", "seconds", "loss", "accuracy"),
+        ways.agg(forms).itertuples(),
         f"After {int(result.rows['local_steps'].iloc[0]):,} local steps of all workers,"
         f" {facts['hidden']} hidden units, {facts['rows']:,} rows: simulated time, loss and"
         f" accuracy on {facts['judged']:,} training rows, median (quartiles) of"
