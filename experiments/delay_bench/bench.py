@@ -218,9 +218,7 @@ def tune(
     lowest median loss has not `INSIDE` tried steps on either side, the grid grows by one step
     there, by `EXTENSIONS` steps at most; late gradients make valleys of which a single step beyond
     the best one does not tell. Then, under each law, optimizers that have tried fewer steps than
-    another get steps between theirs (`grids.between`) until all have tried as many; where a best
-    step is near an end then, its grid grows, and all are made level again. The chosen step is run
-    on the other seeds.
+    another get steps between theirs (`grids.tuned`). The chosen step is run on the other seeds.
 
     Args:
         run: Losses float64[pairs, seeds] of an optimizer's name, pairs and seeds.
@@ -234,22 +232,14 @@ def tune(
         (infinity where it diverged), `trials`, and `at_edge`, whether fewer than `INSIDE` steps
         were tried on a side of the chosen one, so that a better one may lie there.
     """
-    tried: dict[str, dict[str, Any]] = {name: {law: {} for law in laws} for name in grid}
-    behind, least = list(grid), dict.fromkeys(laws, 0)
-    while behind:
-        for name in behind:
-            pairs = [(law, step) for law in laws for step in grid[name] if not tried[name][law]]
-            while pairs := pairs or [
-                (law, step)
-                for law, scores in tried[name].items()
-                for step in further(scores, grid[name], least[law])
-            ]:
-                for (law, step), losses in zip(pairs, run(name, pairs, tuning), strict=True):
-                    tried[name][law][step] = losses
-                pairs = []
-        counts = {name: {law: len(scores[law]) for law in laws} for name, scores in tried.items()}
-        least = {law: max(count[law] for count in counts.values()) for law in laws}
-        behind = [name for name in grid if counts[name] != least]
+    tried = grids.tuned(
+        lambda name, pairs: run(name, pairs, tuning),
+        grid,
+        laws,
+        best_step,
+        inside=INSIDE,
+        extensions=EXTENSIONS,
+    )
     tables = []
     for name, by_law in tried.items():
         chosen = [(law, best_step(scores)) for law, scores in by_law.items()]
@@ -260,26 +250,6 @@ def tune(
             rest = {"loss": losses, "trials": trials, "at_edge": edge}
             tables.append(pd.DataFrame(head | rest))
     return pd.concat(tables, ignore_index=True)
-
-
-def further(
-    scores: Mapping[float, np.ndarray], first: tuple[float, ...], least: int
-) -> list[float]:
-    """The steps to try next; none once the best one lies inside and `least` were tried.
-
-    Args:
-        scores: Losses by step.
-        first: The grid to begin with.
-        least: Steps that must be tried in all.
-    """
-    return grids.wanted(
-        scores,
-        best_step(scores),
-        factor=first[1] / first[0],
-        inside=INSIDE,
-        most=len(first) + EXTENSIONS,
-        least=least,
-    )
 
 
 def best_step(scores: Mapping[float, np.ndarray]) -> float:

@@ -285,21 +285,13 @@ def laws_of(result: Result) -> list[str]:
     return list(result.rows["scene"].unique())
 
 
-def fastest(result: Result) -> dict[str, tuple[str, float]]:
-    """The fastest rule for each law of lengths, and its speed over that of synchronous rounds."""
-    medians = at_shown(result).groupby(["scene", "method"], sort=False)["speed"].median()
-    best = {law: str(medians[law].idxmax()) for law in laws_of(result)}
-    return {
-        law: (rule, medians[law, rule] / medians[law].get("synchronous", np.nan))
-        for law, rule in best.items()
-    }
-
-
 def answer(result: Result) -> str:
     """The fastest rule for each law of lengths, and what it costs."""
-    said, rows = [], at_shown(result).set_index(["scene", "method"]).sort_index()
-    for law, (best, gain) in fastest(result).items():
-        costs = rows.loc[(law, best)]
+    said = []
+    for law, rows in at_shown(result).groupby("scene", sort=False):
+        speed = rows.groupby("method", sort=False)["speed"].median()
+        best, slow = speed.idxmax(), speed.get("synchronous", np.nan)
+        costs, gain = rows[rows["method"] == best], speed[best] / slow
         words = f"{law}: {best} is fastest, {gain:.2f} times the steps of synchronous, at ages to"
         wasted = written(costs["wasted"], "%").split(" (")[0]
         late = costs["age_late"].median()

@@ -30,7 +30,7 @@ from asyncjax.study.result import Claim, Result
 from experiments import part
 from experiments.common import doors, grids
 from experiments.common.kept_rows import arrays_once
-from experiments.common.signs import apart
+from experiments.common.signs import apart, lower
 from experiments.rollouts.admission import PRESETS
 
 NAME = "rollouts_learning"
@@ -100,8 +100,8 @@ def checked(settings: Settings) -> None:
     doors.check(settings, known, dict.fromkeys(counts, 1))
     if not set(BASE) <= {*settings.rules, *settings.corrections}:
         raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
-    if settings.horizon <= 0 or not settings.rates or min(settings.rates) <= 0:
-        raise ValueError("horizon and rates must be above 0")
+    if settings.horizon <= 0 or len(settings.rates) < 2 or min(settings.rates) <= 0:
+        raise ValueError("horizon and two or more rates must be above 0")
 
 
 class Arm(NamedTuple):
@@ -129,52 +129,17 @@ def study_of(settings: Settings) -> Result:
 
 
 def all_scores(settings: Settings) -> dict[Pair, dict[float, float]]:
-    """Scores by pair and rate; says how far it is."""
+    """Scores by pair and rate: the grid, grown while an end is best, and more between."""
     pairs = [one for one in ARMS if one[0] in settings.rules and one[1] in settings.corrections]
-    scores: dict[Pair, dict[float, float]] = {}
-    behind, least = pairs, 0
-    while behind:
-        for pair in behind:
-            known = scores.get(pair, {})
-            scores[pair] = tuned(settings, partial(tried, settings, pair), known, least)
-            print(f"{', '.join(pair)}: {len(scores[pair])} rates", flush=True)
-        least = max(map(len, scores.values()))
-        behind = [pair for pair, known in scores.items() if len(known) < least]
-    return scores
-
-
-def tuned(
-    settings: Settings,
-    tried: Callable[[float], float],
-    known: Mapping[float, float],
-    least: int,
-) -> dict[float, float]:
-    """Scores by rate, from those known on: the grid, grown while an end is best, and more between.
-
-    Args:
-        settings: First rates, and by how many the grid grows at most.
-        tried: The score of a rate.
-        known: Scores that are there.
-        least: Rates that must be tried in all.
-
-    Example:
-        >>> found = tuned(Settings(), lambda rate: -abs(rate - 0.005), {}, 6)
-        >>> [round(rate, 4) for rate in found]
-        [0.001, 0.002, 0.004, 0.008, 0.0028, 0.0057]
-    """
-    scores = dict(known)
-    wanted = [rate for rate in sorted(settings.rates) if rate not in scores]
-    while wanted := wanted or grids.wanted(
-        scores,
-        best_rate(scores),
-        factor=2.0,
+    found = grids.tuned(
+        lambda pair, rates: [tried(settings, pair, rate) for _, rate in rates],
+        dict.fromkeys(pairs, sorted(settings.rates)),
+        [""],
+        best_rate,
         inside=1,
-        most=len(settings.rates) + settings.extensions,
-        least=least,
-    ):
-        scores |= {rate: tried(rate) for rate in wanted}
-        wanted = []
-    return scores
+        extensions=settings.extensions,
+    )
+    return {pair: scores[""] for pair, scores in found.items()}
 
 
 def best_rate(scores: Mapping[float, float]) -> float:
@@ -338,13 +303,10 @@ def rewards(result: Result, arm: str, time: str = "end") -> np.ndarray:
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """That an arm ends ahead of the base on every seed."""
-    arms = [arm for arm in result.methods if arm != ARM]
     return tuple(
-        Claim(
-            f"{arm} ends ahead of {ARM}",
-            [lambda of, letter, level, a=arm: apart(a, rewards(of, ARM), rewards(of, a))],
-        )
-        for arm in arms
+        Claim(f"{arm} ends ahead of {ARM}", [lower(ARM, arm, "reward_end", arm)])
+        for arm in result.methods
+        if arm != ARM
     )
 
 
