@@ -270,30 +270,26 @@ def study_of(settings: Settings) -> Result:
     rows = []
     for way in WAYS:
         trace = trace_of(way, settings.phases)
-        for seed in range(settings.seed, settings.seed + settings.seeds):
-            made = partial(train, size, way, seed)
-            found = arrays_once(settings.output / "runs", made)
-            rows.append(row_of(way, seed - settings.seed, found, trace))
-            print(f"{way.name}: seed {seed}, loss {found['loss'][-1]:.4f}", flush=True)
+        for instance in range(settings.seeds):
+            make = partial(train, size, way, settings.seed + instance)
+            ends = arrays_once(settings.output / "runs", make)
+            row = {
+                "scene": SCENE,
+                "set": "A",
+                "instance": instance,
+                "method": way.name,
+                "rate": way.rate,
+                "loss": float(ends["loss"][-1]),
+                "accuracy": float(ends["accuracy"][-1]),
+                "first_loss": float(ends["loss"][0]),
+                "time": float(trace.update_time[-1]),
+                "local_steps": trace.n_updates * way.jobs * H,
+            }
+            rows.append(row)
+            print(f"{way.name}: seed {settings.seed + instance}, {row['loss']:.4f}", flush=True)
     names = ("rows", "hidden", "judged", "seeds")
     facts = {name: getattr(settings, name) for name in names}
     return Result(pd.DataFrame(rows), "loss", facts, settings.seed)
-
-
-def row_of(way: Way, seed: int, found: Any, trace: traces.EventTrace) -> dict[str, Any]:
-    """How a way ends."""
-    return {
-        "scene": SCENE,
-        "set": "A",
-        "instance": seed,
-        "method": way.name,
-        "rate": way.rate,
-        "loss": float(found["loss"][-1]),
-        "accuracy": float(found["accuracy"][-1]),
-        "first_loss": float(found["loss"][0]),
-        "time": float(trace.update_time[-1]),
-        "local_steps": trace.n_updates * way.jobs * H,
-    }
 
 
 CLAIMS = tuple(

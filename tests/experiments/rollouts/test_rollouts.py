@@ -10,7 +10,6 @@ from experiments import part
 from experiments.common import kept_rows
 from experiments.part import run
 from experiments.rollouts import admission, learning
-from experiments.rollouts.admission import Cell
 from experiments.rollouts.learning import BASE, Arm
 
 TINY = admission.Settings(
@@ -37,20 +36,6 @@ def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
     tenth = admission.lengths_of("one tenth")
     assert len(tenth[18_000:]) == 2_000
     assert np.median(tenth[18_000:]) == pytest.approx(10.0 * np.median(tenth[:18_000]))
-
-
-@pytest.mark.parametrize("rule", admission.PRESETS)
-def test_figures_are_those_of_the_trace(rule):
-    cell = Cell("rules", rule, 2.0, 0.5, 16, 40)
-    own = admission.figures_of(TINY, "one tenth", cell, 1)
-    trace = admission.trace_of(TINY, "one tenth", cell, 1)
-    assert own["speed"] == pytest.approx(40 / trace.step_end[-1] / 4.0)
-    assert own["age"] == pytest.approx(trace.age.mean())
-    assert own["above"] == pytest.approx(np.mean(trace.age > 2))
-    assert own["age_of_parts"] <= own["age"] + 1e-9
-    assert 0.0 <= own["trainer_idle"] <= 1.0
-    summary = rollouts.summarize(trace)
-    assert summary.trainer_idle == pytest.approx(1.0 - 0.5 * 4 / 16 * 40 / trace.step_end[-1])
 
 
 @pytest.mark.slow
@@ -147,10 +132,7 @@ def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
 @pytest.mark.parametrize(
     ("module", "settings", "words"),
     [
-        (admission, replace(TINY, laws=("uniform",)), "laws must be among recorded; .*'uniform'"),
-        (admission, replace(TINY, rules=()), "rules must be among synchronous; .*'nothing'"),
         (admission, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
-        (admission, replace(TINY, seeds=0), "seeds must be at least 1, got 0"),
         (
             learning,
             learning.Settings(corrections=("none",)),
