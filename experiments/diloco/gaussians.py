@@ -103,21 +103,6 @@ WAYS = (
 )
 
 
-def resolved(settings: Settings) -> Settings:
-    """The settings, with the sizes of `full`, checked.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
-    counts = ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged")
-    doors.check(settings, least=dict.fromkeys(counts, 1))
-    if not settings.full:
-        return settings
-    if settings.commit:
-        raise ValueError("commit must be False of the notebook's full size")
-    return replace(settings, rows=128_000, hidden=1024, phases=400, seeds=3, records=20)
-
-
 def mixture(seed: int, rows: int, clusters: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the mixture and their classes, in random order, float32[rows, 512] and int32[rows].
 
@@ -265,7 +250,13 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is out of range.
     """
-    settings = resolved(settings)
+    counts = ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged")
+    doors.check(settings, least=dict.fromkeys(counts, 1))
+    if settings.full and settings.commit:
+        raise ValueError("commit must be False of the notebook's full size")
+    if settings.full:
+        notebook = {"rows": 128_000, "hidden": 1024, "phases": 400, "seeds": 3, "records": 20}
+        settings = replace(settings, **notebook)
     size = replace(settings, output=Path(), seed=0, seeds=1, commit=False, full=False)
     rows = []
     for way in WAYS:

@@ -171,20 +171,6 @@ class Cell(NamedTuple):
     n_steps: int
 
 
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name is not known, or a number is out of range.
-    """
-    counts = ("slots", "batch", "steps", "trial_steps", "seeds", "width_steps")
-    doors.check(settings, {"laws": LAWS, "rules": PRESETS}, dict.fromkeys(counts, 1))
-    if settings.shown not in settings.etas:
-        raise ValueError(f"shown must be one of the etas, got {settings.shown:g}")
-    if min(settings.etas) < 0 or not settings.widths or min(settings.widths) < 1:
-        raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
-
-
 def cells(settings: Settings) -> Iterator[Cell]:
     """All there is to run of a law."""
     for rule in settings.rules:
@@ -207,7 +193,12 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    checked(settings)
+    counts = ("slots", "batch", "steps", "trial_steps", "seeds", "width_steps")
+    doors.check(settings, {"laws": LAWS, "rules": PRESETS}, dict.fromkeys(counts, 1))
+    if settings.shown not in settings.etas:
+        raise ValueError(f"shown must be one of the etas, got {settings.shown:g}")
+    if min(settings.etas) < 0 or not settings.widths or min(settings.widths) < 1:
+        raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
     asked = replace(settings, output=Path(), laws=(), commit=False)
     tables = []
     for law in settings.laws:

@@ -89,21 +89,6 @@ class Settings:
     commit: bool = False  # also write rows and figures where the page is made from
 
 
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name is not known, or a number is out of range.
-    """
-    counts = ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged")
-    known = {"rules": RULES, "corrections": CORRECTIONS}
-    doors.check(settings, known, dict.fromkeys(counts, 1))
-    if not set(BASE) <= {*settings.rules, *settings.corrections}:
-        raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
-    if settings.horizon <= 0 or len(settings.rates) < 2 or min(settings.rates) <= 0:
-        raise ValueError("horizon and two or more rates must be above 0")
-
-
 class Arm(NamedTuple):
     """What an arm did."""
 
@@ -117,7 +102,13 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    checked(settings)
+    counts = ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged")
+    known = {"rules": RULES, "corrections": CORRECTIONS}
+    doors.check(settings, known, dict.fromkeys(counts, 1))
+    if not set(BASE) <= {*settings.rules, *settings.corrections}:
+        raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
+    if settings.horizon <= 0 or len(settings.rates) < 2 or min(settings.rates) <= 0:
+        raise ValueError("horizon and two or more rates must be above 0")
     scores = all_scores(settings)
     found = {
         pair: Arm(

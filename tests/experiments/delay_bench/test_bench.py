@@ -7,7 +7,6 @@ import optax
 import pytest
 from optax import contrib
 
-from asyncjax import steps
 from experiments.common import kept_rows
 from experiments.delay_bench import bench
 from experiments.delay_bench.bench import (
@@ -91,19 +90,6 @@ def test_leaves_are_as_old_as_the_law_says():
         now, error = models[-1], a * b - 1
         models.append((now[0] - 0.125 * (error * b + a / 2), now[1] - 0.125 * error * a))
     np.testing.assert_allclose(trained(make_loop, optax.sgd, law), models[-1], rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_constant_delay_is_that_of_delay_gradients_which_begins_with_zeros():
-    delay, n_updates = 3, 12
-    loop = quadratic()(jax.random.split(KEY)[0])
-    optimizer = steps.delay_gradients(delay, optax.sgd(0.125, momentum=0.5))
-    params, state = loop.params, optimizer.init(loop.params)
-    for _ in range(n_updates + delay):
-        updates, state = optimizer.update(jax.grad(loop.loss)(params, KEY), state, params)
-        params = optax.apply_updates(params, updates)
-    found = trained(quadratic(), lambda step: optax.sgd(step, momentum=0.5), late(delay))
-    np.testing.assert_allclose(found, loop.judged(params), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, problems, simulation
+from asyncjax import clocks
 from experiments.diloco import arms
 from experiments.diloco.arms import ARMS, SYNCHRONOUS, Outer, Scene, Trial
 
@@ -76,29 +76,3 @@ def test_delayed_momentum_comes_with_every_nth_arrival():
         moves.append(float(move))
     # 0.5 x 1 / 2, then 0.5 x (1 / 2 + 0.5 x momentum), the momentum being the mean of the two
     assert moves == [-0.25, -0.5]
-
-
-@pytest.mark.slow
-def test_waiting_for_all_with_one_step_of_sgd_is_synchronous_sgd(float64):
-    """H = 1, SGD at the worker, rate 1 at the server: x <- x - rate x mean of the gradients."""
-    rate, features = 0.125, np.random.default_rng(0).standard_normal((12, 3))
-    inner = problems.least_squares(
-        features, features @ np.ones(3), n_workers=4, batch=problems.uniform(2)
-    )
-    local = arms.counts(ARMS[SYNCHRONOUS], np.ones(4), 1)
-    problem = problems.local_steps(inner, n_steps=local, optimizer=optax.sgd(rate), keep_state=True)
-    clock, key = clocks.constant(np.ones(4)), jax.random.key(3)
-    trace = arms.trace_of(ARMS[SYNCHRONOUS], clock, 0.0, 5, key)
-    outer = Outer(4)
-    number = outer.number(ARMS[SYNCHRONOUS], Trial(rate, 1.0, 0.0))
-    run = simulation.sweep(problem, trace, outer, [number], keys=key[None], width=1)
-
-    x = inner.params
-    for job in range(5):
-        grads = []
-        for worker in range(4):
-            own = jax.random.fold_in(jax.random.fold_in(key, worker), job)
-            first = jax.random.fold_in(own, 0)  # of the only local step
-            grads.append(inner.gradient(x, worker, job, first)[1])
-        x = x - rate * sum(grads) / 4
-    np.testing.assert_allclose(run.params[0, 0], x, rtol=1e-12)
