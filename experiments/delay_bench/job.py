@@ -47,6 +47,7 @@ from experiments.common.signs import apart, lower
 from experiments.delay_bench.bench import (
     Law,
     Loop,
+    MakeLoop,
     Tuned,
     by_stage,
     constant,
@@ -92,17 +93,7 @@ COLUMNS += ["trials", "at_edge"]
 LAWS = ("0", "1", "4", "8", "by stage 8..0", "uniform 0..8", "geometric, mean 4")
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A loop for every seed.
-
-    Attributes:
-        make_loop: `key -> Loop`.
-        stage_of: `params -> tree` of the pipeline's stage of each leaf.
-    """
-
-    make_loop: Callable[[jax.Array], Loop]
-    stage_of: Callable[[Any], Any]
+Task = tuple[MakeLoop, Callable[[Any], Any]]  # and the pipeline's stage of each leaf of params
 
 
 def network_task(
@@ -148,7 +139,7 @@ def network_task(
             name: form.unflatten([stage_of(name)] * form.num_leaves) for name, form in forms.items()
         }
 
-    return Task(make_loop, stages)
+    return make_loop, stages
 
 
 def digits(hidden: int = 32, batch: int = 32) -> Task:
@@ -203,7 +194,7 @@ def laws_of(task: Task) -> dict[str, Law]:
         "1": constant(1),
         "4": constant(4),
         "8": constant(8),
-        "by stage 8..0": by_stage(LONGEST, task.stage_of),
+        "by stage 8..0": by_stage(LONGEST, task[1]),
         "uniform 0..8": uniform(LONGEST),
         "geometric, mean 4": geometric(4.0, CUT),
     }
@@ -278,7 +269,7 @@ def rows_of(settings: Settings, name: str, task: Task) -> pd.DataFrame:
     """Tunes and runs all optimizers on a task, in the size of the settings, under its laws."""
     laws, first = laws_of(task), settings.of(name, "steps")
     rows = delay_bench(
-        task.make_loop,
+        task[0],
         {one: Tuned(METHODS[one][0], grid(METHODS[one][1], first)) for one in settings.methods},
         {law: laws[law] for law in settings.of(name, "laws")},
         n_updates=settings.of(name, "updates"),

@@ -124,8 +124,9 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
     """The network on a mixture; every worker draws from all rows, the first rows are judged."""
     features, labels = mixture(seed, settings.rows, settings.clusters)
     n, every = len(SECONDS), np.arange(len(features), dtype=np.int32)
+    model = problems.MLP(hidden=(settings.hidden,), classes=CLASSES)
     made = problems.classification(
-        problems.MLP(hidden=(settings.hidden,), classes=CLASSES),
+        model,
         features,
         labels,
         n_workers=n,
@@ -134,7 +135,7 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
         test=(features[: settings.judged], labels[: settings.judged]),
         key=jax.random.key(seed),
     )
-    loss = CrossEntropy(problems.MLP(hidden=(settings.hidden,), classes=CLASSES))
+    loss = CrossEntropy(model)
     return replace(
         made,
         params=first_params(made.params, jax.random.key(seed)),

@@ -114,7 +114,6 @@ class Measured:
 class Compared:
     """One rule with one kind of workers; R repeats, simulated on the clock of their own repeat."""
 
-    workers: Workers
     rule: Rule
     n_updates: int
     real: tuple[Figures, ...]
@@ -233,7 +232,6 @@ def run_case(settings: Settings, workers: Workers) -> Case:
     pairs = (lambda _: (asked, None), lambda m: (m.clock, None), lambda m: (m.clock, m.service))
     compared = [
         Compared(
-            workers,
             rule,
             counts[rule],
             tuple(real[rule]),

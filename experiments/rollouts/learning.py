@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -89,13 +89,6 @@ class Settings:
     commit: bool = False  # also write rows and figures where the page is made from
 
 
-class Arm(NamedTuple):
-    """What an arm did."""
-
-    scores: Mapping[float, float]  # by rate, of the tuning seeds
-    runs: Sequence[Run]  # at the best rate, one a reported seed
-
-
 def study_of(settings: Settings) -> Result:
     """Runs all arms that are missing, until all have tried as many rates.
 
@@ -110,13 +103,12 @@ def study_of(settings: Settings) -> Result:
     if settings.horizon <= 0 or len(settings.rates) < 2 or min(settings.rates) <= 0:
         raise ValueError("horizon and two or more rates must be above 0")
     scores = all_scores(settings)
-    found = {
-        pair: Arm(
-            known, [one_run(settings, pair, best_rate(known), s) for s in range(settings.seeds)]
-        )
+    seeds = range(settings.seeds)
+    runs = {
+        pair: [one_run(settings, pair, best_rate(known), seed) for seed in seeds]
         for pair, known in scores.items()
     }
-    return as_rows(settings, found)
+    return as_rows(settings, scores, runs)
 
 
 def all_scores(settings: Settings) -> dict[Pair, dict[float, float]]:
@@ -247,31 +239,35 @@ def read_off(settings: Settings, runs: Sequence[Run]) -> np.ndarray:
     return np.where(np.isnan(rewards), values[:, -1:], rewards)
 
 
-def as_rows(settings: Settings, found: Mapping[Pair, Arm]) -> Result:
+def as_rows(
+    settings: Settings,
+    scores: Mapping[Pair, Mapping[float, float]],
+    runs: Mapping[Pair, Sequence[Run]],
+) -> Result:
     """A row an arm and seed: its rewards at three times, and what the run was like."""
     tables = []
-    for (rule, correction), arm in found.items():
-        rates, rate = sorted(arm.scores), best_rate(arm.scores)
-        rewards = read_off(settings, arm.runs)
+    for (rule, correction), known in scores.items():
+        of_arm, rates, rate = runs[rule, correction], sorted(known), best_rate(known)
+        rewards = read_off(settings, of_arm)
         columns = {
             "scene": "copying",
             "set": "A",
-            "instance": range(len(arm.runs)),
+            "instance": range(len(of_arm)),
             "method": f"{rule}, {correction}",
             "rule": rule,
             "correction": correction,
             **{f"reward_{name}": about(rewards, share) for name, share in SHARES.items()},
-            **{name: [np.asarray(one[name]).item() for one in arm.runs] for name in FIELDS},
+            **{name: [np.asarray(one[name]).item() for one in of_arm] for name in FIELDS},
             "rate": rate,
             "trials": len(rates),
             "at_edge": results.at_grid_edge(rates.index(rate), len(rates)),
         }
         tables.append(pd.DataFrame(columns))
-    scores = {
-        ", ".join(pair): {f"{rate:g}": arm.scores[rate] for rate in sorted(arm.scores)}
-        for pair, arm in found.items()
+    told = {
+        ", ".join(pair): {f"{rate:g}": known[rate] for rate in sorted(known)}
+        for pair, known in scores.items()
     }
-    facts = {"scores": scores, "horizon": settings.horizon, "seeds": settings.seeds}
+    facts = {"scores": told, "horizon": settings.horizon, "seeds": settings.seeds}
     return Result(pd.concat(tables, ignore_index=True), "reward_end", facts, settings.seed)
 
 

@@ -85,7 +85,7 @@ def compared_with(errors, workers=EVEN):
     """A case whose simulated times are off by these percents, repeat by repeat."""
     made = tuple(replace(FIGURES, time=2.0 * (1 + error / 100)) for error in errors)
     simulated = {name: made for name in job.CLOCKS}
-    one = job.Compared(workers, job.RULES[0], 10, (FIGURES,) * len(errors), simulated)
+    one = job.Compared(job.RULES[0], 10, (FIGURES,) * len(errors), simulated)
     return job.Case(workers, (), (one,))
 
 
@@ -118,7 +118,6 @@ def test_errors_are_in_percent_and_runs_that_stall_have_none():
     assert job.sizes(result) == {"A": {"small": [1.0], "10 MB": [25.0]}}
     assert "by 13.0 % (at most 25.0 %), median over 2 pairs" in job.answer(result)
     stalled = job.Compared(
-        EVEN,
         job.RULES[0],
         20,  # of which all runs make 10
         (FIGURES,) * 3,

@@ -10,7 +10,7 @@ from experiments import part
 from experiments.common import kept_rows
 from experiments.part import run
 from experiments.rollouts import admission, learning
-from experiments.rollouts.learning import BASE, Arm
+from experiments.rollouts.learning import BASE
 
 TINY = admission.Settings(
     laws=("recorded", "one tenth"),
@@ -146,12 +146,11 @@ def test_settings_that_cannot_be_are_refused(module, settings, words):
         run(module, settings)
 
 
-def arm(last, age=4.0):
-    """An arm whose reward grows evenly to some ends, a seed each."""
-    scores = {0.001: 0.1, 0.002: 0.3, 0.004: 0.2}
-    rest = dict(zip(learning.FIELDS, (0.5, 41, age, 9, 0.9, 0.5, 0.0), strict=True))
+def run_to(end):
+    """A run whose reward grows evenly to an end."""
+    rest = dict(zip(learning.FIELDS, (0.5, 41, 4.0, 9, 0.9, 0.5, 0.0), strict=True))
     time = np.linspace(0.0, 800.0, 21)
-    return Arm(scores, [{"time": time, "reward": end * time / 800.0, **rest} for end in last])
+    return {"time": time, "reward": end * time / 800.0, **rest}
 
 
 @pytest.mark.parametrize(
@@ -164,11 +163,10 @@ def arm(last, age=4.0):
     ],
 )
 def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
-    found = {
-        BASE: arm([0.8, 0.5]),
-        ("budget 4", "truncated, ESS"): arm(last),
-    }
-    result = learning.as_rows(learning.Settings(), found)
+    ends = {BASE: [0.8, 0.5], ("budget 4", "truncated, ESS"): last}
+    scores = dict.fromkeys(ends, {0.001: 0.1, 0.002: 0.3, 0.004: 0.2})
+    runs = {pair: [run_to(end) for end in own] for pair, own in ends.items()}
+    result = learning.as_rows(learning.Settings(), scores, runs)
     assert learning.ended(result, "budget 4, truncated, ESS") == word
     assert learning.ended(result, learning.ARM) == "the base"
     [claim] = learning.claims(result)
