@@ -73,11 +73,7 @@ COMPARED = (  # (text, method, rival, column)
     ("NAdamW: b1 = .99 ends below .9", "NAdamW .99", "NAdamW .9", "loss"),
     ("Lion loses a smaller factor than Muon", "Lion", "Muon", "relative"),
 )
-ANSWERS = {
-    statistics.HOLDS: "yes",
-    statistics.FAILS: "no",
-    statistics.OPEN: "no significant difference",
-}
+ANSWERS = {statistics.HOLDS: "yes", statistics.FAILS: "no"}
 METHODS: Mapping[str, tuple[Any, float]] = {  # as optax has them; the step the grid is laid about
     "SGD momentum": (partial(optax.sgd, momentum=0.9), 2.0**-3),
     "Adam": (optax.adam, 2.0**-6),
@@ -187,14 +183,14 @@ def language(
     )
 
 
-def laws_of(task: Task) -> dict[str, Law]:
+def laws_of(stage_of: Callable[[Any], Any]) -> dict[str, Law]:
     """All laws of delays, those of the table in its order."""
     return {
         "0": constant(0),
         "1": constant(1),
         "4": constant(4),
         "8": constant(8),
-        "by stage 8..0": by_stage(LONGEST, task[1]),
+        "by stage 8..0": by_stage(LONGEST, stage_of),
         "uniform 0..8": uniform(LONGEST),
         "geometric, mean 4": geometric(4.0, CUT),
     }
@@ -219,10 +215,6 @@ class Settings:
     width: int = 40  # of the transformer
     hidden: int = 32  # units of the network on digits
     commit: bool = False  # also write rows and figures where the page is made from
-
-    def of(self, task: str, field: str) -> Any:
-        """A setting of one task."""
-        return getattr(self, f"{task}_{field}")
 
 
 def grid(centre: float, count: int) -> tuple[float, ...]:
@@ -267,12 +259,12 @@ def study_of(settings: Settings) -> Result:
 
 def rows_of(settings: Settings, name: str, task: Task) -> pd.DataFrame:
     """Tunes and runs all optimizers on a task, in the size of the settings, under its laws."""
-    laws, first = laws_of(task), settings.of(name, "steps")
+    (make_loop, stage_of), first = task, getattr(settings, f"{name}_steps")
     rows = delay_bench(
-        task[0],
+        make_loop,
         {one: Tuned(METHODS[one][0], grid(METHODS[one][1], first)) for one in settings.methods},
-        {law: laws[law] for law in settings.of(name, "laws")},
-        n_updates=settings.of(name, "updates"),
+        {law: laws_of(stage_of)[law] for law in getattr(settings, f"{name}_laws")},
+        n_updates=getattr(settings, f"{name}_updates"),
         key=jax.random.key(settings.seed),
         seeds=settings.seeds,
         tuning_seeds=settings.tuning_seeds,
@@ -320,7 +312,9 @@ def claims(result: Result) -> tuple[Claim, ...]:
 def answers(result: Result) -> dict[str, dict[str, str]]:
     """What seeds say of each claim in each scene: "yes", "no" or "no significant difference"."""
     return {
-        claim.text: {one.text: ANSWERS[one.verdict] for one in result.conditions(claim, "A")}
+        claim.text: {
+            one.text: ANSWERS.get(one.verdict, one.verdict) for one in result.conditions(claim, "A")
+        }
         for claim in claims(result)
     }
 

@@ -164,7 +164,7 @@ def run_to(end):
 )
 def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
     ends = {BASE: [0.8, 0.5], ("budget 4", "truncated, ESS"): last}
-    scores = dict.fromkeys(ends, {0.001: 0.1, 0.002: 0.3, 0.004: 0.2})
+    scores = {pair: {0.001: 0.1, 0.002: 0.3, 0.004: 0.2} for pair in ends}
     runs = {pair: [run_to(end) for end in own] for pair, own in ends.items()}
     result = learning.as_rows(learning.Settings(), scores, runs)
     assert learning.ended(result, "budget 4, truncated, ESS") == word
