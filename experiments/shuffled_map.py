@@ -419,27 +419,7 @@ def crossing_table(result: Result) -> results.Table:
     return part.table(("slowest / fastest", *heads), rows, caption, left=0)
 
 
-def step_table(result: Result) -> results.Table:
-    """The steps that were chosen, from how many trials."""
-    rows = result.select(set="A", instance=0)
-    rows = [
-        (
-            *key,
-            ", ".join(f"{step:.3g}" for step in cell["step"]),
-            f"{cell['trials'].min()} to {cell['trials'].max()}",
-            int(cell["at_edge"].sum()),
-        )
-        for key, cell in rows.groupby(["data", "unevenness", "method"])
-    ]
-    heads = ("data", "slowest / fastest", "dispatch", "steps, by time", "trials", "at an edge")
-    caption = (
-        f"Steps chosen on {result.facts['tuning_instances']} other instances, for each time by"
-        " itself."
-    )
-    return part.table(heads, rows, caption)
-
-
-TABLES = {"ratios": ratio_table, "crossing": crossing_table, "steps": step_table}
+TABLES = {"ratios": ratio_table, "crossing": crossing_table}
 FACTS = {
     "crossings": seen_crossings,
     "cells": cells_won,

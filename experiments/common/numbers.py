@@ -1,10 +1,12 @@
-"""Numbers cut to the digits that count: the last ones are those of a machine."""
+"""Numbers as they are written: cut to the digits that count, or a median with its quartiles."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from asyncjax import results
 
 DIGITS = 6
 
@@ -30,3 +32,17 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
         return rounded(np.asarray(value).tolist(), digits)
     number = float(value)
     return float(f"{number:.{digits}g}") if math.isfinite(number) else number
+
+
+def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
+    """Median (quartiles); "-" where one was not measured.
+
+    Example:
+        >>> spread([2.0, 1.0, 3.0]), spread([0.0, -0.5, 0.5], 1, "+"), spread([1.0, np.nan])
+        ('2.00 (1.50 to 2.50)', '+0.0 (-0.2 to 0.2)', '-')
+    """
+    if np.isnan(values).any():
+        return "-"
+    seen = results.median_and_spread(np.asarray(values, float))
+    low, middle, high = (float(end) for end in (seen.low, seen.median, seen.high))
+    return f"{middle:{sign}z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"

@@ -1,5 +1,8 @@
 """What signs say of two methods with the same seeds: one is lower on every seed, or neither is."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -25,3 +28,24 @@ def apart(text: str, own: ArrayLike, other: ArrayLike) -> statistics.Condition:
     mean, low, high = (float(end(difference)) for end in (np.mean, np.min, np.max))
     size = statistics.Difference(mean, low, high, share, len(difference))
     return statistics.Condition(text, size)
+
+
+def lower(
+    first: str, than: str, column: str, text: str = "", **where: Any
+) -> Callable[[Any, str, float], statistics.Condition]:
+    """The condition of a `Claim` that a method is lower than another on every seed.
+
+    Args:
+        first: The method.
+        than: The other.
+        column: What is compared.
+        text: Of the condition; empty: made of the names.
+        **where: Which rows, as in `Result.select`.
+    """
+
+    def condition(result: Any, letter: str, level: float) -> statistics.Condition:
+        del letter, level
+        pair = (result.select(method=name, **where)[column] for name in (first, than))
+        return apart(text or f"{first} below {than}", *pair)
+
+    return condition

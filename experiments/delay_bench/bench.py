@@ -14,19 +14,22 @@ What a run needs (step size, delays, key) is data, so all runs of an optimizer s
 whatever their delays, and `at_once` of them run side by side in one compiled call.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
 from asyncjax import results
 from asyncjax.checks import real, whole
 from experiments.common import grids
+from experiments.common.kept_rows import arrays_once
 
 Law = Callable[[jax.Array, int, Any], np.ndarray]
 INSIDE = 2  # steps that are tried on either side of the best one
@@ -109,12 +112,12 @@ class Loop:
     Attributes:
         params: The initial model.
         loss: `(params, key) -> scalar`, of one batch that the key chooses.
-        judged: `params -> (loss, held-out loss)`, scalars, of the trained model; the first decides.
+        judged: `params -> scalar`, the loss of the trained model that is compared.
     """
 
     params: Any
     loss: Callable[[Any, jax.Array], jax.Array]
-    judged: Callable[[Any], tuple[jax.Array, jax.Array]]
+    judged: Callable[[Any], jax.Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,45 +133,13 @@ class Tuned:
     step_sizes: tuple[float, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """What one optimizer did under one law of delays; S reported seeds, T tuning seeds.
-
-    Attributes:
-        step_sizes: All that were tried, G of them, ascending.
-        tuning: float64[G, T], losses on the tuning seeds.
-        chosen: Place of the step with the lowest median of these.
-        loss: float64[S], at the chosen step; infinity where it diverged.
-        held_out: float64[S], the same on held-out rows.
-    """
-
-    step_sizes: tuple[float, ...]
-    tuning: np.ndarray
-    chosen: int
-    loss: np.ndarray
-    held_out: np.ndarray
-
-    @property
-    def step_size(self) -> float:
-        """The chosen step."""
-        return self.step_sizes[self.chosen]
-
-    @property
-    def at_edge(self) -> bool:
-        """Whether fewer than `INSIDE` steps were tried on a side: a better one may lie there."""
-        return not INSIDE <= self.chosen < len(self.step_sizes) - INSIDE
-
-
-class _Run(NamedTuple):
-    """What a run needs."""
-
-    step_size: jax.Array  # float[]
-    key: jax.Array  # typed key[], for the loop and its batches
-    delays: jax.Array  # int32[updates, leaves]
+MakeLoop = Callable[[jax.Array], Loop]
+Pairs = list[tuple[str, float]]  # laws and step sizes
+Run = Callable[[str, Pairs, range], np.ndarray]  # of an optimizer, on some seeds: [pairs, seeds]
 
 
 def delay_bench(
-    make_loop: Callable[[jax.Array], Loop],
+    make_loop: MakeLoop,
     optimizers: Mapping[str, Tuned],
     delays: Mapping[str, Law],
     *,
@@ -177,19 +148,12 @@ def delay_bench(
     seeds: int = 5,
     tuning_seeds: int = 2,
     at_once: int = 8,
-    known: Mapping[str, Mapping[str, Cell]] | None = None,
-    done: Callable[[str, dict[str, Cell]], None] = lambda name, cells: None,
-) -> dict[str, dict[str, Cell]]:
+    folder: Path | None = None,
+) -> pd.DataFrame:
     """Tunes and runs every optimizer under every law of delays.
 
-    For each pair the whole grid of step sizes is run on the tuning seeds. While the step with the
-    lowest median loss has not `INSIDE` tried steps on either side, the grid grows by one step
-    there, by `EXTENSIONS` steps at most; late gradients make valleys of which a single step beyond
-    the best one does not tell. Then, under each law, optimizers that have tried fewer steps than
-    another get steps between theirs (`grids.between`) until all have tried as many; where a best
-    step is near an end then, its grid grows, and all are made level again. The chosen step is run
-    on the other seeds. All pairs have the same seeds: the same loop, batches and (by law) delays,
-    so that their losses can be compared in pairs.
+    All pairs have the same seeds: the same loop, batches and (by law) delays, so that their losses
+    can be compared in pairs. How steps are tuned: `tune`.
 
     Args:
         make_loop: `key -> Loop`; data splits and initial models may depend on the key, which is
@@ -201,197 +165,165 @@ def delay_bench(
         seeds: Reported.
         tuning_seeds: Only to choose the step size.
         at_once: Runs in one compiled call; each holds longest delay + 1 models.
-        known: Cells of an earlier call with the same loop, key, seeds and updates; what is in them
-            is not run again.
-        done: Called with the name and the cells of an optimizer whenever it has gone through all
-            laws: once, and again after each time that it got steps between.
+        folder: Where runs are kept, which are not made again; None: nowhere.
 
     Returns:
-        Cells by optimizer and law; those of a law have as many steps.
+        The rows of `tune`.
 
     Example:
         >>> import jax, jax.numpy as jnp, optax
         >>> def make_loop(key):
         ...     loss = lambda x, key: jnp.sum(x**2)
-        ...     return Loop(jax.random.normal(key, (3,)), loss, lambda x: (loss(x, None),) * 2)
+        ...     return Loop(jax.random.normal(key, (3,)), loss, lambda x: loss(x, None))
         >>> sgd = Tuned(optax.sgd, (1 / 8, 1 / 4))
         >>> laws = {"0": constant(0), "4": constant(4)}
-        >>> found = delay_bench(make_loop, {"sgd": sgd}, laws, n_updates=20, key=jax.random.key(0))
-        >>> {law: cell.step_size for law, cell in found["sgd"].items()}
+        >>> rows = delay_bench(make_loop, {"sgd": sgd}, laws, n_updates=20, key=jax.random.key(0))
+        >>> rows.groupby("law")["step"].first().to_dict()
         {'0': 0.5, '4': 0.0625}
     """
     keys = jax.random.split(key, tuning_seeds + seeds)
-    made = _delays_of_seeds(make_loop, delays, n_updates, keys)
-    longest = max(int(own.max()) for own in made.values())
-    benches = {
-        name: _Bench(make_loop, own, longest, made, keys, at_once)
-        for name, own in optimizers.items()
+    params = jax.eval_shape(lambda key: make_loop(key).params, keys[0])
+    late = {
+        name: np.stack([law(jax.random.fold_in(key, 1), n_updates, params) for key in keys])
+        for name, law in delays.items()
     }
-    found: dict[str, dict[str, Cell]] = {}
-    behind, least = list(optimizers), dict.fromkeys(delays, 0)
-    while behind:
-        for name in behind:
-            own = found.get(name) or (known or {}).get(name, {})
-            found[name] = benches[name].cells(tuning_seeds, own, least)
-            done(name, found[name])
-        tried = {
-            law: {name: len(cells[law].step_sizes) for name, cells in found.items()}
-            for law in delays
-        }
-        least = {law: max(counts.values()) for law, counts in tried.items()}
-        behind = [name for name in found if any(tried[law][name] < least[law] for law in delays)]
-    return found
+    longest = max(int(ages.max()) for ages in late.values())
+
+    def run(name: str, pairs: Pairs, some: range) -> np.ndarray:
+        runs = [(law, step, seed) for law, step in pairs for seed in some]
+        make = partial(
+            _losses,
+            (make_loop, optimizers[name].make, longest, at_once),
+            np.array([step for _, step, _ in runs], np.float32),
+            keys[np.array([seed for *_, seed in runs])],
+            np.stack([late[law][seed] for law, _, seed in runs]),
+        )
+        losses = make() if folder is None else arrays_once(folder, make)
+        return losses["loss"].reshape(len(pairs), len(some))
+
+    grid = {name: tuned.step_sizes for name, tuned in optimizers.items()}
+    return tune(run, grid, list(delays), range(tuning_seeds), range(tuning_seeds, len(keys)))
 
 
-def train(
-    make_loop: Callable[[jax.Array], Loop],
-    make_optimizer: Callable[[Any], optax.GradientTransformation],
-    longest: int,
-    run: _Run,
-) -> jax.Array:
-    """One run: what is judged at the end, float[2]; NaN or infinity where it diverged.
+def tune(
+    run: Run,
+    grid: Mapping[str, tuple[float, ...]],
+    laws: list[str],
+    tuning: range,
+    reported: range,
+) -> pd.DataFrame:
+    """Chooses steps, with as many trials for all optimizers under a law.
+
+    For each pair the whole grid of step sizes is run on the tuning seeds. While the step with the
+    lowest median loss has not `INSIDE` tried steps on either side, the grid grows by one step
+    there, by `EXTENSIONS` steps at most; late gradients make valleys of which a single step beyond
+    the best one does not tell. Then, under each law, optimizers that have tried fewer steps than
+    another get steps between theirs (`grids.tuned`). The chosen step is run on the other seeds.
 
     Args:
-        make_loop: `key -> Loop`.
-        make_optimizer: `step size -> optimizer`.
-        longest: Longest delay; longest + 1 models are kept.
-        run: Step size, key and delays, which may be traced.
+        run: Losses float64[pairs, seeds] of an optimizer's name, pairs and seeds.
+        grid: Steps to begin with by optimizer, ascending, two or more.
+        laws: Of delays.
+        tuning: Seeds on which steps are chosen.
+        reported: Seeds of the rows.
+
+    Returns:
+        A row an optimizer, law and reported seed: `method`, `law`, `instance`, `step`, `loss`
+        (infinity where it diverged), `trials`, and `at_edge`, whether fewer than `INSIDE` steps
+        were tried on a side of the chosen one, so that a better one may lie there.
     """
-    for_loop, for_batches = jax.random.split(run.key)
-    loop, optimizer = make_loop(for_loop), make_optimizer(run.step_size)
-    rows = longest + 1
-    models = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), loop.params)
-
-    def update(carry: tuple[Any, Any, Any], x: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        (params, state, models), (count, late) = carry, x
-        models = jax.tree.map(lambda kept, leaf: kept.at[count % rows].set(leaf), models, params)
-        kept, tree = jax.tree.flatten(models)
-        ages = jnp.minimum(late, count)
-        read = tree.unflatten(
-            [leaf[(count - age) % rows] for leaf, age in zip(kept, ages, strict=True)]
-        )
-        gradient = jax.grad(loop.loss)(read, jax.random.fold_in(for_batches, count))
-        step, state = optimizer.update(gradient, state, params)
-        return (optax.apply_updates(params, step), state, models), None
-
-    begin = (loop.params, optimizer.init(loop.params), models)
-    (params, _, _), _ = jax.lax.scan(update, begin, (jnp.arange(len(run.delays)), run.delays))
-    return jnp.stack(loop.judged(params))
+    tried = grids.tuned(
+        lambda name, pairs: run(name, pairs, tuning),
+        grid,
+        laws,
+        best_step,
+        inside=INSIDE,
+        extensions=EXTENSIONS,
+    )
+    tables = []
+    for name, by_law in tried.items():
+        chosen = [(law, best_step(scores)) for law, scores in by_law.items()]
+        for (law, step), losses in zip(chosen, run(name, chosen, reported), strict=True):
+            place, trials = sorted(by_law[law]).index(step), len(by_law[law])
+            head = {"method": name, "law": law, "instance": range(len(losses)), "step": step}
+            edge = not INSIDE <= place < trials - INSIDE
+            rest = {"loss": losses, "trials": trials, "at_edge": edge}
+            tables.append(pd.DataFrame(head | rest))
+    return pd.concat(tables, ignore_index=True)
 
 
-def _delays_of_seeds(
-    make_loop: Callable[[jax.Array], Loop],
-    laws: Mapping[str, Law],
-    n_updates: int,
-    keys: jax.Array,
-) -> dict[str, np.ndarray]:
-    """The delays of every law and seed, int32[seeds, updates, leaves] by law."""
-    params = jax.eval_shape(lambda key: make_loop(key).params, keys[0])
-    return {
-        name: np.stack([law(jax.random.fold_in(key, 1), n_updates, params) for key in keys])
-        for name, law in laws.items()
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class _Bench:
-    """One optimizer under all laws."""
-
-    make_loop: Callable[[jax.Array], Loop]
-    tuned: Tuned
-    longest: int
-    delays: Mapping[str, np.ndarray]  # int32[seeds, updates, leaves] by law
-    keys: jax.Array  # typed key[seeds], the tuning seeds first
-    at_once: int
-
-    @cached_property
-    def compiled(self) -> Any:
-        """Several runs side by side, compiled once however often there are more of them."""
-        return jax.jit(jax.vmap(partial(train, self.make_loop, self.tuned.make, self.longest)))
-
-    def cells(
-        self, tuning_seeds: int, known: Mapping[str, Cell], least: Mapping[str, int]
-    ) -> dict[str, Cell]:
-        """Tunes, with at least so many steps a law, and runs what is not known; by law."""
-        tuning, reported = range(tuning_seeds), range(tuning_seeds, len(self.keys))
-        tried = {
-            law: dict(zip(known[law].step_sizes, known[law].tuning, strict=True))
-            if law in known
-            else {}
-            for law in self.delays
-        }
-        missing = [
-            (law, step)
-            for law in self.delays
-            for step in self.tuned.step_sizes
-            if step not in tried[law]
-        ]
-        while missing := missing or [
-            (law, step) for law, own in tried.items() for step in self.further(own, least[law])
-        ]:
-            found = self._run(missing, tuning)
-            for (law, step), losses in zip(missing, found, strict=True):
-                tried[law][step] = losses[:, 0]
-            missing = []
-        chosen = {law: best_step(own) for law, own in tried.items()}
-        final = {
-            law: np.stack([known[law].loss, known[law].held_out], axis=-1)
-            for law, step in chosen.items()
-            if law in known and known[law].step_size == step
-        }
-        lacking = [(law, step) for law, step in chosen.items() if law not in final]
-        if lacking:
-            found = self._run(lacking, reported)
-            final |= {law: own for (law, _), own in zip(lacking, found, strict=True)}
-        return {law: _cell(own, chosen[law], final[law]) for law, own in tried.items()}
-
-    def further(self, tried: Mapping[float, np.ndarray], least: int) -> list[float]:
-        """The steps to try next; none once the best one lies inside and `least` were tried."""
-        first = self.tuned.step_sizes
-        return grids.wanted(
-            tried,
-            best_step(tried),
-            factor=first[1] / first[0],
-            inside=INSIDE,
-            most=len(first) + EXTENSIONS,
-            least=least,
-        )
-
-    def _run(self, wanted: Sequence[tuple[str, float]], seeds: range) -> np.ndarray:
-        """Runs pairs of law and step on some seeds, float64[pairs, seeds, 2]."""
-        runs = [(law, step, seed) for law, step in wanted for seed in seeds]
-        found = []
-        for first in range(0, len(runs), self.at_once):
-            some = runs[first : first + self.at_once]
-            some += some[-1:] * (self.at_once - len(some))  # one shape, one compilation
-            laws, step_sizes, own = zip(*some, strict=True)
-            late = [self.delays[law][seed] for law, seed in zip(laws, own, strict=True)]
-            run = _Run(
-                jnp.asarray(step_sizes, jnp.float32),
-                self.keys[jnp.asarray(own)],
-                jnp.asarray(np.stack(late)),
-            )
-            found.append(np.asarray(self.compiled(run), np.float64))
-        table = np.concatenate(found)[: len(runs)].reshape(len(wanted), len(seeds), 2)
-        return np.where(np.isfinite(table), table, np.inf)
-
-
-def _cell(tried: Mapping[float, np.ndarray], step: float, final: np.ndarray) -> Cell:
-    """The cell of the losses by step, and of what the chosen one reached, float64[S, 2]."""
-    steps = sorted(tried)
-    tuning = np.stack([tried[own] for own in steps])
-    return Cell(tuple(steps), tuning, steps.index(step), final[:, 0], final[:, 1])
-
-
-def best_step(tried: Mapping[float, np.ndarray]) -> float:
+def best_step(scores: Mapping[float, np.ndarray]) -> float:
     """The step with the lowest median loss; the smallest one if all diverged.
 
     Example:
         >>> best_step({0.1: np.array([2.0, 2.0]), 0.2: np.array([1.0, 2.0])})
         0.2
     """
-    steps = sorted(tried)
-    scores = np.stack([tried[step] for step in steps])
-    if not np.isfinite(np.median(scores, axis=1)).any():
+    steps = sorted(scores)
+    losses = np.stack([scores[step] for step in steps])
+    if not np.isfinite(np.median(losses, axis=1)).any():
         return steps[0]
-    return steps[results.best_on_grid(scores)]
+    return steps[results.best_on_grid(losses)]
+
+
+def train(
+    make_loop: MakeLoop,
+    make_optimizer: Callable[[Any], optax.GradientTransformation],
+    longest: int,
+    step_size: jax.Array,
+    key: jax.Array,
+    delays: jax.Array,
+) -> jax.Array:
+    """One run: the loss at the end, float[]; NaN or infinity where it diverged.
+
+    Args:
+        make_loop: `key -> Loop`.
+        make_optimizer: `step size -> optimizer`.
+        longest: Longest delay; longest + 1 models are kept.
+        step_size: float[], may be traced, as all that follows.
+        key: Typed key[], for the loop and its batches.
+        delays: int32[updates, leaves].
+    """
+    for_loop, for_batches = jax.random.split(key)
+    loop, optimizer = make_loop(for_loop), make_optimizer(step_size)
+    rows = longest + 1
+    models = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), loop.params)
+
+    def update(carry: tuple[Any, Any, Any], x: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        (params, state, models), (count, late) = carry, x
+        models = jax.tree.map(lambda kept, leaf: kept.at[count % rows].set(leaf), models, params)
+        leaves, tree = jax.tree.flatten(models)
+        ages = jnp.minimum(late, count)
+        read = tree.unflatten(
+            [leaf[(count - age) % rows] for leaf, age in zip(leaves, ages, strict=True)]
+        )
+        gradient = jax.grad(loop.loss)(read, jax.random.fold_in(for_batches, count))
+        step, state = optimizer.update(gradient, state, params)
+        return (optax.apply_updates(params, step), state, models), None
+
+    begin = (loop.params, optimizer.init(loop.params), models)
+    (params, _, _), _ = jax.lax.scan(update, begin, (jnp.arange(len(delays)), delays))
+    return loop.judged(params)
+
+
+@cache
+def _side_by_side(make_loop: MakeLoop, make_optimizer: Any, longest: int) -> Any:
+    """`train` of several runs, compiled once however often there are more of them."""
+    return jax.jit(jax.vmap(partial(train, make_loop, make_optimizer, longest)))
+
+
+def _losses(program: tuple[Any, Any, int, int], *runs: Any) -> dict[str, np.ndarray]:
+    """Losses of runs, infinity where one diverged.
+
+    Args:
+        program: The arguments of `_side_by_side`, and how many runs are in a call.
+        *runs: Step sizes, keys and delays, a run an entry.
+    """
+    *what, at_once = program
+    losses = []
+    for first in range(0, len(runs[0]), at_once):
+        # The last run fills the call up: one shape, one compilation.
+        places = np.minimum(np.arange(first, first + at_once), len(runs[0]) - 1)
+        losses.append(_side_by_side(*what)(*(leaf[places] for leaf in runs)))
+    table = np.concatenate(losses)[: len(runs[0])].astype(np.float64)
+    return {"loss": np.where(np.isfinite(table), table, np.inf)}

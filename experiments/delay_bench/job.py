@@ -14,12 +14,12 @@ With five seeds "on every seed" is the strongest that signs can say: under equal
 one way or the other, in 2 of 32 cases.
 
 Trained are a small network on digits and a small language model on characters.
-`python -m experiments.delay_bench` runs the whole; what is finished is kept in `OUTPUT/cells`. For
+`python -m experiments.delay_bench` runs the whole; what is finished is kept in `OUTPUT/runs`. For
 a loop of your own see `experiments.delay_bench.bench.delay_bench`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -34,26 +34,24 @@ import pandas as pd
 from optax import contrib
 
 from asyncjax import problems, results
-from asyncjax.digests import key_of
 from asyncjax.problems.losses.network import cross_entropy
 from asyncjax.results import plots, statistics
 from asyncjax.results.plots.style import add_legend_below, drawing, new_figure
 from asyncjax.results.report import Illustration
-from asyncjax.study.cells import Cells
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.common import grids
-from experiments.common.signs import apart
+from experiments.common import doors
+from experiments.common.numbers import spread
+from experiments.common.signs import apart, lower
 from experiments.delay_bench.bench import (
-    Cell,
     Law,
     Loop,
+    MakeLoop,
     Tuned,
     by_stage,
     constant,
     delay_bench,
     geometric,
-    train,
     uniform,
 )
 
@@ -63,6 +61,7 @@ PAPERS = ()
 COMMAND = "python -m experiments.delay_bench --commit"
 PLAIN = "0"  # the law without delay
 WIDE = 3.0  # largest over smallest value from which an axis is logarithmic
+TASKS = ("digits", "language")
 DIGITS = {"digits": 3, "language": 2}  # behind the point of a loss
 COMPARED = (  # (text, method, rival, column)
     ("Muon ends below Adam", "Muon", "Adam", "loss"),
@@ -73,11 +72,7 @@ COMPARED = (  # (text, method, rival, column)
     ("NAdamW: b1 = .99 ends below .9", "NAdamW .99", "NAdamW .9", "loss"),
     ("Lion loses a smaller factor than Muon", "Lion", "Muon", "relative"),
 )
-ANSWERS = {
-    statistics.HOLDS: "yes",
-    statistics.FAILS: "no",
-    statistics.OPEN: "no significant difference",
-}
+ANSWERS = {statistics.HOLDS: "yes", statistics.FAILS: "no"}
 METHODS: Mapping[str, tuple[Any, float]] = {  # as optax has them; the step the grid is laid about
     "SGD momentum": (partial(optax.sgd, momentum=0.9), 2.0**-3),
     "Adam": (optax.adam, 2.0**-6),
@@ -88,28 +83,15 @@ METHODS: Mapping[str, tuple[Any, float]] = {  # as optax has them; the step the 
 }
 LONGEST = 8  # of the delays by stage and of the uniform ones, in updates
 CUT = 32  # of the geometric delays
+COLUMNS = ["scene", "set", "instance", "method", "task", "law", "step", "loss", "relative"]
+COLUMNS += ["trials", "at_edge"]
 LAWS = ("0", "1", "4", "8", "by stage 8..0", "uniform 0..8", "geometric, mean 4")
 
-Found = Mapping[str, Mapping[str, Mapping[str, Cell]]]  # by task, method and law
 
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A loop for every seed.
-
-    Attributes:
-        text: What it is.
-        make_loop: `key -> Loop`.
-        stage_of: `params -> tree` of the pipeline's stage of each leaf.
-    """
-
-    text: str
-    make_loop: Callable[[jax.Array], Loop]
-    stage_of: Callable[[Any], Any]
+Task = tuple[MakeLoop, Callable[[Any], Any]]  # and the pipeline's stage of each leaf of params
 
 
 def network_task(
-    text: str,
     model: nn.Module,
     rows: tuple[Any, Any],
     *,
@@ -121,12 +103,11 @@ def network_task(
     """A network trained by cross-entropy; split, initial model and batches are the seed's.
 
     Args:
-        text: What it is.
         model: A flax module.
         rows: Features and integer targets, of all rows.
         batch: Rows of an update, drawn with replacement.
         n_train: Rows that are trained on.
-        n_judged: Training rows, and as many others at most, that are judged.
+        n_judged: Of these, those that the loss at the end is of.
         stage_of: Stage of a part of the model, by its name.
     """
     features, targets = jnp.asarray(rows[0]), jnp.asarray(rows[1])
@@ -137,14 +118,13 @@ def network_task(
 
     def make_loop(key: jax.Array) -> Loop:
         for_split, for_model = jax.random.split(key)
-        order = jax.random.permutation(for_split, len(features))
-        train, held_out = order[:n_train], order[n_train:]
+        train = jax.random.permutation(for_split, len(features))[:n_train]
 
         def loss(params: Any, key: jax.Array) -> jax.Array:
             return mean_loss(params, train[jax.random.randint(key, (batch,), 0, n_train)])
 
-        def judged(params: Any) -> tuple[jax.Array, jax.Array]:
-            return mean_loss(params, train[:n_judged]), mean_loss(params, held_out[:n_judged])
+        def judged(params: Any) -> jax.Array:
+            return mean_loss(params, train[:n_judged])
 
         return Loop(model.init(for_model, features[:1])["params"], loss, judged)
 
@@ -154,7 +134,7 @@ def network_task(
             name: form.unflatten([stage_of(name)] * form.num_leaves) for name, form in forms.items()
         }
 
-    return Task(text, make_loop, stages)
+    return make_loop, stages
 
 
 def digits(hidden: int = 32, batch: int = 32) -> Task:
@@ -163,7 +143,6 @@ def digits(hidden: int = 32, batch: int = 32) -> Task:
     features = np.concatenate([data.train_features, data.test_features])
     labels = np.concatenate([data.train_labels, data.test_labels])
     return network_task(
-        f"digits, a 64-{hidden}-10 network, batches of {batch}",
         problems.MLP(hidden=(hidden,), classes=10),
         (features, labels),
         batch=batch,
@@ -193,8 +172,7 @@ def language(
         parts = {"Dense": 4, "LayerNorm": 2}  # of a block
         return 1 + int(number) // parts[kind] if kind in parts else 0
 
-    task = network_task(
-        "",
+    return network_task(
         model,
         (inputs[:rows], targets[:rows]),
         batch=batch,
@@ -202,27 +180,19 @@ def language(
         n_judged=256,
         stage_of=stage_of,
     )
-    shapes = jax.eval_shape(lambda key: task.make_loop(key).params, jax.random.key(0))
-    size = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    text = f"characters of Shakespeare's tragedies, a transformer of {size:,} parameters, "
-    text += f"batches of {batch} rows of {length}"
-    return Task(text, task.make_loop, task.stage_of)
 
 
-def laws_of(task: Task) -> dict[str, Law]:
+def laws_of(stage_of: Callable[[Any], Any]) -> dict[str, Law]:
     """All laws of delays, those of the table in its order."""
     return {
         "0": constant(0),
         "1": constant(1),
         "4": constant(4),
         "8": constant(8),
-        "by stage 8..0": by_stage(LONGEST, task.stage_of),
+        "by stage 8..0": by_stage(LONGEST, stage_of),
         "uniform 0..8": uniform(LONGEST),
         "geometric, mean 4": geometric(4.0, CUT),
     }
-
-
-TASKS = {"digits": digits, "language": language}
 
 
 @dataclass(frozen=True)
@@ -232,7 +202,7 @@ class Settings:
     output: Path = Path("output/delay_bench")
     seed: int = 0
     methods: tuple[str, ...] = tuple(METHODS)
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS
     digits_laws: tuple[str, ...] = LAWS
     language_laws: tuple[str, ...] = LAWS[:5]
     digits_updates: int = 400
@@ -244,35 +214,6 @@ class Settings:
     width: int = 40  # of the transformer
     hidden: int = 32  # units of the network on digits
     commit: bool = False  # also write rows and figures where the page is made from
-
-    def of(self, task: str, field: str) -> Any:
-        """A setting of one task."""
-        return getattr(self, f"{task}_{field}")
-
-
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name is not known, or a number is out of range.
-    """
-    for field, known in (
-        ("methods", tuple(METHODS)),
-        ("tasks", tuple(TASKS)),
-        ("digits_laws", LAWS),
-        ("language_laws", LAWS),
-    ):
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in known:
-                raise ValueError(f"{field} must be among {'; '.join(known)}, got {name!r}")
-        if field.endswith("laws") and LAWS[0] not in getattr(settings, field):
-            raise ValueError(f"{field} must have '0', with which all others are compared")
-    lowest = {name: 1 for name in ("seeds", "tuning_seeds", "hidden")}
-    for task in TASKS:
-        lowest |= {f"{task}_updates": 1, f"{task}_steps": 2}
-    for field, least in lowest.items():
-        if getattr(settings, field) < least:
-            raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")
 
 
 def grid(centre: float, count: int) -> tuple[float, ...]:
@@ -286,135 +227,62 @@ def grid(centre: float, count: int) -> tuple[float, ...]:
 
 
 def study_of(settings: Settings) -> Result:
-    """Runs what is missing.
+    """Runs what is missing: a row a seed, the loss at the end, with the step chosen for the law.
+
+    A task whose data are missing is left out, with a printed sentence.
 
     Raises:
         ImportError: The data of all tasks are missing.
         ValueError: A name is not known, or a number is out of range.
     """
-    checked(settings)
-    found = run_all(settings)
-    if not found:
-        raise ImportError("the data of all tasks are missing")
-    return as_rows(settings, found)
-
-
-def run_all(settings: Settings) -> Found:
-    """Runs what is not there yet, and says how far it is.
-
-    Returns:
-        Cells by task, method and law. A task whose data are missing is left out, with a printed
-        sentence.
-    """
-    found: dict[str, Any] = {}
+    known = {"methods": METHODS, "tasks": TASKS} | {f"{task}_laws": LAWS for task in TASKS}
+    least = dict.fromkeys(("seeds", "tuning_seeds", "hidden"), 1)
+    least |= {f"{task}_updates": 1 for task in TASKS} | {f"{task}_steps": 2 for task in TASKS}
+    doors.check(settings, known, least)
+    for field in known:
+        if field.endswith("laws") and PLAIN not in getattr(settings, field):
+            raise ValueError(f"{field} must have {PLAIN!r}, with which all others are compared")
+    tables = []
     for name in settings.tasks:
         try:
             task = digits(settings.hidden) if name == "digits" else language(settings.width)
         except (ImportError, FileNotFoundError) as missing:
             print(f"{name} left out: {missing}", flush=True)
             continue
-        print(task.text, flush=True)
-        found[name] = run_task(settings, name, task)
-    return found
+        tables.append(rows_of(settings, name, task))
+        print(f"{name} is done", flush=True)
+    if not tables:
+        raise ImportError("the data of all tasks are missing")
+    return as_result(settings, pd.concat(tables, ignore_index=True))
 
 
-def run_task(settings: Settings, name: str, task: Task) -> dict[str, dict[str, Cell]]:
-    """Tunes and runs all optimizers on a task under all its laws, but for what is known.
-
-    Args:
-        settings: What is run.
-        name: Of the task.
-        task: In the size of the settings.
-
-    Returns:
-        Cells by optimizer and law.
-    """
-    laws, first = laws_of(task), settings.of(name, "steps")
-    folder = settings.output / "cells"
-    folder.mkdir(parents=True, exist_ok=True)
-    cells = Cells(folder)
-    keys = {method: key(settings, name, method) for method in settings.methods}
-    known = {method: unpacked(cells.get(keys[method]) or {}) for method in settings.methods}
-
-    def done(method: str, own: dict[str, Cell]) -> None:
-        cells.put(keys[method], packed(known[method] | own))
-        tried = sum(len(cell.step_sizes) for cell in own.values())
-        print(f"{name}: {method}, {tried} steps", flush=True)
-
-    return delay_bench(
-        task.make_loop,
+def rows_of(settings: Settings, name: str, task: Task) -> pd.DataFrame:
+    """Tunes and runs all optimizers on a task, in the size of the settings, under its laws."""
+    (make_loop, stage_of), first = task, getattr(settings, f"{name}_steps")
+    rows = delay_bench(
+        make_loop,
         {one: Tuned(METHODS[one][0], grid(METHODS[one][1], first)) for one in settings.methods},
-        {law: laws[law] for law in settings.of(name, "laws")},
-        n_updates=settings.of(name, "updates"),
+        {law: laws_of(stage_of)[law] for law in getattr(settings, f"{name}_laws")},
+        n_updates=getattr(settings, f"{name}_updates"),
         key=jax.random.key(settings.seed),
         seeds=settings.seeds,
         tuning_seeds=settings.tuning_seeds,
         at_once=28 if name == "digits" else 5,
-        known=known,
-        done=done,
+        folder=settings.output / "runs",
     )
+    return rows.assign(task=name)
 
 
-def key(settings: Settings, task: str, method: str) -> str:
-    """A digest of all that decides the numbers of a single run of a method on a task."""
-    names = ("seed", "seeds", "tuning_seeds", "width", "hidden")
-    facts = [getattr(settings, name) for name in names]
-    code = (delay_bench, train, laws_of, TASKS[task], METHODS[method], grids.wanted)
-    device = jax.devices()[0].device_kind
-    return key_of(*code, task, method, facts, settings.of(task, "updates"), device)
-
-
-def packed(cells: Mapping[str, Cell]) -> dict[str, np.ndarray]:
-    """Cells by law as arrays."""
-    return {
-        f"{law}|{one.name}": np.asarray(getattr(cell, one.name), np.float64)
-        for law, cell in cells.items()
-        for one in fields(Cell)
-    }
-
-
-def unpacked(arrays: Mapping[str, np.ndarray]) -> dict[str, Cell]:
-    """Cells by law of what `packed` made."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, array in arrays.items():
-        law, _, field = name.rpartition("|")
-        found.setdefault(law, {})[field] = array
-    return {
-        law: Cell(
-            **{
-                **own,
-                "step_sizes": tuple(own["step_sizes"].tolist()),
-                "chosen": int(own["chosen"]),
-            }
-        )
-        for law, own in found.items()
-    }
-
-
-def as_rows(settings: Settings, found: Found) -> Result:
-    """A row a seed: the loss at the end, with the step size that was chosen for the law."""
-    rows = [
-        {
-            "scene": f"{task}, delay {law}",
-            "set": "A",
-            "instance": seed,
-            "method": method,
-            "task": task,
-            "law": law,
-            "step": cell.step_size,
-            "loss": loss,
-            "relative": loss / plain if np.isfinite(plain) else np.inf,
-            "trials": len(cell.step_sizes),
-            "at_edge": cell.at_edge,
-        }
-        for task, methods in found.items()
-        for method, cells in methods.items()
-        for law, cell in cells.items()
-        for seed, (loss, plain) in enumerate(zip(cell.loss, cells[PLAIN].loss, strict=True))
-    ]
+def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
+    """The rows of all tasks, with losses relative to those without delay."""
+    runs = [rows[name] for name in ("task", "method", "instance")]
+    plain = rows["loss"].where(rows["law"] == PLAIN).groupby(runs).transform("first")
+    relative = (rows["loss"] / plain).where(plain < np.inf, np.inf)
+    scenes = rows["task"] + ", delay " + rows["law"]
+    rows = rows.assign(scene=scenes, set="A", relative=relative)
     names = ("seeds", "tuning_seeds", "digits_updates", "language_updates")
     facts = {name: getattr(settings, name) for name in names}
-    return Result(pd.DataFrame(rows), "loss", facts, settings.seed)
+    return Result(rows[COLUMNS], "loss", facts, settings.seed)
 
 
 def losses(result: Result, method: str, column: str = "loss", **where: Any) -> np.ndarray:
@@ -424,26 +292,28 @@ def losses(result: Result, method: str, column: str = "loss", **where: Any) -> n
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """The claims about methods that were run, a condition a task and law."""
-    places = result.rows[["scene", "law"]].drop_duplicates().itertuples(index=False)
-    scenes = {scene: law for scene, law in places}
-    found = []
-    for text, one, other, column in COMPARED:
-        conditions = [
-            lambda own, letter, level, scene=scene, one=one, other=other, column=column: apart(
-                scene, *(losses(own, name, column, scene=scene) for name in (one, other))
-            )
-            for scene, law in scenes.items()
-            if column == "loss" or law != PLAIN
-        ]
-        if {one, other} <= {*result.methods} and conditions:
-            found.append(Claim(text, conditions))
-    return tuple(found)
+    cases = result.rows[["scene", "law"]].drop_duplicates()
+    late = cases[cases["law"] != PLAIN]
+    claims = [
+        Claim(
+            text,
+            [
+                lower(first, than, column, scene, scene=scene)
+                for scene in (cases if column == "loss" else late)["scene"]
+            ],
+        )
+        for text, first, than, column in COMPARED
+        if {first, than} <= {*result.methods}
+    ]
+    return tuple(claim for claim in claims if claim.conditions)
 
 
 def answers(result: Result) -> dict[str, dict[str, str]]:
     """What seeds say of each claim in each scene: "yes", "no" or "no significant difference"."""
     return {
-        claim.text: {one.text: ANSWERS[one.verdict] for one in result.conditions(claim, "A")}
+        claim.text: {
+            one.text: ANSWERS.get(one.verdict, one.verdict) for one in result.conditions(claim, "A")
+        }
         for claim in claims(result)
     }
 
@@ -477,19 +347,11 @@ def _tasks(result: Result) -> dict[str, list[str]]:
 
 def loss_table(result: Result, task: str) -> results.Table:
     """A row a method: the loss under every law of a task."""
-    laws, rows = _tasks(result).get(task, []), []
-    for name in result.methods:
-        row = [name]
-        for law in laws:
-            seen = results.median_and_spread(losses(result, name, task=task, law=law))
-            low, middle, high = (
-                f"{float(x):.{DIGITS[task]}f}" for x in (seen.low, seen.median, seen.high)
-            )
-            row.append(f"{middle} ({low} to {high})")
-        rows.append(row)
+    losses = result.select(task=task).groupby(["method", "law"], sort=False)["loss"]
+    wide = losses.agg(partial(spread, digits=DIGITS[task])).unstack(sort=False)
     updates = result.facts[f"{task}_updates"]
     caption = f"{task}: training loss after {updates} updates by delay [in updates], median"
-    return part.table(["method", *laws], rows, f"{caption} (quartiles) of the seeds.")
+    return part.table(["method", *wide], wide.itertuples(), f"{caption} (quartiles) of the seeds.")
 
 
 def relative_table(result: Result) -> results.Table:
@@ -525,28 +387,11 @@ def order_table(result: Result) -> results.Table:
     return part.table(["task", "delay", "by final loss, best first"], rows, caption, left=3)
 
 
-def step_table(result: Result) -> results.Table:
-    """The chosen step sizes as powers of two, of how many; a star near an end of the grid."""
-    rows = result.select(instance=0)
-    texts = [
-        f"2^{np.log2(one.step):g}{'*' if one.at_edge else ''} of {one.trials}"
-        for one in rows.itertuples()
-    ]
-    by = ["task", "method", "law"]
-    wide = rows[by].assign(text=texts).set_index(by)["text"].unstack(sort=False)
-    wide = wide.reindex(columns=list(LAWS), fill_value="").fillna("")
-    caption = "The chosen step size, of how many were tried."
-    texts = [(*key, *cells) for key, *cells in wide.itertuples()]
-    return part.table(["task", "method", *LAWS], texts, caption, left=2)
-
-
 TABLES = {
-    "digits": lambda result: loss_table(result, "digits"),
-    "language": lambda result: loss_table(result, "language"),
+    **{task: partial(loss_table, task=task) for task in TASKS},
     "relative": relative_table,
     "claims": claim_table,
     "order": order_table,
-    "steps": step_table,
 }
 
 

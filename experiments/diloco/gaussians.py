@@ -41,9 +41,10 @@ from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.classification import CrossEntropy, HeldOutAccuracy
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import doors
 from experiments.common.kept_rows import arrays_once
-from experiments.common.signs import apart
-from experiments.diloco.language import columns, spread
+from experiments.common.numbers import spread
+from experiments.common.signs import lower
 
 NAME = "diloco_gaussians"
 TITLE = "Does the public notebook for asynchronous local SGD come out the same?"
@@ -82,7 +83,6 @@ class Way:
         rate: Outer.
         momentum: Outer.
         every: Arrivals that renew the momentum.
-        published: Whether its numbers are the notebook's.
     """
 
     name: str
@@ -91,7 +91,6 @@ class Way:
     rate: float
     momentum: float
     every: int = 1
-    published: bool = True
 
 
 WAYS = (
@@ -100,24 +99,8 @@ WAYS = (
     Way("synchronous, SGD", traces.wait_for(4), 4, 0.7, 0.0),
     Way("asynchronous, SGD", traces.immediately(), 1, 0.7 / 2, 0.0),
     Way("buffered 4, Nesterov", traces.buffered(4), 4, 0.7, 0.9),
-    Way("asynchronous, delayed Nesterov", traces.immediately(), 1, 0.7, 0.9, 4, published=False),
+    Way("asynchronous, delayed Nesterov", traces.immediately(), 1, 0.7, 0.9, 4),
 )
-
-
-def resolved(settings: Settings) -> Settings:
-    """The settings, with the sizes of `full`, checked.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
-    for field in ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
-    if not settings.full:
-        return settings
-    if settings.commit:
-        raise ValueError("commit must be False of the notebook's full size")
-    return replace(settings, rows=128_000, hidden=1024, phases=400, seeds=3, records=20)
 
 
 def mixture(seed: int, rows: int, clusters: int) -> tuple[np.ndarray, np.ndarray]:
@@ -141,8 +124,9 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
     """The network on a mixture; every worker draws from all rows, the first rows are judged."""
     features, labels = mixture(seed, settings.rows, settings.clusters)
     n, every = len(SECONDS), np.arange(len(features), dtype=np.int32)
+    model = problems.MLP(hidden=(settings.hidden,), classes=CLASSES)
     made = problems.classification(
-        problems.MLP(hidden=(settings.hidden,), classes=CLASSES),
+        model,
         features,
         labels,
         n_workers=n,
@@ -151,7 +135,7 @@ def problem_of(settings: Settings, seed: int) -> problems.Problem:
         test=(features[: settings.judged], labels[: settings.judged]),
         key=jax.random.key(seed),
     )
-    loss = CrossEntropy(problems.MLP(hidden=(settings.hidden,), classes=CLASSES))
+    loss = CrossEntropy(model)
     return replace(
         made,
         params=first_params(made.params, jax.random.key(seed)),
@@ -267,64 +251,60 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A number is out of range.
     """
-    settings = resolved(settings)
+    counts = ("rows", "hidden", "clusters", "phases", "seeds", "records", "judged")
+    doors.check(settings, least=dict.fromkeys(counts, 1))
+    if settings.full and settings.commit:
+        raise ValueError("commit must be False of the notebook's full size")
+    if settings.full:
+        notebook = {"rows": 128_000, "hidden": 1024, "phases": 400, "seeds": 3, "records": 20}
+        settings = replace(settings, **notebook)
     size = replace(settings, output=Path(), seed=0, seeds=1, commit=False, full=False)
     rows = []
     for way in WAYS:
         trace = trace_of(way, settings.phases)
-        for seed in range(settings.seed, settings.seed + settings.seeds):
-            made = partial(train, size, way, seed)
-            found = arrays_once(settings.output / "runs", made)
-            rows.append(row_of(way, seed - settings.seed, found, trace))
-            print(f"{way.name}: seed {seed}, loss {found['loss'][-1]:.4f}", flush=True)
+        for instance in range(settings.seeds):
+            make = partial(train, size, way, settings.seed + instance)
+            ends = arrays_once(settings.output / "runs", make)
+            row = {
+                "scene": SCENE,
+                "set": "A",
+                "instance": instance,
+                "method": way.name,
+                "rate": way.rate,
+                "loss": float(ends["loss"][-1]),
+                "accuracy": float(ends["accuracy"][-1]),
+                "first_loss": float(ends["loss"][0]),
+                "time": float(trace.update_time[-1]),
+                "local_steps": trace.n_updates * way.jobs * H,
+            }
+            rows.append(row)
+            print(f"{way.name}: seed {settings.seed + instance}, {row['loss']:.4f}", flush=True)
     names = ("rows", "hidden", "judged", "seeds")
     facts = {name: getattr(settings, name) for name in names}
     return Result(pd.DataFrame(rows), "loss", facts, settings.seed)
 
 
-def row_of(way: Way, seed: int, found: Any, trace: traces.EventTrace) -> dict[str, Any]:
-    """How a way ends."""
-    return {
-        "scene": SCENE,
-        "set": "A",
-        "instance": seed,
-        "method": way.name,
-        "rate": way.rate,
-        "loss": float(found["loss"][-1]),
-        "accuracy": float(found["accuracy"][-1]),
-        "first_loss": float(found["loss"][0]),
-        "time": float(trace.update_time[-1]),
-        "local_steps": trace.n_updates * way.jobs * H,
-    }
-
-
-def lower(one: str, other: str) -> Claim:
-    """That a way ends lower than another on every seed."""
-
-    def condition(result: Result, letter: str, level: float) -> Any:
-        pair = (result.select(method=name)["loss"] for name in (one, other))
-        return apart(f"{one} below {other}", *pair)
-
-    return Claim(f"{one} ends below {other}", [condition])
-
-
-CLAIMS = (
-    lower("synchronous, Nesterov", "asynchronous, Nesterov"),
-    lower("asynchronous, SGD", "synchronous, SGD"),
+CLAIMS = tuple(
+    Claim(f"{first} ends below {than}", [lower(first, than, "loss")])
+    for first, than in (
+        ("synchronous, Nesterov", "asynchronous, Nesterov"),
+        ("asynchronous, SGD", "synchronous, SGD"),
+    )
 )
 
 
 def table(result: Result) -> results.Table:
     """How all ways end."""
-    rows = []
-    for way, own in result.rows.groupby("method", sort=False):
-        one = own.iloc[0]
-        ends = spread(own["loss"].to_numpy()), spread(own["accuracy"].to_numpy(), 3)
-        rows.append((way, f"{one['rate']:.3g}", f"{one['time']:,.0f}", *ends))
-    facts = result.facts
-    return results.Table(
-        columns("server", "rate on what is sent", "seconds", "loss", "accuracy"),
-        tuple(rows),
+    ways, facts = result.rows.groupby("method", sort=False), result.facts
+    forms = {
+        "rate": lambda rates: f"{rates.iloc[0]:.3g}",
+        "time": lambda times: f"{times.iloc[0]:,.0f}",
+        "loss": spread,
+        "accuracy": partial(spread, digits=3),
+    }
+    return part.table(
+        ("server", "rate on what is sent", "seconds", "loss", "accuracy"),
+        ways.agg(forms).itertuples(),
         f"After {int(result.rows['local_steps'].iloc[0]):,} local steps of all workers,"
         f" {facts['hidden']} hidden units, {facts['rows']:,} rows: simulated time, loss and"
         f" accuracy on {facts['judged']:,} training rows, median (quartiles) of"

@@ -13,33 +13,33 @@ a scene where it does on every reported seed. A finished run is a file: a run th
 on where it was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+import optax
 import pandas as pd
 
-from asyncjax import results
+from asyncjax import problems, results, simulation, traces
+from asyncjax.problems.held_out import HeldOutLoss
+from asyncjax.problems.losses.language_model import TokenCrossEntropy
 from asyncjax.results.report import Illustration
-from asyncjax.results.statistics import Condition
+from asyncjax.simulation.plans.waves import ceil_to_grid
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import doors
 from experiments.common.forest import forest
-from experiments.common.signs import apart
-from experiments.diloco.arms import ARMS, MOMENTA, SYNCHRONOUS, Scene
-from experiments.diloco.language_runs import (
-    Bench,
-    Settings,
-    arms_of,
-    checked,
-    horizon_of,
-    n_params,
-    scenes,
-)
-from experiments.diloco.language_tuning import Tuned, tune
+from experiments.common.kept_rows import arrays_once
+from experiments.common.numbers import spread
+from experiments.common.signs import lower
+from experiments.diloco import arms, texts
+from experiments.diloco.arms import ARMS, SYNCHRONOUS, Arm, Outer, Scene, Trial
+from experiments.diloco.language_tuning import Search, tune
 
 NAME = "diloco"
 TITLE = "Does asynchronous DiLoCo train faster than synchronous DiLoCo?"
@@ -53,15 +53,51 @@ MEASURED = ("final", "less", "less_than_sgd", "sooner", "at_equal_tokens", "at_e
 AXES = ("tokens", "bytes")
 WAITS = "who does not wait ends below DiLoCo: {} workers"
 PAYS = "DyLU ends below SGD without it: uneven workers"
-Run = Mapping[str, Any]  # as `language_runs.train` returns it
+Run = Mapping[str, Any]  # as `train` returns it
+FIRST_TRIALS = 16  # as many may the first search of an arm make
+TUNING = 1000  # the first tuning seed, after the settings' own
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was measured."""
+class Settings:
+    """What is run."""
 
-    tuned: dict[tuple[int, str], Tuned] = field(default_factory=dict)  # by workers and arm
-    runs: dict[tuple[Scene, str], list[Run]] = field(default_factory=dict)  # one a seed
+    output: Path = Path("output/diloco/language")
+    seed: int = 0
+    arms: tuple[str, ...] = tuple(ARMS)
+    workers: tuple[int, ...] = (4, 16)
+    horizons: tuple[float, ...] = (480.0, 240.0)  # seconds, one for each number of workers
+    width: int = 32  # of the transformer
+    depth: int = 1
+    heads: int = 2
+    length: int = 32  # characters of a row
+    batch: int = 4  # rows of a local step
+    characters: int = 200_000  # a quarter of the text
+    test_rows: int = 128
+    local_steps: int = 10  # H
+    fastest: float = 0.6  # seconds of a local step
+    slowest: float = 3.3
+    up: float = 90.0  # seconds, mean time between two outages of a worker
+    down: float = 30.0  # mean length of an outage
+    # rates of AdamW: the middle three, the others where the best is at an end
+    inner: tuple[float, ...] = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    trials: int = 36  # at most, to choose rates; all arms get as many as the one with the most
+    seeds: int = 5  # reported
+    tuning_seeds: int = 2  # only to choose rates; all trials on the first, three on the others
+    records: int = 12  # points of a curve
+    commit: bool = False  # also write the rows where committed ones are
+
+
+class Tuned(NamedTuple):
+    """What was tried for an arm."""
+
+    trial: Trial  # the choice
+    losses: Mapping[Trial, Sequence[float]]  # by seed, the first of all trials
+    at_edge: bool = False  # whether no value was tried beyond the choice, on a side of a knob
+
+
+Known = Mapping[tuple[int, str], Tuned]  # by workers and arm
+Runs = dict[tuple[Scene, str], list[Run]]  # one a seed
 
 
 def study_of(settings: Settings) -> Result:
@@ -71,55 +107,244 @@ def study_of(settings: Settings) -> Result:
         ValueError: A name is not known, or a number is out of range.
     """
     checked(settings)
-    return as_rows(settings, measured(settings, partial(print, flush=True)))
-
-
-def measured(settings: Settings, report: Callable[[str], None]) -> Found:
-    """All runs; `settings` are `checked`."""
-    bench, found = Bench(settings, report), Found()
+    known: dict[tuple[int, str], Tuned] = {}
     for n_workers in settings.workers:
-        first = scenes(n_workers)[0]
-        for name, tuned in tune(bench, first, arms_of(settings, first)).items():
-            found.tuned[n_workers, name] = tuned
+        for name, tuned in tuned_in(settings, scenes(n_workers)[0]).items():
+            known[n_workers, name] = tuned
+    runs: Runs = {}
     for scene in (scene for n in settings.workers for scene in scenes(n)):
         for seed in range(settings.seed, settings.seed + settings.seeds):
             for arm in arms_of(settings, scene):
-                trial = found.tuned[scene.n_workers, arm.name].trial
-                made = bench.run(scene, arm, trial, seed)
-                found.runs.setdefault((scene, arm.name), []).append(made)
-            bench.tell(f"{scene.name}: seed {seed}")
+                trial = known[scene.n_workers, arm.name].trial
+                made = run_once(settings, scene, arm, trial, seed)
+                runs.setdefault((scene, arm.name), []).append(made)
+        print(f"{scene.name} is done", flush=True)
+    return as_rows(settings, known, runs)
+
+
+def checked(settings: Settings) -> None:
+    """Refuses settings that cannot be run.
+
+    Raises:
+        ValueError: A name is not known, or a number is out of range.
+    """
+    counts = dict.fromkeys(("seeds", "tuning_seeds", "records", "local_steps"), 1)
+    doors.check(settings, {"arms": ARMS}, counts | {"trials": FIRST_TRIALS})
+    if SYNCHRONOUS not in settings.arms:
+        raise ValueError(f"arms must hold {SYNCHRONOUS!r}, the reference")
+    if not settings.workers or len(settings.workers) != len(settings.horizons):
+        got = len(settings.horizons)
+        raise ValueError(f"horizons must be one for each number of workers, got {got}")
+    if len(settings.inner) < 3:
+        raise ValueError(f"inner must hold at least 3 rates, got {settings.inner}")
+
+
+def tuned_in(settings: Settings, scene: Scene) -> dict[str, Tuned]:
+    """The rates of all arms of a scene."""
+
+    def search(arm: Arm) -> Search:
+        def run(trial: Trial, number: int) -> float:
+            seed = settings.seed + TUNING + number
+            return float(run_once(settings, scene, arm, trial, seed)["final"])
+
+        most, seeds = settings.trials, settings.tuning_seeds
+        return Search(run, settings.inner, arm.momentum, most, seeds)
+
+    searches = {arm.name: search(arm) for arm in arms_of(settings, scene)}
+    tune(searches.values())
+    found = {}
+    for name, one in searches.items():
+        found[name] = Tuned(one.choice(), one.losses, bool(one.open_sides()))
+        print(f"{scene.name}: {name} takes {found[name].trial} of {len(one.losses)}", flush=True)
     return found
 
 
-def as_rows(settings: Settings, found: Found) -> Result:
+def run_once(settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int) -> Run:
+    """One run, made or read."""
+    # What decides a run: nothing of how many there are.
+    counts: Any = dict.fromkeys(("seed", "seeds", "tuning_seeds", "trials"), 0)
+    size = replace(settings, output=Path(), arms=(), inner=(), commit=False, **counts)
+    folder = settings.output / "runs" / texts.VERSION
+    return arrays_once(folder, partial(train, size, scene, arm, trial, seed))
+
+
+def scenes(n_workers: int) -> list[Scene]:
+    """Which are reported, the one that is tuned on first."""
+    kinds = (("uneven", False), ("outages", False), ("uneven", True), ("even", False))
+    return [Scene(n_workers, *kind) for kind in kinds]
+
+
+def arms_of(settings: Settings, scene: Scene) -> list[Arm]:
+    """The arms of a scene: where all are even, DyLU changes nothing."""
+    chosen = [ARMS[name] for name in settings.arms]
+    return [arm for arm in chosen if not (arm.balanced and scene.speeds == "even")]
+
+
+@lru_cache(32)
+def _inner_problem(settings: Settings, scene: Scene, seed: int) -> problems.Problem:
+    """The text dealt to workers, and a first model; judged on test rows."""
+    text = texts.rows(settings.length, settings.characters, settings.test_rows)
+    n, key = scene.n_workers, jax.random.key(seed)
+    if scene.skewed:
+        places = np.random.default_rng(seed + 1).permutation(n)
+        whole = problems.contiguous(len(text.inputs), n)
+        shards = problems.Shards(*(np.asarray(leaf)[places] for leaf in whole))
+    else:
+        shards = problems.iid(len(text.inputs), n, key=jax.random.fold_in(key, 1))
+    model = problems.TinyGPT(
+        vocabulary=len(texts.SYMBOLS),
+        width=settings.width,
+        depth=settings.depth,
+        heads=settings.heads,
+        length=settings.length,
+    )
+    made = problems.language_model(
+        model,
+        text.inputs,
+        text.targets,
+        n_workers=n,
+        shards=shards,
+        batch=problems.uniform(settings.batch),
+        test=(text.test_inputs, text.test_targets),
+        key=jax.random.fold_in(key, 2),
+    )
+    return replace(made, objective_of=HeldOutLoss(TokenCrossEntropy(model)), metrics_of=())
+
+
+@cache
+def _adamw(rate: float) -> optax.GradientTransformation:
+    return optax.adamw(rate)  # kept: every call makes new functions, which compile anew
+
+
+@lru_cache(32)
+def _problem(
+    settings: Settings, scene: Scene, seed: int, inner: float, local: tuple[int, ...]
+) -> problems.Problem:
+    made = _inner_problem(settings, scene, seed)
+    counts = np.array(local, np.int32)
+    return problems.local_steps(made, n_steps=counts, optimizer=_adamw(inner), keep_state=True)
+
+
+@jax.jit
+def _first_loss(problem: problems.Problem) -> jax.Array:
+    objective: Any = problem.objective
+    return objective(problem.params)
+
+
+def n_params(settings: Settings) -> int:
+    """Parameters of the model."""
+    params = _inner_problem(settings, Scene(settings.workers[0]), settings.seed).params
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def horizon_of(settings: Settings, scene: Scene) -> float:
+    """Simulated seconds of a run."""
+    return settings.horizons[settings.workers.index(scene.n_workers)]
+
+
+def setup(
+    settings: Settings, scene: Scene, arm: Arm, seed: int
+) -> tuple[traces.EventTrace, np.ndarray]:
+    """The trace of an arm that lasts to the horizon, and the local steps of each worker's job."""
+    times = arms.seconds(scene, settings.fastest, settings.slowest, seed)
+    local = arms.counts(arm, times, settings.local_steps)
+    clock = arms.clock_of(scene, times, local, settings.up, settings.down)
+    wait, key = arm.grace * settings.local_steps * times.min(), jax.random.key(seed)
+    (trace,) = traces.lasting(
+        lambda n: [arms.trace_of(arm, clock, float(wait), n, key)],
+        horizon_of(settings, scene),
+        n_updates=settings.records,
+        multiple_of=settings.records,
+    )
+    return trace, local
+
+
+def train(
+    settings: Settings, scene: Scene, arm: Arm, trial: Trial, seed: int
+) -> dict[str, np.ndarray]:
+    """One run.
+
+    Returns:
+        `time`, `loss`, `tokens`, `bytes` at the records, from the beginning on; `final`, the loss
+        at the horizon; and the updates and their mean delay (in updates) up to it.
+    """
+    trace, local = setup(settings, scene, arm, seed)
+    problem = _problem(settings, scene, seed, trial.inner, tuple(local.tolist()))
+    outer = Outer(scene.n_workers)
+    every = trace.n_updates // settings.records
+    records = simulation.sweep(
+        problem,
+        trace,
+        outer,
+        [outer.number(arm, trial)],
+        keys=jax.random.split(jax.random.key(seed), 1),
+        record_every=every,
+        width=1,
+        sizes=partial(common_sizes, n_workers=scene.n_workers),
+    ).records
+    at = np.asarray(records.version) - 1
+    done, horizon = arms.sent(trace, local), horizon_of(settings, scene)
+    losses = [float(_first_loss(problem)), *np.asarray(records.loss, float)[0, 0].tolist()]
+    moments = [0.0, *trace.update_time[at].tolist()]
+    bytes_of_model = arms.BYTES * sum(leaf.size for leaf in jax.tree.leaves(problem.params))
+    moved = (done.jobs + done.models)[at] * bytes_of_model
+    within = np.asarray(trace.time) <= horizon
+    final = float(np.interp(horizon, moments, losses))
+    found = {
+        "time": moments,
+        "loss": losses,
+        "tokens": [0, *(done.local_steps[at] * settings.batch * settings.length).tolist()],
+        "bytes": [scene.n_workers * bytes_of_model, *moved.tolist()],
+        "final": final if np.isfinite(final) else np.inf,
+        "updates": np.sum(trace.update_time <= horizon),
+        "delay": np.asarray(trace.delay)[within].mean(),
+    }
+    return {name: np.asarray(values, float) for name, values in found.items()}
+
+
+def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
+    """Sizes that the traces of all arms share, so that they share compilations."""
+    return replace(
+        own,
+        waves=max(own.waves, 1024),
+        updates=max(own.updates, 2),
+        slots=max(own.slots, n_workers + 4),
+        directions=max(own.directions, 4),
+        copies=max(own.copies, 2),
+        group=max(own.group, ceil_to_grid(2 * n_workers)),
+        single=False,
+    )
+
+
+def as_rows(settings: Settings, known: Known, runs: Runs) -> Result:
     """A row a scene, arm and seed; what was done and sent, in medians over seeds, is a fact."""
     rows: list[dict[str, Any]] = []
     costs: dict[str, Any] = {}
-    for (scene, arm), runs in found.runs.items():
-        tuned, horizon = found.tuned[scene.n_workers, arm], horizon_of(settings, scene)
-        waits = found.runs[scene, SYNCHRONOUS]
-        sgd = found.runs.get((scene, SGD), [{"final": np.nan}] * len(runs))
-        costs.setdefault(scene.name, {})[arm] = costs_of(runs, waits, horizon)
-        for seed, (own, other, plain) in enumerate(zip(runs, waits, sgd, strict=True)):
-            kept = {
+    for (scene, arm), of_arm in runs.items():
+        tuned, horizon = known[scene.n_workers, arm], horizon_of(settings, scene)
+        waits = runs[scene, SYNCHRONOUS]
+        sgd = runs.get((scene, SGD), [{"final": np.nan}] * len(of_arm))
+        costs.setdefault(scene.name, {})[arm] = costs_of(of_arm, waits, horizon)
+        for seed, (run, other, plain) in enumerate(zip(of_arm, waits, sgd, strict=True)):
+            row = {
                 "scene": scene.name,
                 "set": "A",
                 "instance": seed,
                 "method": arm,
                 "workers": scene.n_workers,
                 "uneven": scene.speeds != "even",
-                "final": float(own["final"]),
-                "less": float(own["final"] - other["final"]),
-                "less_than_sgd": float(own["final"] - plain["final"]),
-                "sooner": speed_up(horizon, own, other),
+                "final": float(run["final"]),
+                "less": float(run["final"] - other["final"]),
+                "less_than_sgd": float(run["final"] - plain["final"]),
+                "sooner": speed_up(horizon, run, other),
             }
-            kept |= {f"at_equal_{axis}": at_equal(axis, horizon, own, other) for axis in AXES}
-            kept |= tuned.trial._asdict()
-            rows.append(kept | {"trials": len(tuned.scores), "at_edge": tuned.at_edge})
+            row |= {f"at_equal_{axis}": at_equal(axis, horizon, run, other) for axis in AXES}
+            row |= tuned.trial._asdict()
+            rows.append(row | {"trials": len(tuned.losses), "at_edge": tuned.at_edge})
     facts: dict[str, Any] = {"parameters": n_params(settings), "costs": costs}
     by_momentum = facts["least_loss_by_momentum"] = {}
-    for (n_workers, arm), own in found.tuned.items():
-        by_momentum.setdefault(str(n_workers), {})[arm] = least_losses(own)
+    for (n_workers, arm), tuned in known.items():
+        by_momentum.setdefault(str(n_workers), {})[arm] = least_losses(tuned)
     return Result(pd.DataFrame(rows), "final", facts, settings.seed)
 
 
@@ -142,12 +367,9 @@ def costs_of(runs: Sequence[Run], waits: Sequence[Run], horizon: float) -> dict[
 
 def least_losses(tuned: Tuned) -> dict[str, float]:
     """The least loss on the first tuning seed with each momentum that was tried."""
-    tried = [(trial.momentum, losses[0]) for trial, losses in tuned.scores.items()]
-    return {
-        f"{one:g}": min(loss for momentum, loss in tried if momentum == one)
-        for one in MOMENTA
-        if any(momentum == one for momentum, _ in tried)
-    }
+    momenta = [trial.momentum for trial in tuned.losses]
+    tried = pd.Series([losses[0] for losses in tuned.losses.values()], momenta)
+    return {f"{momentum:g}": loss for momentum, loss in tried.groupby(level=0).min().items()}
 
 
 def at(axis: Sequence[float], values: Sequence[float], point: float) -> float:
@@ -178,49 +400,28 @@ def claims(result: Result) -> tuple[Claim, ...]:
     for scene, arm, uneven in known:
         if arm != SYNCHRONOUS:
             text = WAITS.format("uneven" if uneven else "even")
-            places.setdefault(text, []).append(partial(below, scene, arm, SYNCHRONOUS))
+            lowest = lower(arm, SYNCHRONOUS, "final", f"{arm}, {scene}", scene=scene)
+            places.setdefault(text, []).append(lowest)
         if arm == DYLU:
-            places.setdefault(PAYS, []).append(partial(below, scene, arm, SGD))
+            lowest = lower(arm, SGD, "final", f"{arm}, {scene}", scene=scene)
+            places.setdefault(PAYS, []).append(lowest)
     return tuple(Claim(text, found) for text, found in places.items())
 
 
-def below(scene: str, arm: str, other: str, result: Result, letter: str, level: float) -> Condition:
-    """That an arm ends lower than another on every seed of a scene."""
-    del letter, level
-    pair = (result.select(scene=scene, method=name)["final"] for name in (arm, other))
-    return apart(f"{arm}, {scene}", *pair)
-
-
-def spread(values: Sequence[float], digits: int = 2, sign: str = "") -> str:
-    """Median (quartiles); "-" where one was not measured.
-
-    Example:
-        >>> spread([2.0, 1.0, 3.0]), spread([0.0, -0.5, 0.5], 1, "+"), spread([1.0, np.nan])
-        ('2.00 (1.50 to 2.50)', '+0.0 (-0.2 to 0.2)', '-')
-    """
-    if np.isnan(values).any():
-        return "-"
-    found = results.median_and_spread(values)
-    low, middle, high = (float(one) for one in (found.low, found.median, found.high))
-    return f"{middle:{sign}z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
-
-
-def columns(*names: str, left: int = 0) -> tuple[results.Column, ...]:
-    """Columns, one of which begins at the left."""
-    return tuple(results.Column(name, right=at != left) for at, name in enumerate(names))
-
-
-def by_scene(column: str, caption: str, sign: str, result: Result) -> results.Table:
+def by_scene(result: Result, column: str, caption: str, sign: str = "") -> results.Table:
     """A number of each run: rows are arms, columns scenes."""
-    places, rows = list(result.rows["scene"].unique()), []
-    known = {key: own[column].to_numpy() for key, own in result.rows.groupby(["scene", "method"])}
+    scenes, rows = result.rows["scene"].unique(), []
+    texts = result.rows.groupby(["method", "scene"])[column].agg(partial(spread, sign=sign))
     for arm in result.methods[1:] if column == "less" else result.methods:
         absent = "as without DyLU" if arm in ARMS and ARMS[arm].balanced else "not run"
-        pairs = ((place, arm) for place in places)
-        rows.append(
-            (arm, *(spread(known[pair], sign=sign) if pair in known else absent for pair in pairs))
-        )
-    return results.Table(columns("arm", *places), tuple(rows), caption)
+        rows.append((arm, *(texts.get((arm, scene), absent) for scene in scenes)))
+    return part.table(("arm", *scenes), rows, caption)
+
+
+def by_arm(heads: Sequence[str], rows: Sequence[Any], caption: str) -> results.Table:
+    """A table whose second column alone is of words."""
+    columns = [results.Column(head, right=at != 1) for at, head in enumerate(heads)]
+    return results.Table(columns, tuple(rows), caption)
 
 
 def cost_table(result: Result) -> results.Table:
@@ -236,9 +437,9 @@ def cost_table(result: Result) -> results.Table:
             texts = (own if isinstance(own, str) else f"{own:.0f}" for own in done)
             rows.append((str(workers) if arm == SYNCHRONOUS else "", arm, *texts, *equal))
     heads = ("workers", "arm", "updates", "mean delay", "thousand tokens", "MB")
-    return results.Table(
-        columns(*heads, "loss at equal tokens", "loss at equal bytes", left=1),
-        tuple(rows),
+    return by_arm(
+        (*heads, "loss at equal tokens", "loss at equal bytes"),
+        rows,
         "What was done and sent (up and down) until the end on uneven workers, medians, and the"
         " loss when as many tokens were read, or as many bytes sent, as by the synchronous server"
         " in that time, median (quartiles); a dash: a run was too short for that.",
@@ -254,16 +455,16 @@ def tuning_table(result: Result) -> results.Table:
         rows.append((where, arm, *(f"{one:.3g}" for one in chosen), int(trials), edge))
     heads = ("workers", "arm", "AdamW", "outer rate", "momentum", "trials", "at an end")
     text = "Rates that were chosen, on uneven workers with shards dealt at random."
-    return results.Table(columns(*heads, left=1), tuple(rows), text)
+    return by_arm(heads, rows, text)
 
 
 LAST = "Loss on test rows at the end of the time, nats a character, median (quartiles) of seeds."
 LESS = "The same less that of the synchronous server on the same seed."
 SOONER = "How many times sooner the synchronous server's last loss is reached; 0: not in time."
 TABLES = {
-    "losses": partial(by_scene, "final", LAST, ""),
-    "less": partial(by_scene, "less", LESS, "+"),
-    "sooner": partial(by_scene, "sooner", SOONER, ""),
+    "losses": partial(by_scene, column="final", caption=LAST),
+    "less": partial(by_scene, column="less", caption=LESS, sign="+"),
+    "sooner": partial(by_scene, column="sooner", caption=SOONER),
     "costs": cost_table,
     "tuning": tuning_table,
 }

@@ -12,15 +12,14 @@ on one seed, the best three on the others too; the least mean of the final loss 
 made anew with every trial of the last part.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import log2
 
 import numpy as np
 
-from experiments.diloco.arms import MOMENTA, OUTER, Arm, Scene, Trial
-from experiments.diloco.language_runs import Bench
+from experiments.diloco.arms import MOMENTA, OUTER, Trial
 
 FIRST = tuple(OUTER.index(2.0**power) for power in range(-5, 1))
 FIRST_MOMENTUM = 0.9
@@ -28,148 +27,114 @@ SMALLER = ((0.8, 0), (0.8, 2), (0.5, 2), (0.5, 4))  # momentum, half powers of 2
 BETWEEN = (1, -1, 2, -2, 3, -3, 4, -4)  # half powers of 2, the first four that are new
 MOST_MORE, MORE = 2, 4
 LEADING = 3  # trials that are run on all tuning seeds
-TUNING = 1000  # the first tuning seed, after the settings' own
 KNOBS = ("momentum", "outer", "inner")  # ends of the first are left first
 
 
-@dataclass
-class Tuned:
-    """What was tried for an arm."""
-
-    trial: Trial
-    scores: dict[Trial, list[float]] = field(default_factory=dict)  # final losses by seed
-    at_edge: bool = False  # as `open_sides` has it
-
-
-def tune(bench: Bench, scene: Scene, arms: Sequence[Arm]) -> dict[str, Tuned]:
-    """Chooses the rates of arms that are compared in a scene."""
-    searches = [Search(bench, scene, arm) for arm in arms]
+def tune(searches: Collection["Search"]) -> None:
+    """Makes the trials of arms that are compared in a scene, as many for all."""
     for search in searches:
         search.begin()
     trials = 0
-    while {len(search.scores) for search in searches} != {trials}:
-        trials = max(len(search.scores) for search in searches)
+    while {len(search.losses) for search in searches} != {trials}:
+        trials = max(len(search.losses) for search in searches)
         for search in searches:
             search.go_on(trials)
-    return {search.arm.name: search.tuned() for search in searches}
 
 
 @dataclass
 class Search:
-    """The search of an arm's rates."""
+    """The search of an arm's rates.
 
-    bench: Bench
-    scene: Scene
-    arm: Arm
-    scores: dict[Trial, float] = field(default_factory=dict)  # on the first tuning seed
-    others: dict[Trial, list[float]] = field(default_factory=dict)  # of those that ever led
+    Attributes:
+        run: The last loss of a trial on the n-th tuning seed.
+        rates: Of AdamW, ascending.
+        momentum: Whether the outer momentum is tuned.
+        most: Trials.
+        seeds: For tuning.
+        losses: Of what was tried by seed; what ever led has all seeds.
+    """
+
+    run: Callable[[Trial, int], float]
+    rates: Sequence[float]
+    momentum: bool
+    most: int
+    seeds: int
+    losses: dict[Trial, list[float]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """The first trials, which are alike for all arms but for the ends of grids."""
-        rates = self.bench.settings.inner
-        momentum = FIRST_MOMENTUM if self.arm.momentum else 0.0
-        middle = len(rates) // 2
-        places = list(FIRST)
-        for place in places:
-            self._score(Trial(rates[middle], OUTER[place], momentum))
-        for _ in range(MOST_MORE):
-            now = OUTER.index(self._best().outer)
-            if now == min(places) and now >= 2:
-                places.append(now - 2)
-            elif now == max(places) and now + 2 < len(OUTER):
-                places.append(now + 2)
-            else:
-                break
-            self._score(Trial(rates[middle], OUTER[places[-1]], momentum))
-        outer, tried = self._best().outer, [middle - 1, middle, middle + 1]
-        for number in tried[::2]:
-            self._score(Trial(rates[number], outer, momentum))
-        for _ in range(MOST_MORE):
-            now = rates.index(self._best().inner)
-            step = 1 if now == max(tried) else -1
-            if min(tried) < now < max(tried) or not 0 <= now + step < len(rates):
-                break
-            self._score(Trial(rates[now + step], outer, momentum))
-            tried.append(now + step)
-        self._four_more()
+        middle, momentum = len(self.rates) // 2, FIRST_MOMENTUM if self.momentum else 0.0
+        first = Trial(self.rates[middle], 1.0, momentum)
+        self._grow(first, "outer", OUTER, list(FIRST), 2)
+        self._grow(self._leading()[0], "inner", self.rates, [middle - 1, middle, middle + 1], 1)
+        self._four_more(self._leading()[0])
 
-    def _four_more(self) -> None:
+    def _grow(
+        self, trial: Trial, knob: str, values: Sequence[float], places: list[int], step: int
+    ) -> None:
+        """Tries a knob at some places, and beyond the end at which the best is."""
+        for place in places:
+            self._try(trial._replace(**{knob: values[place]}))
+        for _ in range(MOST_MORE):
+            best = values.index(getattr(self._leading()[0], knob))
+            place = best + (step if best == max(places) else -step)
+            if min(places) < best < max(places) or not 0 <= place < len(values):
+                return
+            places.append(place)
+            self._try(trial._replace(**{knob: values[place]}))
+
+    def _four_more(self, best: Trial) -> None:
         """Trials around the best; with momentum, those of `SMALLER`."""
-        best = self._best()
         where = OUTER.index(best.outer)
-        if self.arm.momentum:
+        if self.momentum:
             for momentum, shift in SMALLER:
-                place = min(where + shift, len(OUTER) - 1)
-                self._score(Trial(best.inner, OUTER[place], momentum))
+                self._try(Trial(best.inner, OUTER[min(where + shift, len(OUTER) - 1)], momentum))
             return
         places = (where + shift for shift in BETWEEN if 0 <= where + shift < len(OUTER))
         around = (best._replace(outer=OUTER[place]) for place in places)
-        for trial in [trial for trial in around if trial not in self.scores][:MORE]:
-            self._score(trial)
+        for trial in [trial for trial in around if trial not in self.losses][:MORE]:
+            self._try(trial)
 
     def go_on(self, trials: int) -> None:
         """Tries on until the choice is at no end and there are so many trials, or the most."""
-        settings = self.bench.settings
-        while len(self.scores) < settings.trials:
-            taken = self.choice()
-            sides = open_sides(taken, self.scores, momentum=self.arm.momentum)
-            beyond = (_beyond(taken, *side, settings.inner) for side in sides)
+        while len(self.losses) < self.most:
+            choice = self.choice()
+            beyond = (_beyond(choice, *side, self.rates) for side in self.open_sides())
             wanted = next((trial for trial in beyond if trial is not None), None)
-            if wanted is None and len(self.scores) >= trials:
+            if wanted is None and len(self.losses) >= trials:
                 return
-            self._score(wanted or self._nearest(taken))
+            self._try(wanted or self._nearest(choice))
 
-    def _nearest(self, taken: Trial) -> Trial:
+    def _nearest(self, choice: Trial) -> Trial:
         """Of what was not tried, the nearest to the choice."""
-        rates = self.bench.settings.inner
-        momenta = MOMENTA if self.arm.momentum else MOMENTA[:1]
+        momenta = MOMENTA if self.momentum else MOMENTA[:1]
 
         def distance(trial: Trial) -> int:
-            outer = abs(OUTER.index(trial.outer) - _place(taken, trial.momentum))
-            inner = abs(rates.index(trial.inner) - rates.index(taken.inner))
-            momentum = abs(MOMENTA.index(trial.momentum) - MOMENTA.index(taken.momentum))
+            outer = abs(OUTER.index(trial.outer) - _place(choice, trial.momentum))
+            inner = abs(self.rates.index(trial.inner) - self.rates.index(choice.inner))
+            momentum = abs(MOMENTA.index(trial.momentum) - MOMENTA.index(choice.momentum))
             return outer + 2 * (inner + momentum)
 
-        every = (Trial(*values) for values in product(rates, OUTER, momenta))
-        return min((trial for trial in every if trial not in self.scores), key=distance)
+        every = (Trial(*values) for values in product(self.rates, OUTER, momenta))
+        return min((trial for trial in every if trial not in self.losses), key=distance)
 
     def choice(self) -> Trial:
         """Of the leading trials the best on all tuning seeds."""
-        return min(self._leading(), key=lambda trial: float(np.mean(self._all_seeds(trial))))
+        for trial in self._leading():
+            known = self.losses[trial]
+            known += [self.run(trial, number) for number in range(len(known), self.seeds)]
+        return min(self._leading(), key=lambda trial: float(np.mean(self.losses[trial])))
 
-    def tuned(self) -> Tuned:
-        """What came out."""
-        taken = self.choice()
-        scores = {trial: [value] for trial, value in self.scores.items()}
-        scores |= {trial: self._all_seeds(trial) for trial in self._leading()}
-        at_edge = bool(open_sides(taken, scores, momentum=self.arm.momentum))
-        self.bench.tell(
-            f"{self.scene.name}: {self.arm.name} takes {_words(taken)} of {len(scores)} trials"
-            f"{', at an end' if at_edge else ''}"
-        )
-        return Tuned(taken, scores, at_edge)
+    def open_sides(self) -> list[tuple[str, int]]:
+        """Knobs and sides on which nothing was tried beyond the choice."""
+        return open_sides(self.choice(), self.losses, momentum=self.momentum)
 
-    def _score(self, trial: Trial) -> None:
-        if trial not in self.scores:
-            self.scores[trial] = self._run(trial, 0)
-            text = f"{self.scene.name}: {self.arm.name}, {_words(trial)}: {self.scores[trial]:.4f}"
-            self.bench.tell(text)
-
-    def _run(self, trial: Trial, number: int) -> float:
-        seed = self.bench.settings.seed + TUNING + number
-        return float(self.bench.run(self.scene, self.arm, trial, seed)["final"])
-
-    def _best(self) -> Trial:
-        return self._leading()[0]
+    def _try(self, trial: Trial) -> None:
+        if trial not in self.losses:
+            self.losses[trial] = [self.run(trial, 0)]
 
     def _leading(self) -> list[Trial]:
-        return sorted(self.scores, key=lambda trial: self.scores[trial])[:LEADING]
-
-    def _all_seeds(self, trial: Trial) -> list[float]:
-        if trial not in self.others:
-            numbers = range(1, self.bench.settings.tuning_seeds)
-            self.others[trial] = [self._run(trial, number) for number in numbers]
-        return [self.scores[trial], *self.others[trial]]
+        return sorted(self.losses, key=lambda trial: self.losses[trial][0])[:LEADING]
 
 
 def open_sides(
@@ -193,15 +158,15 @@ def open_sides(
         >>> open_sides(taken, [taken, *beside, Trial(0.01, 0.25, 0.0)])
         [('momentum', 1)]
     """
-    found = []
+    sides = []
     for knob in KNOBS if momentum else KNOBS[1:]:
-        own = getattr(taken, knob)
+        value = getattr(taken, knob)
         beside = [getattr(trial, knob) for trial in tried if trial == _moved(taken, trial, knob)]
-        if min(beside) >= own and not (knob == "momentum" and own == 0):
-            found.append((knob, -1))
-        if max(beside) <= own:
-            found.append((knob, 1))
-    return found
+        if min(beside) >= value and not (knob == "momentum" and value == 0):
+            sides.append((knob, -1))
+        if max(beside) <= value:
+            sides.append((knob, 1))
+    return sides
 
 
 def _moved(taken: Trial, to: Trial, knob: str) -> Trial:
@@ -224,7 +189,3 @@ def _place(taken: Trial, momentum: float) -> int:
     """Where the outer rate lies with which another momentum's step reaches as far."""
     shift = round(2 * log2((1 - momentum) / (1 - taken.momentum)))
     return min(max(OUTER.index(taken.outer) + shift, 0), len(OUTER) - 1)
-
-
-def _words(trial: Trial) -> str:
-    return f"AdamW {trial.inner:g}, outer {trial.outer:.3g}, momentum {trial.momentum:g}"

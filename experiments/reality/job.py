@@ -32,6 +32,7 @@ from asyncjax.results.report import Illustration
 from asyncjax.results.statistics import FAILS, HOLDS, OPEN, Condition, Difference
 from asyncjax.study.result import Claim, Result
 from experiments import part
+from experiments.common import doors
 from experiments.reality.tasks import Workers, make
 
 NAME = "reality"
@@ -113,7 +114,6 @@ class Measured:
 class Compared:
     """One rule with one kind of workers; R repeats, simulated on the clock of their own repeat."""
 
-    workers: Workers
     rule: Rule
     n_updates: int
     real: tuple[Figures, ...]
@@ -135,30 +135,8 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name or a number is out of range.
     """
-    checked(settings)
-    done = []
-    for case in CASES:
-        if case.name in settings.cases:
-            print(f"workers: {case.name}", flush=True)
-            done.append(run_case(settings, case))
-    result = as_rows(settings, done)
-    return beside(result, part.committed(NAME)) if settings.commit else result
-
-
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name or a number is out of range.
-    """
     known = {"cases": [case.name for case in CASES], "rules": [rule.name for rule in RULES]}
-    for field, names in known.items():
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in names:
-                raise ValueError(f"{field} must be among {', '.join(names)}, got {name!r}")
-    for field, least in (("repeats", 1), ("heard", 2)):
-        if getattr(settings, field) < least:
-            raise ValueError(f"{field} must be at least {least}, got {getattr(settings, field)}")
+    doors.check(settings, known, {"repeats": 1, "heard": 2})
     if settings.commit and settings.engine not in SETS:
         raise ValueError(
             f"engine must be among {', '.join(SETS)} for numbers that are committed,"
@@ -166,6 +144,13 @@ def checked(settings: Settings) -> None:
         )
     if settings.engine == "threads" and "one killed" in settings.cases:
         raise ValueError("cases must be without 'one killed' on threads, which cannot be killed")
+    done = []
+    for case in CASES:
+        if case.name in settings.cases:
+            print(f"workers: {case.name}", flush=True)
+            done.append(run_case(settings, case))
+    result = as_rows(settings, done)
+    return beside(result, part.committed(NAME)) if settings.commit else result
 
 
 def as_rows(settings: Settings, cases: Sequence[Case]) -> Result:
@@ -247,7 +232,6 @@ def run_case(settings: Settings, workers: Workers) -> Case:
     pairs = (lambda _: (asked, None), lambda m: (m.clock, None), lambda m: (m.clock, m.service))
     compared = [
         Compared(
-            workers,
             rule,
             counts[rule],
             tuple(real[rule]),
@@ -446,31 +430,10 @@ def error_table(result: Result, letter: str) -> results.Table:
     return part.table((*heads, "and the server's time"), rows, caption, left=2)
 
 
-def beside_table(result: Result) -> results.Table:
-    """What else is compared, real and simulated side by side."""
-    rows = result.select(clock=BEST)
-    shown = [f"{name}_{kind}" for name in BESIDE for kind in ("real", "simulated")]
-    texts = [
-        (letter, workers, rule, *(None if math.isnan(x) else f"{x:.3g}" for x in own))
-        for letter, workers, rule, *own in rows[["set", "scene", "method", *shown]].to_numpy()
-    ]
-    heads = ("set", "workers", "rule", *(name.replace("_", ", ") for name in shown))
-    caption = f"Time to the target [s], mean delay, utilisation: medians, with the clock '{BEST}'."
-    return part.table(heads, texts, caption, left=3)
-
-
 TABLES = {
     "A": lambda result: error_table(result, "A"),
     "B": lambda result: error_table(result, "B"),
-    "beside": beside_table,
 }
-
-
-def worst_repeat(result: Result) -> dict[str, float]:
-    """The largest error of a single repeat with small models, by set."""
-    rows = result.select(clock=BEST, scene=lambda scenes: scenes != LARGE)
-    worst = rows[["least", "most"]].abs().max(axis=1).groupby(rows["set"]).max()
-    return {str(letter): float(error) for letter, error in worst.items()}
 
 
 def middle_of_small(result: Result) -> dict[str, float]:
@@ -482,7 +445,6 @@ def middle_of_small(result: Result) -> dict[str, float]:
 FACTS = {
     "sizes": sizes,
     "counts": counts,
-    "worst repeat": worst_repeat,
     "middle of small": middle_of_small,
 }
 

@@ -45,6 +45,7 @@ from asyncjax.rollouts.admission import (
 )
 from asyncjax.study.result import Result
 from experiments import part
+from experiments.common import doors
 from experiments.common.kept_rows import once
 
 NAME = "rollouts_admission"
@@ -77,7 +78,6 @@ BOUNDED += ("discard, a batch waits",)  # these read eta, the others do not
 LOADS = (0.5, 1.0, 1.5)  # of the first trial that is repeated
 TRIAL = ("budget", "in order", "discard")
 ENOUGH = (("budget", 2), ("budget", 4), ("budget", 8), ("in order", 4), ("in order", 8))
-BUSY = 0.95  # a trainer that works so much of the time has enough samples
 DRAWN = ("synchronous", "one step off", "ready first", "budget", "windowed", "withhold", "in order")
 DRAWN += ("discard", "discard, a batch waits")
 COSTS = {  # of the table of all rules: columns, and how they are written
@@ -171,25 +171,6 @@ class Cell(NamedTuple):
     n_steps: int
 
 
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name is not known, or a number is out of range.
-    """
-    for field, known in (("laws", LAWS), ("rules", tuple(PRESETS))):
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in known:
-                raise ValueError(f"{field} must be of {'; '.join(known)}, got {name!r}")
-    for field in ("slots", "batch", "steps", "trial_steps", "seeds", "width_steps"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
-    if settings.shown not in settings.etas:
-        raise ValueError(f"shown must be one of the etas, got {settings.shown:g}")
-    if min(settings.etas) < 0 or not settings.widths or min(settings.widths) < 1:
-        raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
-
-
 def cells(settings: Settings) -> Iterator[Cell]:
     """All there is to run of a law."""
     for rule in settings.rules:
@@ -212,7 +193,12 @@ def study_of(settings: Settings) -> Result:
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    checked(settings)
+    counts = ("slots", "batch", "steps", "trial_steps", "seeds", "width_steps")
+    doors.check(settings, {"laws": LAWS, "rules": PRESETS}, dict.fromkeys(counts, 1))
+    if settings.shown not in settings.etas:
+        raise ValueError(f"shown must be one of the etas, got {settings.shown:g}")
+    if min(settings.etas) < 0 or not settings.widths or min(settings.widths) < 1:
+        raise ValueError("etas must be at least 0, and widths some numbers of at least 1")
     asked = replace(settings, output=Path(), laws=(), commit=False)
     tables = []
     for law in settings.laws:
@@ -290,23 +276,15 @@ def laws_of(result: Result) -> list[str]:
     return list(result.rows["scene"].unique())
 
 
-def fastest(result: Result) -> dict[str, tuple[str, float]]:
-    """The fastest rule for each law of lengths, and its speed over that of synchronous rounds."""
-    medians = at_shown(result).groupby(["scene", "method"], sort=False)["speed"].median()
-    best = {law: str(medians[law].idxmax()) for law in laws_of(result)}
-    return {
-        law: (rule, medians[law, rule] / medians[law].get("synchronous", np.nan))
-        for law, rule in best.items()
-    }
-
-
 def answer(result: Result) -> str:
     """The fastest rule for each law of lengths, and what it costs."""
-    said, rows = [], at_shown(result).set_index(["scene", "method"]).sort_index()
-    for law, (best, gain) in fastest(result).items():
-        costs = rows.loc[(law, best)]
+    said = []
+    for law, rows in at_shown(result).groupby("scene", sort=False):
+        speed = rows.groupby("method", sort=False)["speed"].median()
+        best, slow = speed.idxmax(), speed.get("synchronous", np.nan)
+        costs, gain = rows[rows["method"] == best], speed[best] / slow
         words = f"{law}: {best} is fastest, {gain:.2f} times the steps of synchronous, at ages to"
-        wasted = median_of(costs["wasted"], "%")
+        wasted = written(costs["wasted"], "%").split(" (")[0]
         late = costs["age_late"].median()
         said.append(f"{words} {late:.0f} (99 %), time thrown away {wasted}")
     return f"At eta {result.facts['shown']:g}, by lengths. {'; '.join(said)}."
@@ -325,11 +303,6 @@ def written(values: Any, form: str) -> str:
     return median if low == high else f"{median} ({low} to {high})"
 
 
-def median_of(values: Any, form: str) -> str:
-    """The median alone."""
-    return written(values, form).split(" (")[0]
-
-
 def cost_table(result: Result) -> results.Table:
     """The rules at one eta: all of the page for the first law, four of them for the others."""
     forms = {column: partial(written, form=form) for column, (_, form) in COSTS.items()}
@@ -346,71 +319,7 @@ def cost_table(result: Result) -> results.Table:
     return part.table(heads, rows, caption, left=2)
 
 
-def bound_table(result: Result) -> results.Table:
-    """Whether no sample is older than eta."""
-    asked = result.select(asked="rules", method=["budget", "first finished", "windowed"])
-    texts = asked.groupby(["scene", "method", "eta"], sort=False).agg(
-        {
-            "above": partial(median_of, form="%"),
-            "age": lambda ages: f"{ages.max():.2f}",
-            "age_late": partial(written, form=".0f"),
-            "age_longest": partial(written, form=".0f"),
-            "speed": partial(written, form=".2f"),
-        }
-    )
-    rows = [(law, rule, f"{eta:g}", *cells) for (law, rule, eta), *cells in texts.itertuples()]
-    heads = ("lengths", "rule", "eta", "older than eta", "largest mean age", "99 %", "longest")
-    caption = "Is age <= eta? The share of trained samples that are older, and their ages."
-    return part.table((*heads, "speed"), rows, caption, left=2)
-
-
-def trial_table(result: Result) -> results.Table:
-    """The first trial, with seeds, at several loads of the trainer."""
-    cells = dict(list(result.select(asked="trial").groupby(["scene", "load", "method"])))
-    rows = []
-    for law in laws_of(result):
-        for load in LOADS:
-            ahead, strict, thrown = (cells[law, load, rule] for rule in TRIAL)
-            slower = strict["speed"].to_numpy() / ahead["speed"].to_numpy()
-            rows.append(
-                (
-                    law,
-                    f"{load:g}",
-                    written(ahead["age"], ".2f"),
-                    *(written(ahead[name], ".0f") for name in ("age_late", "age_longest")),
-                    written(slower, ".2f"),
-                    written(thrown["wasted"], "%"),
-                    written(thrown["long_share"], ".2f"),
-                )
-            )
-    heads = ("lengths", "load", "budget: mean age", "99 %", "longest")
-    heads += ("in order: speed over budget's", "discard: time thrown away", "longest tenth heard")
-    caption = "Load: what the trainer needs for a batch over what all slots need."
-    return part.table(heads, rows, caption)
-
-
-def enough_table(result: Result) -> results.Table:
-    """The fewest slots that keep the trainer busy, beside Little's law."""
-    idle = result.select(asked="slots").groupby(["method", "eta", "scene", "slots"])["trainer_idle"]
-    busy: Any = 1.0 - idle.median()
-
-    def fewest(shares: Any) -> Any:
-        enough = shares[shares >= BUSY]
-        return enough.index.min() if len(enough) else f"never ({100 * shares.iloc[-1]:.0f} %)"
-
-    laws = laws_of(result)
-    rows = [
-        (f"{rule}, eta {eta:g}", *(fewest(busy[rule, float(eta), law]) for law in laws))
-        for rule, eta in ENOUGH
-    ]
-    caption = (
-        f"The fewest slots with which the trainer is busy {100 * BUSY:.0f} % of the time; never:"
-        f" how busy it is with the most. Little's law says {result.facts['slots']} for all."
-    )
-    return part.table(("rule", *laws), rows, caption)
-
-
-TABLES = {"costs": cost_table, "bound": bound_table, "trial": trial_table, "enough": enough_table}
+TABLES = {"costs": cost_table}
 
 
 def over_budget(result: Result) -> dict[str, Any]:
@@ -426,18 +335,7 @@ def over_budget(result: Result) -> dict[str, Any]:
     }
 
 
-def overtaken(result: Result) -> dict[str, float]:
-    """Under the budget at the eta shown: of all laws the least and the most of some medians."""
-    rows = at_shown(result)
-    medians = rows[rows["method"] == "budget"].groupby("scene")[["above", "age_longest"]].median()
-    return {
-        f"{kind} {word}": getattr(medians[name], end)()
-        for name, word in (("above", "above"), ("age_longest", "longest"))
-        for kind, end in (("least", "min"), ("most", "max"))
-    }
-
-
-FACTS = {"in order over budget": over_budget, "overtaken": overtaken}
+FACTS = {"in order over budget": over_budget}
 
 
 def frontier(result: Result) -> Illustration:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,9 @@ from asyncjax.rollouts import corrections
 from asyncjax.rollouts.corrections import Correction
 from asyncjax.study.result import Claim, Result
 from experiments import part
-from experiments.common import grids
+from experiments.common import doors, grids
 from experiments.common.kept_rows import arrays_once
-from experiments.common.signs import apart
+from experiments.common.signs import apart, lower
 from experiments.rollouts.admission import PRESETS
 
 NAME = "rollouts_learning"
@@ -88,96 +88,40 @@ class Settings:
     commit: bool = False  # also write rows and figures where the page is made from
 
 
-def checked(settings: Settings) -> None:
-    """Refuses settings that cannot be run.
-
-    Raises:
-        ValueError: A name is not known, or a number is out of range.
-    """
-    for field, known in (("rules", tuple(RULES)), ("corrections", tuple(CORRECTIONS))):
-        for name in getattr(settings, field) or ("nothing",):
-            if name not in known:
-                raise ValueError(f"{field} must be of {'; '.join(known)}, got {name!r}")
-    if not set(BASE) <= {*settings.rules, *settings.corrections}:
-        raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
-    for field in ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged"):
-        if getattr(settings, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(settings, field)}")
-    if settings.horizon <= 0 or not settings.rates or min(settings.rates) <= 0:
-        raise ValueError("horizon and rates must be above 0")
-
-
-class Arm(NamedTuple):
-    """What an arm did."""
-
-    scores: Mapping[float, float]  # by rate, of the tuning seeds
-    runs: Sequence[Run]  # at the best rate, one a reported seed
-
-
 def study_of(settings: Settings) -> Result:
     """Runs all arms that are missing, until all have tried as many rates.
 
     Raises:
         ValueError: A name is not known, or a number is out of range.
     """
-    checked(settings)
+    counts = ("slots", "batch", "seeds", "tuning_seeds", "longest", "judged")
+    known = {"rules": RULES, "corrections": CORRECTIONS}
+    doors.check(settings, known, dict.fromkeys(counts, 1))
+    if not set(BASE) <= {*settings.rules, *settings.corrections}:
+        raise ValueError(f"rules and corrections must have {BASE[0]!r} and {BASE[1]!r}")
+    if settings.horizon <= 0 or len(settings.rates) < 2 or min(settings.rates) <= 0:
+        raise ValueError("horizon and two or more rates must be above 0")
     scores = all_scores(settings)
-    found = {
-        pair: Arm(
-            known, [one_run(settings, pair, best_rate(known), s) for s in range(settings.seeds)]
-        )
+    seeds = range(settings.seeds)
+    runs = {
+        pair: [one_run(settings, pair, best_rate(known), seed) for seed in seeds]
         for pair, known in scores.items()
     }
-    return as_rows(settings, found)
+    return as_rows(settings, scores, runs)
 
 
 def all_scores(settings: Settings) -> dict[Pair, dict[float, float]]:
-    """Scores by pair and rate; says how far it is."""
+    """Scores by pair and rate: the grid, grown while an end is best, and more between."""
     pairs = [one for one in ARMS if one[0] in settings.rules and one[1] in settings.corrections]
-    scores: dict[Pair, dict[float, float]] = {}
-    behind, least = pairs, 0
-    while behind:
-        for pair in behind:
-            known = scores.get(pair, {})
-            scores[pair] = tuned(settings, partial(tried, settings, pair), known, least)
-            print(f"{', '.join(pair)}: {len(scores[pair])} rates", flush=True)
-        least = max(map(len, scores.values()))
-        behind = [pair for pair, known in scores.items() if len(known) < least]
-    return scores
-
-
-def tuned(
-    settings: Settings,
-    tried: Callable[[float], float],
-    known: Mapping[float, float],
-    least: int,
-) -> dict[float, float]:
-    """Scores by rate, from those known on: the grid, grown while an end is best, and more between.
-
-    Args:
-        settings: First rates, and by how many the grid grows at most.
-        tried: The score of a rate.
-        known: Scores that are there.
-        least: Rates that must be tried in all.
-
-    Example:
-        >>> found = tuned(Settings(), lambda rate: -abs(rate - 0.005), {}, 6)
-        >>> [round(rate, 4) for rate in found]
-        [0.001, 0.002, 0.004, 0.008, 0.0028, 0.0057]
-    """
-    scores = dict(known)
-    wanted = [rate for rate in sorted(settings.rates) if rate not in scores]
-    while wanted := wanted or grids.wanted(
-        scores,
-        best_rate(scores),
-        factor=2.0,
+    found = grids.tuned(
+        lambda pair, rates: [tried(settings, pair, rate) for _, rate in rates],
+        dict.fromkeys(pairs, sorted(settings.rates)),
+        [""],
+        best_rate,
         inside=1,
-        most=len(settings.rates) + settings.extensions,
-        least=least,
-    ):
-        scores |= {rate: tried(rate) for rate in wanted}
-        wanted = []
-    return scores
+        extensions=settings.extensions,
+    )
+    return {pair: scores[""] for pair, scores in found.items()}
 
 
 def best_rate(scores: Mapping[float, float]) -> float:
@@ -294,31 +238,35 @@ def read_off(settings: Settings, runs: Sequence[Run]) -> np.ndarray:
     return np.where(np.isnan(rewards), values[:, -1:], rewards)
 
 
-def as_rows(settings: Settings, found: Mapping[Pair, Arm]) -> Result:
+def as_rows(
+    settings: Settings,
+    scores: Mapping[Pair, Mapping[float, float]],
+    runs: Mapping[Pair, Sequence[Run]],
+) -> Result:
     """A row an arm and seed: its rewards at three times, and what the run was like."""
     tables = []
-    for (rule, correction), arm in found.items():
-        rates, rate = sorted(arm.scores), best_rate(arm.scores)
-        rewards = read_off(settings, arm.runs)
+    for (rule, correction), known in scores.items():
+        of_arm, rates, rate = runs[rule, correction], sorted(known), best_rate(known)
+        rewards = read_off(settings, of_arm)
         columns = {
             "scene": "copying",
             "set": "A",
-            "instance": range(len(arm.runs)),
+            "instance": range(len(of_arm)),
             "method": f"{rule}, {correction}",
             "rule": rule,
             "correction": correction,
             **{f"reward_{name}": about(rewards, share) for name, share in SHARES.items()},
-            **{name: [np.asarray(one[name]).item() for one in arm.runs] for name in FIELDS},
+            **{name: [np.asarray(one[name]).item() for one in of_arm] for name in FIELDS},
             "rate": rate,
             "trials": len(rates),
             "at_edge": results.at_grid_edge(rates.index(rate), len(rates)),
         }
         tables.append(pd.DataFrame(columns))
-    scores = {
-        ", ".join(pair): {f"{rate:g}": arm.scores[rate] for rate in sorted(arm.scores)}
-        for pair, arm in found.items()
+    told = {
+        ", ".join(pair): {f"{rate:g}": known[rate] for rate in sorted(known)}
+        for pair, known in scores.items()
     }
-    facts = {"scores": scores, "horizon": settings.horizon, "seeds": settings.seeds}
+    facts = {"scores": told, "horizon": settings.horizon, "seeds": settings.seeds}
     return Result(pd.concat(tables, ignore_index=True), "reward_end", facts, settings.seed)
 
 
@@ -341,13 +289,10 @@ def rewards(result: Result, arm: str, time: str = "end") -> np.ndarray:
 
 def claims(result: Result) -> tuple[Claim, ...]:
     """That an arm ends ahead of the base on every seed."""
-    arms = [arm for arm in result.methods if arm != ARM]
     return tuple(
-        Claim(
-            f"{arm} ends ahead of {ARM}",
-            [lambda of, letter, level, a=arm: apart(a, rewards(of, ARM), rewards(of, a))],
-        )
-        for arm in arms
+        Claim(f"{arm} ends ahead of {ARM}", [lower(ARM, arm, "reward_end", arm)])
+        for arm in result.methods
+        if arm != ARM
     )
 
 
@@ -402,29 +347,7 @@ def reward_table(result: Result) -> results.Table:
     return part.table(heads, rows, caption, left=2)
 
 
-def run_table(result: Result) -> results.Table:
-    """What the runs were like."""
-    forms = {"age": ".1f", "age_longest": ".0f", "effective": ".2f", "long_share": ".2f"}
-    forms["solved"] = ".2f"
-    by = ["method", "rule", "correction", "rate", "at_edge"]
-    middles = result.rows.groupby(by, sort=False)[[*forms, "trainer_idle"]].median()
-    rows = [
-        (
-            rule,
-            correction,
-            f"{rate:g}{'*' if edge else ''}",
-            *(f"{middle[name]:{form}}" for name, form in forms.items()),
-            f"{100 * middle['trainer_idle']:.0f} %",
-        )
-        for (_, rule, correction, rate, edge), middle in middles.iterrows()
-    ]
-    heads = ("rule", "correction", "rate", "age, mean", "longest", "effective samples")
-    heads += ("longest tenth heard", "solved", "trainer idle")
-    caption = "Medians over seeds. Rate: of Adam, of as many for every arm; * at the grid's end."
-    return part.table(heads, rows, caption, left=2)
-
-
-TABLES = {"rewards": reward_table, "runs": run_table}
+TABLES = {"rewards": reward_table}
 
 
 def figure(result: Result) -> Illustration:

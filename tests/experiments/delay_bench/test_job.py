@@ -3,25 +3,28 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from asyncjax import problems
 from experiments import part
-from experiments.delay_bench import bench, job
-from experiments.delay_bench.bench import Cell
-from experiments.delay_bench.job import Settings, packed, unpacked
+from experiments.common import kept_rows
+from experiments.delay_bench import job
+from experiments.delay_bench.job import Settings
 from experiments.pages import SITE
 from experiments.part import run
 
 
-def cell(*loss):
-    return Cell((0.5, 1.0, 2.0), np.ones((3, 2)), 1, np.array(loss, float), np.array(loss, float))
-
-
 def rows_of(**methods):
     """Rows of a task with and without delay, of losses by method."""
-    laws = {name: {"0": cell(*own[0]), "8": cell(*own[1])} for name, own in methods.items()}
-    return job.as_rows(Settings(), {"digits": laws})
+    rows = [
+        {"method": name, "law": law, "instance": seed, "loss": loss}
+        for name, by_law in methods.items()
+        for law, losses in zip("08", by_law, strict=True)
+        for seed, loss in enumerate(losses)
+    ]
+    rest = {"task": "digits", "step": 1.0, "trials": 3, "at_edge": False}
+    return job.as_result(Settings(), pd.DataFrame(rows).assign(**rest))
 
 
 @pytest.mark.parametrize(
@@ -61,23 +64,9 @@ def test_factors_are_seed_by_seed_and_ranks_say_who_is_not_significant():
     assert job.losses(diverged, "Muon", "relative", law="8").tolist() == [np.inf]
 
 
-def test_wrong_settings_are_named():
-    for wrong, message in (
-        ({"methods": ("SOAP",)}, "methods must be among SGD momentum; Adam"),
-        ({"tasks": ()}, "tasks must be among digits; language, got 'nothing'"),
-        ({"digits_laws": ("1",)}, "digits_laws must have '0'"),
-        ({"tuning_seeds": 0}, "tuning_seeds must be at least 1, got 0"),
-        ({"digits_steps": 1}, "digits_steps must be at least 2, got 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run(job, Settings(**wrong))
-
-
-def test_cells_are_kept_as_they_are():
-    again = unpacked(packed({"8": cell(1.0, np.inf), "0": cell(2.0, 1.0)}))
-    assert list(again) == ["8", "0"]
-    assert (again["8"].step_sizes, again["8"].chosen) == ((0.5, 1.0, 2.0), 1)
-    assert again["8"].loss.tolist() == [1.0, np.inf]
+def test_all_are_compared_with_no_delay():
+    with pytest.raises(ValueError, match="digits_laws must have '0'"):
+        run(job, Settings(digits_laws=("1",)))
 
 
 @pytest.mark.slow
@@ -102,12 +91,9 @@ def test_a_run_makes_rows_and_goes_on_where_it_was(tmp_path, monkeypatch):
     assert result.rows["trials"].min() >= 5  # of which the best has two on either side
     assert all(path.stat().st_size > 10_000 for path, _ in made.figures)
 
-    def nobody(*_):
-        raise AssertionError("all of it is there")
-
-    monkeypatch.setattr(bench, "train", nobody)
+    monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     assert run(job, settings).numbers == made.numbers
-    with pytest.raises(AssertionError, match="all of it is there"):
+    with pytest.raises(TypeError):
         run(job, replace(settings, seed=1))  # other settings never use what is there
 
 

@@ -1,52 +1,37 @@
 """The arms of the experiment on DiLoCo: what they send, how long jobs are, how the server steps."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from asyncjax import clocks, problems, simulation, traces
+from asyncjax import clocks
 from experiments.diloco import arms
 from experiments.diloco.arms import ARMS, SYNCHRONOUS, Outer, Scene, Trial
 
 CLOCK = clocks.constant([2.0, 3.0])
 
 
-def trace_of(name, n_updates, wait=0.0):
-    return arms.trace_of(ARMS[name], CLOCK, wait, n_updates, jax.random.key(0))
-
-
-def test_what_is_sent_is_counted_by_hand_where_nobody_waits():
-    # Arrivals: worker 0 at 2, 1 at 3, 0 at 4, 0 and 1 at 6. A worker makes 10 or 4 local steps.
-    trace = trace_of("pure, SGD", 5)
-    assert trace.time.tolist() == [2.0, 3.0, 4.0, 6.0, 6.0]
-    found = arms.sent(trace, np.array([10, 4]))
-    assert found.local_steps.tolist() == [10, 14, 24, 34, 38]
-    assert found.jobs.tolist() == [1, 2, 3, 4, 5]
-    assert found.models.tolist() == [3, 4, 5, 6, 7]  # two to begin with, one for every arrival
-
-
-def test_what_is_sent_is_counted_by_hand_where_all_wait():
-    trace = trace_of(SYNCHRONOUS, 3)
-    assert trace.update_time.tolist() == [3.0, 6.0, 9.0]
-    found = arms.sent(trace, np.array([10, 10]))
-    assert found.local_steps.tolist() == [20, 40, 60]
-    assert found.jobs.tolist() == [2, 4, 6]
-    assert found.models.tolist() == [4, 6, 8]
-
-
-def test_what_is_sent_is_counted_by_hand_with_grace():
-    # Worker 0 arrives at 2 and waits until 2.5; then at 4.5, where worker 1, since 3, is waiting:
-    # its grace ends at 3.5. Then 0 at 4.5, grace until 5; 1 at 6.5, 0 at 7.
-    trace = trace_of("grace, Nesterov", 4, wait=0.5)
-    assert trace.update_time.tolist() == [2.5, 3.5, 5.0, 7.0]
-    found = arms.sent(trace, np.array([10, 10]))
-    assert found.jobs.tolist() == [1, 2, 3, 5]
-    assert found.local_steps.tolist() == [10, 20, 30, 50]
-    assert found.models.tolist() == [3, 4, 5, 7]
+@pytest.mark.parametrize(
+    ("name", "wait", "times", "jobs", "steps"),
+    [
+        # Arrivals: worker 0 at 2, 1 at 3, 0 at 4, 0 and 1 at 6.
+        ("pure, SGD", 0.0, [2.0, 3.0, 4.0, 6.0, 6.0], [1, 2, 3, 4, 5], [10, 14, 24, 34, 38]),
+        (SYNCHRONOUS, 0.0, [3.0, 6.0, 9.0], [2, 4, 6], [14, 28, 42]),
+        # Worker 0 arrives at 2 and waits until 2.5; then at 4.5, where worker 1, since 3, is
+        # waiting: its grace ends at 3.5. Then 0 at 4.5, grace until 5; 1 at 6.5, 0 at 7.
+        ("grace, Nesterov", 0.5, [2.5, 3.5, 5.0, 7.0], [1, 2, 3, 5], [10, 14, 24, 38]),
+    ],
+)
+def test_what_is_sent_is_counted_by_hand(name, wait, times, jobs, steps):
+    """A worker makes 10 or 4 local steps; two models go out at first, one for every arrival."""
+    trace = arms.trace_of(ARMS[name], CLOCK, wait, len(times), jax.random.key(0))
+    assert trace.update_time.tolist() == times
+    sent = arms.sent(trace, np.array([10, 4]))
+    assert sent.jobs.tolist() == jobs
+    assert sent.local_steps.tolist() == steps
+    assert sent.models.tolist() == [2 + count for count in jobs]
 
 
 def test_even_workers_make_as_many_steps_as_uneven_ones():
@@ -91,50 +76,3 @@ def test_delayed_momentum_comes_with_every_nth_arrival():
         moves.append(float(move))
     # 0.5 x 1 / 2, then 0.5 x (1 / 2 + 0.5 x momentum), the momentum being the mean of the two
     assert moves == [-0.25, -0.5]
-
-
-def test_all_rates_and_momenta_have_numbers_of_their_own():
-    made = Outer(3)
-    found = {
-        made.number(arm, Trial(0.001, rate, momentum))
-        for arm in (ARMS["pure, Nesterov"], ARMS["pure, delayed Nesterov"])
-        for rate in arms.OUTER
-        for momentum in arms.MOMENTA
-    }
-    assert len(found) == 2 * len(arms.OUTER) * len(arms.MOMENTA)
-
-
-@pytest.mark.slow
-def test_waiting_for_all_with_one_step_of_sgd_is_synchronous_sgd(float64):
-    """H = 1, SGD at the worker, rate 1 at the server: x <- x - rate x mean of the gradients."""
-    rate, features = 0.125, np.random.default_rng(0).standard_normal((12, 3))
-    inner = problems.least_squares(
-        features, features @ np.ones(3), n_workers=4, batch=problems.uniform(2)
-    )
-    local = arms.counts(ARMS[SYNCHRONOUS], np.ones(4), 1)
-    problem = problems.local_steps(inner, n_steps=local, optimizer=optax.sgd(rate), keep_state=True)
-    clock, key = clocks.constant(np.ones(4)), jax.random.key(3)
-    trace = arms.trace_of(ARMS[SYNCHRONOUS], clock, 0.0, 5, key)
-    outer = Outer(4)
-    number = outer.number(ARMS[SYNCHRONOUS], Trial(rate, 1.0, 0.0))
-    run = simulation.sweep(problem, trace, outer, [number], keys=key[None], width=1)
-
-    x = inner.params
-    for job in range(5):
-        grads = []
-        for worker in range(4):
-            own = jax.random.fold_in(jax.random.fold_in(key, worker), job)
-            first = jax.random.fold_in(own, 0)  # of the only local step
-            grads.append(inner.gradient(x, worker, job, first)[1])
-        x = x - rate * sum(grads) / 4
-    np.testing.assert_allclose(run.params[0, 0], x, rtol=1e-12)
-
-
-def test_grace_of_all_is_synchronous():
-    even = clocks.constant(np.ones(3))
-    waits = arms.trace_of(ARMS[SYNCHRONOUS], even, 0.0, 4, jax.random.key(0))
-    grace = replace(ARMS["grace, Nesterov"], grace=0.5)
-    found = arms.trace_of(grace, even, 0.5, 4, jax.random.key(0))
-    assert isinstance(found, traces.EventTrace)
-    assert found.update_time.tolist() == waits.update_time.tolist()
-    assert found.weight.tolist() == waits.weight.tolist()

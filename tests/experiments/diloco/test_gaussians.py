@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import part
 from experiments.diloco import gaussians
 from experiments.diloco.gaussians import LAST, PEAK, WAYS, H, Settings
 
@@ -79,13 +78,3 @@ def test_a_small_run_learns_and_is_kept(tmp_path):
     assert waits["loss"] < waits["first_loss"]
     with pytest.raises(ValueError, match="phases must be at least 1, got 0"):
         gaussians.study_of(replace(settings, phases=0))
-
-
-@pytest.mark.parametrize(("factor", "word"), [(0.5, "holds"), (2.0, "does not hold")])
-def test_claims_turn_with_the_losses(factor, word):
-    result = part.committed(gaussians.NAME)
-    rows = result.rows.assign(loss=1.0)
-    ahead = rows["method"].isin(["synchronous, Nesterov", "asynchronous, SGD"])
-    rows.loc[ahead, "loss"] = factor
-    found = replace(result, rows=rows).verdicts(gaussians.CLAIMS)
-    assert {own["A"] for own in found.values()} == {word}

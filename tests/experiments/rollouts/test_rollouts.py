@@ -10,8 +10,7 @@ from experiments import part
 from experiments.common import kept_rows
 from experiments.part import run
 from experiments.rollouts import admission, learning
-from experiments.rollouts.admission import Cell
-from experiments.rollouts.learning import BASE, Arm
+from experiments.rollouts.learning import BASE
 
 TINY = admission.Settings(
     laws=("recorded", "one tenth"),
@@ -39,20 +38,6 @@ def test_laws_have_mean_one_and_the_tails_that_they_are_named_for():
     assert np.median(tenth[18_000:]) == pytest.approx(10.0 * np.median(tenth[:18_000]))
 
 
-@pytest.mark.parametrize("rule", admission.PRESETS)
-def test_figures_are_those_of_the_trace(rule):
-    cell = Cell("rules", rule, 2.0, 0.5, 16, 40)
-    own = admission.figures_of(TINY, "one tenth", cell, 1)
-    trace = admission.trace_of(TINY, "one tenth", cell, 1)
-    assert own["speed"] == pytest.approx(40 / trace.step_end[-1] / 4.0)
-    assert own["age"] == pytest.approx(trace.age.mean())
-    assert own["above"] == pytest.approx(np.mean(trace.age > 2))
-    assert own["age_of_parts"] <= own["age"] + 1e-9
-    assert 0.0 <= own["trainer_idle"] <= 1.0
-    summary = rollouts.summarize(trace)
-    assert summary.trainer_idle == pytest.approx(1.0 - 0.5 * 4 / 16 * 40 / trace.step_end[-1])
-
-
 @pytest.mark.slow
 def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatch):
     settings = replace(TINY, output=tmp_path)
@@ -71,7 +56,7 @@ def test_the_rules_are_compared_and_go_on_from_what_is_kept(tmp_path, monkeypatc
     bounded = result.select(asked="rules", method=["in order", "discard"], eta=2.0)
     assert (bounded["above"] == 0.0).all()
     assert (ahead[ahead["eta"] == 2.0]["above"] > 0.0).any()
-    assert [len(table.rows) for table in made.tables] == [7, 6, 6, 5]
+    assert [len(table.rows) for table in made.tables] == [7]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path, _ in made.figures)
     monkeypatch.setattr(kept_rows.Cells, "put", None)  # what is there is not run again
     kept = (tmp_path / "rollouts_admission.csv.gz").read_bytes()
@@ -110,7 +95,7 @@ def test_arms_are_tuned_alike_and_go_on_from_files(tmp_path, monkeypatch):
         assert (result.select(method=arm)["rate"] == float(best)).all()
     assert (result.select(rule="synchronous")["age_longest"] == 0).all()
     assert (result.select(rule="budget 4")["age_longest"] > 0).all()
-    assert [len(table.rows) for table in made.tables] == [2, 3, 3]
+    assert [len(table.rows) for table in made.tables] == [2, 3]
     [damaged, *_] = (tmp_path / "runs").glob("*.npz")
     damaged.write_text("{")
     assert run(learning, settings).numbers == made.numbers
@@ -139,23 +124,21 @@ def test_all_arms_try_as_many_rates_and_none_twice(monkeypatch):
     # of four between .001 and .004
     assert learning.best_rate(first) == pytest.approx(0.002 * 2**0.25)
     assert len(ran) == len(set(ran)) == 21
-    more = learning.tuned(settings, lambda rate: rate, dict.fromkeys((0.001, 0.002), 0.0), 0)
+    monkeypatch.setattr(learning, "tried", lambda settings, pair, rate: rate)
+    more = learning.all_scores(settings)[BASE]
     assert max(more) == pytest.approx(0.004 * 2**5)  # a best rate at an end goes on to the limit
 
 
 @pytest.mark.parametrize(
     ("module", "settings", "words"),
     [
-        (admission, replace(TINY, laws=("uniform",)), "laws must be of recorded; .*'uniform'"),
-        (admission, replace(TINY, rules=()), "rules must be of synchronous; .*'nothing'"),
         (admission, replace(TINY, shown=3.0), "shown must be one of the etas, got 3"),
-        (admission, replace(TINY, seeds=0), "seeds must be at least 1, got 0"),
         (
             learning,
             learning.Settings(corrections=("none",)),
             "rules and corrections must have 'budget 4' and 'truncated'",
         ),
-        (learning, learning.Settings(rates=()), "horizon and rates must be above 0"),
+        (learning, learning.Settings(rates=()), "horizon and two or more rates must be above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(module, settings, words):
@@ -163,12 +146,11 @@ def test_settings_that_cannot_be_are_refused(module, settings, words):
         run(module, settings)
 
 
-def arm(last, age=4.0):
-    """An arm whose reward grows evenly to some ends, a seed each."""
-    scores = {0.001: 0.1, 0.002: 0.3, 0.004: 0.2}
-    rest = dict(zip(learning.FIELDS, (0.5, 41, age, 9, 0.9, 0.5, 0.0), strict=True))
+def run_to(end):
+    """A run whose reward grows evenly to an end."""
+    rest = dict(zip(learning.FIELDS, (0.5, 41, 4.0, 9, 0.9, 0.5, 0.0), strict=True))
     time = np.linspace(0.0, 800.0, 21)
-    return Arm(scores, [{"time": time, "reward": end * time / 800.0, **rest} for end in last])
+    return {"time": time, "reward": end * time / 800.0, **rest}
 
 
 @pytest.mark.parametrize(
@@ -181,11 +163,10 @@ def arm(last, age=4.0):
     ],
 )
 def test_an_arm_is_ahead_or_behind_only_where_all_seeds_agree(last, word, verdict):
-    found = {
-        BASE: arm([0.8, 0.5]),
-        ("budget 4", "truncated, ESS"): arm(last),
-    }
-    result = learning.as_rows(learning.Settings(), found)
+    ends = {BASE: [0.8, 0.5], ("budget 4", "truncated, ESS"): last}
+    scores = {pair: {0.001: 0.1, 0.002: 0.3, 0.004: 0.2} for pair in ends}
+    runs = {pair: [run_to(end) for end in own] for pair, own in ends.items()}
+    result = learning.as_rows(learning.Settings(), scores, runs)
     assert learning.ended(result, "budget 4, truncated, ESS") == word
     assert learning.ended(result, learning.ARM) == "the base"
     [claim] = learning.claims(result)
