@@ -276,7 +276,7 @@ def rows_of(settings: Settings, name: str, task: Task) -> pd.DataFrame:
 def as_result(settings: Settings, rows: pd.DataFrame) -> Result:
     """The rows of all tasks, with losses relative to those without delay."""
     runs = [rows[name] for name in ("task", "method", "instance")]
-    plain = rows["loss"].where(rows["law"] == PLAIN).groupby(runs).transform("first")
+    plain: Any = rows["loss"].where(rows["law"] == PLAIN).groupby(runs).transform("first")
     relative = (rows["loss"] / plain).where(plain < np.inf, np.inf)
     scenes = rows["task"] + ", delay " + rows["law"]
     rows = rows.assign(scene=scenes, set="A", relative=relative)

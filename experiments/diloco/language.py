@@ -97,7 +97,7 @@ class Tuned(NamedTuple):
 
 
 Known = Mapping[tuple[int, str], Tuned]  # by workers and arm
-Runs = dict[tuple[Scene, str], list[Run]]  # one a seed
+Runs = Mapping[tuple[Scene, str], Sequence[Run]]  # one a seed
 
 
 def study_of(settings: Settings) -> Result:
@@ -111,7 +111,7 @@ def study_of(settings: Settings) -> Result:
     for n_workers in settings.workers:
         for name, tuned in tuned_in(settings, scenes(n_workers)[0]).items():
             known[n_workers, name] = tuned
-    runs: Runs = {}
+    runs: dict[tuple[Scene, str], list[Run]] = {}
     for scene in (scene for n in settings.workers for scene in scenes(n)):
         for seed in range(settings.seed, settings.seed + settings.seeds):
             for arm in arms_of(settings, scene):
@@ -368,7 +368,7 @@ def costs_of(runs: Sequence[Run], waits: Sequence[Run], horizon: float) -> dict[
 def least_losses(tuned: Tuned) -> dict[str, float]:
     """The least loss on the first tuning seed with each momentum that was tried."""
     momenta = [trial.momentum for trial in tuned.losses]
-    tried = pd.Series([losses[0] for losses in tuned.losses.values()], momenta)
+    tried: Any = pd.Series([losses[0] for losses in tuned.losses.values()], momenta)
     return {f"{momentum:g}": loss for momentum, loss in tried.groupby(level=0).min().items()}
 
 

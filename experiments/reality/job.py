@@ -436,6 +436,13 @@ TABLES = {
 }
 
 
+def worst_repeat(result: Result) -> dict[str, float]:
+    """The largest error of a single repeat with small models, by set."""
+    rows = result.select(clock=BEST, scene=lambda scenes: scenes != LARGE)
+    worst = rows[["least", "most"]].abs().max(axis=1).groupby(rows["set"]).max()
+    return {str(letter): float(error) for letter, error in worst.items()}
+
+
 def middle_of_small(result: Result) -> dict[str, float]:
     """The median of the errors of small models, by set."""
     found = sizes(result)
@@ -445,6 +452,7 @@ def middle_of_small(result: Result) -> dict[str, float]:
 FACTS = {
     "sizes": sizes,
     "counts": counts,
+    "worst repeat": worst_repeat,
     "middle of small": middle_of_small,
 }
 

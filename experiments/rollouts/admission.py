@@ -335,7 +335,18 @@ def over_budget(result: Result) -> dict[str, Any]:
     }
 
 
-FACTS = {"in order over budget": over_budget}
+def overtaken(result: Result) -> dict[str, float]:
+    """Under the budget at the eta shown: of all laws the least and the most of some medians."""
+    rows = at_shown(result)
+    medians = rows[rows["method"] == "budget"].groupby("scene")[["above", "age_longest"]].median()
+    return {
+        f"{kind} {word}": getattr(medians[name], end)()
+        for name, word in (("above", "above"), ("age_longest", "longest"))
+        for kind, end in (("least", "min"), ("most", "max"))
+    }
+
+
+FACTS = {"in order over budget": over_budget, "overtaken": overtaken}
 
 
 def frontier(result: Result) -> Illustration:

@@ -149,7 +149,7 @@ def level(losses, grid=FIRST):
         table = np.array([losses(name, law, step) for law, step in pairs], float)
         return np.broadcast_to(table[:, None], (len(pairs), len(seeds)))
 
-    rows = bench.tune(run, dict.fromkeys(BESTS, grid), ["0", "3"], range(2), range(2, 7))
+    rows = bench.tune(run, {name: grid for name in BESTS}, ["0", "3"], range(2), range(2, 7))
     assert len(rows) == 4 * 5
     return rows.groupby(["method", "law"])[["step", "trials", "at_edge"]].first(), ran
 
