@@ -77,9 +77,8 @@ def check_shards(n: Any, n_workers: Any) -> tuple[int, ...]:
     if np.ndim(n) == 0 or isinstance(n, Mapping | str):
         return (whole("n", n, most=most),) * n_workers
     if np.ndim(n) != 1 or len(n) != n_workers:
-        raise ValueError(
-            f"n must be one integer or one for each of {n_workers} workers, got {shown(n)}"
-        )
+        got = len(n) if np.ndim(n) == 1 else shown(n)
+        raise ValueError(f"n must be one integer or one for each of {n_workers} workers, got {got}")
     return tuple(whole(f"n[{j}]", count, most=most) for j, count in enumerate(n))
 
 
