@@ -83,7 +83,7 @@ class Hint(NamedTuple):
     def _others(self) -> str:
         """What else might be taken."""
         level = [name for name in self.level_with if name != SYNCHRONOUS][:_NAMED]
-        parts = {"significantly faster": self.faster[:_NAMED]}
+        parts = {"significantly faster": [*self.faster[:_NAMED]]}
         parts["no significant difference to it"] = level
         return "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
 

@@ -40,7 +40,7 @@ def line(*hidden: int) -> Source:
 
 TASK = epoch_costs.Task(
     *("line", line, 8, 16, 4, 32, "SGD", Knob((0.2, 0.4)), 16),
-    instances=6,
+    instances=10,
     tuning_instances=2,
     trials=2,
     orders=("D-RR", "independent", "CD-GraB"),
