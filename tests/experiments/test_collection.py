@@ -118,7 +118,7 @@ def test_no_table_of_an_experiment_has_a_format_that_cannot_be_kept():
     # A finished part is a file; a lambda or an inner function in one of its tables would end the
     # collection after all the work.
     names = [path for path in sorted(EXPERIMENTS.rglob("*.py")) if "Column(" in path.read_text()]
-    assert len(names) > 10
+    assert names
     for path in names:
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Column"):
