@@ -248,10 +248,8 @@ def check_order_shape(order: Any, shape: tuple[int, ...]) -> None:
         ...
         ValueError: state must be of this order, of shape (4,), got one of shape ()
     """
-    if np.shape(order) != shape:
-        raise ValueError(
-            f"state must be of this order, of shape {shape}, got one of shape {np.shape(order)}"
-        )
+    if (got := getattr(order, "shape", ())) != shape:
+        raise ValueError(f"state must be of this order, of shape {shape}, got one of shape {got}")
 
 
 def check_observation(

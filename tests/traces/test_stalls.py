@@ -129,7 +129,8 @@ ISSUE = {"n": 3, "pure": True, "concurrency": 9, "timeout": None, "n_left": 1, "
 @example(**ISSUE, collect="wait_for", first=1.0, counts=(3, 3), held=True, seed=0)
 @given(
     n=st.sampled_from([1, 2, 3, 4]),
-    collect=st.sampled_from([*sorted(COLLECTIONS), *(5 * sorted(TIMED))]),
+    # Malenia tells of itself that a worker it waits for is gone, before all else has happened.
+    collect=st.sampled_from([*sorted({*COLLECTIONS} - {"malenia"}), *(5 * sorted(TIMED))]),
     first=st.sampled_from([0.0, 0.5, 1.0, 3.0, math.inf]),
     counts=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     held=st.booleans(),
