@@ -29,7 +29,7 @@ import asyncjax
 
 _ROOMS = ("clocks", "cluster", "orders", "problems", "rollouts", "simulation", "steps")
 _ROOMS += ("stragglers", "traces")
-_FILES = ("protocol", "scene", "programs", "scenes", "methods")  # of this room
+_FILES = ("protocol", "scene", "programs", "scenes", "methods")  # of `study`
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 

@@ -1,7 +1,7 @@
 """Methods compared over instances: paired differences, ranks with their uncertainty, a verdict.
 
 Lower is better throughout. What is compared must be finite: cut times at a horizon first
-(`protocol.restricted`). All resampling draws instances, since these are what varies.
+(`study.protocol.restricted`). All resampling draws instances, since these are what varies.
 """
 
 import math
