@@ -28,9 +28,9 @@ from asyncjax.live.server_state import ServerState, Told
 from asyncjax.live.worker_pool import Crew, Event, Job, in_words, set_up_error
 from asyncjax.problems import Problem
 from asyncjax.results.run import Records, Run
-from asyncjax.simulation.loops.record_rows import in_python
-from asyncjax.simulation.loops.server import judge
-from asyncjax.simulation.plans.plan import plan, recorded_versions
+from asyncjax.simulation.engine import judge
+from asyncjax.simulation.loop import in_python
+from asyncjax.simulation.plan import plan, recorded_versions
 from asyncjax.traces import StalledError
 from asyncjax.traces.alarm import Alarm
 from asyncjax.traces.collection import Entries, Verdict

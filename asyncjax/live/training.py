@@ -30,11 +30,12 @@ from asyncjax.results.run import Run
 from asyncjax.simulation.arguments import (
     Execution,
     check_problem,
-    checked_update,
+    check_update,
     execution_of,
+    first_equal,
     key_of,
 )
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import Progress
 from asyncjax.traces.asynchronous import Rule, first_jobs, timeouts_of
 from asyncjax.traces.collection import Collection
@@ -157,7 +158,8 @@ def train(
         record_every = whole("record_every", record_every)
     own = _servers(problem, n)
     check_problem(own)
-    update = checked_update(update, own.params, n_workers=n)
+    check_update(update, own.params, n_workers=n)
+    update = first_equal(update_of(update))
     if update.is_of_arrivals and rule.collect.reuse is not None:
         raise ValueError(
             "gradient_transform and aggregator must be None where gradients serve in several"

@@ -31,15 +31,13 @@ from asyncjax.simulation.arguments import (
     key_of,
     plain_optimizer,
 )
+from asyncjax.simulation.engine import Metrics
 from asyncjax.simulation.example_orders.units import busy_steps, in_units, plain_order
+from asyncjax.simulation.loop import Progress, RowTeller, run
 from asyncjax.simulation.loops.epochs import EpochSizes, EpochState, epoch_loop
-from asyncjax.simulation.loops.loop import Progress, run
-from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.projected_steps import fitting_units
-from asyncjax.simulation.loops.record_rows import RowTeller
-from asyncjax.simulation.loops.server import Metrics
-from asyncjax.simulation.loops.shards import shards_of
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.placement import mesh_of, shards_of
+from asyncjax.simulation.update import Update
 
 
 @explicit

@@ -23,11 +23,10 @@ from asyncjax.simulation.arguments import (
     execution_of,
     plain_optimizer,
 )
+from asyncjax.simulation.loop import Progress, RowTeller, run
 from asyncjax.simulation.loops.loads import load_rule
-from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.policy import PolicyInputs, PolicySizes, policy_loop
-from asyncjax.simulation.loops.record_rows import RowTeller
-from asyncjax.simulation.plans.update import Update
+from asyncjax.simulation.update import Update
 from asyncjax.stragglers import Policy, Response, fixed
 from asyncjax.stragglers.policies.policy import check_policy
 from asyncjax.traces import Synchronous

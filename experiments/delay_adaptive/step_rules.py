@@ -31,7 +31,7 @@ import pandas as pd
 
 from asyncjax import clocks, problems, results, simulation, steps, traces
 from asyncjax.results.statistics import HOLDS, Condition, verdict
-from asyncjax.simulation.plans.program import Sizes
+from asyncjax.simulation.program import Sizes
 from asyncjax.study import search
 from asyncjax.study.protocol import LEVELS, SET_A, SET_B, TUNING, Seeds, seeds_of
 from asyncjax.study.result import Claim, Result

@@ -28,7 +28,7 @@ from asyncjax import problems, results, simulation, traces
 from asyncjax.problems.held_out import HeldOutLoss
 from asyncjax.problems.losses.language_model import TokenCrossEntropy
 from asyncjax.results.report import Illustration
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.study.protocol import FIRST_CROSSING
 from asyncjax.study.result import Claim, Result
 from experiments import part
@@ -310,7 +310,6 @@ def common_sizes(own: simulation.Sizes, n_workers: int) -> simulation.Sizes:
         updates=max(own.updates, 2),
         slots=max(own.slots, n_workers + 4),
         directions=max(own.directions, 4),
-        copies=max(own.copies, 2),
         group=max(own.group, ceil_to_grid(2 * n_workers)),
         single=False,
     )

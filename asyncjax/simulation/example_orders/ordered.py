@@ -24,7 +24,7 @@ from asyncjax.orders import Order
 from asyncjax.problems import Problem
 from asyncjax.problems.units import in_front
 from asyncjax.simulation.example_orders.units import OrderShape, in_units, order_shape, permutations
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 from asyncjax.traces.event_trace import worker_count
 

@@ -30,15 +30,14 @@ from jax.sharding import Mesh
 from asyncjax.orders import Order, ProjectedOrder, prefix_norms
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses
+from asyncjax.simulation.engine import Metrics, first_state, judge
 from asyncjax.simulation.example_orders.units import OrderShape, permutations, plain_order
-from asyncjax.simulation.loops.loop import Loop, Placed, Progress
-from asyncjax.simulation.loops.placement import everywhere_on
+from asyncjax.simulation.loop import Loop, Placed, Progress
 from asyncjax.simulation.loops.projected_steps import mean_gradient, projected_step
-from asyncjax.simulation.loops.server import Metrics, first_state, judge, server_step
-from asyncjax.simulation.loops.shards import Shards, split
-from asyncjax.simulation.plans.extras import Extras, job_key
-from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank, read, when
+from asyncjax.simulation.placement import Shards, everywhere_on, split
+from asyncjax.simulation.plan import recorded_versions
+from asyncjax.simulation.rows import blank, read, when
+from asyncjax.simulation.update import Extras, job_key, server_step
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from asyncjax.problems import Problem
 from asyncjax.problems.batches import WithoutReplacement
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.simulation.plans.cpu_rewrites import quick
-from asyncjax.simulation.plans.extras import job_key
+from asyncjax.simulation.update import job_key
 from asyncjax.stragglers import Policy
 
 # Random bits; more are split over threads, which takes longer than to make them.

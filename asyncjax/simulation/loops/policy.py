@@ -24,13 +24,13 @@ import optax
 from asyncjax.clocks import Clock
 from asyncjax.problems import Problem
 from asyncjax.results.run import PolicyRecords
+from asyncjax.simulation.engine import first_state, judge
+from asyncjax.simulation.loop import Loop, Progress
 from asyncjax.simulation.loops.loads import LoadRule, shared_gradient
-from asyncjax.simulation.loops.loop import Loop, Progress
-from asyncjax.simulation.loops.server import first_state, judge, server_step
+from asyncjax.simulation.plan import recorded_versions
 from asyncjax.simulation.plans.cpu_rewrites import quick
-from asyncjax.simulation.plans.extras import Extras
-from asyncjax.simulation.plans.plan import recorded_versions
-from asyncjax.simulation.plans.rows import blank, read, when, write
+from asyncjax.simulation.rows import blank, read, when, write
+from asyncjax.simulation.update import Extras, server_step
 from asyncjax.stragglers import Choice, Observation, Policy, Response, nothing_seen
 from asyncjax.stragglers.policies.coding import decoded
 from asyncjax.stragglers.times.response_times import sample_times

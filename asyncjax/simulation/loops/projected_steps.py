@@ -27,7 +27,7 @@ from asyncjax.orders.projected import ProjectedState, coordinated_signs, paired
 from asyncjax.problems import Problem
 from asyncjax.problems.units import has_losses, job_loss
 from asyncjax.simulation.example_orders.units import OrderShape
-from asyncjax.simulation.plans.extras import job_key
+from asyncjax.simulation.update import job_key
 
 
 def fitting_units(

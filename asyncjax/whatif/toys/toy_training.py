@@ -35,7 +35,7 @@ import optax
 from asyncjax import problems, results, simulation, traces
 from asyncjax.checks import function, instance, whole, within
 from asyncjax.problems import Problem
-from asyncjax.simulation.plans.waves import ceil_to_grid
+from asyncjax.simulation.waves import ceil_to_grid
 from asyncjax.traces import EventTrace
 from asyncjax.traces.log_reader.log import Log
 from asyncjax.traces.random_draws import check_key

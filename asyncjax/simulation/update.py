@@ -7,6 +7,13 @@
 
 A worker computes at what it was sent, and that is what the optimizer gets as `read_params`.
 Version slots hold what is sent; the model itself is carried apart, and recorded.
+
+`Extras` is what an optimizer is handed beside the gradient and the model that was read:
+
+    delay, worker, job, time,        key = fold_in(fold_in(key of the run, worker), job)
+
+A further extra is a field there and a line in `program.extras_of`: every loop over a trace carries
+it then, and the loops without a trace (policies, epochs) hand on the default.
 """
 
 from __future__ import annotations
@@ -20,12 +27,30 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.simulation.plans.extras import handed
-from asyncjax.simulation.plans.per_gradient_inputs import PerGradientInputs
-from asyncjax.simulation.plans.rows import blank, read, write
+from asyncjax.simulation.rows import along, blank, read, write
 
 WorkerParams = Callable[[Any, Any], Any]
 Aggregator = Callable[[Any, jax.Array, Any], Any]
+
+
+class Extras(NamedTuple):
+    """What is known of an update; or of many, as columns of one shape."""
+
+    delay: Any  # int32[...], the largest of the update's gradients
+    worker: Any  # int32[...], of the arrival that made the update
+    job: Any  # int32[...], of that arrival
+    time: Any  # float[...], of the update; epochs where there is no clock
+
+
+class PerGradientInputs(NamedTuple):
+    """The gradients of every update, at most B, in the order of their arrival."""
+
+    count: Any  # int32[T]
+    weight: Any  # float[T, B], its factor in the direction
+    extras: Extras  # [T, B] each, of the arrival
+    row: Any = None  # int32[T, B], where the gradient is; Q: padding. None: one event at a time
+    slot: Any = None  # int32[T, B], where the model is that it was taken at; S: padding
+    lane: Any = None  # int32[T, B], wave * L + lane, where its loss is
 
 
 class Arrival(NamedTuple):
@@ -37,6 +62,16 @@ class Arrival(NamedTuple):
     place: Any  # int32[], how many entered its update before it
     extras: Any  # its own, as `Extras`
     key: Any  # of the run
+
+
+def job_key(key: jax.Array, worker: Any, job: Any) -> jax.Array:
+    """The key of a worker's job: fold_in(fold_in(key, worker), job)."""
+    return jax.random.fold_in(jax.random.fold_in(key, worker), job)
+
+
+def handed(extras: Extras, key: jax.Array) -> dict[str, Any]:
+    """The keyword arguments of one update; what is ignored costs nothing once compiled."""
+    return {**extras._asdict(), "key": job_key(key, extras.worker, extras.job)}
 
 
 @dataclass(frozen=True)
@@ -101,8 +136,9 @@ class Update:
         if self.gradient_transform is None:
             return arriving.gradient, state
         changed, state = self.changed(arriving, params, state)
-        dtypes = jax.tree.map(lambda leaf: leaf.dtype, arriving.gradient)
-        return jax.tree.map(lambda leaf, dtype: leaf.astype(dtype), changed, dtypes), state
+        return jax.tree.map(
+            lambda new, old: new.astype(old.dtype), changed, arriving.gradient
+        ), state
 
     def changed(self, arriving: Arrival, params: Any, state: Any) -> tuple[Any, Any]:
         """The same, in whatever form `gradient_transform` makes it."""
@@ -119,11 +155,10 @@ class Update:
         present = jnp.arange(entering.weight.shape[1]) < count
 
         def scaled(leaf: jax.Array) -> jax.Array:
-            there = present.reshape(-1, *[1] * (leaf.ndim - 1))
-            return jnp.where(there, leaf * count.astype(leaf.dtype), 0)
+            return jnp.where(along(present, leaf), leaf * count.astype(leaf.dtype), 0)
 
-        made = self.aggregator(jax.tree.map(scaled, rows), present, extras)
-        return jax.tree.map(lambda new, old: new.astype(old.dtype), made, rows)
+        direction = self.aggregator(jax.tree.map(scaled, rows), present, extras)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), direction, rows)
 
     def taken(
         self,
@@ -152,26 +187,20 @@ class Update:
             direction = self.together(direction, entering, number)
         return direction, state
 
-    def flat(
-        self, optimizer: optax.GradientTransformation, unravel: Callable[[Any], Any]
-    ) -> Update:
-        """The same for models that are flat vectors, which `optimizer` is of."""
-        sent, transform = self.worker_params, self.gradient_transform
-        aggregator = self.aggregator
-
-        def ravelled(tree: Any) -> jax.Array:
-            return ravel_pytree(tree)[0]
+    def flat(self, unravel: Callable[[Any], Any]) -> Update:
+        """The same for models that are flat vectors; `unravel` makes a tree of one."""
+        sent, transform, aggregator = self.worker_params, self.gradient_transform, self.aggregator
 
         def of_flat(params: Any, opt_state: Any) -> jax.Array:
             assert sent is not None
-            return ravelled(sent(unravel(params), opt_state))
+            return ravel_pytree(sent(unravel(params), opt_state))[0]
 
         def of_rows(rows: Any, present: jax.Array, extras: Any) -> jax.Array:
             assert aggregator is not None
-            return ravelled(aggregator(jax.vmap(unravel)(rows), present, extras))
+            return ravel_pytree(aggregator(jax.vmap(unravel)(rows), present, extras))[0]
 
         return Update(
-            optimizer,
+            _flat_rule(self.optimizer, unravel),
             None if sent is None else of_flat,
             None if transform is None else _flat_rule(transform, unravel),
             None if aggregator is None else of_rows,
@@ -181,6 +210,22 @@ class Update:
 def update_of(update: Update | optax.GradientTransformation) -> Update:
     """An update, or that of an optimizer alone."""
     return update if isinstance(update, Update) else Update(update)
+
+
+def server_step(
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    server: tuple[Any, Any],
+    direction: Any,
+    read_params: Any,
+    extras: Extras,
+) -> tuple[Any, Any]:
+    """One update of (params, optimizer state); `key` is that of the run."""
+    params, opt_state = server
+    updates, opt_state = optax.with_extra_args_support(optimizer).update(
+        direction, opt_state, params, read_params=read_params, **handed(extras, key)
+    )
+    return optax.apply_updates(params, updates), opt_state
 
 
 def weighted(gradient: Any, weight: Any) -> Any:
@@ -199,7 +244,4 @@ def _flat_rule(
         changed, state = inner.update(unravel(updates), state, unravel(params), **extras)
         return ravel_pytree(changed)[0], state
 
-    def init(params: Any) -> Any:
-        return inner.init(unravel(params))
-
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(lambda params: inner.init(unravel(params)), update)

@@ -1,4 +1,13 @@
-"""Shards: how a replay in waves is split over a mesh.
+"""Placement: what of a run lies on which device of a mesh.
+
+    sweep     runs [S, G]       each on one device; nothing travels
+    replay    lanes of a wave   split; their gradients are gathered once a wave
+    epochs    workers           split; what an order looks at is split along d
+
+A run over a mesh is the run of one device, split: the same loop, the same state, so a checkpoint
+holds the state as one device has it, and may be resumed on any number of devices.
+
+Of a replay in waves (`Shards`)
 
     params                     by the caller's PartitionSpecs, else whole on every device
     versions, directions,      as the params, every device with its part of every row
@@ -24,14 +33,105 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.core import Tracer
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from asyncjax.checks import shown
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.hosts import placed
-from asyncjax.simulation.loops.placement import mesh_of, sharding_of
-from asyncjax.simulation.plans.memory import Memory, memory
-from asyncjax.simulation.plans.program import Sizes
+from asyncjax.simulation.memory import Memory, memory
+from asyncjax.simulation.program import Sizes
+
+
+def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:
+    """The mesh of a run: the one that is given, or that of an array which lies on one already.
+
+    Example:
+        >>> mesh_of(None, jax.numpy.ones(2)) is None
+        True
+        >>> mesh_of(3)
+        Traceback (most recent call last):
+        ...
+        TypeError: mesh must be a jax.sharding.Mesh, such as jax.make_mesh((8,), ("devices",)), got
+        3
+    """
+    if mesh is None:
+        shardings = map(sharding_of, placed)
+        meshes = [each.mesh for each in shardings if isinstance(each, NamedSharding)]
+        mesh = next((each for each in meshes if each.size > 1), None)
+        if mesh is None:
+            return None
+    if not isinstance(mesh, Mesh):
+        words = 'a jax.sharding.Mesh, such as jax.make_mesh((8,), ("devices",))'
+        raise TypeError(f"mesh must be {words}, got {shown(mesh)}")
+    # The compiler decides where arrays between the constraints lie, also if the mesh says others.
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
+
+
+def sharding_of(array: Any) -> Sharding | None:
+    """Where an array lies; None: it is traced, or no array of devices."""
+    is_placed = isinstance(array, jax.Array) and not isinstance(array, Tracer)
+    return array.sharding if is_placed else None
+
+
+def grid_parts(devices: int, seeds: int, steps: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Into how many parts seeds and step sizes are split, and how many of each a device has.
+
+    A device has the fewest runs. Among equals it has no single one of several seeds or step sizes,
+    since a vmap over one is compiled to other bits than over more; then seeds are in the most
+    parts.
+
+    Example:
+        >>> grid_parts(8, 64, 1), grid_parts(8, 8, 8), grid_parts(8, 8, 1)
+        (((8, 1), (8, 1)), ((4, 2), (2, 4)), ((8, 1), (1, 1)))
+    """
+    splits = [(parts, devices // parts) for parts in range(1, devices + 1) if devices % parts == 0]
+
+    def cost(split: tuple[int, int]) -> tuple[int, bool, int]:
+        shares = -(-seeds // split[0]), -(-steps // split[1])
+        alone = (shares[0] == 1 < seeds) or (shares[1] == 1 < steps)
+        return math.prod(shares), alone, -split[0]
+
+    parts = min(splits, key=cost)
+    return parts, (-(-seeds // parts[0]), -(-steps // parts[1]))
+
+
+def everywhere_on(mesh: Mesh) -> Callable[[Any], Any]:
+    """Puts a tree's arrays on every device, each of them whole."""
+    return lambda tree: placed(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def padded(array: Any, length: int, axis: int = 0) -> Any:
+    """The array with its last entry along an axis repeated up to a length.
+
+    Example:
+        >>> padded(np.array([1, 2]), 4)
+        array([1, 2, 2, 2])
+    """
+    own = array.shape[axis]
+    return array if own == length else array.take(np.minimum(np.arange(length), own - 1), axis)
+
+
+def cut(state: Any, like: Any) -> Any:
+    """The state without its padding: every array has the shape that it has in `like`."""
+
+    def one(leaf: Any, own: Any) -> Any:
+        if leaf.shape == own.shape:
+            return leaf
+        return leaf[tuple(slice(length) for length in own.shape)]
+
+    return jax.tree.map(one, state, like)
+
+
+def fitted(state: Any, like: Any) -> Any:
+    """The state padded and placed as `like` is."""
+
+    def one(leaf: Any, own: Any) -> Any:
+        for axis, length in enumerate(own.shape):
+            leaf = padded(leaf, length, axis)
+        return placed(leaf, own.sharding)
+
+    return jax.tree.map(one, state, like)
 
 
 @dataclass(frozen=True)
@@ -151,6 +251,16 @@ class LaneMetric:
     def __call__(self, data: Any, params: Any) -> jax.Array:
         """Returns the scalar."""
         return self.function(data, self.shards.lane_model(params))
+
+
+def memory_of(
+    problem: Problem, sizes: Sizes, shards: Shards | None, *, one_by_one: bool = False
+) -> Memory:
+    """Bytes that a replay keeps on a device."""
+    if shards is not None:
+        return shards.memory(problem.params, shards.widened(sizes))
+    state = jax.eval_shape(problem.worker_state)
+    return memory(problem.params, sizes, one_by_one=one_by_one, worker_state=state)
 
 
 def split(tree: Any, mesh: Mesh, *spec: Any) -> Any:

@@ -30,9 +30,8 @@ import optax
 from asyncjax.problems import Problem
 from asyncjax.simulation.loops.checkpoints import Checkpoint, Mark, fingerprint, mark_of
 from asyncjax.simulation.loops.hosts import Peers, peers_of
-from asyncjax.simulation.loops.placement import cut, fitted
-from asyncjax.simulation.loops.record_rows import RowTeller
-from asyncjax.simulation.plans.plan import ReplayPlan
+from asyncjax.simulation.placement import cut, fitted
+from asyncjax.simulation.plan import ReplayPlan
 from asyncjax.traces import Progress
 
 _PIECE_SECONDS, _CHECKPOINT_SECONDS = 0.25, 30.0
@@ -263,3 +262,55 @@ def _row(kind: Any, extras: bool, problem: Problem, given: Any, state: Any, numb
 @partial(jax.jit, static_argnums=(0, 1))
 def _measured(kind: Algorithm, extras: bool, problem: Problem, given: Any, state: Any) -> Any:
     return kind.finalize(problem, given, state)
+
+
+class RowTeller:
+    """Calls `on_record` with the rows of a run's records, each once and in order.
+
+    `versions` int[R] are those of all rows; `columns` are the records as far as they are known
+    beforehand, None where all is measured.
+
+    Example:
+        >>> from asyncjax.results.run import Records
+        >>> from asyncjax.simulation.engine import Metrics
+        >>> versions, seen = np.array([0, 5, 10]), []
+        >>> columns = Records(versions, versions / 2, *[versions] * 3, *[None] * 3)
+        >>> rows = RowTeller(seen.append, versions, columns)
+        >>> rows.tell(7, lambda number: Metrics(np.float32(0.5), {}, np.bool_(True)))
+        >>> [(row.version, row.time, row.loss) for row in seen]
+        [(0, 0.0, 0.5), (5, 2.5, 0.5)]
+    """
+
+    def __init__(
+        self, on_record: Callable[[Any], None], versions: Any, columns: Any = None
+    ) -> None:
+        self._on_record, self._versions, self._columns = on_record, versions, columns
+        self._told = 0
+
+    def pass_over(self, updates: int) -> None:
+        """Leaves out the rows up to an update, where a run goes on from there."""
+        self._told = self._due(updates)
+
+    def tell(self, updates: int, measure: Callable[[int], Any]) -> None:
+        """Tells the rows that are due after so many updates; `measure` of a row's number."""
+        due = self._due(updates)
+        for number in range(self._told, due):
+            row = measure(number)
+            if self._columns is not None:
+                known = jax.tree.map(lambda column, at=number: column[at], self._columns)
+                row = known._replace(**row._asdict())
+            self._on_record(in_python(row))
+        self._told = due
+
+    def _due(self, updates: int) -> int:
+        return int(np.searchsorted(self._versions, updates, side="right"))
+
+
+def in_python(row: Any) -> Any:
+    """A row of arrays without axes as numbers of Python.
+
+    Example:
+        >>> in_python({"loss": np.float32(0.5), "finite": np.bool_(True)})
+        {'finite': True, 'loss': 0.5}
+    """
+    return jax.tree.map(lambda value: np.asarray(value).tolist(), row)

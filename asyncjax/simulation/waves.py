@@ -47,8 +47,8 @@ class Gradients(NamedTuple):
     @property
     def enters(self) -> np.ndarray:
         """Which gradients enter some update, bool[G]."""
-        own = self.sequence
-        return np.ones(len(self.arrival), bool) if own is None else own.enters
+        every = np.ones(len(self.arrival), bool)
+        return every if self.sequence is None else self.sequence.enters
 
 
 class Waves(NamedTuple):
@@ -62,45 +62,31 @@ class Waves(NamedTuple):
     lookahead: int  # only gradients of the next so many updates are computed
 
 
-def used_gradients(trace: EventTrace) -> Gradients:
-    """Picks the arrivals that enter an update; thrown-away ones need not be computed."""
-    n_updates = trace.n_updates
+def gradients_of(trace: EventTrace, *, worker_order: bool = False) -> Gradients:
+    """The arrivals that enter an update; thrown-away ones need not be computed.
+
+    With `worker_order` all arrivals, for workers that keep a state from job to job. A worker's jobs
+    arrive in the order in which it started them (`validate` sees to it).
+    """
+    n_updates, version = trace.n_updates, np.asarray(trace.version, np.int64)
+    read_version = np.asarray(trace.read_version, np.int64)
     if trace.reuse is None:
-        arrival = np.flatnonzero(np.asarray(trace.used) & (np.asarray(trace.version) < n_updates))
-        update = np.asarray(trace.version, np.int64)[arrival]
+        arrival = np.flatnonzero(np.asarray(trace.used) & (version < n_updates))
+        update = version[arrival]
     else:
         arrival, row = np.unique(trace.reuse.arrival, return_index=True)
         update = trace.reuse.first[row].astype(np.int64)
         order = np.lexsort((arrival, update))
         arrival, update = arrival[order].astype(np.int64), update[order]
-    return Gradients(
-        arrival,
-        np.asarray(trace.read_version, np.int64)[arrival],
-        update,
-        np.bincount(update, minlength=n_updates),
-    )
-
-
-def all_gradients(trace: EventTrace) -> Gradients:
-    """Picks all arrivals, for workers that keep a state from job to job.
-
-    A worker's jobs arrive in the order in which it started them (`validate` sees to it).
-    """
-    n_updates = trace.n_updates
-    used, enters = used_gradients(trace), np.zeros(trace.n_arrivals, bool)
-    enters[used.arrival] = True
-    update = np.asarray(trace.version).astype(np.int64)
-    arrival = np.flatnonzero(update < n_updates)
-    due = update[arrival]
-    update[used.arrival] = used.update
+    group_size = np.bincount(update, minlength=n_updates)
+    if not worker_order:
+        return Gradients(arrival, read_version[arrival], update, group_size)
+    enters, first = np.zeros(trace.n_arrivals, bool), version.copy()
+    enters[arrival], first[arrival] = True, update
+    arrival = np.flatnonzero(version < n_updates)
     before = _before(np.asarray(trace.worker)[arrival])
-    return Gradients(
-        arrival,
-        np.asarray(trace.read_version, np.int64)[arrival],
-        update[arrival],
-        used.group_size,
-        WorkerOrder(enters[arrival], due, before),
-    )
+    sequence = WorkerOrder(enters[arrival], version[arrival], before)
+    return Gradients(arrival, read_version[arrival], first[arrival], group_size, sequence)
 
 
 def _before(worker: np.ndarray) -> np.ndarray:
@@ -127,9 +113,9 @@ def unbounded_waves(gradients: Gradients) -> np.ndarray:
     """
     sizes: list[int] = []
     latest = np.maximum.accumulate(gradients.read_version)
-    at, total, own = 0, len(latest), gradients.sequence
-    update = gradients.update if own is None else own.due
-    before = None if own is None else np.maximum.accumulate(own.before)
+    at, total, sequence = 0, len(latest), gradients.sequence
+    update = gradients.update if sequence is None else sequence.due
+    before = None if sequence is None else np.maximum.accumulate(sequence.before)
     while at < total:
         version = int(update[at])
         end = int(np.searchsorted(latest, version, side="right"))
@@ -171,63 +157,37 @@ def default_width(gradients: Gradients) -> int:
 
 def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
     """Packs gradients into waves, earliest deadline first."""
-    if gradients.sequence is not None:
-        return _packed_in_sequence(gradients, gradients.sequence, width, lookahead)
-    one_by_one = width < _WIDE
-    return (_packed_by_heap if one_by_one else _packed_by_wave)(gradients, width, lookahead)
+    by_heap = width < _WIDE or gradients.sequence is not None
+    return (_packed_by_heap if by_heap else _packed_by_wave)(gradients, width, lookahead)
 
 
 def _packed_by_heap(gradients: Gradients, width: int, lookahead: int) -> Waves:
-    """Packs gradient by gradient: a heap of those that may be computed."""
-    n_updates = len(gradients.group_size)
+    """Packs gradient by gradient: a heap of those that may be computed.
+
+    Where workers keep a state, a gradient also waits for the wave of the one before of its worker.
+    """
+    n_updates, total = len(gradients.group_size), len(gradients.arrival)
     by_version: list[list[int]] = [[] for _ in range(n_updates + 1)]
     for g, version in enumerate(gradients.read_version.tolist()):
         by_version[version].append(g)
-    update_of, missing = gradients.update.tolist(), gradients.group_size.tolist()
-    ready: list[int] = list(by_version[0])
-    gradient_wave = np.empty(len(update_of), np.int64)
-    gradient_lane = np.empty(len(update_of), np.int64)
-    update_wave = np.empty(n_updates, np.int64)
-    served = wave = 0
-    while served < n_updates:
-        lanes, limit = [], served + lookahead
-        while ready and len(lanes) < width and update_of[ready[0]] < limit:
-            lanes.append(heappop(ready))
-        gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(len(lanes))
-        for g in lanes:
-            missing[update_of[g]] -= 1
-        while served < n_updates and not missing[served]:
-            update_wave[served] = wave
-            served += 1
-            for g in by_version[served]:
-                heappush(ready, g)
-        wave += 1
-    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
-
-
-def _packed_in_sequence(
-    gradients: Gradients, sequence: WorkerOrder, width: int, lookahead: int
-) -> Waves:
-    """Packs by a heap too; a gradient also waits for the wave of the one before of its worker."""
-    n_updates, due = len(gradients.group_size), sequence.due.tolist()
-    by_version: list[list[int]] = [[] for _ in range(n_updates + 1)]
-    for g, version in enumerate(gradients.read_version.tolist()):
-        by_version[version].append(g)
-    after = np.full(len(due), -1, np.int64)
-    is_later = sequence.before >= 0
-    after[sequence.before[is_later]] = np.flatnonzero(is_later)
-    follower, awaited = after.tolist(), (1 + is_later).tolist()  # a version, and a job before
-    missing = np.bincount(sequence.due, minlength=n_updates).tolist()
+    due, follower, awaited = gradients.update, None, None
+    if (sequence := gradients.sequence) is not None:
+        is_later, after = sequence.before >= 0, np.full(total, -1, np.int64)
+        after[sequence.before[is_later]] = np.flatnonzero(is_later)
+        due, follower, awaited = sequence.due, after.tolist(), (1 + is_later).tolist()
+    missing, due = np.bincount(due, minlength=n_updates).tolist(), due.tolist()
     ready: list[int] = []
 
-    def come(gradients: list[int]) -> None:
-        for g in gradients:
-            awaited[g] -= 1
-            if not awaited[g]:
-                heappush(ready, g)
+    def come(arrived: list[int]) -> None:
+        for g in arrived:
+            if awaited is not None:  # a version, and a job before
+                awaited[g] -= 1
+                if awaited[g]:
+                    continue
+            heappush(ready, g)
 
     come(by_version[0])
-    gradient_wave, gradient_lane = np.empty(len(due), np.int64), np.empty(len(due), np.int64)
+    gradient_wave, gradient_lane = np.empty(total, np.int64), np.empty(total, np.int64)
     update_wave = np.empty(n_updates, np.int64)
     served = wave = 0
     while served < n_updates:
@@ -237,7 +197,8 @@ def _packed_in_sequence(
         gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(len(lanes))
         for g in lanes:
             missing[due[g]] -= 1
-        come([follower[g] for g in lanes if follower[g] >= 0])
+        if follower is not None:
+            come([follower[g] for g in lanes if follower[g] >= 0])
         while served < n_updates and not missing[served]:
             update_wave[served] = wave
             served += 1

@@ -1,12 +1,16 @@
 """Buffers of models: every leaf has a leading axis of rows, and a row is a model.
 
-Leaf by leaf; the one leaf of a small model is a flat vector, where that is faster (see `flat`).
+Leaf by leaf; the one leaf of a small model is a flat vector, where that is faster (see
+`engine.flattened`). Where gradients serve in several updates, a direction is a blend of rows,
+
+    D_u = sum over rows r of coefficient_r(u) * row_r,
+    coefficient_r(u) = weight of the interval of r that holds u, else 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +18,20 @@ import numpy as np
 from jax.typing import ArrayLike
 
 _LARGE = 2**16  # numbers in a row
+
+
+class ServiceIntervals(NamedTuple):
+    """When rows serve, and with which coefficient; the last axis counts the intervals of a row."""
+
+    first: jax.Array | np.ndarray  # int32[..., K], update
+    last: jax.Array | np.ndarray  # int32[..., K], update; below first: none
+    weight: jax.Array | np.ndarray  # float[..., K]
+
+
+def no_intervals(shape: tuple[int, ...], xp: Any = jnp, dtype: Any = float) -> ServiceIntervals:
+    """Intervals of rows that serve nowhere, of a shape [..., K]; `xp` is numpy or jax.numpy."""
+    last = xp.full(shape, -1, np.int32)
+    return ServiceIntervals(xp.zeros(shape, np.int32), last, xp.zeros(shape, dtype))
 
 
 def repeat(row: Any, count: int) -> Any:
@@ -34,12 +52,14 @@ def read(buffer: Any, index: Any) -> Any:
     """
     if not isinstance(index, tuple) and np.ndim(index):
         return jax.tree.map(lambda leaf: leaf[index], buffer)
-    at = [jnp.asarray(one, jnp.int32) for one in (index if isinstance(index, tuple) else (index,))]
+    at = [
+        jnp.asarray(each, jnp.int32) for each in (index if isinstance(index, tuple) else (index,))
+    ]
 
     def row(leaf: Any) -> jax.Array:
         rest = np.shape(leaf)[len(at) :]
-        places, sizes = (*at, *(np.int32(0),) * len(rest)), (*(1,) * len(at), *rest)
-        part = jax.lax.dynamic_slice(leaf, places, sizes, allow_negative_indices=False)
+        starts, sizes = (*at, *(np.int32(0),) * len(rest)), (*(1,) * len(at), *rest)
+        part = jax.lax.dynamic_slice(leaf, starts, sizes, allow_negative_indices=False)
         return jax.lax.reshape(part, rest)
 
     return jax.tree.map(row, buffer)
@@ -56,7 +76,7 @@ def read_lanes(buffer: Any, index: jax.Array) -> Any:
         return leaf.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
     def cut(leaf: jax.Array, index: jax.Array) -> jax.Array:
-        rows = [jax.lax.dynamic_index_in_dim(leaf, one, keepdims=False) for one in index]
+        rows = [jax.lax.dynamic_index_in_dim(leaf, each, keepdims=False) for each in index]
         return jnp.stack(rows)
 
     def rows_of(leaf: jax.Array) -> jax.Array:
@@ -77,8 +97,8 @@ def write(buffer: Any, index: Any, row: Any) -> Any:
         new = new.astype(leaf.dtype)
         if jnp.ndim(index):
             return leaf.at[index].set(new, mode="promise_in_bounds", wrap_negative_indices=False)
-        places = (jnp.asarray(index, jnp.int32), *(np.int32(0),) * (leaf.ndim - 1))
-        return jax.lax.dynamic_update_slice(leaf, new[None], places, allow_negative_indices=False)
+        starts = (jnp.asarray(index, jnp.int32), *(np.int32(0),) * (leaf.ndim - 1))
+        return jax.lax.dynamic_update_slice(leaf, new[None], starts, allow_negative_indices=False)
 
     return jax.tree.map(put, buffer, row)
 
@@ -96,4 +116,25 @@ def when(flag: ArrayLike, change: Callable[[Any], Any], before: Any) -> Any:
         [4, 3]
     """
     turns = jnp.asarray(flag, jnp.int32)
-    return jax.lax.fori_loop(0, turns, lambda _, kept: change(kept), before)
+    return jax.lax.fori_loop(0, turns, lambda _, state: change(state), before)
+
+
+def blend(rows: jax.Array, intervals: ServiceIntervals, update: jax.Array) -> jax.Array:
+    """One leaf of the direction of an update, of `rows` float[rows, ...].
+
+    Summed in float32 or wider; in the dtype of the leaf.
+    """
+    serves = (intervals.first <= update) & (update <= intervals.last)
+    coefficient = jnp.sum(jnp.where(serves, intervals.weight, 0), axis=-1)
+    precise = jnp.promote_types(rows.dtype, jnp.float32)
+    along = (coefficient != 0).reshape(-1, *[1] * (rows.ndim - 1))
+    serving = jnp.where(along, rows, 0).astype(precise)
+    direction = jnp.tensordot(
+        coefficient.astype(precise), serving, axes=1, precision=jax.lax.Precision.HIGHEST
+    )
+    return direction.astype(rows.dtype)
+
+
+def along(mask: jax.Array, leaf: jax.Array) -> jax.Array:
+    """A mask or factors of rows, with the axes of a leaf of rows."""
+    return mask.reshape(-1, *[1] * (leaf.ndim - 1))

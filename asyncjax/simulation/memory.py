@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from asyncjax.simulation.plans.program import Sizes
+from asyncjax.simulation.program import Sizes
 
 
 class Memory(NamedTuple):
@@ -50,7 +50,7 @@ def memory(
         bfloat16 where nothing but products reads them.
 
     Example:
-        >>> sizes = Sizes(10, 4, 1, 3, 8, 1, 5, 1, True, 0, False)
+        >>> sizes = Sizes(10, 4, 9, 3, 8, 5, 1, True, 0, False)
         >>> memory(np.zeros(100, np.float32), sizes)
         Memory(versions=1600, directions=3600, recorded=2400, lanes=3200, workers=0)
         >>> memory(np.zeros(100, np.float32), sizes, one_by_one=True)
