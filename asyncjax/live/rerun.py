@@ -84,7 +84,7 @@ def rerun(
     own, key = jobs.make_problem(problem, None), key_of(key)
     instance("trace", trace, EventTrace, "an EventTrace")
     planned = plan(trace, width=1, record_every=record_every)
-    check_update(update, own.params, [planned])
+    check_update(update, own.params, [trace])
     update = first_equal(update_of(update))
     check_workers(own, trace)
     problem_of = cache(lambda worker: jobs.make_problem(problem, worker))

@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 
 from asyncjax.checks import file_path, function, instance, one_key, shown, whole
 from asyncjax.problems import Problem
-from asyncjax.simulation.plan import ReplayPlan, plan
 from asyncjax.simulation.update import Arrival, Extras, Update
 from asyncjax.steps.transformation import worker_tables
 from asyncjax.traces import EventTrace, Progress
@@ -101,6 +100,11 @@ class Execution:
         if limit is not None and not (isinstance(limit, float) and limit == math.inf):
             whole("memory_limit", limit)
 
+    @property
+    def is_at_once(self) -> bool:
+        """Whether nothing is to be done before the end of the run."""
+        return self.progress is None and self.checkpoint is None and self.on_record is None
+
 
 def execution_of(
     execution: Execution | None, *, knows: Sequence[str] = (), **short: Any
@@ -170,10 +174,8 @@ def check_workers(problem: Problem, trace: EventTrace) -> None:
         )
 
 
-def check_opt_state(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
+def _check_opt_state(given: Any, optimizer: optax.GradientTransformation, params: Any) -> None:
     """Refuses a state of other structure, shapes or dtypes than `optimizer.init(params)`."""
-    if given is None:
-        return
     like = jax.eval_shape(lambda params: jax.tree.map(jnp.asarray, optimizer.init(params)), params)
     try:
         fits = forms(jax.tree.map(jnp.asarray, given)) == forms(like)
@@ -189,16 +191,18 @@ def check_opt_state(given: Any, optimizer: optax.GradientTransformation, params:
 def check_update(
     update: Update | optax.GradientTransformation,
     params: Any,
-    plans: Sequence[ReplayPlan] = (),
+    traces: Sequence[EventTrace] = (),
     *,
+    opt_state: Any = None,
     n_workers: int = 0,
 ) -> None:
     """Refuses an update whose parts are of the wrong kind or do not fit the run.
 
     That is: make no model of such a model, look at gradients one by one where these serve in
-    several updates, or have a table of fewer workers than those of the plans, or `n_workers`.
+    several updates, or have a table of fewer workers than those of the traces, or `n_workers`; and
+    an `opt_state` that is not one of the optimizer.
     """
-    n_workers = max([n_workers, *(worker_count(each.trace) for each in plans)])
+    n_workers = max([n_workers, *map(worker_count, traces)])
     is_plain = not isinstance(update, Update)
     update = Update(update) if is_plain else update
     optimizer, transform = update.optimizer, update.gradient_transform
@@ -209,7 +213,7 @@ def check_update(
         function("worker_params", sent, words)
         _check_like("worker_params", lambda model: sent(model, optimizer.init(model)), params)
     for name in ("gradient_transform", "aggregator"):
-        if getattr(update, name) is not None and any(plan.blends is not None for plan in plans):
+        if getattr(update, name) is not None and any(trace.reuse is not None for trace in traces):
             raise ValueError(
                 f"{name} must be None where gradients serve in several updates (a trace of a table,"
                 " with reuse)"
@@ -232,6 +236,8 @@ def check_update(
             return aggregator(rows, jnp.ones(3, bool), _extras((3,)))
 
         _check_like("aggregator", aggregated, params)
+    if opt_state is not None:
+        _check_opt_state(opt_state, optimizer, params)
     for name, rule in (("optimizer", optimizer), ("gradient_transform", transform)):
         for whose, count in () if rule is None else worker_tables(rule, params):
             if count < n_workers:
@@ -288,40 +294,6 @@ def forms(tree: Any) -> tuple[Any, list[Any]]:
 def key_of(key: jax.Array | None) -> jax.Array:
     """The key of a run: `jax.random.key(0)` where none is given."""
     return jax.random.key(0) if key is None else one_key("key", key)
-
-
-def plan_of(
-    trace: Any, *, width: Any = None, record_every: Any = None, worker_order: bool = False
-) -> ReplayPlan:
-    """The plan of a trace, or the one that was given.
-
-    Example:
-        >>> from asyncjax import clocks, traces
-        >>> planned = plan(traces.asynchronous(clocks.constant([1.0]), n_updates=9))
-        >>> plan_of(planned, width=2)
-        Traceback (most recent call last):
-        ...
-        ValueError: width must be None where trace is a plan, which has its own (1), got 2
-    """
-    if not isinstance(trace, ReplayPlan):
-        instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
-        return plan(trace, width=width, record_every=record_every, worker_order=worker_order)
-    for name, value, its in (
-        ("width", width, f" ({trace.width})"),
-        ("record_every", record_every, ""),
-    ):
-        if value is not None:
-            raise ValueError(
-                f"{name} must be None where trace is a plan, which has its own{its}, got {value!r}"
-            )
-    return trace
-
-
-def trace_of(trace: Any) -> EventTrace:
-    """The trace, also of a plan."""
-    if isinstance(trace, ReplayPlan):
-        return trace.trace
-    return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
 
 
 def first_equal(value: Any) -> Any:

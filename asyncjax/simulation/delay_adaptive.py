@@ -2,7 +2,7 @@
 
 Wu, Magnússon, Feyzmahdavian and Johansson 2022 (arXiv 2202.08550).
 
-Proximal incremental aggregated gradient (PIAG): from a table g[i] = grad f_i(x_0), on every arrival,
+Proximal incremental aggregated gradient (PIAG): from a table g[i] = grad f_i(x_0), on each arrival,
 
     g[w] <- the gradient that arrived;      tau_k = age of the oldest row
     gamma_k = rule(tau_0 .. tau_k)
@@ -50,12 +50,10 @@ from asyncjax.simulation.arguments import (
     check_workers,
     execution_of,
     key_of,
-    plan_of,
-    trace_of,
 )
 from asyncjax.simulation.engine import Replay, ReplayInputs
 from asyncjax.simulation.loop import Progress, run
-from asyncjax.simulation.plan import ReplayPlan
+from asyncjax.simulation.plan import ReplayPlan, plan_of, trace_of
 from asyncjax.simulation.program import Program, event_program, sizes_of
 from asyncjax.simulation.replay import replay, replay_loop, rows_of, run_of
 from asyncjax.simulation.update import Update, job_key

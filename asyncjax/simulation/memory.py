@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,13 +147,10 @@ def free_memory(device: Any) -> int | None:
 def _available(path: Path) -> int | None:
     """Bytes after `MemAvailable`, given in kB; None without such a file or line."""
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = re.findall(r"^MemAvailable:\s+(\d+)\s+kB$", path.read_text("ascii"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):
         return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    if len(found) != 1 or len(found[0]) != 3 or not found[0][1].isdigit():
-        return None
-    return 1024 * int(found[0][1])
+    return 1024 * int(lines[0]) if len(lines) == 1 else None
 
 
 def _bytes(count: float) -> str:

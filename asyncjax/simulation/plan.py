@@ -11,7 +11,7 @@ versions: never more than the open jobs and the current model where each gradien
 update; in tables also the oldest models of rows that still serve.
 
 Where gradients serve in several updates, those that always serve together, with equal weights, are
-summed in one row (see `rows.blend`). A table of n workers needs about n rows, Ringleader two tables.
+summed in one row (see `rows.blend`). A table of n workers needs about n rows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from asyncjax.traces.serving import exact_weights
 
 RECORDS = 25  # after updates, at most, where nothing is said
 _LOOKAHEAD = 3  # waves' worth of updates; more fills no more lanes
-_CHUNK = 65_536  # intervals looked at in Python at once
-_MANY_SLOTS = 8_192  # from here on which of the free ones is taken matters less than the time
 
 
 class ReusePlan(NamedTuple):
@@ -176,6 +174,40 @@ def plan_alike(
     return [replace(each, start=record_every is None) for each in plans]
 
 
+def plan_of(
+    trace: Any, width: Any = None, record_every: Any = None, *, worker_order: bool = False
+) -> ReplayPlan:
+    """The plan of a trace, or the one that was given.
+
+    Example:
+        >>> from asyncjax import clocks, traces
+        >>> planned = plan(traces.asynchronous(clocks.constant([1.0]), n_updates=9))
+        >>> plan_of(planned, width=2)
+        Traceback (most recent call last):
+        ...
+        ValueError: width must be None where trace is a plan, which has its own (1), got 2
+    """
+    if not isinstance(trace, ReplayPlan):
+        instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
+        return plan(trace, width=width, record_every=record_every, worker_order=worker_order)
+    for name, value, its in (
+        ("width", width, f" ({trace.width})"),
+        ("record_every", record_every, ""),
+    ):
+        if value is not None:
+            raise ValueError(
+                f"{name} must be None where trace is a plan, which has its own{its}, got {value!r}"
+            )
+    return trace
+
+
+def trace_of(trace: Any) -> EventTrace:
+    """The trace, also of a plan."""
+    if isinstance(trace, ReplayPlan):
+        return trace.trace
+    return instance("trace", trace, EventTrace, "an EventTrace, or a plan of one")
+
+
 def several(name: str, value: Any) -> list[EventTrace]:
     """Some traces, at least one."""
     if not isinstance(value, list | tuple) or isinstance(value, EventTrace):
@@ -289,10 +321,7 @@ def _oldest_read(reuse: Reuse, read_version: np.ndarray, n_updates: int) -> np.n
 
 
 def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
-    """Gives each interval a slot that is free, as few slots as can be.
-
-    The lowest free one; where there are thousands, the one that has been free longest, which is
-    found in whole arrays.
+    """Gives each interval the lowest slot that is free, and how many slots there are.
 
     `first` int[K], not falling but for those below 0, which get no slot; `last` int[K], at least
     `first`.
@@ -301,49 +330,18 @@ def allocate(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, int]:
         >>> allocate(np.array([0, 0, 1, 3]), np.array([2, 0, 4, 3]))
         (array([0, 1, 1, 0]), 2)
     """
+    slots, count, released = np.full(len(first), -1, np.int64), 0, 0
     lives = np.flatnonzero(first >= 0)
-    begins, ends = first[lives], last[lives]
-    by_end = np.argsort(ends, kind="stable")
+    by_end = lives[np.argsort(last[lives], kind="stable")]
     # How many of them have ended before each begins: the first so many of `by_end`.
-    ended = np.searchsorted(ends[by_end], begins, side="left")
-    # Slots in use once each has one: a new one is needed where none of those released is left.
-    opened = np.maximum.accumulate(np.arange(1, len(lives) + 1) - ended)
-    count = int(opened[-1]) if len(lives) else 0
-    slots = np.full(len(first), -1, np.int64)
-    many = count >= _MANY_SLOTS
-    slots[lives] = _longest_free(by_end, opened) if many else _lowest_free(by_end, ended)
-    return slots, count
-
-
-def _lowest_free(by_end: np.ndarray, ended: np.ndarray) -> np.ndarray:
-    """The lowest free slot of each interval, one by one."""
-    slots, count, released = np.empty(len(by_end), np.int64), 0, 0
+    ended = np.searchsorted(last[by_end], first[lives], side="left")
     free: list[int] = []
-    for at in range(0, len(by_end), _CHUNK):
-        for k, until in enumerate(ended[at : at + _CHUNK].tolist(), at):
-            if until > released:
-                for slot in slots[by_end[released:until]].tolist():
-                    heappush(free, slot)
-                released = until
-            if free:
-                slots[k] = heappop(free)
-            else:
-                slots[k], count = count, count + 1
-    return slots
-
-
-def _longest_free(by_end: np.ndarray, opened: np.ndarray) -> np.ndarray:
-    """The slot of each interval that was released first: its r-th reuse is of the r-th to end.
-
-    Who takes over from whom makes chains; each interval's pointer is led to the head of its own,
-    which took a new slot, in turns that double what they jump.
-    """
-    is_new = np.diff(opened, prepend=0) > 0
-    before, reused = np.arange(len(by_end)), np.flatnonzero(~is_new)
-    before[reused] = by_end[: len(reused)]
-    while len(reused):
-        ahead = before[before[reused]]
-        moved = ahead != before[reused]
-        reused = reused[moved]
-        before[reused] = ahead[moved]
-    return opened[before] - 1
+    for k, until in zip(lives.tolist(), ended.tolist(), strict=True):
+        while released < until:
+            heappush(free, slots[by_end[released]])
+            released += 1
+        if free:
+            slots[k] = heappop(free)
+        else:
+            slots[k], count = count, count + 1
+    return slots, count

@@ -22,7 +22,6 @@ import numpy as np
 from asyncjax.checks import whole
 from asyncjax.problems import Problem
 from asyncjax.simulation.plan import ReplayPlan, allocate, place_rows
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.rows import ServiceIntervals, no_intervals, read
 from asyncjax.simulation.update import Extras, PerGradientInputs, Update
 from asyncjax.simulation.waves import ceil_to_grid
@@ -219,24 +218,23 @@ def wave_program(plan: ReplayPlan, sizes: Sizes) -> Program:
 
 
 def event_program(
-    plan: ReplayPlan, sizes: Sizes, problem: Problem | None = None, *, roomy: bool = False
+    plan: ReplayPlan,
+    sizes: Sizes,
+    problem: Problem | None = None,
+    *,
+    roomy: bool = False,
+    is_general: bool = False,
 ) -> Program:
     """Lays a plan out as events, in the order of arrival (NumPy, on the host).
 
     So that replays of unlike traces share a compilation, columns have padding at their ends; where
-    it may be `roomy`, a small model has more slots than are needed, and if its gradient convolves,
-    the most general form of an update, which then costs next to nothing. With an objective no job's
-    loss is asked for.
+    it may be `roomy`, a small model has more slots than are needed, and if it `is_general`, the
+    most general form of an update. With an objective no job's loss is asked for.
     """
     trace, gradients = plan.trace, plan.gradients
     sizes = replace(sizes, waves=0, width=0, updates=0, directions=0, group=0)
     if problem is not None and roomy:
-        slots = next(count for count in _SLOTS if count >= sizes.slots)
-        leaves = jax.tree.leaves(problem.params)
-        model = sum(np.size(leaf) * jax.numpy.result_type(leaf).itemsize for leaf in leaves)
-        if slots * model <= _SPARE:
-            single = sizes.single and not convolves(problem)
-            sizes = replace(sizes, slots=slots, single=single)
+        sizes = _roomy(sizes, problem.params, is_general=is_general)
     order = np.argsort(gradients.arrival, kind="stable")
     arrival, number = gradients.arrival[order], np.arange(len(order))
     slot = _slot_of(plan, sizes.slots)
@@ -287,6 +285,16 @@ def event_program(
         record_weights=record_weights,
         sizes=sizes,
     )
+
+
+def _roomy(sizes: Sizes, params: Any, *, is_general: bool) -> Sizes:
+    """Sizes of events that most traces share, if that takes little memory."""
+    slots = next(count for count in _SLOTS if count >= sizes.slots)
+    leaves = jax.tree.leaves(params)
+    model = sum(np.size(leaf) * jax.numpy.result_type(leaf).itemsize for leaf in leaves)
+    if slots * model > _SPARE:
+        return sizes
+    return replace(sizes, slots=slots, single=sizes.single and not is_general)
 
 
 def gradients_behind(plan: ReplayPlan) -> tuple[np.ndarray, np.ndarray]:
@@ -349,7 +357,7 @@ def _largest_sum(plan: ReplayPlan) -> int:
 
 
 def _wave_rows(plan: ReplayPlan) -> tuple[np.ndarray, np.ndarray, int]:
-    """The row of each group of a table, the wave in which it begins, and how many rows there are."""
+    """The row of each group of a table, the wave in which it begins, and the number of rows."""
     return place_rows(plan, plan.waves.gradient_wave, plan.waves.update_wave)
 
 
@@ -466,11 +474,10 @@ def stack(plans: Sequence[ReplayPlan], sizes: Sizes | None = None) -> Program:
     Every array has a leading axis over plans, but for the bounds of the loops.
 
     The bounds, `n_turns`, `turns` and `copies`, are the largest of the plans, so that under vmap a
-    loop stays one loop; what is padding for a plan is masked. Columns by record, and by update where
-    they are not padded, end with repeats of their last entry: no update that is made reads those,
-    and a plan with fewer records than another repeats its last one. With sizes that are not `masked`
-    the plans go one after the other, and each has bounds of its own. `stacked_axes` gives the axes
-    for vmap.
+    loop stays one loop; what is padding for a plan is masked. Columns end with repeats of their
+    last entry: no update that is made reads those, and a plan with fewer records than another
+    repeats its last one. With sizes that are not `masked` the plans go one after the other, and
+    each has bounds of its own. `stacked_axes` gives the axes for vmap.
     """
     sizes = sizes_of(plans) if sizes is None else sizes
     programs = [wave_program(plan, sizes) for plan in plans]

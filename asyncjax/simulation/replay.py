@@ -26,28 +26,24 @@ from asyncjax.results.run import Costs, Records, Run, Source
 from asyncjax.simulation.arguments import (
     FIELDS,
     Execution,
-    check_opt_state,
     check_problem,
     check_update,
     check_workers,
     execution_of,
     first_equal,
     key_of,
-    plan_of,
 )
 from asyncjax.simulation.engine import Metrics, Replay, ReplayInputs, ReplayResult
 from asyncjax.simulation.example_orders.in_order import in_order
 from asyncjax.simulation.loop import Loop, Placed, Progress, RowTeller, progress_at, run
 from asyncjax.simulation.memory import check_memory
 from asyncjax.simulation.placement import everywhere_on, memory_of, mesh_of, shards_of
-from asyncjax.simulation.plan import ReplayPlan
-from asyncjax.simulation.plans.convolutions import convolves
+from asyncjax.simulation.plan import ReplayPlan, plan_of, trace_of
+from asyncjax.simulation.plans.convolutions import batching_loses, convolves
 from asyncjax.simulation.program import event_program, sizes_of, wave_program
 from asyncjax.simulation.update import Update, update_of
 from asyncjax.traces import EventTrace
 from asyncjax.traces.summary import figures
-
-_LARGE = 8192  # parameters
 
 
 @explicit
@@ -131,37 +127,36 @@ def replay(
     execution = execution_of(execution, knows=FIELDS, progress=progress, checkpoint=checkpoint)
     key, mesh = key_of(key), mesh_of(execution.mesh)
     waves = waves if waves is None else flag("waves", waves)
-    learns, is_plan = isinstance(order, Order) and order.needs_gradients, type(trace) is ReplayPlan
-    keeps = problem.worker_state_of is not None
+    learns = isinstance(order, Order) and order.needs_gradients
+    keeps, arrivals = problem.worker_state_of is not None, trace_of(trace)
     if keeps:
         _check_states(learns, mesh)
-    plan = plan_of(trace, width=width, record_every=record_every, worker_order=keeps)
-    check_workers(problem, plan.trace)
-    check_update(update, problem.params, [plan])
+    check_workers(problem, arrivals)
+    check_update(update, problem.params, [arrivals], opt_state=opt_state)
     update = first_equal(update_of(update))
-    check_opt_state(opt_state, update.optimizer, problem.params)
-    learner = None
+    is_open = waves is None and mesh is None and width is None and isinstance(trace, EventTrace)
+    one_by_one = learns or waves is False or (is_open and batching_loses(problem))
+    is_general = one_by_one and convolves(problem)  # an add then costs next to nothing
+    plan, learner = plan_of(trace, width, record_every, worker_order=keeps), None
     if order is not None:
         problem, learner = in_order(problem, order, plan, key)
+    sizes = sizes_of([plan], update)
     shards = shards_of(mesh, execution.specs, problem.params)
     if shards is not None:
-        _check_mesh(update, one_by_one=learns or waves is False)
-    if waves is None and not (is_plan or width is not None or shards is not None):
-        waves = not _batching_loses(problem)
-    sizes, one_by_one = sizes_of([plan], update), learns or waves is False
+        _check_mesh(update, one_by_one=one_by_one)
     stated = memory_of(problem, sizes, shards, one_by_one=one_by_one)
     given = (problem, key, opt_state) if shards is None else None
     check_memory(stated, 1, execution.memory_limit, given)
     placed = None
     if one_by_one:
         roomy = execution.memory_limit is None
-        program = event_program(plan, sizes, problem, roomy=roomy)
+        program = event_program(plan, sizes, problem, roomy=roomy, is_general=is_general)
     else:
         program = wave_program(plan, sizes)
         if shards is not None:
             split = wave_program(plan, shards.widened(sizes))
-            inputs = everywhere_on(shards.mesh)(ReplayInputs(split, key, opt_state))
-            placed = Placed(Replay(update, shards), inputs, shards.placed)
+            split = everywhere_on(shards.mesh)(ReplayInputs(split, key, opt_state))
+            placed = Placed(Replay(update, shards), split, shards.placed)
     inputs = ReplayInputs(program, key, opt_state)
     loop = replay_loop(plan, Replay(update, learner=learner), inputs, placed)
     rows = rows_of(execution, plan, problem)
@@ -191,18 +186,6 @@ def _check_mesh(update: Update, *, one_by_one: bool) -> None:
             "mesh must be None where a run goes one event at a time: waves=False, or an order that"
             " learns from what arrives"
         )
-
-
-def _batching_loses(problem: Problem) -> bool:
-    """Whether one event at a time is faster.
-
-    XLA's batched products are slow on a CPU for all but small models, its batched convolutions for
-    all.
-    """
-    if jax.default_backend() != "cpu":
-        return False
-    size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
-    return size >= _LARGE or convolves(problem)
 
 
 def replay_loop(

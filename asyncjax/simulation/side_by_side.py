@@ -78,7 +78,7 @@ def replay_side_by_side(
         keeps = parts[0].worker_state_of is not None
         new = _plans([traces[at] for at in group], records, keeps)
         update = optimizer(lanes[group[0]])
-        check_update(update, parts[group[0]].params, new)
+        check_update(update, parts[group[0]].params, [each.trace for each in new])
         sizes = _roomy(sizes_of(new, update_of(update)))
         plans.extend(new)
         return wave_program(new[0], sizes) if joined is None else stack(new, sizes)

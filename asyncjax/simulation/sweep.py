@@ -190,7 +190,7 @@ def sweep(
     for each in plans:
         check_workers(problem, each.trace)
     first = update(steps[0])
-    check_update(first, problem.params, plans)
+    check_update(first, problem.params, given)
     common = sizes_of(plans, update_of(first))
     common = common if together else replace(common, masked=False)
     common = common if sizes is None else check_sizes(sizes(common), common)
@@ -198,8 +198,7 @@ def sweep(
     if mesh is not None:  # those that a device has, at most
         runs = math.prod(grid_parts(mesh.size, len(keys), len(steps))[1])
     if not together:
-        is_at_once = execution.progress is None and execution.checkpoint is None
-        runs = 1 if is_at_once else runs + 1
+        runs = 1 if execution.is_at_once else runs + 1
     arrays = None if mesh is not None else (problem, keys, steps)
     stated = memory_of(problem, common, None)
     check_memory(stated, runs, execution.memory_limit, arrays)
@@ -321,6 +320,15 @@ def _placed(kind: Sweep, given: SweepInputs, mesh: Mesh) -> Placed:
     places = jax.tree.map(partial(NamedSharding, split), specs)
     given = jax.tree.map(lambda place, part: placed(part, place), places, given)
     return Placed(replace(kind, mesh=split), given, everywhere_on(split))
+
+
+def _unpadded(runs: Any, shape: tuple[int, int]) -> Any:
+    """Arrays [S, G, ...] without the runs that a mesh was padded with."""
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        return leaf if leaf.shape[:2] == shape else leaf[: shape[0], : shape[1]]
+
+    return jax.tree.map(cut, runs)
 
 
 def _specs(program: Program) -> Any:

@@ -21,9 +21,6 @@ import numpy as np
 
 from asyncjax.traces import EventTrace
 
-_WIDE = 32  # lanes from which whole waves are packed faster than gradients
-_HORIZON = 8  # lookaheads whose gradients are kept sorted
-_PIECE = 4_096
 _FULL = 0.85  # share of lanes that are busy in waves that are rounded up
 
 
@@ -156,13 +153,7 @@ def default_width(gradients: Gradients) -> int:
 
 
 def pack(gradients: Gradients, width: int, lookahead: int) -> Waves:
-    """Packs gradients into waves, earliest deadline first."""
-    by_heap = width < _WIDE or gradients.sequence is not None
-    return (_packed_by_heap if by_heap else _packed_by_wave)(gradients, width, lookahead)
-
-
-def _packed_by_heap(gradients: Gradients, width: int, lookahead: int) -> Waves:
-    """Packs gradient by gradient: a heap of those that may be computed.
+    """Packs gradients into waves, earliest deadline first: a heap of those that may be computed.
 
     Where workers keep a state, a gradient also waits for the wave of the one before of its worker.
     """
@@ -203,47 +194,5 @@ def _packed_by_heap(gradients: Gradients, width: int, lookahead: int) -> Waves:
             update_wave[served] = wave
             served += 1
             come(by_version[served])
-        wave += 1
-    return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)
-
-
-def _packed_by_wave(gradients: Gradients, width: int, lookahead: int) -> Waves:
-    """Packs wave by wave, the same: a sorted array of those that may be computed.
-
-    Gradients are numbered by deadline, so the most urgent are the first of them. What is due much
-    later waits unsorted.
-    """
-    update_of, n_updates = gradients.update, len(gradients.group_size)
-    total = len(update_of)
-    by_version = np.argsort(gradients.read_version, kind="stable")
-    opens = np.searchsorted(gradients.read_version[by_version], np.arange(n_updates + 2))
-    gradient_wave, gradient_lane = np.empty(total, np.int64), np.empty(total, np.int64)
-    update_wave = np.empty(n_updates, np.int64)
-    missing = np.ones(total + 1, bool)  # the last one always
-    near = np.zeros(0, np.int64)  # of the updates before the horizon, sorted
-    far = [by_version[: opens[1]]]
-    served = wave = horizon = done = 0
-    while served < n_updates:
-        if served + lookahead > horizon:
-            horizon = served + _HORIZON * lookahead
-            later = np.concatenate(far)
-            is_near = update_of[later] < horizon
-            near, far = np.sort(np.append(near, later[is_near])), [later[~is_near]]
-        urgent = int(np.searchsorted(update_of[near[:width]], served + lookahead))
-        lanes, near = near[:urgent], near[urgent:]
-        gradient_wave[lanes], gradient_lane[lanes] = wave, np.arange(urgent)
-        missing[lanes] = False
-        while not missing[done]:  # the first that is missing
-            piece = missing[done : done + _PIECE]
-            done += int(np.argmax(piece)) if piece.any() else len(piece)
-        before, served = served, int(update_of[done]) if done < total else n_updates
-        update_wave[before:served] = wave
-        read = by_version[opens[before + 1] : opens[served + 1]]
-        is_near = update_of[read] < horizon
-        if is_near.any():
-            new = np.sort(read[is_near])
-            near = np.insert(near, np.searchsorted(near, new), new)
-        if not is_near.all():
-            far.append(read[~is_near])
         wave += 1
     return Waves(gradient_wave, gradient_lane, update_wave, wave, width, lookahead)

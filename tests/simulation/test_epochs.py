@@ -7,8 +7,9 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
+from asyncjax.simulation import loop
 from asyncjax.simulation.example_orders import units
-from asyncjax.simulation.loops import checkpoints, loop
+from asyncjax.simulation.loops import checkpoints
 from tests.oracles import epochs as oracle
 from tests.oracles import events
 from tests.oracles import orders as order_oracle

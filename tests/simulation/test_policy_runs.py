@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, stragglers, traces
-from asyncjax.simulation.loops import loop
-from asyncjax.simulation.plans.extras import job_key
+from asyncjax.simulation import loop
+from asyncjax.simulation.update import job_key
 from asyncjax.stragglers.times.response_times import sample_times
 from tests.oracles import policy_runs as oracle
 
@@ -269,7 +269,7 @@ def test_a_run_in_pieces_and_a_resumed_one_keep_every_bit(tmp_path, monkeypatch)
     cut = run(policy, n_updates=30, progress=marks.append)
     assert marks[-1].updates == 30
     assert marks[-1].time == pytest.approx(float(whole.records.time[-1]))
-    monkeypatch.setattr("asyncjax.simulation.loops.loop._CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("asyncjax.simulation.loop._CHECKPOINT_SECONDS", 0.0)
 
     class Killed(Exception):
         pass

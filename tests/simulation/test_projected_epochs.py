@@ -16,8 +16,9 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
+from asyncjax.simulation import loop
 from asyncjax.simulation.example_orders import units as units_module
-from asyncjax.simulation.loops import checkpoints, loop, projected_steps
+from asyncjax.simulation.loops import checkpoints, projected_steps
 from tests.oracles import epochs as oracle
 from tests.oracles import projected as projected_oracle
 

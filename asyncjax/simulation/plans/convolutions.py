@@ -18,10 +18,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from asyncjax.problems import Problem
 
 _NAME = "conv_general_dilated"
+_LARGE = 8192  # parameters
 
 
 def convolves(problem: Problem) -> bool:
@@ -39,6 +41,18 @@ def convolves(problem: Problem) -> bool:
     leaves, structure = jax.tree.flatten(given)
     forms = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     return _convolves(problem.gradient_of, problem.worker_state_of is not None, structure, forms)
+
+
+def batching_loses(problem: Problem) -> bool:
+    """Whether one event at a time is faster than waves.
+
+    XLA's batched products are slow on a CPU for all but small models, its batched convolutions for
+    all.
+    """
+    if jax.default_backend() != "cpu":
+        return False
+    size = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(problem.params))
+    return size >= _LARGE or convolves(problem)
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from tests.oracles import events
 from tests.oracles import orders as order_oracle
 from tests.oracles.learned_visits import Learner

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 from asyncjax import clocks, orders, problems, simulation, traces
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from asyncjax.simulation.loops.checkpoints import numbers_of
 from asyncjax.simulation.loops.hosts import placed
 

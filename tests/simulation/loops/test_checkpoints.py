@@ -14,7 +14,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, steps, storage, stragglers, traces
-from asyncjax.simulation.loops import checkpoints, loop
+from asyncjax.simulation import loop
+from asyncjax.simulation.loops import checkpoints
 from asyncjax.simulation.loops.checkpoints import program_digest
 
 
@@ -380,7 +381,7 @@ def test_runs_killed_anywhere_resume_to_the_same_bits(name, tmp_path, monkeypatc
 
 PROCESS = """
 import os, signal, sys, numpy as np, jax
-from asyncjax.simulation.loops import loop
+from asyncjax.simulation import loop
 from tests.simulation.loops.test_checkpoints import RUNS
 loop._CHECKPOINT_SECONDS, loop._PIECE_SECONDS = -1.0, 0.0
 name, path, where, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
