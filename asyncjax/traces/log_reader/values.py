@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from asyncjax.traces.log_reader.headers import UNITS
 
-EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
+_EMPTY = ("", "na", "n/a", "nan", "none", "null", "-", "--", "nat", "#n/a")
 _WITH_UNIT = re.compile(r"([-+]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[-+]?\d+)?)\s*([a-zµμ]+)", re.I)
 _NUMBER = re.compile(r"([-+]?)([\d.,]+)((?:e[-+]?\d+)?\s*[a-zµμ]*)", re.I)
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
@@ -34,17 +33,18 @@ class Column(NamedTuple):
 
     values: np.ndarray  # float64[K]; NaN where the field is none
     seconds: float | None  # that a unit of them is; None: not said
-    notes: list[str]
-    is_own: bool = False  # whether the fields themselves say their unit
-    is_date: bool = False  # then exact to a microsecond
+    kind: str = ""  # "dates" or "numbers with a unit", then in seconds; "": numbers
+    since: tuple[float, str] | None = None  # unit of numbers that look like times since 1970
 
 
-class Fields(NamedTuple):
-    """A column as it was written."""
+def is_empty(text: str) -> bool:
+    """Whether a field says that there is nothing.
 
-    name: str
-    texts: list[str]
-    seconds: float | None  # that a unit of its numbers is, as its name says
+    Example:
+        >>> is_empty(""), is_empty("NaN"), is_empty("0")
+        (True, True, False)
+    """
+    return text.strip().lower() in _EMPTY
 
 
 def is_value(text: str) -> bool:
@@ -56,58 +56,50 @@ def is_value(text: str) -> bool:
         >>> [is_value(text) for text in ("1,234,567.5", "1_0", "1,2,3")]
         [True, False, False]
     """
-    return any(one(text) is not None for one in (_number, _with_unit, _clock_time, _date))
+    return _number(text) is not None or _seconds(text, dates=True) is not None
 
 
-def durations_of(fields: Fields) -> Column:
-    """Reads durations.
+def column_of(texts: list[str], seconds: float | None = None, *, dates: bool = False) -> Column:
+    """Reads durations, or points in time if there may be dates.
 
     Example:
-        >>> column = durations_of(Fields("took", ["1.5", "12 ms", "0:01:00", "x"], None))
-        >>> column.values, column.seconds
-        (array([1.5e+00, 1.2e-02, 6.0e+01,     nan]), 1.0)
+        >>> column_of(["1.5", "12 ms", "0:01:00", "x"]).values
+        array([1.5e+00, 1.2e-02, 6.0e+01,     nan])
     """
-    numbers = _plain(fields.texts)
-    if numbers is not None:
-        return Column(numbers, fields.seconds, [])
-    return _mixed(fields, (_with_unit, _clock_time))
+    try:
+        numbers = np.array(list(map(_plain, texts)))
+    except ValueError:
+        read = [math.nan if is_empty(text) else _number(text) for text in texts]
+        numbers = np.array(read, np.float64)  # NaN for None
+        unread = [row for row, number in enumerate(read) if number is None]
+        times = {row: time for row in unread if (time := _seconds(texts[row], dates=dates))}
+        if times:
+            kinds = {kind for _, kind in times.values()}
+            values = numbers if seconds is None else numbers * seconds
+            values[list(times)] = [time for time, _ in times.values()]
+            return Column(values, 1.0, min(kinds))
+    return Column(numbers, seconds, since=_since_1970(numbers))
 
 
-def times_of(columns: list[Fields]) -> list[Column]:
-    """Reads points in time; several columns count from one moment.
+def times_of(columns: list[tuple[list[str], float | None]]) -> list[Column]:
+    """Reads points in time of columns of text and the unit of each; they count from one moment.
 
     Example:
         >>> dates = ["2026-03-01T12:00:00Z", "2026-03-01T12:00:01.5Z"]
-        >>> begin, end = times_of([Fields("start", [date], None) for date in dates])
-        >>> end.values - begin.values, begin.is_date
-        (array([1.5]), True)
+        >>> begin, end = times_of([([date], None) for date in dates])
+        >>> end.values - begin.values, begin.kind
+        (array([1.5]), 'dates')
     """
-    plain = [_plain(fields.texts) for fields in columns]
-    numbers = [values for values in plain if values is not None]
-    if len(numbers) == len(columns):
-        large = any((np.abs(values) > _EXACT).any() for values in numbers)
-        if large:
-            numbers = _shifted([fields.texts for fields in columns], numbers)
-        return [
-            Column(values, fields.seconds, [])
-            for values, fields in zip(numbers, columns, strict=True)
-        ]
-    return [_mixed(fields, (_date, _with_unit, _clock_time)) for fields in columns]
-
-
-def epoch_unit(texts: list[str]) -> tuple[float, str] | None:
-    """The unit of numbers that look like times since 1970: in seconds, and its name.
-
-    Example:
-        >>> epoch_unit(["1700000000000"]), epoch_unit(["12.5"])
-        ((0.001, 'milliseconds'), None)
-    """
-    known = [number for text in texts if (number := _number(text)) is not None]
-    for seconds, name in _SINCE_1970.items():
-        least, most = (edge / seconds for edge in (_SECONDS_OF_2001, _SECONDS_OF_2096))
-        if known and least < min(known) and max(known) < most:
-            return seconds, name
-    return None
+    read = [column_of(*column, dates=True) for column in columns]
+    if any(c.kind for c in read) or not any((np.abs(c.values) > _EXACT).any() for c in read):
+        return read
+    try:  # large integers less the smallest of them, exactly
+        whole = [[int(text) for text in texts] for texts, _ in columns]
+    except ValueError:
+        return read
+    least = min(map(min, whole))
+    exact = [np.array([float(number - least) for number in numbers]) for numbers in whole]
+    return [c._replace(values=values) for c, values in zip(read, exact, strict=True)]
 
 
 def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | None]:
@@ -123,15 +115,13 @@ def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | No
         (['1.500', '0.25', '7'], None)
     """
     parts = [_NUMBER.fullmatch(text) for text in texts]
-    kinds = ["" if part is None else _mark(part[2]) for part in parts]
+    kinds = [part and _mark(part[2]) for part in parts]
     decimal = "," in kinds or (decimal and "." not in kinds)
     if "either" in kinds and decimal == ("." in kinds):
         return texts, kinds.index("either")
     for_comma = {"either": "." if decimal else "", ",": ".", ".": ""}
     read = [
-        text
-        if part is None or not kind
-        else part[1] + part[2].replace(",", for_comma[kind]) + part[3]
+        part[1] + part[2].replace(",", for_comma[kind]) + part[3] if part and kind else text
         for text, part, kind in zip(texts, parts, kinds, strict=True)
     ]
     return read, None
@@ -146,105 +136,54 @@ def _mark(number: str) -> str:
     return "," if number.count(",") == 1 and "." not in number else ""
 
 
-def is_empty(text: str) -> bool:
-    """Whether a field says that there is nothing.
-
-    Example:
-        >>> is_empty(""), is_empty("NaN"), is_empty("0")
-        (True, True, False)
-    """
-    return text.strip().lower() in EMPTY
-
-
-def _plain(texts: list[str]) -> np.ndarray | None:
-    """Numbers, with decimal commas or points; empty ones are NaN; None: there is something else."""
-    if not any("_" in text for text in texts):
-        try:
-            return np.array(list(map(float, texts)))
-        except ValueError:
-            pass
-    numbers = [math.nan if is_empty(text) else _number(text) for text in texts]
-    known = [number for number in numbers if number is not None]
-    return np.array(known) if len(known) == len(numbers) else None
-
-
-def _shifted(texts: list[list[str]], numbers: list[np.ndarray]) -> list[np.ndarray]:
-    """Large integers less the smallest of them, exactly; what is no integer is left as it is."""
-    try:
-        whole = [[int(text) for text in column] for column in texts]
-    except ValueError:
-        return numbers
-    least = min(map(min, whole))
-    return [np.array([float(number - least) for number in column]) for column in whole]
-
-
-def _mixed(fields: Fields, readers: tuple[Callable[[str], float | None], ...]) -> Column:
-    """Fields of several kinds in seconds."""
-    scale = 1.0 if fields.seconds is None else fields.seconds
-    seen: set[Callable[[str], float | None]] = set()
-    values: list[float] = []
-    for text in fields.texts:
-        number = math.nan if is_empty(text) else _number(text)
-        if number is not None:
-            values.append(number * scale)
-            continue
-        values.append(math.nan)
-        for reader in readers:
-            found = reader(text)
-            if found is not None:
-                values[-1] = found
-                seen.add(reader)
-                break
-    if not seen:
-        return Column(np.array(values) / scale, fields.seconds, [])
-    what = "dates" if _date in seen else "numbers with a unit"
-    notes = [f"column {fields.name!r} has {what}: read as seconds"]
-    return Column(np.array(values), 1.0, notes, True, _date in seen)
+def _plain(text: str) -> float:
+    return float(text) if "_" not in text else float("")  # float() takes 1_0 for 10
 
 
 def _number(text: str) -> float | None:
-    if "_" in text:  # float() takes 1_0 for 10
-        return None
+    """A number with a decimal point or comma, or with commas between thousands."""
+    if _THOUSANDS.fullmatch(text) and (text.count(",") > 1 or "." in text):
+        text = text.replace(",", "")
+    elif "." not in text and text.count(",") == 1:
+        text = text.replace(",", ".")
     try:
-        return float(text)
+        return _plain(text)
     except ValueError:
-        pass
-    if text.count(",") > 1 or "." in text:
-        return float(text.replace(",", "")) if _THOUSANDS.fullmatch(text) else None
-    if text.count(",") == 1:
+        return None
+
+
+def _seconds(text: str, *, dates: bool) -> tuple[float, str] | None:
+    """Seconds of a time that says its unit, and what it is; dates count from 2020, in UTC."""
+    stripped = text.strip()
+    if dates and len(stripped) >= 8 and not stripped.isdigit():  # 20260301 is a number
         try:
-            return float(text.replace(",", "."))
+            moment = datetime.fromisoformat(stripped)
         except ValueError:
             pass
+        else:
+            zone = moment.tzinfo or UTC
+            return (moment.replace(tzinfo=zone) - _ORIGIN).total_seconds(), "dates"
+    match = _WITH_UNIT.fullmatch(stripped)
+    if match and match[2].lower() in UNITS:
+        return float(match[1].replace(",", ".")) * UNITS[match[2].lower()], "numbers with a unit"
+    match = _CLOCK_TIME.fullmatch(stripped)
+    if match:
+        days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4].replace(",", "."))
+        return seconds, "numbers with a unit"
     return None
 
 
-def _with_unit(text: str) -> float | None:
-    """Seconds of a number with its unit."""
-    match = _WITH_UNIT.fullmatch(text.strip())
-    if match is None or match[2].lower() not in UNITS:
-        return None
-    return float(match[1].replace(",", ".")) * UNITS[match[2].lower()]
+def _since_1970(numbers: np.ndarray) -> tuple[float, str] | None:
+    """The unit of numbers that look like times since 1970: in seconds, and its name.
 
-
-def _clock_time(text: str) -> float | None:
-    """Seconds of hours:minutes:seconds."""
-    match = _CLOCK_TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4].replace(",", "."))
-
-
-def _date(text: str) -> float | None:
-    """Seconds since 2020 of a date; without a time zone it is taken as UTC."""
-    stripped = text.strip()
-    if len(stripped) < 8 or stripped.isdigit():  # 20260301 is a number
-        return None
-    try:
-        moment = datetime.fromisoformat(stripped)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _ORIGIN).total_seconds()
+    Example:
+        >>> _since_1970(np.array([1.7e12, np.nan])), _since_1970(np.array([12.5]))
+        ((0.001, 'milliseconds'), None)
+    """
+    known = numbers[~np.isnan(numbers)]
+    for seconds, name in _SINCE_1970.items():
+        least, most = _SECONDS_OF_2001 / seconds, _SECONDS_OF_2096 / seconds
+        if known.size and least < known.min() and known.max() < most:
+            return seconds, name
+    return None
