@@ -16,11 +16,20 @@ import numpy as np
 from asyncjax.checks import file_path, flag, instance, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
 from asyncjax.traces.log_reader.headers import UNITS, roles_of
-from asyncjax.traces.log_reader.jobs import sorted_names
-from asyncjax.traces.log_reader.layouts import log_of_columns, log_of_rows, without_extremes
+from asyncjax.traces.log_reader.jobs import (
+    log_of_columns,
+    log_of_rows,
+    sorted_names,
+)
 from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.tables import Table, of_objects, read_file, table_of, text_of
-from asyncjax.traces.log_reader.values import is_value, times_of
+from asyncjax.traces.log_reader.tables import (
+    Table,
+    is_value,
+    of_objects,
+    read_file,
+    table_of,
+    text_of,
+)
 
 
 def read_log(
@@ -116,7 +125,7 @@ def read_log(
         return log
     table = _table(path, max_unpacked)
     table.drops = drops
-    table, axis = without_extremes(table)
+    axis = _without_extremes(table)
     given = {name: _place(table, name, column) for name, column in named.items() if column}
     roles, counter = _roles(table, given, axis)
     if roles is None:
@@ -220,6 +229,28 @@ def _place(table: Table, argument: str, column: str) -> int:
     return names.index(column)
 
 
+def _without_extremes(table: Table) -> int | None:
+    """Leaves out the smallest and largest values that a tracker's chart export has beside others.
+
+    Such a table has a column of steps or times, and for each run `name`, `name__MIN`, `name__MAX`.
+    Returns the place of the one column that had no such columns beside it, if any.
+    """
+    names = table.names or []
+    extremes = {name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names}
+    if not extremes:
+        return None
+    table.notes.append(
+        f"{len(extremes)} columns that end in __MIN or __MAX, such as {min(extremes)!r}, are left"
+        " out: a tracker's smallest and largest values of another column, not workers"
+    )
+    columns = dict(zip(names, table.columns, strict=True))
+    table.names = [name for name in names if name not in extremes]
+    table.columns = [columns[name] for name in table.names]
+    beside = {name[:-5] for name in extremes}
+    alone = [place for place, name in enumerate(table.names) if name and name not in beside]
+    return alone[0] if len(alone) == 1 else None
+
+
 def _roles(
     table: Table, given: dict[str, int], axis: int | None
 ) -> tuple[dict[str, int] | None, int | None]:
@@ -277,7 +308,7 @@ def _roles_by_place(table: Table) -> dict[str, int] | None:
 
 def _is_spans(table: Table) -> bool:
     """Whether the second and third columns are starts and ends: no job begins before the last."""
-    begin, end = (times_of([(table.texts(place), None)])[0] for place in (1, 2))
+    begin, end = (table.times(place)[0] for place in (1, 2))
     if begin.kind == end.kind == "dates":
         return True
     if not (np.isfinite(begin.values) & (end.values > begin.values)).all():
@@ -292,5 +323,5 @@ def _is_spans(table: Table) -> bool:
 
 def _counts(table: Table, place: int) -> bool:
     """Whether a column counts the rows of a wide table."""
-    goes = np.diff(times_of([(table.texts(place), None)])[0].values)
+    goes = np.diff(table.times(place)[0].values)
     return bool((goes >= 0).all() and (goes.any() or not goes.size))

@@ -1,4 +1,11 @@
-"""Rows as jobs: in order of time, worker by worker, positive and one after the other.
+"""Tables as logs, a row a job or a column a worker: jobs in order of time, worker by worker.
+
+Of a row a job, its columns say how long the jobs took:
+
+    start, end                 duration = end - start
+    start or end, duration     the other follows
+    duration                   in the order of a time or a step, or of the file
+    end alone, or start alone  a job is what lies between two rows of a worker, pauses included
 
 What is repaired is told in a note: rows out of order, rows that are there twice, counters and
 clocks that start again after a run was resumed, ends that touch the next start by rounding.
@@ -14,6 +21,7 @@ Jobs are a pandas frame with a row a job, whose index is the row of the table:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import PurePath
@@ -21,16 +29,286 @@ from typing import Any
 
 import numpy as np
 
-from asyncjax.traces.log_reader.headers import UNITS
+from asyncjax.checks import extra
+from asyncjax.traces.log_reader.headers import UNITS, workers_of
 from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.tables import Table
+from asyncjax.traces.log_reader.tables import Column, Table, column_of, is_empty
 
 Jobs = Any  # a pandas frame
+Roles = dict[str, int]  # the column that plays each role
 
+_AGREES = 1e-3  # share of a duration by which it may differ from end less start
+_CONSTANT = ("batch", "job", "job id")  # counters that may be a size, or name the whole run
+_LUCK = 1e-6  # chance by which durations may happen to grow in every row of every worker
+_MOST_RESUMED = 4  # rows a worker must have for each time that its counter starts again
 _ROUNDING = 1e-9  # of the largest time
 _TOUCH = 1e-2  # of the shorter of two jobs, by which they may overlap
-_CONSTANT = ("batch", "job", "job id")  # counters that may be a size, or name the whole run
-_MOST_RESUMED = 4  # rows a worker must have for each time that its counter starts again
+
+
+def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
+    """The log of a table with a row a job; `unit` is what the caller says a unit is, in seconds."""
+    pandas = extra("pandas", "logs")
+    workers = np.zeros(len(table.lines), np.int64)
+    if "worker" in roles:
+        texts = table.columns[roles["worker"]]
+        table.workers = sorted_names(list(filter(None, dict.fromkeys(texts))))
+        workers = pandas.Index(table.workers, dtype=object).get_indexer(texts)
+    else:
+        table.notes.append("there is no column of workers: all rows are of one, '0'")
+    jobs = pandas.DataFrame({"worker": workers})
+    jobs = sifted(
+        table,
+        jobs,
+        jobs.worker < 0,
+        lambda _: f"{table.title(roles['worker'])} must name the worker, got none",
+    )
+    roles = _settled(table, roles, jobs)
+    columns, units = _columns(table, roles, unit)
+    jobs = jobs.join(pandas.DataFrame(columns))
+    is_timed = bool({"start", "end"} & set(columns))
+    by = next((role for role in ("time", "step") if role in columns and not is_timed), None)
+    if by is not None:
+        bad = ~np.isfinite(jobs[by])
+        jobs = held(table, jobs, bad, roles[by], "a number that orders the rows")
+    if is_timed:
+        is_measured = {"took", "duration"} & set(columns)
+        jobs = (_with_ends if is_measured else _between)(table, jobs, roles)
+    else:
+        jobs = positive(table, jobs, roles["duration"])
+        jobs = jobs.sort_values("worker", kind="stable")
+    if by is not None:
+        jobs = in_order(table, jobs, by, roles[by])
+    counter = next((role for role in ("step", "time") if role in jobs), None)
+    if counter is not None and table.is_live:
+        missing = int((jobs.groupby("worker")[counter].max() + 1).sum()) - len(jobs)
+        if missing > 0:
+            table.notes.append(
+                f"{missing} jobs of the run did not arrive (stopped or lost), so they are not here"
+            )
+    if counter == "step":
+        jobs = one_row_a_step(table, jobs, roles["step"])
+    title = {role: table.title(place) for role, place in roles.items()}
+    if table.names:
+        title = {role: name.removeprefix("column ") for role, name in title.items()}
+    ends = [f"{role} {title[role]}" for role in ("start", "end") if role in title]
+    took = "end less start" if len(ends) == 2 else "what lies between two rows of a worker"
+    told = {
+        "worker": title.get("worker", "none, all rows are of one"),
+        "time": " and ".join(ends) or title.get(by or "", "none, rows in their order"),
+        "duration": title.get("duration", took),
+    }
+    return finished(table, jobs, told, units)
+
+
+def log_of_columns(table: Table, counter: int | None, unit: float | None) -> Log:
+    """The log of a table with a column a worker; empty cells are jobs that there were not.
+
+    `counter` is the column that counts the rows, if there is one; `unit` as in `log_of_rows`.
+    """
+    pandas = extra("pandas", "logs")
+    titles = table.names or [str(place) for place in range(len(table.columns))]
+    places = [place for place, name in enumerate(titles) if name and place != counter]
+    names, units = workers_of([titles[place] for place in places])
+    table.workers = sorted_names(names)
+    columns = {
+        name: (place, column_of(table.texts(place), said if unit is None else unit))
+        for name, place, said in zip(names, places, units, strict=True)
+    }
+    said = [column.seconds for _, column in columns.values() if column.seconds is not None]
+    parts = []
+    for worker, name in enumerate(table.workers):
+        place, column = columns[name]
+        scale = column.seconds or (said[0] if said else 1.0)
+        cells = pandas.DataFrame({"worker": worker, "duration": column.values * scale})
+        cells = cells[[not is_empty(text) for text in table.columns[place]]]
+        parts.append(positive(table, cells, place))
+    jobs = pandas.concat(parts)
+    empty = len(table.lines) * len(places) - len(jobs)
+    if counter is not None:
+        count = table.times(counter)[0].values
+        if np.isfinite(count).all():
+            jobs = one_row_a_step(table, jobs.assign(step=count[jobs.index]), counter)
+    if empty:
+        table.notes.append(f"{empty} empty cells: no job of that worker in that row")
+    if set(said) - {1.0}:
+        table.notes.append("times were made seconds")
+    ends = dict.fromkeys(table.title(place) for place in (places[0], places[-1]))
+    told = {
+        "worker": f"each of {len(places)}, {' to '.join(ends)}",
+        "time": "none, rows in their order" if counter is None else table.title(counter),
+        "duration": "the numbers in them",
+    }
+    return finished(table, jobs, told, said)
+
+
+def _settled(table: Table, roles: Roles, jobs: Jobs) -> Roles:
+    """The roles, with one that says how long jobs took; refuses a table in which none can."""
+    if "duration" in roles or {"start", "end"} <= set(roles):
+        return roles
+    if "time" in roles:
+        place = roles["time"]
+        title = table.title(place)
+        roles = {role: column for role, column in roles.items() if role != "time"}
+        if "end" not in roles and _is_a_clock(table, place, jobs):
+            table.notes.append(
+                f"{title} grows with every row of a worker: read as when its jobs ended; if it is"
+                f" how long they took, say duration={title.removeprefix('column ')}"
+            )
+            return roles | {"end": place}
+        table.notes.append(f"{title} is read as how long jobs took")
+        return roles | {"duration": place}
+    if {"start", "end"} & set(roles):
+        return roles
+    names = table.names or []
+    free = [place for place, name in enumerate(names) if name and place not in roles.values()]
+    numbers = [place for place in free if table.is_numeric(place)]
+    if len(numbers) != 1 or "worker" not in roles:
+        raise ValueError(
+            "path must have a column of durations, or of starts and ends, or a column of durations"
+            f" a worker, got {table.source} with the columns {', '.join(map(repr, names))}; say"
+            " which is which, such as worker='rank', duration='took_ms'"
+        )
+    title = table.title(numbers[0])
+    table.notes.append(f"{title} is read as how long jobs took: no other can be it")
+    return roles | {"duration": numbers[0]}
+
+
+def _is_a_clock(table: Table, place: int, jobs: Jobs) -> bool:
+    """Whether a column of times tells when, not how long: it grows in every row of a worker."""
+    (column,) = table.times(place)
+    later = jobs.worker.duplicated()
+    grows = growth(jobs.assign(time=column.values[jobs.index]), "time")[later] > 0
+    luck = -sum(math.lgamma(count + 1.0) for count in jobs.worker.value_counts())
+    return column.kind == "dates" or bool(grows.all() and luck < math.log(_LUCK))
+
+
+def _columns(
+    table: Table, roles: Roles, unit: float | None
+) -> tuple[dict[str, np.ndarray], list[float]]:
+    """Numbers by role in one unit, and the units in the file."""
+    read: dict[str, Column] = {}
+    if "duration" in roles:
+        place = roles["duration"]
+        read["duration"] = column_of(table.texts(place), table.heading(place)[1])
+    ends = [role for role in ("start", "end") if role in roles]
+    read |= dict(zip(ends, table.times(*(roles[role] for role in ends)), strict=True))
+    scales: dict[str, float | None] = {}
+    for role, column in read.items():
+        scale = column.seconds if column.kind or unit is None else unit
+        if scale is None and column.since is not None:
+            scale, since = column.since
+            table.notes.append(f"{table.title(roles[role])} is read as {since} since 1970")
+        scales[role] = 1.0 if scale is None and table.is_live else scale
+    units = [scale for scale in scales.values() if scale is not None]
+    columns = {}
+    for role, column in read.items():
+        title, scale = table.title(roles[role]), scales[role]
+        if scale is None and units:
+            scale = units[0]
+            table.notes.append(f"{title} says no unit: read in that of the other times")
+        columns[role] = column.values * (scale or 1.0)
+        if column.kind:
+            table.notes.append(f"{title} has {column.kind}: read as seconds")
+    if len(ends) == 2:
+        took = columns["end"] - columns["start"]
+        is_date = any(column.kind == "dates" for column in read.values())
+        columns["took"] = np.round(took, 6) if is_date else took
+    if set(units) - {1.0}:
+        table.notes.append("times were made seconds")
+    for role in ("time", "step"):
+        if role in roles:
+            values = table.times(roles[role])[0].values
+            is_number = np.isfinite(values)
+            if is_number.any() and (is_number.all() or not ends):
+                columns[role] = values
+            else:
+                table.notes.append(f"{table.title(roles[role])} is not of numbers: not used")
+    return columns, units
+
+
+def _with_ends(table: Table, jobs: Jobs, roles: Roles) -> Jobs:
+    """Jobs whose starts are known, or follow."""
+    if "took" in jobs:
+        jobs = _without_open(table, jobs, roles["end"])
+    for role in ("start", "end"):
+        if role in jobs:
+            jobs = held(table, jobs, ~np.isfinite(jobs[role]), roles[role], "a time")
+    if "took" in jobs:
+        jobs = _spanned(table, jobs, roles)
+    else:
+        jobs = positive(table, jobs, roles["duration"])
+        if "start" in jobs:
+            jobs = jobs.assign(end=jobs.start + jobs.duration)
+        else:
+            jobs = jobs.assign(start=jobs.end - jobs.duration)
+    jobs = one_after_the_other(table, jobs, roles)
+    first = jobs.start.min()
+    return jobs.assign(start=jobs.start - first, end=jobs.end - first)
+
+
+def _without_open(table: Table, jobs: Jobs, place: int) -> Jobs:
+    """Leaves out the last job of a worker if it has no end: it was still open."""
+    start = jobs.start.where(np.isfinite(jobs.start), -np.inf)
+    is_open = start == start.groupby(jobs.worker).transform("max")
+    is_open &= np.array([is_empty(table.columns[place][row]) for row in jobs.index])
+    count = int(is_open.sum())
+    if not 0 < count < len(jobs):
+        return jobs
+    table.notes.append(
+        f"{count} job{'s' * (count > 1)} without an end, each the last of a worker: still open,"
+        " left out"
+    )
+    return jobs[~is_open]
+
+
+def _spanned(table: Table, jobs: Jobs, roles: Roles) -> Jobs:
+    """Jobs from their starts to their ends, as long as their durations where these agree."""
+    begin, end = roles["start"], roles["end"]
+    jobs = sifted(
+        table,
+        jobs,
+        ~(jobs.took > 0),
+        lambda row: (
+            f"{table.title(end)} must be after {table.title(begin)}, {table.entry(begin, row)}, got"
+            f" {table.entry(end, row)}"
+        ),
+    )
+    if "duration" in jobs:
+        differs = ~((jobs.duration - jobs.took).abs() <= _AGREES * jobs.took)
+        if not differs.any():
+            return jobs
+        first = jobs[differs].iloc[0]
+        table.notes.append(
+            f"{table.title(roles['duration'])} is not end less start in {differs.sum()} of"
+            f" {len(jobs)} rows, first {first.duration:g} and {first.took:g}"
+            f" {table.where(jobs.index[differs][0])}: end less start was taken"
+        )
+    return jobs.assign(duration=jobs.took)
+
+
+def _between(table: Table, jobs: Jobs, roles: Roles) -> Jobs:
+    """Jobs of a log that says only when they ended, or only when they began."""
+    role = "end" if "end" in jobs else "start"
+    title = table.title(roles[role])
+    jobs = held(table, jobs, ~np.isfinite(jobs[role]), roles[role], "a time")
+    jobs = jobs.rename(columns={role: "stamp"}).assign(duration=1.0)
+    jobs = in_order(table, jobs, "stamp", roles[role])
+    jobs["duration"] = growth(jobs, "stamp")
+    goes_on = jobs.duration >= 0  # not where a clock starts again
+    if not goes_on.any():
+        raise ValueError(
+            f"path must have two rows of a worker where it only tells when jobs {role}, got one a"
+            f" worker in {table.source}"
+        )
+    table.notes.append(
+        f"there are no durations: a job is what lies between two rows of a worker ({title}), pauses"
+        f" included; the {'first' if role == 'end' else 'last'} row of each worker only begins or"
+        " ends one"
+    )
+    if role == "start":  # a job stands in the row in which it began
+        jobs["duration"] = jobs.duration.shift(-1)
+        goes_on = goes_on.shift(-1, fill_value=False)
+    return positive(table, jobs[goes_on], roles[role], "later than that of the row before")
 
 
 def sifted(table: Table, jobs: Jobs, bad: Any, words: Callable[[int], str]) -> Jobs:
@@ -66,13 +344,13 @@ def growth(jobs: Jobs, key: str) -> Any:
     return jobs.groupby("worker")[key].diff()
 
 
-def in_order(table: Table, names: list[str], jobs: Jobs, key: str, title: str) -> Jobs:
+def in_order(table: Table, jobs: Jobs, key: str, place: int) -> Jobs:
     """Sorts the jobs of every worker by a column.
 
     A counter that starts again is that of a run that was resumed: its rows stay as they are.
     """
     jobs = _without_repeats(table, jobs.sort_values("worker", kind="stable"), key)
-    falls = growth(jobs, key) < 0
+    falls, title = growth(jobs, key) < 0, table.title(place)
     if not falls.any():
         return jobs
     by_worker = jobs.groupby("worker")[key]
@@ -87,12 +365,12 @@ def in_order(table: Table, names: list[str], jobs: Jobs, key: str, title: str) -
         one, other = twice.index[:2]
         raise ValueError(
             f"{title} must grow with the rows of a worker, or start again where a run was resumed;"
-            f" worker {names[worker]!r} has rows in no order and {twice[key].iloc[0]:g} twice, in"
-            f" {table.line} {table.lines[one]} and {table.where(other)}"
+            f" worker {table.workers[worker]!r} has rows in no order and {twice[key].iloc[0]:g}"
+            f" twice, in {table.line} {table.lines[one]} and {table.where(other)}"
         )
     moved = jobs.worker[falls & is_sortable].unique()
     if len(moved):
-        whom = f"worker {names[moved[0]]!r}" if len(moved) == 1 else f"{len(moved)} workers"
+        whom = f"worker {table.workers[moved[0]]!r}" if len(moved) == 1 else f"{len(moved)} workers"
         table.notes.append(f"the rows of {whom} were not in the order of {title}: sorted")
     resumed = np.flatnonzero(falls & ~is_sortable)
     if len(resumed):
@@ -100,14 +378,14 @@ def in_order(table: Table, names: list[str], jobs: Jobs, key: str, title: str) -
         times = "" if len(resumed) == 1 else f", {len(resumed)} times in all"
         table.notes.append(
             f"{title} starts again at {step[first]:g} after {step[first - 1]:g} for worker"
-            f" {_at(table, names, jobs, first)}{times}: read as a run that was resumed, rows in the"
+            f" {_at(table, jobs, first)}{times}: read as a run that was resumed, rows in the"
             " order of the file"
         )
     order = np.where(is_sortable, jobs[key], np.arange(len(jobs)))
     return jobs.iloc[np.lexsort((order, jobs.worker))]
 
 
-def one_after_the_other(table: Table, names: list[str], jobs: Jobs, roles: dict[str, int]) -> Jobs:
+def one_after_the_other(table: Table, jobs: Jobs, roles: dict[str, int]) -> Jobs:
     """Sorts jobs whose starts are known; clocks that start again go on where they ended.
 
     `roles` has the columns of starts and ends, or one of them. Refuses jobs of a worker that
@@ -119,18 +397,18 @@ def one_after_the_other(table: Table, names: list[str], jobs: Jobs, roles: dict[
     tidy = _without_repeats(table, tidy, "start")
     overlap = _overlap(tidy)
     if (overlap > 0).any() and not is_sorted:
-        resumed = _resumed(table, names, jobs)
+        resumed = _resumed(table, jobs)
         if resumed is not None:
             return resumed
     if not is_sorted:
         table.notes.append("rows were not in the order of their starts: sorted")
 
     def words(row: int) -> str:
-        at = tidy.index.get_loc(row)
+        before = table.lines[tidy.index[tidy.index.get_loc(row) - 1]]
         told = [table.entry(roles[role], row) for role in ("start", "end") if role in roles]
         return (
             "a job must begin after the one before it of its worker has ended"
-            f" ({names[tidy.worker[row]]!r}, {table.line} {table.lines[tidy.index[at - 1]]}), got"
+            f" ({table.workers[tidy.worker[row]]!r}, {table.line} {before}), got"
             f" {' to '.join(told)}"
         )
 
@@ -152,7 +430,7 @@ def _overlap(jobs: Jobs) -> Any:
     return late.clip(lower=0.0).fillna(0.0)
 
 
-def _resumed(table: Table, names: list[str], jobs: Jobs) -> Jobs | None:
+def _resumed(table: Table, jobs: Jobs) -> Jobs | None:
     """Jobs of a log whose clock starts again, in the order of the file; None: it is none."""
     falls = growth(jobs, "start") < 0
     part = falls.groupby(jobs.worker).cumsum()  # times that the clock of the worker started again
@@ -170,7 +448,7 @@ def _resumed(table: Table, names: list[str], jobs: Jobs) -> Jobs | None:
     start, first = jobs.start.to_numpy(), int(np.argmax(falls))
     table.notes.append(
         f"start falls back to {start[first]:g} after {start[first - 1]:g} for worker"
-        f" {_at(table, names, jobs, first)}, {part.max()} time(s): read as a run that was resumed,"
+        f" {_at(table, jobs, first)}, {part.max()} time(s): read as a run that was resumed,"
         " its time going on from the last end"
     )
     return moved
@@ -192,18 +470,18 @@ def _without_repeats(table: Table, jobs: Jobs, key: str) -> Jobs:
     return jobs[~again]
 
 
-def one_row_a_step(table: Table, names: list[str], jobs: Jobs, key: str, place: int) -> Jobs:
+def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
     """Looks whether rows of a worker that follow each other have one step.
 
     Rows that are otherwise the same count once; a few may be jobs that were done again. Refuses
     steps that have several rows throughout: what a row is, is not known.
     """
-    same = growth(jobs, key) == 0
+    same = growth(jobs, "step") == 0
     if not same.any():
         return jobs
     title, words = table.title(place), table.heading(place)[0]
     first, count = int(np.argmax(same)), int(same.sum())
-    if words == "epoch" or (words in _CONSTANT and jobs[key].nunique() == 1):
+    if words == "epoch" or (words in _CONSTANT and jobs.step.nunique() == 1):
         table.notes.append(
             f"{title} has one number in several rows of a worker: each row is read as a job"
         )
@@ -214,7 +492,7 @@ def one_row_a_step(table: Table, names: list[str], jobs: Jobs, key: str, place: 
             f" first that {table.where(jobs.index[first])}: each step is counted once"
         )
         return jobs[~same]
-    step, worker = jobs[key].iloc[first], names[jobs.worker.iloc[first]]
+    step, worker = jobs.step.iloc[first], table.workers[jobs.worker.iloc[first]]
     lines = f"in {table.line} {table.lines[jobs.index[first - 1]]} and"
     told = f"first {step:g} of worker {worker!r} {lines} {table.where(jobs.index[first])}"
     n_same = same.groupby(jobs.worker).sum()
@@ -231,12 +509,10 @@ def one_row_a_step(table: Table, names: list[str], jobs: Jobs, key: str, place: 
     return jobs
 
 
-def finished(
-    table: Table, names: list[str], jobs: Jobs, columns: dict[str, str], units: list[float]
-) -> Log:
+def finished(table: Table, jobs: Jobs, columns: dict[str, str], units: list[float]) -> Log:
     """The log of jobs that are sorted by worker and then by time, with what its columns were."""
     heard = jobs.worker.unique()
-    silent = [name for worker, name in enumerate(names) if worker not in set(heard)]
+    silent = [name for worker, name in enumerate(table.workers) if worker not in set(heard)]
     if silent:
         table.notes.append(f"no job is left of worker {', '.join(map(repr, silent))}: left out")
     cuts = np.flatnonzero(np.diff(jobs.worker)) + 1
@@ -247,7 +523,7 @@ def finished(
 
     durations = rows("duration")
     assert durations is not None
-    workers = tuple(names[worker] for worker in heard)
+    workers = tuple(table.workers[worker] for worker in heard)
     table.notes.extend(notes_of_copies(workers, durations))
     short = {seconds: name for name, seconds in reversed(UNITS.items())}
     unit = " and ".join(short[seconds] for seconds in dict.fromkeys(units)) or "not said"
@@ -288,8 +564,8 @@ def sorted_names(names: list[str]) -> list[str]:
     return sorted(names, key=key)
 
 
-def _at(table: Table, names: list[str], jobs: Jobs, place: int) -> str:
-    return f"{names[jobs.worker.iloc[place]]!r} {table.where(jobs.index[place])}"
+def _at(table: Table, jobs: Jobs, place: int) -> str:
+    return f"{table.workers[jobs.worker.iloc[place]]!r} {table.where(jobs.index[place])}"
 
 
 def _rows(count: int) -> str:
