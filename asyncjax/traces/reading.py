@@ -27,7 +27,6 @@ from asyncjax.traces.log_reader.tables import (
     is_value,
     of_objects,
     read_file,
-    table_of,
     text_of,
 )
 
@@ -209,8 +208,8 @@ def _table(path: Any, max_unpacked: int | None) -> Table:
                 "path must have rows (worker, duration) or (worker, step, duration), got"
                 f" {shown(row)} in row {number}"
             )
-    rows = [list(map(text_of, row)) for row in path]
-    return table_of(None, rows, list(range(1, len(rows) + 1)), "rows", "row")
+    columns = [list(map(text_of, column)) for column in zip(*path, strict=True)]
+    return Table(None, columns, list(range(1, len(path) + 1)), "rows", "row")
 
 
 def _place(table: Table, argument: str, column: str) -> int:

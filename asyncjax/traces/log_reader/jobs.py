@@ -511,31 +511,29 @@ def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
 
 def finished(table: Table, jobs: Jobs, columns: dict[str, str], units: list[float]) -> Log:
     """The log of jobs that are sorted by worker and then by time, with what its columns were."""
-    heard = jobs.worker.unique()
-    silent = [name for worker, name in enumerate(table.workers) if worker not in set(heard)]
+    starts = np.flatnonzero(np.diff(jobs.worker, prepend=-1))
+    heard = jobs.worker.iloc[starts]
+    silent = [table.workers[worker] for worker in sorted({*range(len(table.workers))} - {*heard})]
     if silent:
         table.notes.append(f"no job is left of worker {', '.join(map(repr, silent))}: left out")
-    cuts = np.flatnonzero(np.diff(jobs.worker)) + 1
 
-    def rows(*keys: str) -> tuple[np.ndarray, ...] | None:
-        key = next((key for key in keys if key in jobs), None)
-        return None if key is None else tuple(np.split(jobs[key].to_numpy(), cuts))
+    def rows(*keys: str) -> Any:
+        columns = (np.split(jobs[key].to_numpy(), starts)[1:] for key in keys if key in jobs)
+        return next(map(tuple, columns), None)
 
-    durations = rows("duration")
-    assert durations is not None
     workers = tuple(table.workers[worker] for worker in heard)
-    table.notes.extend(notes_of_copies(workers, durations))
+    table.notes.extend(notes_of_copies(workers, rows("duration")))
     short = {seconds: name for name, seconds in reversed(UNITS.items())}
     unit = " and ".join(short[seconds] for seconds in dict.fromkeys(units)) or "not said"
     source = table.source
     name = PurePath(source).name  # without the folders, which a page would show
     return Log(
         workers=workers,
-        durations=durations,
+        durations=rows("duration"),
         start=rows("start"),
         end=rows("end"),
         step=rows("step", "time"),
-        lines=tuple(np.split(np.array(table.lines)[jobs.index], cuts)),
+        lines=tuple(np.split(np.array(table.lines)[jobs.index], starts)[1:]),
         unit="seconds" if units else "time units",
         source=name,
         notes=tuple(note.replace(source, name) for note in table.notes),

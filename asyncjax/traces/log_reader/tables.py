@@ -10,18 +10,20 @@ Whether a comma is a decimal one or separates thousands is a matter of the whole
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from asyncjax.traces.log_reader.headers import UNITS, read_heading
 MOST_UNPACKED = 200  # bytes that a byte of a packed file may stand for, unless more are allowed
 _LIVE = {"arrived", "handled", "done", "computed", "read_version"}  # columns of `live.to_csv`
 _BYTES = 2**20  # unpacked at once
+_ROWS = 300  # read at once; below what makes Python look for garbage
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "blanks"}
 _BINARY = {
     b"PK": "a zip archive or a spreadsheet",
@@ -91,7 +94,7 @@ class Table:
     def texts(self, place: int) -> list[str]:
         """A column to be read as numbers; refuses a comma that may be read two ways."""
         texts = self.columns[place]
-        if not any("," in text for text in texts):
+        if "," not in "".join(texts):
             return texts
         texts, row = commas_read(texts, decimal=self.delimiter == ";")
         if row is not None:
@@ -130,33 +133,35 @@ def read_file(file: Path, max_unpacked: int | None) -> Table:
     """Reads a table from a file, packed or not, of at most `max_unpacked` bytes once unpacked."""
     text, source = _decoded(file, max_unpacked), str(file)
     if file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson", ".json")):
-        return _of_json(text, source)
+        line = "entry" if text.lstrip().startswith("[") else "line"
+        return of_objects(_entries(text, source), source, line)
     delimiter = _delimiter(text)
     if delimiter == " ":
         text = text.replace("\t", " ")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    rows: list[list[str]] = []
     lines: list[int] = []
-    passed = 0
-    try:
+    n_comments = 0
+
+    def content() -> Iterator[list[str]]:
+        nonlocal n_comments
         for row in reader:
             if any(row) and row[0].startswith("#"):
-                passed += 1
+                n_comments += 1
             elif any(row):
-                rows.append(row)
                 lines.append(reader.line_num)
+                yield row
+
+    try:
+        table = _of_lines(content(), lines, source)
     except csv.Error as error:
         raise ValueError(
             f"path must be a table of text, got {error} after line {reader.line_num} of {source}"
         ) from error
-    if not rows:
-        raise ValueError(f"path must be a table with rows, got none in {source}")
-    table = _of_lines(rows, lines, source)
     table.delimiter = delimiter
     if delimiter != ",":
         table.notes.append(f"fields are separated by {_DELIMITERS[delimiter]}")
-    if passed:
-        table.notes.append(f"lines that begin with # were passed over, {passed} in all")
+    if n_comments:
+        table.notes.append(f"lines that begin with # were passed over, {n_comments} in all")
     return table
 
 
@@ -174,13 +179,16 @@ def _delimiter(text: str) -> str:
     return ","
 
 
-def _of_lines(rows: list[list[str]], lines: list[int], source: str) -> Table:
-    """The table of rows of which the first may be a header; each gets its length."""
-    names = list(map(str.strip, rows[0]))
+def _of_lines(rows: Iterator[list[str]], lines: list[int], source: str) -> Table:
+    """The table of rows of which the first may be a header; `lines` grows with each that is read.
+
+    Columns grow piece by piece, since lists of many rows are slow to keep.
+    """
+    first = list(itertools.islice(rows, 2))
+    names, *below = [list(map(str.strip, row)) for row in first] or [[]]
     while len(names) > 1 and not names[-1]:  # a delimiter at the end of the line
         names.pop()
-    width = len(names)
-    is_headed = _is_header(names, list(map(str.strip, rows[1])) if len(rows) > 1 else [])
+    width, is_headed = len(names), bool(names) and _is_header(names, *below)
     if is_headed:
         for name in filter(None, names):
             if names.count(name) > 1:
@@ -188,36 +196,35 @@ def _of_lines(rows: list[list[str]], lines: list[int], source: str) -> Table:
                     f"path must name each of its columns once, got {name!r} twice in line"
                     f" {lines[0]} of {source}"
                 )
-        del rows[0], lines[0]
-        if not rows:
-            raise ValueError(
-                f"path must be a table with rows, got none below the header in {source}"
-            )
-    for place, row in enumerate(rows):
-        if len(row) > width and any(map(str.strip, row[width:])):
-            than = "the header" if is_headed else "the first"
-            raise ValueError(
-                f"path must be a table whose rows are no longer than {than}, {width} fields, got"
-                f" {len(row)} fields in line {lines[place]} of {source}"
-            )
-        if len(row) != width:
-            rows[place] = (row + [""] * (width - len(row)))[:width]
-    return table_of(names if is_headed else None, rows, lines, source)
+        del first[0], lines[0]
+    columns: list[list[str]] = [[] for _ in names]
+    rows = itertools.chain(first, rows)
+    while piece := list(itertools.islice(rows, _ROWS)):
+        for place, row in enumerate(piece):
+            if len(row) > width and any(map(str.strip, row[width:])):
+                than = "the header" if is_headed else "the first"
+                line = lines[place - len(piece)]
+                raise ValueError(
+                    f"path must be a table whose rows are no longer than {than}, {width} fields,"
+                    f" got {len(row)} fields in line {line} of {source}"
+                )
+            if len(row) != width:
+                piece[place] = (row + [""] * (width - len(row)))[:width]
+        for column, fields in zip(columns, zip(*piece, strict=True), strict=True):
+            column.extend(map(str.strip, fields))
+    if not lines:
+        below = " below the header" if is_headed else ""
+        raise ValueError(f"path must be a table with rows, got none{below} in {source}")
+    return Table(names if is_headed else None, columns, lines, source)
 
 
-def table_of(names: list[str] | None, rows: list[Any], lines: list[int], *told: str) -> Table:
-    """A table of rows of one length; `told` is its source, and what a line is called."""
-    columns = [list(map(str.strip, column)) for column in zip(*rows, strict=True)]
-    return Table(names, columns, lines, *told)
-
-
-def _is_header(first: list[str], second: list[str]) -> bool:
+def _is_header(first: list[str], second: Sequence[str] = ()) -> bool:
     """Whether the first row names columns: there is a name above a number, or only names.
 
     Numbers that count the workers of a wide table are names, too.
 
     Example:
-        >>> _is_header(["worker", "step"], []), _is_header(["w1", "0.5"], ["w2", "0.7"])
+        >>> _is_header(["worker", "step"]), _is_header(["w1", "0.5"], ["w2", "0.7"])
         (True, False)
         >>> _is_header(["w1", "7"], ["0.5", "1"]), _is_header(["", "0", "1"], ["0", "5", "6"])
         (True, True)
@@ -278,27 +285,26 @@ def _unpacked(content: bytes, file: Path, max_unpacked: int | None) -> bytes:
     return bytes(unpacked)
 
 
-def _of_json(text: str, source: str) -> Table:
-    """A table of lines that are each a JSON object, or of one list of objects."""
+def _entries(text: str, source: str) -> Iterator[tuple[int, object]]:
+    """What JSON tells line by line, or in one list, each with its number."""
     number = 0
     try:
         if text.lstrip().startswith("["):
-            return of_objects(enumerate(json.loads(text), 1), source, "entry")
-        entries = []
+            yield from enumerate(json.loads(text), 1)
+            return
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip():
-                entries.append((number, json.loads(line)))
+                yield number, json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"path must have a JSON object a line, got {error.msg} in line"
             f" {number or error.lineno} of {source}"
         ) from error
-    return of_objects(entries, source, "line")
 
 
 def of_objects(entries: Iterable[tuple[int, object]], source: str, line: str) -> Table:
     """A table of rows that are mappings by name, each with its number."""
-    rows: list[dict[str, str]] = []
+    columns: dict[str, list[str]] = {}
     lines: list[int] = []
     for number, entry in entries:
         if not isinstance(entry, Mapping):
@@ -306,18 +312,21 @@ def of_objects(entries: Iterable[tuple[int, object]], source: str, line: str) ->
                 f"path must have an object by name a row, got {shown(entry)} in {line} {number} of"
                 f" {source}"
             )
-        rows.append({str(name): text_of(value) for name, value in entry.items()})
+        row = {str(name): text_of(value) for name, value in entry.items()}
+        for name in row:
+            if name not in columns:
+                columns[name] = [""] * len(lines)
+        for name, column in columns.items():
+            column.append(row.get(name, ""))
         lines.append(number)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if not names:
+    if not columns:
         raise ValueError(f"path must be a table with rows, got none in {source}")
-    filled = [[row.get(name, "") for name in names] for row in rows]
-    return table_of(names, filled, lines, source, line)
+    return Table(list(columns), list(columns.values()), lines, source, line)
 
 
 def text_of(value: object) -> str:
-    """A value as it would stand in a file."""
-    return "" if value is None else str(value)
+    """A value as it would stand in a file, without blanks around it."""
+    return "" if value is None else str(value).strip()
 
 
 class Column(NamedTuple):
@@ -358,9 +367,11 @@ def column_of(texts: list[str], seconds: float | None = None, *, dates: bool = F
         >>> column_of(["1.5", "12 ms", "0:01:00", "x"]).values
         array([1.5e+00, 1.2e-02, 6.0e+01,     nan])
     """
-    try:
-        numbers = np.array(list(map(_plain, texts)))
-    except ValueError:
+    numbers = None
+    with contextlib.suppress(ValueError):
+        if "_" not in "".join(texts):  # float() takes 1_0 for 10
+            numbers = np.array(list(map(float, texts)))
+    if numbers is None:
         read = [math.nan if is_empty(text) else _number(text) for text in texts]
         numbers = np.array(read, np.float64)  # NaN for None
         unread = [row for row, number in enumerate(read) if number is None]
@@ -407,10 +418,6 @@ def _mark(number: str) -> str:
     return "," if number.count(",") == 1 and "." not in number else ""
 
 
-def _plain(text: str) -> float:
-    return float(text) if "_" not in text else float("")  # float() takes 1_0 for 10
-
-
 def _number(text: str) -> float | None:
     """A number with a decimal point or comma, or with commas between thousands."""
     if _THOUSANDS.fullmatch(text) and (text.count(",") > 1 or "." in text):
@@ -418,7 +425,7 @@ def _number(text: str) -> float | None:
     elif "." not in text and text.count(",") == 1:
         text = text.replace(",", ".")
     try:
-        return _plain(text)
+        return None if "_" in text else float(text)
     except ValueError:
         return None
 
