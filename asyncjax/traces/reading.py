@@ -139,31 +139,30 @@ def _durations(path: Any) -> Log | None:
     if isinstance(path, EventTrace):
         return _of_trace(path)
     if isinstance(path, Mapping):
-        rows, source = {str(name): (name, row) for name, row in path.items()}, "a mapping"
+        rows, source = list(path.items()), "a mapping"
     elif getattr(path, "ndim", 0) == 2:
-        rows, source = {str(i): (i, row) for i, row in enumerate(np.asarray(path))}, "an array"
-    elif (
-        isinstance(path, list | tuple)
-        and path
-        and all(isinstance(row, list) and not any(isinstance(x, str) for x in row) for row in path)
-    ):
-        rows, source = {str(i): (i, row) for i, row in enumerate(path)}, "a list"
+        rows, source = list(enumerate(np.asarray(path))), "an array"
+    elif isinstance(path, list | tuple) and path and all(map(_is_row, path)):
+        rows, source = list(enumerate(path)), "a list"
     else:
         return None
     if not rows:
         raise ValueError(f"path must have a row of durations a worker, got none in {source}")
     times = {}
-    for name, (key, row) in rows.items():
-        column = np.asarray(within(f"path[{key!r}]", row, above=0.0), np.float64)
-        if column.ndim != 1 or not column.size:
+    for key, row in rows:
+        times[str(key)] = np.asarray(within(f"path[{key!r}]", row, above=0.0), np.float64)
+        if times[str(key)].ndim != 1 or not times[str(key)].size:
             raise ValueError(
                 f"path[{key!r}] must be a list of durations, at least one, got {shown(row)}"
             )
-        times[name] = column
     names = sorted_names(list(times))
     durations = tuple(times[name] for name in names)
     notes = tuple(notes_of_copies(names, durations))
     return Log(tuple(names), durations, source=source, notes=notes)
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and not any(isinstance(field, str) for field in row)
 
 
 def _of_trace(trace: EventTrace) -> Log:

@@ -48,36 +48,29 @@ _TOUCH = 1e-2  # of the shorter of two jobs, by which they may overlap
 def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
     """The log of a table with a row a job; `unit` is what the caller says a unit is, in seconds."""
     pandas = extra("pandas", "logs")
-    workers = np.zeros(len(table.lines), np.int64)
+    jobs = pandas.DataFrame({"worker": 0}, index=range(len(table.lines)))
     if "worker" in roles:
-        texts = table.columns[roles["worker"]]
-        table.workers = sorted_names(list(filter(None, dict.fromkeys(texts))))
-        workers = pandas.Index(table.workers, dtype=object).get_indexer(texts)
+        place = roles["worker"]
+        table.workers = sorted_names(list(filter(None, dict.fromkeys(table.columns[place]))))
+        names = pandas.Index(table.workers, dtype=object)
+        jobs["worker"] = names.get_indexer(table.columns[place])
+        nameless = f"{table.title(place)} must name the worker, got none"
+        jobs = sifted(table, jobs, jobs.worker < 0, lambda _: nameless)
     else:
         table.notes.append("there is no column of workers: all rows are of one, '0'")
-    jobs = pandas.DataFrame({"worker": workers})
-    jobs = sifted(
-        table,
-        jobs,
-        jobs.worker < 0,
-        lambda _: f"{table.title(roles['worker'])} must name the worker, got none",
-    )
     roles = _settled(table, roles, jobs)
     columns, units = _columns(table, roles, unit)
     jobs = jobs.join(pandas.DataFrame(columns))
-    is_timed = bool({"start", "end"} & set(columns))
-    by = next((role for role in ("time", "step") if role in columns and not is_timed), None)
-    if by is not None:
+    by = next((role for role in ("start", "end", "time", "step") if role in columns), None)
+    if by in ("start", "end"):
+        by, is_measured = None, {"took", "duration"} & set(columns)
+        jobs = (_with_ends if is_measured else _between)(table, jobs, roles)
+    elif by is None:
+        jobs = positive(table, jobs, roles["duration"]).sort_values("worker", kind="stable")
+    else:
         bad = ~np.isfinite(jobs[by])
         jobs = held(table, jobs, bad, roles[by], "a number that orders the rows")
-    if is_timed:
-        is_measured = {"took", "duration"} & set(columns)
-        jobs = (_with_ends if is_measured else _between)(table, jobs, roles)
-    else:
-        jobs = positive(table, jobs, roles["duration"])
-        jobs = jobs.sort_values("worker", kind="stable")
-    if by is not None:
-        jobs = in_order(table, jobs, by, roles[by])
+        jobs = in_order(table, positive(table, jobs, roles["duration"]), by, roles[by])
     counter = next((role for role in ("step", "time") if role in jobs), None)
     if counter is not None and table.is_live:
         missing = int((jobs.groupby("worker")[counter].max() + 1).sum()) - len(jobs)
@@ -87,15 +80,13 @@ def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
             )
     if counter == "step":
         jobs = one_row_a_step(table, jobs, roles["step"])
-    title = {role: table.title(place) for role, place in roles.items()}
-    if table.names:
-        title = {role: name.removeprefix("column ") for role, name in title.items()}
-    ends = [f"{role} {title[role]}" for role in ("start", "end") if role in title]
+    name = {role: table.name(place) for role, place in roles.items()}
+    ends = [f"{role} {name[role]}" for role in ("start", "end") if role in name]
     took = "end less start" if len(ends) == 2 else "what lies between two rows of a worker"
     told = {
-        "worker": title.get("worker", "none, all rows are of one"),
-        "time": " and ".join(ends) or title.get(by or "", "none, rows in their order"),
-        "duration": title.get("duration", took),
+        "worker": name.get("worker", "none, all rows are of one"),
+        "time": " and ".join(ends) or name.get(by, "none, rows in their order"),
+        "duration": name.get("duration", took),
     }
     return finished(table, jobs, told, units)
 
@@ -152,7 +143,7 @@ def _settled(table: Table, roles: Roles, jobs: Jobs) -> Roles:
         if "end" not in roles and _is_a_clock(table, place, jobs):
             table.notes.append(
                 f"{title} grows with every row of a worker: read as when its jobs ended; if it is"
-                f" how long they took, say duration={title.removeprefix('column ')}"
+                f" how long they took, say duration={table.name(place)}"
             )
             return roles | {"end": place}
         table.notes.append(f"{title} is read as how long jobs took")
@@ -264,15 +255,12 @@ def _without_open(table: Table, jobs: Jobs, place: int) -> Jobs:
 def _spanned(table: Table, jobs: Jobs, roles: Roles) -> Jobs:
     """Jobs from their starts to their ends, as long as their durations where these agree."""
     begin, end = roles["start"], roles["end"]
-    jobs = sifted(
-        table,
-        jobs,
-        ~(jobs.took > 0),
-        lambda row: (
-            f"{table.title(end)} must be after {table.title(begin)}, {table.entry(begin, row)}, got"
-            f" {table.entry(end, row)}"
-        ),
-    )
+
+    def words(row: int) -> str:
+        after = f"after {table.title(begin)}, {table.entry(begin, row)}"
+        return f"{table.title(end)} must be {after}, got {table.entry(end, row)}"
+
+    jobs = sifted(table, jobs, ~(jobs.took > 0), words)
     if "duration" in jobs:
         differs = ~((jobs.duration - jobs.took).abs() <= _AGREES * jobs.took)
         if not differs.any():
@@ -458,10 +446,8 @@ def _without_repeats(table: Table, jobs: Jobs, key: str) -> Jobs:
     """Leaves out rows that repeat the one before: the same worker, time or step, and duration."""
     same = growth(jobs, key) == 0
     again = same & (growth(jobs, "duration") == 0)
-    # Steps may repeat because several rows make one.
-    if not again.any() or (
-        key != "start" and ((same & ~again).any() or 2 * again.sum() > len(jobs))
-    ):
+    is_shared = (same & ~again).any() or 2 * again.sum() > len(jobs)  # several rows make a step
+    if not again.any() or (key != "start" and is_shared):
         return jobs
     rows = jobs.index[again]
     table.notes.append(
@@ -481,6 +467,7 @@ def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
         return jobs
     title, words = table.title(place), table.heading(place)[0]
     first, count = int(np.argmax(same)), int(same.sum())
+    before, row = jobs.index[first - 1 : first + 1]
     if words == "epoch" or (words in _CONSTANT and jobs.step.nunique() == 1):
         table.notes.append(
             f"{title} has one number in several rows of a worker: each row is read as a job"
@@ -489,12 +476,13 @@ def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
     if "start" not in jobs and not growth(jobs, "duration")[same].any():
         table.notes.append(
             f"{_rows(count)} of a worker, a step ({title}) and a duration that were there already,"
-            f" first that {table.where(jobs.index[first])}: each step is counted once"
+            f" first that {table.where(row)}: each step is counted once"
         )
         return jobs[~same]
-    step, worker = jobs.step.iloc[first], table.workers[jobs.worker.iloc[first]]
-    lines = f"in {table.line} {table.lines[jobs.index[first - 1]]} and"
-    told = f"first {step:g} of worker {worker!r} {lines} {table.where(jobs.index[first])}"
+    told = (
+        f"first {jobs.step.iloc[first]:g} of worker {table.workers[jobs.worker.iloc[first]]!r} in"
+        f" {table.line} {table.lines[before]} and {table.where(row)}"
+    )
     n_same = same.groupby(jobs.worker).sum()
     if (n_same > np.maximum(1, jobs.groupby("worker").size() // _MOST_RESUMED)).any():
         raise ValueError(

@@ -82,6 +82,10 @@ class Table:
         """What a column is called in a message."""
         return f"column {self.names[place]!r}" if self.names else f"column {place + 1}"
 
+    def name(self, place: int) -> str:
+        """What a column is called in a list of columns."""
+        return repr(self.names[place]) if self.names else self.title(place)
+
     def entry(self, place: int, row: int) -> str:
         """What stands in a column of a row, for a message."""
         text = self.columns[place][row]
@@ -411,11 +415,11 @@ def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | No
 
 def _mark(number: str) -> str:
     """The decimal mark of a number, "," or "."; "either" if "," may be one; "" if there is none."""
-    if "," not in number:
-        return "." if "." in number else ""
-    if _THOUSANDS.fullmatch(number):
-        return "." if "." in number or number.count(",") > 1 else "either"
-    return "," if number.count(",") == 1 and "." not in number else ""
+    if re.fullmatch(r"[1-9]\d{0,2},\d{3}", number):
+        return "either"
+    if "." in number or number.count(",") > 1:
+        return "." if "," not in number or _THOUSANDS.fullmatch(number) else ""
+    return "," if "," in number else ""
 
 
 def _number(text: str) -> float | None:
