@@ -46,7 +46,7 @@ def read_log(
     r"""Reads how long the jobs of real workers took.
 
     A table in text (CSV, also with tabs, semicolons, bars or blanks; JSON lines; packed by gzip) in
-    one of these shapes, in any order of columns and rows:
+    one of these shapes, in any order of columns and rows; files and rows need `asyncjax[logs]`:
 
         worker, step or time, duration         a row a job
         worker, start, end                     also start and duration, or end and duration
@@ -61,35 +61,28 @@ def read_log(
         path: The file. Or what is in memory: a trace with starts, a mapping from worker to
             durations, an array [n, k] or a list of lists of durations, a row a worker, a list of
             tuples `(worker, duration)` or `(worker, step, duration)`, or of mappings by name.
-        worker: Name of the column of workers, text or numbers; None: found by itself.
-        step: Name of the column of steps or times that orders the rows; None: as `worker`.
-        start: Name of the column that says when a job began, numbers or dates; None: as `worker`.
-        end: Name of the column that says when it ended; None: as `worker`.
-        duration: Name of the column that says how long it took; None: as `worker`. If it is given,
-            starts and ends that are not given only order the rows.
+        worker: Name of the column of workers; None, here and below: found by itself.
+        step: Name of the column of steps or times that orders the rows.
+        start: Name of the column that says when a job began, numbers or dates.
+        end: Name of the column that says when it ended.
+        duration: Name of the column that says how long it took. If it is given, starts and ends
+            that are not given only order the rows.
         unit: Of all numbers, such as "ms" or "seconds"; None: as the names of the columns say.
         drop_invalid: Whether rows that cannot be read are left out, with a note, and not refused.
         max_unpacked: The most bytes that a packed file may unpack to; None: 200 times its size.
 
     Returns:
-        The log: names of workers, a row of durations each, starts and ends if they are known, and
-        in its notes what was repaired. Memory: about 300 bytes a row while it is read.
+        The log; what was repaired is in its notes. Memory: about 500 bytes a row while it is read.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: The file is no table, has no column for what is needed, or a row in which a
-            worker is missing, a duration is none or not positive, jobs of a worker overlap, or a
-            comma or several rows of one step may mean two things; says in which line, what is
-            there and what is allowed. Or a packed file is damaged or unpacks to too much.
-        OSError: The file cannot be read.
+        ValueError: What cannot be read, or may mean two things; names the line.
 
     Note:
         Of a worker whose counter or clock starts again, in a file that is otherwise in order, it is
         supposed that its run was resumed. A time is supposed to say when a job ended, not how long
         it took, if it grows with every row of every worker. A comma is a decimal one or separates
         thousands as the other numbers of its column say ("1,500" beside "980.5" is 1500), and is a
-        decimal one where semicolons separate fields. Of a tracker's chart export the columns
-        `...__MIN` and `...__MAX` are left out.
+        decimal one where semicolons separate fields.
 
     Example:
         >>> import pathlib, tempfile
@@ -228,11 +221,7 @@ def _place(table: Table, argument: str, column: str) -> int:
 
 
 def _without_extremes(table: Table) -> int | None:
-    """Leaves out the smallest and largest values that a tracker's chart export has beside others.
-
-    Such a table has a column of steps or times, and for each run `name`, `name__MIN`, `name__MAX`.
-    Returns the place of the one column that had no such columns beside it, if any.
-    """
+    """Leaves `name__MIN` and `name__MAX` out; gives the one column that had none, if any."""
     names = table.names or []
     extremes = {name for name in names if name.endswith(("__MIN", "__MAX")) and name[:-5] in names}
     if not extremes:
@@ -252,10 +241,7 @@ def _without_extremes(table: Table) -> int | None:
 def _roles(
     table: Table, given: dict[str, int], axis: int | None
 ) -> tuple[dict[str, int] | None, int | None]:
-    """Which column plays which role; None where each is a worker, then with that which counts.
-
-    `axis` is the column of steps or times of a tracker's chart export.
-    """
+    """Which column plays which role; None where each is a worker, then with that which counts."""
     if table.names is None:
         return _roles_by_place(table), None
     free = [name if place not in given.values() else "" for place, name in enumerate(table.names)]

@@ -1,8 +1,7 @@
 """Names of columns: which role a column plays, and in which unit its numbers are.
 
-A name is read as words: "BatchTime (ms)", "batch_time_ms" and "batch time [ms]" are "batch time" in
-milliseconds. A role takes the first of its names that is there, so that "arrived" comes before
-"done" and "worker" before "gpu".
+"BatchTime (ms)", "batch_time_ms" and "batch time [ms]" are "batch time" in milliseconds. A role
+takes the first of its names that is there: "worker" before "gpu".
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ def roles_of(names: list[str]) -> tuple[dict[str, int], dict[str, list[str]]]:
 def workers_of(names: list[str]) -> tuple[list[str], list[float | None]]:
     """Workers that columns are named after, and the seconds that a unit of each column is.
 
-    A unit in brackets is one. Another at the end of a name is one if all names end so: of "rack_a"
-    to "rack_h" none is in hours. Names that would then be the same stay as they are.
+    A unit at the end without brackets is one if all names end so: "rack_h" is not in hours.
 
     Example:
         >>> workers_of(["a (ms)", "b (ms)"]), workers_of(["gpu0_s", "gpu1_s"])

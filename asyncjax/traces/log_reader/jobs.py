@@ -7,10 +7,7 @@ Of a row a job, its columns say how long the jobs took:
     duration                   in the order of a time or a step, or of the file
     end alone, or start alone  a job is what lies between two rows of a worker, pauses included
 
-What is repaired is told in a note: rows out of order, rows that are there twice, counters and
-clocks that start again after a run was resumed, ends that touch the next start by rounding.
-
-Jobs are a pandas frame with a row a job, whose index is the row of the table:
+What is repaired is told in a note. Jobs are a pandas frame, whose index is the row of the table:
 
     worker           index of its name, int64
     duration         float64
@@ -92,10 +89,7 @@ def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
 
 
 def log_of_columns(table: Table, counter: int | None, unit: float | None) -> Log:
-    """The log of a table with a column a worker; empty cells are jobs that there were not.
-
-    `counter` is the column that counts the rows, if there is one; `unit` as in `log_of_rows`.
-    """
+    """The log of a table with a column a worker and perhaps a `counter` of its rows."""
     pandas = extra("pandas", "logs")
     titles = table.names or [str(place) for place in range(len(table.columns))]
     places = [place for place, name in enumerate(titles) if name and place != counter]
@@ -333,10 +327,7 @@ def growth(jobs: Jobs, key: str) -> Any:
 
 
 def in_order(table: Table, jobs: Jobs, key: str, place: int) -> Jobs:
-    """Sorts the jobs of every worker by a column.
-
-    A counter that starts again is that of a run that was resumed: its rows stay as they are.
-    """
+    """Sorts the jobs of every worker by a column, unless it starts again: a resumed run."""
     jobs = _without_repeats(table, jobs.sort_values("worker", kind="stable"), key)
     falls, title = growth(jobs, key) < 0, table.title(place)
     if not falls.any():
@@ -374,11 +365,7 @@ def in_order(table: Table, jobs: Jobs, key: str, place: int) -> Jobs:
 
 
 def one_after_the_other(table: Table, jobs: Jobs, roles: dict[str, int]) -> Jobs:
-    """Sorts jobs whose starts are known; clocks that start again go on where they ended.
-
-    `roles` has the columns of starts and ends, or one of them. Refuses jobs of a worker that
-    overlap by more than rounding.
-    """
+    """Sorts jobs whose starts are known; clocks that start again go on where they ended."""
     jobs = jobs.sort_values("worker", kind="stable")
     tidy = jobs.iloc[np.lexsort((jobs.end, jobs.start, jobs.worker))]
     is_sorted = tidy.index.equals(jobs.index)
@@ -457,11 +444,7 @@ def _without_repeats(table: Table, jobs: Jobs, key: str) -> Jobs:
 
 
 def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
-    """Looks whether rows of a worker that follow each other have one step.
-
-    Rows that are otherwise the same count once; a few may be jobs that were done again. Refuses
-    steps that have several rows throughout: what a row is, is not known.
-    """
+    """Rows of a step that are the same count once; refuses steps with several rows throughout."""
     same = growth(jobs, "step") == 0
     if not same.any():
         return jobs

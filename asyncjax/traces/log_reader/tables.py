@@ -1,11 +1,8 @@
 """Text as a table of fields that know their line, and fields as numbers.
 
-The delimiter is found (comma, semicolon, tab, bar, or blanks), empty lines and lines that begin
-with `#` are passed over, and a file may be packed by gzip.
-
-A number may have a decimal comma or a unit of its own ("12.5 ms"), a duration may be written as
-hours, minutes and seconds ("0:01:12.5"), a point in time as a date ("2026-03-01T12:00:00Z").
-Whether a comma is a decimal one or separates thousands is a matter of the whole column.
+The delimiter is found, empty lines and lines that begin with `#` are passed over. A number may have
+a decimal comma or a unit of its own ("12.5 ms"), a duration may be "0:01:12.5", a point in time a
+date. Whether a comma is a decimal one or separates thousands is a matter of the whole column.
 """
 
 from __future__ import annotations
@@ -184,10 +181,7 @@ def _delimiter(text: str) -> str:
 
 
 def _of_lines(rows: Iterator[list[str]], lines: list[int], source: str) -> Table:
-    """The table of rows of which the first may be a header; `lines` grows with each that is read.
-
-    Columns grow piece by piece, since lists of many rows are slow to keep.
-    """
+    """The table of rows of which the first may be a header; `lines` grows with those read."""
     first = list(itertools.islice(rows, 2))
     names, *below = [list(map(str.strip, row)) for row in first] or [[]]
     while len(names) > 1 and not names[-1]:  # a delimiter at the end of the line
@@ -201,7 +195,7 @@ def _of_lines(rows: Iterator[list[str]], lines: list[int], source: str) -> Table
                     f" {lines[0]} of {source}"
                 )
         del first[0], lines[0]
-    columns: list[list[str]] = [[] for _ in names]
+    columns: list[list[str]] = [[] for _ in names]  # which grow: many rows are slow to keep
     rows = itertools.chain(first, rows)
     while piece := list(itertools.islice(rows, _ROWS)):
         for place, row in enumerate(piece):
@@ -223,9 +217,7 @@ def _of_lines(rows: Iterator[list[str]], lines: list[int], source: str) -> Table
 
 
 def _is_header(first: list[str], second: Sequence[str] = ()) -> bool:
-    """Whether the first row names columns: there is a name above a number, or only names.
-
-    Numbers that count the workers of a wide table are names, too.
+    """Whether the first row names columns, by words or by numbers that count workers.
 
     Example:
         >>> _is_header(["worker", "step"]), _is_header(["w1", "0.5"], ["w2", "0.7"])
@@ -343,12 +335,7 @@ class Column(NamedTuple):
 
 
 def is_empty(text: str) -> bool:
-    """Whether a field says that there is nothing.
-
-    Example:
-        >>> is_empty(""), is_empty("NaN"), is_empty("0")
-        (True, True, False)
-    """
+    """Whether a field says that there is nothing."""
     return text.strip().lower() in _EMPTY
 
 
@@ -391,8 +378,7 @@ def column_of(texts: list[str], seconds: float | None = None, *, dates: bool = F
 def commas_read(texts: list[str], *, decimal: bool) -> tuple[list[str], int | None]:
     """Numbers of a column written with points; and the row of a comma that may be read two ways.
 
-    "1,500" may be 1500 or 1.5: another field of the column must say which, or `decimal`, that
-    a comma in such a table is a decimal one unless a field says otherwise.
+    "1,500" is 1500 or 1.5 as other fields of the column say, or else `decimal`.
 
     Example:
         >>> commas_read(["1,500", "980.5"], decimal=False), commas_read(["1,500"], decimal=False)
@@ -457,12 +443,7 @@ def _seconds(text: str, *, dates: bool) -> tuple[float, str] | None:
 
 
 def _since_1970(numbers: np.ndarray) -> tuple[float, str] | None:
-    """The unit of numbers that look like times since 1970: in seconds, and its name.
-
-    Example:
-        >>> _since_1970(np.array([1.7e12, np.nan])), _since_1970(np.array([12.5]))
-        ((0.001, 'milliseconds'), None)
-    """
+    """The unit of numbers that look like times since 1970: in seconds, and its name."""
     known = numbers[~np.isnan(numbers)]
     for seconds, name in _SINCE_1970.items():
         least, most = _SECONDS_OF_2001 / seconds, _SECONDS_OF_2096 / seconds
