@@ -15,20 +15,10 @@ import numpy as np
 
 from asyncjax.checks import file_path, flag, instance, shown, whole, within
 from asyncjax.traces.event_trace import EventTrace
+from asyncjax.traces.log_reader import jobs, tables
 from asyncjax.traces.log_reader.headers import UNITS, roles_of
-from asyncjax.traces.log_reader.jobs import (
-    log_of_columns,
-    log_of_rows,
-    sorted_names,
-)
 from asyncjax.traces.log_reader.log import Log, notes_of_copies
-from asyncjax.traces.log_reader.tables import (
-    Table,
-    is_value,
-    of_objects,
-    read_file,
-    text_of,
-)
+from asyncjax.traces.log_reader.tables import Table, is_value
 
 
 def read_log(
@@ -121,8 +111,8 @@ def read_log(
     given = {name: _place(table, name, column) for name, column in named.items() if column}
     roles, counter = _roles(table, given, axis)
     if roles is None:
-        return log_of_columns(table, counter, seconds)
-    return log_of_rows(table, roles, seconds)
+        return jobs.log_of_columns(table, counter, seconds)
+    return jobs.log_of_rows(table, roles, seconds)
 
 
 def _durations(path: Any) -> Log | None:
@@ -148,7 +138,7 @@ def _durations(path: Any) -> Log | None:
             raise ValueError(
                 f"path[{key!r}] must be a list of durations, at least one, got {shown(row)}"
             )
-    names = sorted_names(list(times))
+    names = jobs.sorted_names(list(times))
     durations = tuple(times[name] for name in names)
     notes = tuple(notes_of_copies(names, durations))
     return Log(tuple(names), durations, source=source, notes=notes)
@@ -185,14 +175,14 @@ def _of_trace(trace: EventTrace) -> Log:
 def _table(path: Any, max_unpacked: int | None) -> Table:
     """The table of a file, or of rows in memory."""
     if isinstance(path, str | os.PathLike):
-        return read_file(file_path("path", path), max_unpacked)
+        return tables.read_file(file_path("path", path), max_unpacked)
     if not isinstance(path, list | tuple) or not path:
         raise TypeError(
             "path must be the path of a file, a trace with starts, a mapping from worker to"
             f" durations, an array [n, k] of durations or a list of rows, got {shown(path)}"
         )
     if isinstance(path[0], Mapping):
-        return of_objects(enumerate(path, 1), "rows", "row")
+        return tables.of_objects(enumerate(path, 1), "rows", "row")
     width = len(path[0]) if isinstance(path[0], list | tuple) else 0
     for number, row in enumerate(path, 1):
         if not isinstance(row, list | tuple) or len(row) != width or width not in (2, 3):
@@ -200,7 +190,7 @@ def _table(path: Any, max_unpacked: int | None) -> Table:
                 "path must have rows (worker, duration) or (worker, step, duration), got"
                 f" {shown(row)} in row {number}"
             )
-    columns = [list(map(text_of, column)) for column in zip(*path, strict=True)]
+    columns = [list(map(tables.text_of, column)) for column in zip(*path, strict=True)]
     return Table(None, columns, list(range(1, len(path) + 1)), "rows", "row")
 
 

@@ -104,6 +104,12 @@ def test_borders_are_known_rules(rule, known):
     assert_same(made(rule), made(known))
 
 
+def test_a_quorum_of_all_is_synchronous():
+    rounds = traces.synchronous(CLOCK, k=4, n_updates=40, key=jax.random.key(0))
+    times = made(traces.grace_period(0.7, quorum=4)).update_time
+    np.testing.assert_allclose(times, rounds.time[rounds.steps], rtol=1e-12)
+
+
 def test_a_grace_by_hand():
     clock = clocks.constant([1.0, 1.5, 4.0])
     trace = traces.asynchronous(clock, n_updates=4, collect=traces.grace_period(1.0))

@@ -82,7 +82,7 @@ def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
     took = "end less start" if len(ends) == 2 else "what lies between two rows of a worker"
     told = {
         "worker": name.get("worker", "none, all rows are of one"),
-        "time": " and ".join(ends) or name.get(by, "none, rows in their order"),
+        "time": " and ".join(ends) or name.get(by or "", "none, rows in their order"),
         "duration": name.get("duration", took),
     }
     return finished(table, jobs, told, units)
@@ -177,21 +177,21 @@ def _columns(
         read["duration"] = column_of(table.texts(place), table.heading(place)[1])
     ends = [role for role in ("start", "end") if role in roles]
     read |= dict(zip(ends, table.times(*(roles[role] for role in ends)), strict=True))
-    scales: dict[str, float | None] = {}
     for role, column in read.items():
         scale = column.seconds if column.kind or unit is None else unit
         if scale is None and column.since is not None:
             scale, since = column.since
             table.notes.append(f"{table.title(roles[role])} is read as {since} since 1970")
-        scales[role] = 1.0 if scale is None and table.is_live else scale
-    units = [scale for scale in scales.values() if scale is not None]
+        if scale is None and table.is_live:
+            scale = 1.0
+        read[role] = column._replace(seconds=scale)
+    units = [column.seconds for column in read.values() if column.seconds is not None]
     columns = {}
     for role, column in read.items():
-        title, scale = table.title(roles[role]), scales[role]
-        if scale is None and units:
-            scale = units[0]
+        title = table.title(roles[role])
+        if column.seconds is None and units:
             table.notes.append(f"{title} says no unit: read in that of the other times")
-        columns[role] = column.values * (scale or 1.0)
+        columns[role] = column.values * (column.seconds or [*units, 1.0][0])
         if column.kind:
             table.notes.append(f"{title} has {column.kind}: read as seconds")
     if len(ends) == 2:
@@ -326,17 +326,20 @@ def growth(jobs: Jobs, key: str) -> Any:
     return jobs.groupby("worker")[key].diff()
 
 
+def _is_often(jobs: Jobs, again: Any) -> Any:
+    """By row, whether so many rows of its worker are not because its run was resumed."""
+    count = again.groupby(jobs.worker).transform("sum")
+    return count > np.maximum(1, count.groupby(jobs.worker).transform("size") // _MOST_RESUMED)
+
+
 def in_order(table: Table, jobs: Jobs, key: str, place: int) -> Jobs:
     """Sorts the jobs of every worker by a column, unless it starts again: a resumed run."""
     jobs = _without_repeats(table, jobs.sort_values("worker", kind="stable"), key)
     falls, title = growth(jobs, key) < 0, table.title(place)
     if not falls.any():
         return jobs
-    by_worker = jobs.groupby("worker")[key]
-    n_rows = by_worker.transform("size")
-    n_falls = falls.groupby(jobs.worker).transform("sum")
-    is_sortable = by_worker.transform("nunique") == n_rows
-    bad = ~is_sortable & (n_falls > np.maximum(1, n_rows // _MOST_RESUMED))
+    is_sortable = ~jobs.duplicated(["worker", key]).groupby(jobs.worker).transform("any")
+    bad = ~is_sortable & _is_often(jobs, falls)
     if bad.any():
         worker = jobs.worker[bad].iloc[0]
         ordered = jobs[jobs.worker == worker].sort_values(key, kind="stable")
@@ -409,11 +412,8 @@ def _resumed(table: Table, jobs: Jobs) -> Jobs | None:
     """Jobs of a log whose clock starts again, in the order of the file; None: it is none."""
     falls = growth(jobs, "start") < 0
     part = falls.groupby(jobs.worker).cumsum()  # times that the clock of the worker started again
-    n_rows = jobs.groupby("worker").start.transform("size")
     near = jobs.start.min() + jobs.duration.max()  # where a clock that starts again is
-    if (part > np.maximum(1, n_rows // _MOST_RESUMED)).any():
-        return None
-    if (jobs.start.groupby(part).min() > near).any():
+    if _is_often(jobs, falls).any() or (jobs.start.groupby(part).min() > near).any():
         return None
     ends = jobs.end.groupby(part).max().to_numpy()
     shift = np.append(0.0, np.cumsum(ends)[:-1])[part]
@@ -466,8 +466,7 @@ def one_row_a_step(table: Table, jobs: Jobs, place: int) -> Jobs:
         f"first {jobs.step.iloc[first]:g} of worker {table.workers[jobs.worker.iloc[first]]!r} in"
         f" {table.line} {table.lines[before]} and {table.where(row)}"
     )
-    n_same = same.groupby(jobs.worker).sum()
-    if (n_same > np.maximum(1, jobs.groupby("worker").size() // _MOST_RESUMED)).any():
+    if _is_often(jobs, same).any():
         raise ValueError(
             f"{title} must number the jobs of a worker, got {count} rows with the step of the row"
             f" before, {told}: sum the rows of a step to one, or leave the column out if each row"

@@ -110,11 +110,10 @@ class Table:
     def times(self, *places: int) -> list[Column]:
         """Columns of points in time, which count from one moment."""
         texts = [self.texts(place) for place in places]
-        pairs = zip(places, texts, strict=True)
-        columns = [column_of(text, self.heading(p)[1], dates=True) for p, text in pairs]
-        if any(c.kind or not np.isfinite(c.values).all() for c in columns):
-            return columns
-        if not any((np.abs(c.values) > _EXACT).any() for c in columns):
+        units = [self.heading(place)[1] for place in places]
+        columns = [column_of(*pair, dates=True) for pair in zip(texts, units, strict=True)]
+        largest = np.max([np.abs(column.values).max() for column in columns], initial=0.0)
+        if not _EXACT < largest < np.inf:  # or NaN
             return columns
         try:  # large integers less the smallest of them, exactly
             whole = [list(map(int, text)) for text in texts]
