@@ -318,6 +318,7 @@ BROKEN = {  # text, words that the sentence must have; {} is the file
         "worker,start,end\na,0,\na,5,6\n",
         "column 'end' must be a time, got nothing in line 2 of {}",
     ),
+    "neither start nor end": ("worker,start,end\na,,\nb,5,6\n", "must be a time, got nothing"),
     "an overlap": (
         "worker,start,end\nb,0,9\na,0,3\na,2,5\n",
         "before it of its worker has ended ('a', line 3), got '2' to '5' in line 4 of {}",

@@ -233,8 +233,8 @@ def _with_ends(table: Table, jobs: Jobs, roles: Roles) -> Jobs:
 
 def _without_open(table: Table, jobs: Jobs, place: int) -> Jobs:
     """Leaves out the last job of a worker if it has no end: it was still open."""
-    start = jobs.start.where(np.isfinite(jobs.start), -np.inf)
-    is_open = start == start.groupby(jobs.worker).transform("max")
+    known = jobs.start.where(np.isfinite(jobs.start))
+    is_open = jobs.start == known.groupby(jobs.worker).transform("max")
     is_open &= np.array([is_empty(table.columns[place][row]) for row in jobs.index])
     count = int(is_open.sum())
     if not 0 < count < len(jobs):
