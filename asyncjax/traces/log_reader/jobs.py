@@ -49,8 +49,8 @@ def log_of_rows(table: Table, roles: Roles, unit: float | None) -> Log:
     if "worker" in roles:
         place = roles["worker"]
         table.workers = sorted_names(list(filter(None, dict.fromkeys(table.columns[place]))))
-        names = pandas.Index(table.workers, dtype=object)
-        jobs["worker"] = names.get_indexer(table.columns[place])
+        number = {name: worker for worker, name in enumerate(table.workers)}
+        jobs["worker"] = [number.get(name, -1) for name in table.columns[place]]
         nameless = f"{table.title(place)} must name the worker, got none"
         jobs = sifted(table, jobs, jobs.worker < 0, lambda _: nameless)
     else:
