@@ -46,6 +46,20 @@ class Log:
 
     Rows are as long as they are: J_i jobs of worker i, in order of time.
 
+    Attributes:
+        workers: Names, sorted; numbers in them count as numbers ("w2" before "w10").
+        durations: A row float64[J_i] a worker, positive, in `unit`.
+        start: When each job began, in `unit` since the first job of the log; None: not known.
+        end: When each job ended; there if `start` is, at least `start + duration` up to rounding.
+        step: Its column of steps or times, float64[J_i] a worker; None: there was none.
+        lines: The line of each job in the file, int64[J_i] a worker, from 1.
+        unit: "seconds", or "time units" where the log does not say.
+        source: Where the log is from, in words.
+        notes: What was repaired, left out or supposed while it was read, a sentence each.
+        columns: Which columns were read as what, and in which unit; empty without a table.
+        stamps: Times of a worker whose differences are all that durations are, so that they contain
+            what it waited, float64[J_i] a worker, in `unit`; None: durations were measured.
+
     Example:
         >>> from asyncjax import traces
         >>> log = traces.read_log([("b", 1, 2.0), ("a", 1, 1.0), ("a", 2, 1.5)])
@@ -55,17 +69,17 @@ class Log:
         (2, 3)
     """
 
-    workers: tuple[str, ...]  # names, sorted; numbers in them count as numbers: "w2", "w10"
-    durations: Rows  # positive, in `unit`
-    start: Rows | None = None  # in `unit` since the first job of the log; None: not known
-    end: Rows | None = None  # there if `start` is; at least `start + duration` up to rounding
-    step: Rows | None = None  # the column of steps or times, that the log counts by
-    lines: Rows | None = None  # int64, the line of each job in the file, from 1
-    unit: str = "time units"  # or "seconds", if the log says so
-    source: str = "rows"  # where it is from, in words
-    notes: tuple[str, ...] = ()  # what was repaired, left out or supposed, a sentence each
-    columns: str = ""  # what was read as worker, time, duration and unit; empty without a table
-    stamps: Rows | None = None  # times whose differences are all that durations are: with waits
+    workers: tuple[str, ...]
+    durations: Rows
+    start: Rows | None = None
+    end: Rows | None = None
+    step: Rows | None = None
+    lines: Rows | None = None
+    unit: str = "time units"
+    source: str = "rows"
+    notes: tuple[str, ...] = ()
+    columns: str = ""
+    stamps: Rows | None = None
 
     @property
     def n_workers(self) -> int:
