@@ -118,7 +118,8 @@ def logs(n_rows: int) -> None:
     """Prints what it takes to read logs of 100 workers."""
     lengths = np.random.default_rng(0).gamma(2.0, 0.5, n_rows) + 1e-3
     print(
-        f"{setting()}; {n_rows} rows\n\n| log | processor seconds | peak memory, MB |\n|---|---|---|"
+        f"{setting()}; {n_rows} rows\n\n| log | processor seconds | peak memory, MB |\n"
+        "|---|---|---|"
     )
     for name, (header, write) in LAYOUTS.items():
         with tempfile.TemporaryDirectory() as folder:
