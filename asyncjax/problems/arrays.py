@@ -53,7 +53,7 @@ def _check_finite(name: str, values: np.ndarray) -> None:
     fits = np.isfinite(values)
     if not fits.all():
         first = np.unravel_index(np.argmin(fits), fits.shape)
-        where = f" at index {', '.join(str(int(place)) for place in first)}" if first else ""
+        where = f" at index {', '.join(str(int(axis)) for axis in first)}" if first else ""
         raise ValueError(f"{name} must be finite in {values.dtype}, got {values[first]}{where}")
 
 
@@ -103,3 +103,19 @@ def starting_point(value: Any, shape: tuple[int, ...], fill: float, dtype: Any) 
     if start.shape != shape:
         raise ValueError(f"start must have shape {shape}, got shape {start.shape}")
     return start.astype(jnp.promote_types(start.dtype, dtype))
+
+
+def of_one_type(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns both arrays in the type that holds them."""
+    dtype = jnp.promote_types(first.dtype, second.dtype)
+    return first.astype(dtype), second.astype(dtype)
+
+
+def hashable(name: str, value: Any) -> None:
+    """Refuses what cannot be hashed."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be hashable, so that compilations can be shared, got {value!r}"
+        ) from error

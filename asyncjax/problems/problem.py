@@ -84,12 +84,6 @@ class Problem:
         Returns:
             The scalar loss of the job's sample, and its gradient, a pytree like `params`; then,
             where workers keep a state, the state after the job.
-
-        Raises:
-            TypeError: If `params` has another tree than the problem's, a number is no integer, or
-                `key` no typed key.
-            ValueError: If `params` has other shapes, a number that is not traced is out of range,
-                or there is a state where workers keep none, or none where they keep one.
         """
         check_model(params, self.params)
         last = None if self.n_workers is None else self.n_workers - 1
@@ -127,10 +121,6 @@ class Problem:
 
         Args:
             params: The model, a pytree like the problem's.
-
-        Raises:
-            TypeError: If `params` has another tree.
-            ValueError: If it has other shapes.
         """
         check_model(params, self.params)
         return {name: metric(self.data, params) for name, metric in self.metrics_of}
@@ -196,12 +186,6 @@ def from_gradient(
 
     Note:
         Both functions are traced once here, to check their shapes and types; nothing is computed.
-
-    Raises:
-        TypeError: If a function is not callable with its arguments, `params` hold other than
-            floating-point arrays, or the gradient is not a pytree like `params`, of its types.
-        ValueError: If `params` is empty or not finite, `n_workers` is below 1, shapes do not
-            agree, or a loss or the objective is no scalar.
 
     Example:
         >>> import jax

@@ -12,18 +12,18 @@ import jax
 import numpy as np
 import optax
 
-from asyncjax.problems.adversarial import adversarial
 from asyncjax.problems.batches import cyclic, uniform, without_replacement
-from asyncjax.problems.losses.classification import classification
-from asyncjax.problems.losses.language_model import language_model
-from asyncjax.problems.losses.least_squares import least_squares
-from asyncjax.problems.losses.logistic import logistic
-from asyncjax.problems.losses.quadratic import quadratic
-from asyncjax.problems.losses.regression import regression
-from asyncjax.problems.networks.feed_forward import MLP, ForecastMLP
-from asyncjax.problems.networks.language import WordLSTM
+from asyncjax.problems.losses import (
+    classification,
+    language_model,
+    least_squares,
+    logistic,
+    regression,
+)
+from asyncjax.problems.networks import MLP, ForecastMLP, WordLSTM
 from asyncjax.problems.problem import Problem, from_gradient
-from asyncjax.problems.pseudo_gradients import local_steps
+from asyncjax.problems.pseudo_gradients import adversarial, local_steps
+from asyncjax.problems.quadratic import quadratic
 
 _WORKERS = 2
 _FEATURES = np.cos(np.arange(21.0, dtype=np.float32)).reshape(7, 3)  # shards of 4 and 3 rows

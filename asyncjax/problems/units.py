@@ -31,7 +31,8 @@ def has_losses(problem: Problem) -> bool:
         >>> has_losses(problems.least_squares([[1.0], [2.0]], [1.0, 1.0], n_workers=1))
         True
     """
-    return isinstance(problem.gradient_of, BatchGradient)
+    rule = problem.gradient_of
+    return isinstance(rule, BatchGradient) and not rule.loss.keyed
 
 
 def row_loss(problem: Problem) -> Loss:
@@ -92,10 +93,9 @@ def check_unit_counts(problem: Problem, counts: tuple[int, ...]) -> None:
 
     A last unit may be cut or wrap.
     """
-    rule = problem.gradient_of
-    if not isinstance(rule, BatchGradient) or not isinstance(rule.batch, Cyclic):
+    if not has_losses(problem) or not isinstance(_finite_sum(problem).batch, Cyclic):
         return
-    sizes, batch = problem.data.size, rule.batch.size
+    sizes, batch = problem.data.size, _finite_sum(problem).batch.size
     if isinstance(sizes, Tracer):
         return
     for worker, (count, size) in enumerate(zip(counts, np.asarray(sizes).tolist(), strict=True)):

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, steps, traces
-from asyncjax.problems.losses.quadratic import quadratic_optimum
+from asyncjax.problems.quadratic import quadratic_optimum
 from tests.oracles.problems import quadratic_data
 
 N = 5

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from asyncjax import simulation, traces
-from asyncjax.problems.losses.quadratic import quadratic_optimum
+from asyncjax.problems.quadratic import quadratic_optimum
 from asyncjax.whatif.comparing.compare import compare
 from asyncjax.whatif.toys import toy_training as module
 from asyncjax.whatif.toys.tasks import SKEW, TASKS
