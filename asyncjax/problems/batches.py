@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import checks
-from asyncjax.problems.arrays import as_array, hashable, is_traced
+from asyncjax.problems.arrays import as_array, hashable
 
 Rows = tuple[jax.Array, jax.Array]  # positions int32[b], valid bool[b]
 _LAST, _PACKED = np.uint32(0xFFFFFFFF), 4096
@@ -418,8 +418,6 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
     """Returns the shards as int32 NumPy arrays, all row numbers within the data."""
     if not (isinstance(shards, tuple) and len(shards) == 2):
         raise TypeError(f"shards must be Shards(rows, size), got {type(shards).__name__}")
-    if any(is_traced(part) for part in shards):
-        raise TypeError("shards must be concrete, since they are checked on the host, got traced")
     rows, size = (np.asarray(as_array("shards", part)) for part in shards)
     if rows.dtype.kind not in "iu" or size.dtype.kind not in "iu":
         raise TypeError(f"shards must hold integers, got {rows.dtype} and {size.dtype}")
@@ -430,14 +428,11 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
         )
     if size.size != n_workers:
         raise ValueError(f"shards must hold {n_workers} workers (n_workers), got {size.size}")
-    if size.min() < 1 or size.max() > rows.shape[1]:
-        raise ValueError(
-            f"shards must have sizes in 1..{rows.shape[1]}, got {size.min()}..{size.max()}"
-        )
-    if rows.min() < 0 or rows.max() >= n_rows:
-        raise ValueError(
-            f"shards must name rows in 0..{n_rows - 1}, got {rows.min()}..{rows.max()}"
-        )
+    ranges = ("have sizes", size, 1, rows.shape[1]), ("name rows", rows, 0, n_rows - 1)
+    for words, values, least, most in ranges:
+        low, high = values.min(), values.max()
+        if low < least or high > most:
+            raise ValueError(f"shards must {words} in {least}..{most}, got {low}..{high}")
     return Shards(rows.astype(np.int32), size.astype(np.int32))
 
 
@@ -455,10 +450,7 @@ def _worker_count(n_rows: Any, n_workers: Any) -> int:
 
 def _label_array(labels: Any) -> np.ndarray:
     """Returns the labels on the host."""
-    array = as_array("labels", labels)
-    if is_traced(array):
-        raise TypeError("labels must be concrete, since shards are made on the host, got traced")
-    array = np.asarray(array)
+    array = np.asarray(as_array("labels", labels))
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"labels must be a 1-D array, not empty, got shape {array.shape}")
     if array.dtype.kind not in "biufSU":

@@ -15,7 +15,7 @@ a model is judged. `losses` has those with a loss of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -337,48 +337,32 @@ def from_loss(
     function_of("loss", loss, "params", "batch", "key", reason=_LOSS)
     if evaluate is not None:
         function_of("evaluate", evaluate, "params", "batch", reason=_LOSS)
-    named = _named(metrics)
+    if metrics is not None:
+        instance("metrics", metrics, Mapping, "a dictionary of functions by name, or None")
+    for name, metric in (metrics or {}).items():
+        function_of(f"metrics[{name!r}]", metric, "params", "batch", reason=_LOSS)
     params, rest, module, judging = _parts(params)
     trained = Loss(loss, module=module, keyed=True)
-    problem = finite_sum(
-        params,
-        _examples("arrays", arrays),
-        trained,
-        n_workers=n_workers,
-        batch=batch,
-        shards=shards,
-        eval_rows=eval_rows,
-        judged_at_most=_JUDGED,
-    )
+    sharing = {"n_workers": n_workers, "batch": batch, "shards": shards, "eval_rows": eval_rows}
+    examples = _examples("arrays", arrays)
+    problem = finite_sum(params, examples, trained, judged_at_most=_JUDGED, **sharing)
     if test is not None:
-        test = _like(_examples("test", test), problem.data.examples)
+        test = _examples("test", test)
+        got, want = map(_form, (test, examples))
+        if got != want:
+            raise ValueError(f"test must be like arrays, {want}, got {got}")
     data = problem.data._replace(test=test, rest=rest)
     if not _shape_of("loss", trained, data, params, jax.eval_shape(jax.random.key, 0)):
         _check_equal(problem.gradient_of.batch, np.asarray(data.size))
     judges = Loss(evaluate or loss, module=judging, keyed=evaluate is None)
     measured = {"test_loss": judges} if test is not None else {}
-    measured |= {name: Loss(metric, module=judging) for name, metric in named.items()}
+    measured |= {name: Loss(metric, module=judging) for name, metric in (metrics or {}).items()}
     for name, judge in ({"evaluate": judges} | measured).items():
         _shape_of(name, judge, data, params)
-    return Problem(
-        params=params,
-        data=data,
-        gradient_of=problem.gradient_of,
-        objective_of=Objective(judges, chunk=CHUNK),
-        metrics_of=tuple((name, Mean(judge, test is not None)) for name, judge in measured.items()),
-        n_workers=problem.n_workers,
+    means = tuple((name, Mean(judge, test is not None)) for name, judge in measured.items())
+    return replace(
+        problem, data=data, objective_of=Objective(judges, chunk=CHUNK), metrics_of=means
     )
-
-
-def _named(metrics: Any) -> dict[str, Callable[..., Any]]:
-    """Returns the metrics by name."""
-    if metrics is None:
-        return {}
-    instance("metrics", metrics, Mapping, "a dictionary of functions by name, or None")
-    for name, metric in metrics.items():
-        instance("metrics, name by name,", name, str, "a text")
-        function_of(f"metrics[{name!r}]", metric, "params", "batch", reason=_LOSS)
-    return dict(metrics)
 
 
 def _parts(model: Any) -> tuple[PyTree, PyTree, Any, Any]:
@@ -429,15 +413,9 @@ def _examples(name: str, arrays: PyTree) -> PyTree:
     return arrays
 
 
-def _like(test: PyTree, arrays: PyTree) -> PyTree:
-    """Returns the test rows, which must be like the examples."""
-
-    def kind(tree: PyTree) -> Any:
-        return jax.tree.structure(tree), [leaf.shape[1:] for leaf in jax.tree.leaves(tree)]
-
-    if kind(test) != kind(arrays):
-        raise ValueError(f"test must be like arrays, {kind(arrays)}, got {kind(test)}")
-    return test
+def _form(examples: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
+    """Returns the tree of examples, and the shapes of their rows."""
+    return jax.tree.structure(examples), [leaf.shape[1:] for leaf in jax.tree.leaves(examples)]
 
 
 def _shape_of(name: str, loss: Loss, data: Samples, params: PyTree, *key: Any) -> tuple[int, ...]:

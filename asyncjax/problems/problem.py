@@ -140,23 +140,13 @@ class _OfModel:
 
 
 @dataclass(frozen=True)
-class _OwnGradient:
-    """A person's own gradient; equal to another if it holds the same function."""
+class _OwnFunction:
+    """A person's own gradient or objective; equal to another of the same function."""
 
-    gradient: Callable[..., Graded]
+    function: Callable[..., Any]
 
-    def __call__(self, data: PyTree, params: PyTree, *job: Any) -> Graded:
-        return self.gradient(params, *job)
-
-
-@dataclass(frozen=True)
-class _OwnObjective:
-    """A person's own objective; equal to another if it holds the same function."""
-
-    objective: Callable[[PyTree], jax.Array]
-
-    def __call__(self, data: PyTree, params: PyTree) -> jax.Array:
-        return self.objective(params)
+    def __call__(self, data: PyTree, *arguments: Any) -> Any:
+        return self.function(*arguments)
 
 
 @explicit
@@ -209,8 +199,8 @@ def from_gradient(
     return Problem(
         params=params,
         data=(),
-        gradient_of=_OwnGradient(gradient),
-        objective_of=None if objective is None else _OwnObjective(objective),
+        gradient_of=_OwnFunction(gradient),
+        objective_of=None if objective is None else _OwnFunction(objective),
         n_workers=n_workers,
     )
 
@@ -292,14 +282,11 @@ def _check_gradient(gradient: Callable[..., Any], params: PyTree) -> None:
             "gradient must return grads of the same tree as params, "
             f"{jax.tree.structure(params)}, got {jax.tree.structure(grads)}"
         )
-    for want, got in zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True):
-        if want.shape != got.shape:
-            raise ValueError(
-                f"gradient must return grads of the same shapes as params: {want.shape}, "
-                f"got {got.shape}"
-            )
-        if want.dtype != got.dtype:
-            raise TypeError(
-                f"gradient must return grads of the same types as params: {want.dtype}, "
-                f"got {got.dtype}"
-            )
+    pairs = list(zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True))
+    for error, name in ((ValueError, "shape"), (TypeError, "dtype")):
+        for want, got in ((getattr(x, name), getattr(g, name)) for x, g in pairs):
+            if want != got:
+                what = "shapes" if name == "shape" else "types"
+                raise error(
+                    f"gradient must return grads of the same {what} as params: {want}, got {got}"
+                )

@@ -106,7 +106,7 @@ class _Displacement:
             return total + loss, optax.apply_updates(local, updates), state
 
         loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
-        (state,) = kept or (_first_state(self.optimizer, params),)
+        (state,) = kept or (_FirstState(self.optimizer)(None, params),)
         start = (jnp.zeros((), loss.dtype), params, state)
         total, local, state = jax.lax.fori_loop(0, n_steps, step, start)
         moved = total / n_steps, jax.tree.map(jnp.subtract, params, local)
@@ -120,11 +120,7 @@ class _FirstState:
     optimizer: optax.GradientTransformation
 
     def __call__(self, data: PyTree, params: PyTree) -> PyTree:
-        return _first_state(self.optimizer, params)
-
-
-def _first_state(optimizer: optax.GradientTransformation, params: PyTree) -> PyTree:
-    return jax.tree.map(jnp.asarray, optimizer.init(params))
+        return jax.tree.map(jnp.asarray, self.optimizer.init(params))
 
 
 @explicit
@@ -335,8 +331,6 @@ def adversarial(
     instance("workers", workers, (list, tuple, range, np.ndarray), "a list of workers' numbers")
     if len(workers):
         within("workers", workers, least=0, most=last, integer=True)
-    if np.ndim(workers) != 1:
-        raise ValueError(f"workers must be a list of numbers, got shape {np.shape(workers)}")
     _check_one_positive("scale", scale)
     if attack is None:
         attack = _Flipped(float(scale))

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from asyncjax.checks import real
 from asyncjax.problems import arrays
@@ -84,7 +83,14 @@ def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 
     Reference:
         Islamov, Safaryan, Alistarh, AsGrad, arXiv 2310.20452.
     """
-    curvature, linear = _coefficients(curvature, linear)
+    curvature = arrays.matrix("curvature", curvature, "[workers, coordinates]")
+    linear = arrays.matrix("linear", linear, "[workers, coordinates]")
+    if curvature.shape != linear.shape:
+        raise ValueError(
+            f"curvature and linear must have the same shape, got {curvature.shape} and "
+            f"{linear.shape}"
+        )
+    curvature, linear = arrays.of_one_type(curvature, linear)
     n_workers, size = curvature.shape
     return Problem(
         params=arrays.starting_point(start, (size,), 1.0, curvature.dtype),
@@ -93,57 +99,3 @@ def quadratic(curvature: Any, linear: Any, *, start: Any = None, noise: float = 
         objective_of=quadratic_mean,
         n_workers=n_workers,
     )
-
-
-@explicit
-def quadratic_optimum(problem: Any, linear: Any = None, weights: Any = None) -> jax.Array:
-    r"""Returns the minimum of a weighted sum of the workers' quadratics, where a biased order ends.
-
-    .. math:: x_j = \frac{\sum_i w_i b_{ij}}{\sum_i w_i a_{ij}}
-
-    Of a problem made by `quadratic`, or of a curvature and a linear part float[n, d]; `weights`
-    float[n], of any scale, such as the workers' shares of the updates; None: all equal.
-
-    Example:
-        >>> problem = quadratic([[1.0], [3.0]], [[1.0], [1.0]])
-        >>> quadratic_optimum(problem).tolist()
-        [0.5]
-        >>> quadratic_optimum([[1.0], [3.0]], [[1.0], [1.0]], weights=[2, 0]).tolist()
-        [1.0]
-    """
-    if isinstance(problem, Problem):
-        if not isinstance(problem.data, QuadraticData):
-            raise TypeError("problem must have been made by quadratic, got another kind")
-        if linear is not None:
-            raise TypeError("linear must be None together with a problem, got an array")
-        curvature, linear = problem.data
-    elif linear is None:
-        raise TypeError("linear must be given together with a curvature, got None")
-    else:
-        curvature, linear = _coefficients(problem, linear)
-    n_workers = curvature.shape[0]
-    weights = jnp.ones(n_workers) if weights is None else arrays.floating("weights", weights)
-    if weights.shape != (n_workers,):
-        raise ValueError(
-            f"weights must have shape ({n_workers},), one for each worker, got {weights.shape}"
-        )
-    weights = weights[:, None].astype(curvature.dtype)
-    total = jnp.sum(weights * curvature, 0)
-    if not arrays.is_traced(total) and not (np.asarray(total) > 0.0).all():
-        raise ValueError(
-            "curvature times weights must sum to a positive number in every coordinate for a "
-            f"minimum to exist, got {np.asarray(total)}"
-        )
-    return jnp.sum(weights * linear, 0) / total
-
-
-def _coefficients(curvature: Any, linear: Any) -> tuple[jax.Array, jax.Array]:
-    """Returns both coefficient arrays, checked and of one floating-point type."""
-    curvature = arrays.matrix("curvature", curvature, "[workers, coordinates]")
-    linear = arrays.matrix("linear", linear, "[workers, coordinates]")
-    if curvature.shape != linear.shape:
-        raise ValueError(
-            f"curvature and linear must have the same shape, got {curvature.shape} and "
-            f"{linear.shape}"
-        )
-    return arrays.of_one_type(curvature, linear)

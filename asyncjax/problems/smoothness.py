@@ -26,11 +26,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.checks import instance, one_key, whole
-from asyncjax.problems import arrays
 from asyncjax.problems.batches import Shards
 from asyncjax.problems.finite_sum import BatchGradient, Samples, row_weights
 from asyncjax.problems.problem import Problem, PyTree, check_model
-from asyncjax.problems.quadratic import QuadraticData, QuadraticGradient
+from asyncjax.problems.quadratic import QuadraticGradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +113,8 @@ def smoothness(problem: Problem) -> Smoothness:
     Reference:
         Delay-adaptive step sizes, arXiv 2202.08550.
     """
-    _check_concrete(problem)
-    if _is_quadratic(problem):
+    instance("problem", problem, Problem, "a Problem, as its factories make it")
+    if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         return Smoothness(np.abs(curvature).max(1), float(np.abs(curvature.mean(0)).max()))
     data, *curvatures = _linear_parts(problem)
@@ -167,18 +166,16 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     Reference:
         Delay-adaptive step sizes, arXiv 2202.08550: Async-BCD.
     """
-    _check_concrete(problem)
-    if _is_quadratic(problem):
+    instance("problem", problem, Problem, "a Problem, as its factories make it")
+    if isinstance(problem.gradient_of, QuadraticGradient):
         curvature = np.asarray(problem.data.curvature).astype(np.float64)
         diagonal = np.abs(curvature.mean(0))
         cuts = _cuts(diagonal.size, n_blocks)
         block = np.array([diagonal[cut].max() for cut in cuts])
         return BlockSmoothness(block, float(block.max()), float(block.max()))
     data, *curvatures = _linear_parts(problem)
-    (factor, shift), ((middle, half), (lift, slack)) = (
-        map(_largest, curvatures),
-        map(_middle, curvatures),
-    )
+    factor, shift = map(_largest, curvatures)
+    (middle, half), (lift, slack) = map(_middle, curvatures)
     cuts = _cuts(data.features.shape[1], n_blocks)
     matrix = _weighted_rows(data)
     squared = np.array([_squared_norm(matrix[:, cut]) for cut in cuts])
@@ -228,11 +225,8 @@ def local_smoothness(
         raise TypeError("problem must have an objective, got one without")
     one_key("key", key)
     n_iterations = whole("n_iterations", n_iterations)
-    if params is None:
-        params = problem.params
-    else:
-        check_model(params, problem.params)
-        params = jax.tree.map(jnp.asarray, params)
+    params = problem.params if params is None else jax.tree.map(jnp.asarray, params)
+    check_model(params, problem.params)
     return float(_power_iteration(problem.objective, params, key, n_iterations))
 
 
@@ -253,23 +247,6 @@ def _power_iteration(objective: Any, params: PyTree, key: jax.Array, n: Any) -> 
 
     start = unit(jax.random.normal(key, point.shape, point.dtype))
     return jax.lax.fori_loop(0, n + 1, step, start)[1]
-
-
-def _check_concrete(problem: Any) -> None:
-    """Refuses what is no problem, and traced arrays."""
-    instance("problem", problem, Problem, "a Problem, as its factories make it")
-    if any(arrays.is_traced(leaf) for leaf in jax.tree.leaves(problem.data)):
-        raise TypeError(
-            "problem must hold concrete arrays, since its constants are computed on the host, "
-            "got traced ones"
-        )
-
-
-def _is_quadratic(problem: Problem) -> bool:
-    """Says whether the problem was made by `quadratic`."""
-    return isinstance(problem.gradient_of, QuadraticGradient) and isinstance(
-        problem.data, QuadraticData
-    )
 
 
 def _linear_parts(problem: Problem) -> tuple[Samples, tuple[float, float], tuple[float, float]]:

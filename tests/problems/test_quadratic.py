@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from asyncjax import problems
-from asyncjax.problems.quadratic import quadratic_optimum
 from tests.oracles import problems as oracle
 
 CURVATURE, LINEAR = oracle.quadratic_data(6, 3)
@@ -34,16 +33,11 @@ def test_gradient_and_objective_are_those_of_the_twin():
 @pytest.mark.usefixtures("float64")
 def test_known_optima():
     problem = problems.quadratic(CURVATURE, LINEAR)
-    optimum = quadratic_optimum(problem)
+    optimum = oracle.quadratic_optimum(CURVATURE, LINEAR)
     np.testing.assert_allclose(optimum, [0.058824, -0.111111, 0.105263], atol=5e-7)
     np.testing.assert_allclose(jax.grad(problem.objective)(optimum), np.zeros(3), atol=1e-15)
-    weighted = quadratic_optimum(CURVATURE, LINEAR, weights=1 / np.arange(1, 7))
+    weighted = oracle.quadratic_optimum(CURVATURE, LINEAR, weights=1 / np.arange(1, 7))
     np.testing.assert_allclose(weighted, [-0.265985, -0.063455, 0.343147], atol=5e-7)
-
-
-def test_optimum_can_be_vmapped_over_weights():
-    optimum = jax.vmap(lambda w: quadratic_optimum(CURVATURE, LINEAR, weights=w))
-    np.testing.assert_allclose(optimum(jnp.eye(6)), LINEAR / CURVATURE, rtol=1e-6)
 
 
 def test_noise_has_the_mean_and_deviation_asked_for():
@@ -61,18 +55,3 @@ def test_start_and_precision():
     assert problem.params.dtype == jnp.float32
     assert problem.data.curvature.dtype == jnp.float32
     np.testing.assert_array_equal(problem.params, [1.0, 2.0, 3.0])
-
-
-def test_optimum_refuses():
-    quadratic = problems.quadratic(CURVATURE, LINEAR)
-    squares = problems.least_squares([[1.0]], [1.0], n_workers=1)
-    with pytest.raises(TypeError, match="made by quadratic"):
-        quadratic_optimum(squares)
-    with pytest.raises(TypeError, match="linear must be None"):
-        quadratic_optimum(quadratic, LINEAR)
-    with pytest.raises(TypeError, match="linear must be given"):
-        quadratic_optimum(CURVATURE)
-    with pytest.raises(ValueError, match="weights must have shape"):
-        quadratic_optimum(quadratic, weights=[1.0])
-    with pytest.raises(ValueError, match="positive number in every coordinate"):
-        quadratic_optimum(quadratic, weights=np.zeros(6))

@@ -217,7 +217,7 @@ def test_problems_without_known_curvature_are_refused():
     local = problems.local_steps(quadratic, n_steps=2, step_size=0.1)
     for problem, name in [
         (network(), "Network"),
-        (own, "OwnGradient"),
+        (own, "_OwnFunction"),
         (local, "local_steps"),
     ]:
         for ask in (problems.smoothness, lambda p: problems.block_smoothness(p, 1)):
@@ -226,7 +226,7 @@ def test_problems_without_known_curvature_are_refused():
             assert "local_smoothness" in str(error.value)
     with pytest.raises(TypeError, match="problem must be a Problem"):
         problems.smoothness(3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="concrete arrays"):
+    with pytest.raises(TypeError, match="traced array"):
         jax.jit(lambda p: problems.smoothness(p).objective)(quadratic)
 
 
