@@ -240,7 +240,7 @@ def finite_sum(
     check_batch(batch, shards)
     weight, judged = row_weights(shards, n_rows), None
     if eval_rows is None and judged_at_most is not None:
-        eval_rows = min(np.count_nonzero(weight), judged_at_most)
+        eval_rows = min(int(np.count_nonzero(weight)), judged_at_most)
     if eval_rows is not None:
         judged, weight = judged_rows(eval_rows, weight)
         judged = jnp.asarray(judged)
@@ -353,7 +353,8 @@ def from_loss(
             raise ValueError(f"test must be like arrays, {want}, got {got}")
     data = problem.data._replace(test=test, rest=rest)
     if not _shape_of("loss", trained, data, params, jax.eval_shape(jax.random.key, 0)):
-        _check_equal(problem.gradient_of.batch, np.asarray(data.size))
+        rule: Any = problem.gradient_of
+        _check_equal(rule.batch, np.asarray(data.size))
     judges = Loss(evaluate or loss, module=judging, keyed=evaluate is None)
     measured = {"test_loss": judges} if test is not None else {}
     measured |= {name: Loss(metric, module=judging) for name, metric in (metrics or {}).items()}

@@ -395,8 +395,9 @@ def language_model(
     problem = _training(network, _tokens, check, (inputs, targets), test, key=key, l2=l2, **sharing)
     if test is None:
         return problem
-    perplexity = Perplexity(problem.metrics_of[0][1])
-    return replace(problem, metrics_of=(*problem.metrics_of, ("test_perplexity", perplexity)))
+    mean: Any = problem.metrics_of[0][1]
+    metrics = (*problem.metrics_of, ("test_perplexity", Perplexity(mean)))
+    return replace(problem, metrics_of=metrics)
 
 
 def _training(
@@ -413,28 +414,28 @@ def _training(
     """Returns the training of a network; `read` refuses rows, `check` models and values."""
     check_module(network.model)
     named = read("", *pair)
-    inputs, targets = examples = tuple(named.values())
+    inputs, targets = named.values()
     loss = Loss(network, Penalty(real("l2", l2, least=0)))
     params, answer = initial(network.model, one_key("key", key), inputs)
-    check("", answer, examples)
+    check("", answer, (inputs, targets))
     is_text = network.compare is token_cross_entropy
     chunk = max(1, _SCORES // (answer[1] * answer[2])) if is_text else CHUNK
-    problem = finite_sum(params, examples, loss, chunk=chunk, **sharing)
+    problem = finite_sum(params, (inputs, targets), loss, chunk=chunk, **sharing)
     if test is None:
         return problem
     if not (isinstance(test, tuple) and len(test) == 2):
         raise TypeError(f"test must be a pair ({', '.join(named)}), got {type(test).__name__}")
-    rows = tuple(read("test ", *test).values())
-    for name, own, like in zip(named, rows, examples, strict=True):
-        if own.shape[1:] != like.shape[1:]:
+    rows = read("test ", *test)
+    for name, like in named.items():
+        if rows[name].shape[1:] != like.shape[1:]:
             raise ValueError(
                 f"test {name} must have rows of shape {like.shape[1:]} like {name}, "
-                f"got {own.shape[1:]}"
+                f"got {rows[name].shape[1:]}"
             )
-    check("test ", answer, rows)
-    rows = rows[0].astype(inputs.dtype), rows[1].astype(targets.dtype)
+    first, second = (rows[name].astype(like.dtype) for name, like in named.items())
+    check("test ", answer, (first, second))
     metrics = (("test_loss", Mean(loss, on_test=True, chunk=chunk)),)
-    return replace(problem, data=problem.data._replace(test=rows), metrics_of=metrics)
+    return replace(problem, data=problem.data._replace(test=(first, second)), metrics_of=metrics)
 
 
 def _labelled(what: str, features: Any, labels: Any) -> dict[str, jax.Array]:

@@ -255,9 +255,10 @@ def _linear_parts(problem: Problem) -> tuple[Samples, tuple[float, float], tuple
     what: Any = rule
     if isinstance(rule, BatchGradient):
         what = rule.loss.function
-        curvature = getattr(what, "curvature", None), getattr(rule.loss.penalty, "curvature", None)
-        if None not in curvature:
-            return data, *curvature
+        curvature: Any = getattr(what, "curvature", None)
+        of_penalty: Any = getattr(rule.loss.penalty, "curvature", None)
+        if curvature is not None and of_penalty is not None:
+            return data, curvature, of_penalty
     raise TypeError(
         "problem must be made by logistic, least_squares or quadratic, or have a loss of linear "
         f"scores that states its curvature, got one of {type(what).__name__}, whose smoothness is "

@@ -65,7 +65,8 @@ def forecast_windows(series: Sequence[Any], *, lags: int, horizon: int | Sequenc
         train[:, -1].copy(),
         np.ascontiguousarray(test[:, :-1]),
         test[:, -1].copy(),
-        *(np.concatenate(part) for part in numbers),
+        np.concatenate(numbers[0]),
+        np.concatenate(numbers[1]),
         scale,
     )
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import tarfile
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def breast_cancer(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     """
     from sklearn.datasets import load_breast_cancer  # slow to import
 
-    bunch = load_breast_cancer()
+    bunch: Any = load_breast_cancer()
     features = np.asarray(bunch.data, np.float64)
     return standardised(split_rows(features, bunch.target, test_share, seed))
 

@@ -188,7 +188,7 @@ def wikitext(folder: Place, *, n_words: int | None = None) -> Corpus:
         text = contents(packed_or_not(folder, f"wiki.{name}.tokens")).decode("utf-8")
         lines = text.removesuffix("\n").split("\n") if text else []
         parts.append([word for line in lines for word in (*line.split(), END)])
-    return _corpus(*parts, n_words)
+    return _corpus(parts[0], parts[1], parts[2], n_words)
 
 
 def plays() -> dict[str, list[str]]:
