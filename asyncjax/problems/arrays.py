@@ -109,13 +109,3 @@ def of_one_type(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Arr
     """Returns both arrays in the type that holds them."""
     dtype = jnp.promote_types(first.dtype, second.dtype)
     return first.astype(dtype), second.astype(dtype)
-
-
-def hashable(name: str, value: Any) -> None:
-    """Refuses what cannot be hashed."""
-    try:
-        hash(value)
-    except TypeError as error:
-        raise TypeError(
-            f"{name} must be hashable, so that compilations can be shared, got {value!r}"
-        ) from error

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from asyncjax import checks
-from asyncjax.problems.arrays import as_array, hashable
+from asyncjax.problems.arrays import as_array
 
 Rows = tuple[jax.Array, jax.Array]  # positions int32[b], valid bool[b]
 _LAST, _PACKED = np.uint32(0xFFFFFFFF), 4096
@@ -147,7 +147,12 @@ def check_batch(batch: Any, shards: Shards) -> None:
         raise TypeError(
             f"batch must be a rule such as whole(), cyclic(16) or uniform(16), got {batch!r}"
         )
-    hashable("batch", batch)
+    try:
+        hash(batch)
+    except TypeError as error:
+        raise TypeError(
+            f"batch must be hashable, so that compilations can be shared, got {batch!r}"
+        ) from error
     if isinstance(batch, Whole):
         return
     largest = int(shards.size.max())

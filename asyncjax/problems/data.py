@@ -48,7 +48,7 @@ def digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
         raise ImportError(
             f"This data set comes with scikit-learn: {install_line('data')}"
         ) from error
-    bunch = sklearn.datasets.load_digits()
+    bunch: Any = sklearn.datasets.load_digits()
     features = np.asarray(bunch.data, np.float32) / np.float32(16.0)
     return split_rows(features, bunch.target, test_share, seed)
 

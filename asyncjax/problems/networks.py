@@ -28,7 +28,6 @@ import jax
 import jax.numpy as jnp
 from flax.errors import InvalidRngError
 
-from asyncjax.problems.arrays import hashable
 from asyncjax.problems.problem import PyTree
 
 _SMALL = nn.initializers.normal(0.02)  # scores start near 0: the first loss is near log vocabulary
@@ -324,13 +323,12 @@ def _check_tokens(tokens: jax.Array) -> None:
 
 
 def check_module(model: Any) -> None:
-    """Refuses what is no hashable linen module."""
+    """Refuses what is no linen module."""
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be a flax linen module, got {type(model).__name__}; any other model, such"
             " as an nnx module, trains through problems.from_loss"
         )
-    hashable("model", model)
 
 
 def initial(model: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, tuple[int, ...]]:
