@@ -22,19 +22,14 @@ def is_traced(value: object) -> bool:
     return isinstance(value, Tracer)
 
 
-def as_array(name: str, value: Any) -> Any:
-    """Returns `value` as an array of NumPy, or as that of JAX it is; ragged lists are refused."""
-    if isinstance(value, jax.Array):
-        return value
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array with rows of one length, got others") from error
+def as_array(value: Any) -> Any:
+    """Returns `value` as an array of NumPy, or as that of JAX it is."""
+    return value if isinstance(value, jax.Array) else np.asarray(value)
 
 
 def floating(name: str, value: Any) -> jax.Array:
     """Returns `value` as a finite floating-point array; integers and booleans are converted."""
-    value = as_array(name, value)
+    value = as_array(value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
         if not (jnp.issubdtype(value.dtype, jnp.integer) or value.dtype == np.bool_):
             raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
@@ -67,7 +62,7 @@ def rows(name: str, value: Any) -> jax.Array:
 
 def integers(name: str, value: Any) -> jax.Array:
     """Returns `value` as an int32 array."""
-    value = as_array(name, value)
+    value = as_array(value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{name} must be integers, got dtype {value.dtype}")
     if not is_traced(value) and value.size and value.dtype != np.int32:
@@ -87,7 +82,7 @@ def matrix(name: str, value: Any, axes: str) -> jax.Array:
 
 def same_rows(name: str, array: Any, n_rows: int) -> None:
     """Refuses an `array` that is not one value a row."""
-    shape = as_array(name, array).shape
+    shape = as_array(array).shape
     if shape != (n_rows,):
         raise ValueError(
             f"{name} must have shape ({n_rows},), one value for each row of features, "

@@ -423,7 +423,7 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
     """Returns the shards as int32 NumPy arrays, all row numbers within the data."""
     if not (isinstance(shards, tuple) and len(shards) == 2):
         raise TypeError(f"shards must be Shards(rows, size), got {type(shards).__name__}")
-    rows, size = (np.asarray(as_array("shards", part)) for part in shards)
+    rows, size = (np.asarray(as_array(part)) for part in shards)
     if rows.dtype.kind not in "iu" or size.dtype.kind not in "iu":
         raise TypeError(f"shards must hold integers, got {rows.dtype} and {size.dtype}")
     if rows.ndim != 2 or size.shape != rows.shape[:1] or rows.size == 0:
@@ -455,11 +455,9 @@ def _worker_count(n_rows: Any, n_workers: Any) -> int:
 
 def _label_array(labels: Any) -> np.ndarray:
     """Returns the labels on the host."""
-    array = np.asarray(as_array("labels", labels))
+    array = np.asarray(as_array(labels))
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"labels must be a 1-D array, not empty, got shape {array.shape}")
-    if array.dtype.kind not in "biufSU":
-        raise TypeError(f"labels must be numbers or texts, got dtype {array.dtype}")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ValueError(f"labels must not be NaN, got one at index {np.isnan(array).argmax()}")
     return array

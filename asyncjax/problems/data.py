@@ -94,7 +94,7 @@ def windows(tokens: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
         ([[5, 6], [7, 8]], [[6, 7], [8, 9]])
     """
     length = whole("length", length)
-    tokens = np.asarray(as_array("tokens", tokens))
+    tokens = np.asarray(as_array(tokens))
     if not np.issubdtype(tokens.dtype, np.integer):
         raise TypeError(f"tokens must be integers, got dtype {tokens.dtype}")
     within("tokens", tokens, least=0, most=2**31 - 1, integer=True)

@@ -225,8 +225,9 @@ def local_smoothness(
         raise TypeError("problem must have an objective, got one without")
     one_key("key", key)
     n_iterations = whole("n_iterations", n_iterations)
-    params = problem.params if params is None else jax.tree.map(jnp.asarray, params)
+    params = problem.params if params is None else params
     check_model(params, problem.params)
+    params = jax.tree.map(jnp.asarray, params)
     return float(_power_iteration(problem.objective, params, key, n_iterations))
 
 
