@@ -434,10 +434,10 @@ def check_shards(shards: Shards, n_rows: int, n_workers: int) -> Shards:
     if size.size != n_workers:
         raise ValueError(f"shards must hold {n_workers} workers (n_workers), got {size.size}")
     ranges = ("have sizes", size, 1, rows.shape[1]), ("name rows", rows, 0, n_rows - 1)
-    for words, values, least, most in ranges:
+    for rule, values, least, most in ranges:
         low, high = values.min(), values.max()
         if low < least or high > most:
-            raise ValueError(f"shards must {words} in {least}..{most}, got {low}..{high}")
+            raise ValueError(f"shards must {rule} in {least}..{most}, got {low}..{high}")
     return Shards(rows.astype(np.int32), size.astype(np.int32))
 
 

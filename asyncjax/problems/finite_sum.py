@@ -368,10 +368,11 @@ def from_loss(
 
 def _parts(model: Any) -> tuple[PyTree, PyTree, Any, Any]:
     """Returns parameters, the rest, and the graphs of a module for training and for judging."""
-    is_nnx = any(base.__module__.startswith("flax.nnx") for base in type(model).__mro__)
-    if is_nnx:  # not imported for other models
-        from flax import nnx
-    if not is_nnx or not isinstance(model, nnx.Module):
+    if not any(base.__module__.startswith("flax.nnx") for base in type(model).__mro__):
+        return floating_leaves(model), None, None, None
+    from flax import nnx  # not imported for other models
+
+    if not isinstance(model, nnx.Module):
         return floating_leaves(model), None, None, None
     module, params, statistics, rest = nnx.split(model, nnx.Param, nnx.BatchStat, ...)
     if jax.tree.leaves(statistics):

@@ -83,8 +83,8 @@ def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
 
     A sum over a mask picks the target's score, so that the gradient needs no scatter.
     """
-    own = targets[..., None] == jnp.arange(scores.shape[-1], dtype=targets.dtype)
-    return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(own, scores, 0.0), -1)
+    is_target = targets[..., None] == jnp.arange(scores.shape[-1], dtype=targets.dtype)
+    return jax.nn.logsumexp(scores, -1) - jnp.sum(jnp.where(is_target, scores, 0.0), -1)
 
 
 def token_cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:

@@ -57,9 +57,10 @@ class _PseudoGradient:
         def step(h: jax.Array, carry: tuple[jax.Array, PyTree, PyTree]) -> Any:
             loss, local, total = carry
             number = job * n_steps + h
-            own, grads = self.gradient_of(inner, local, worker, number, jax.random.fold_in(key, h))
+            job_key = jax.random.fold_in(key, h)
+            step_loss, grads = self.gradient_of(inner, local, worker, number, job_key)
             local = jax.tree.map(lambda y, g: y - step_size.astype(y.dtype) * g, local, grads)
-            return loss + own, local, jax.tree.map(jnp.add, total, grads)
+            return loss + step_loss, local, jax.tree.map(jnp.add, total, grads)
 
         loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -85,7 +86,7 @@ class _Displacement:
         worker: Any,
         job: Any,
         key: jax.Array,
-        *kept: Any,
+        *states: Any,
     ) -> tuple[Any, ...]:
         inner, counts = data
         n_steps: Any = self.n_steps if counts is None else counts[worker]
@@ -106,7 +107,7 @@ class _Displacement:
             return total + loss, optax.apply_updates(local, updates), state
 
         loss = jax.eval_shape(self.gradient_of, inner, params, worker, job, key)[0]
-        (state,) = kept or (_FirstState(self.optimizer)(None, params),)
+        (state,) = states or (_FirstState(self.optimizer)(None, params),)
         start = (jnp.zeros((), loss.dtype), params, state)
         total, local, state = jax.lax.fori_loop(0, n_steps, step, start)
         moved = total / n_steps, jax.tree.map(jnp.subtract, params, local)
@@ -198,15 +199,17 @@ def local_steps(
         return in_front(problem, extra, _PseudoGradient(problem.gradient_of, n_steps))
     if step_size is not None:
         raise ValueError(f"step_size must be None where there is an optimizer, got {step_size!r}")
-    words = "an optax transformation, such as optax.adamw(1e-3)"
-    instance("optimizer", optimizer, optax.GradientTransformation, words)
+    allowed = "an optax transformation, such as optax.adamw(1e-3)"
+    instance("optimizer", optimizer, optax.GradientTransformation, allowed)
     takes_extras = isinstance(optimizer, optax.GradientTransformationExtraArgs)
-    own = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
+    displacement = _Displacement(problem.gradient_of, optimizer, takes_extras, n_steps, keep_state)
     state_of = _FirstState(optimizer) if keep_state else None
-    made = replace(in_front(problem, counts, own), worker_state_of=state_of)
-    key, kept = jax.eval_shape(jax.random.key, 0), (made.worker_state(),) if keep_state else ()
-    jax.eval_shape(own, made.data, made.params, 0, 0, key, *kept)  # a missing extra is told here
-    return made
+    local = replace(in_front(problem, counts, displacement), worker_state_of=state_of)
+    key, states = jax.eval_shape(jax.random.key, 0), (local.worker_state(),) if keep_state else ()
+    jax.eval_shape(
+        displacement, local.data, local.params, 0, 0, key, *states
+    )  # tells missing extras
+    return local
 
 
 @explicit
@@ -271,7 +274,7 @@ class _Attacked:
         self, data: tuple[PyTree, jax.Array], params: PyTree, worker: Any, job: Any, *rest: Any
     ) -> tuple[Any, ...]:
         inner, adversaries = data
-        loss, grads, *kept = self.gradient_of(inner, params, worker, job, *rest)
+        loss, grads, *states = self.gradient_of(inner, params, worker, job, *rest)
         sent = self.attack(grads, worker, job, rest[0])
         is_bad = jnp.any(adversaries == worker)
         chosen = jax.tree.map(
@@ -279,7 +282,7 @@ class _Attacked:
             sent,
             grads,
         )
-        return loss, chosen, *kept
+        return loss, chosen, *states
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ def smoothness(problem: Problem) -> Smoothness:
     factor, shift = map(_largest, curvatures)
     features, rows, size = (np.asarray(part) for part in (data.features, data.rows, data.size))
     worker = [
-        factor * _squared_norm(features[own[:count]].astype(np.float64)) / count + shift
-        for own, count in zip(rows, size, strict=True)
+        factor * _squared_norm(features[held[:count]].astype(np.float64)) / count + shift
+        for held, count in zip(rows, size, strict=True)
     ]
     objective = factor * _squared_norm(_weighted_rows(data)) + shift
     return Smoothness(np.array(worker), objective)
@@ -182,10 +182,10 @@ def block_smoothness(problem: Problem, n_blocks: int) -> BlockSmoothness:
     whole = _squared_norm(matrix)
     block, objective = factor * squared + shift, factor * whole + shift
     across = 0.0
-    for cut, own in zip(cuts, squared, strict=True):
+    for cut, of_block in zip(cuts, squared, strict=True):
         columns = middle * (matrix.T @ matrix[:, cut])
         columns[cut, np.arange(cut.size)] += lift
-        bound = np.sqrt(_squared_norm(columns)) + half * np.sqrt(whole * own) + slack
+        bound = np.sqrt(_squared_norm(columns)) + half * np.sqrt(whole * of_block) + slack
         across = max(across, float(bound))
     # mathematically in this order already, but for rounding and ranges of opposite signs
     objective = max(objective, float(block.max()))
