@@ -206,9 +206,8 @@ def local_steps(
     state_of = _FirstState(optimizer) if keep_state else None
     local = replace(in_front(problem, counts, displacement), worker_state_of=state_of)
     key, states = jax.eval_shape(jax.random.key, 0), (local.worker_state(),) if keep_state else ()
-    jax.eval_shape(
-        displacement, local.data, local.params, 0, 0, key, *states
-    )  # tells missing extras
+    # a missing extra is told here
+    jax.eval_shape(displacement, local.data, local.params, 0, 0, key, *states)
     return local
 
 
