@@ -65,12 +65,6 @@ INNER = {
     },
     "stragglers": {"times": set(), "plans": {"times"}, "policies": {"times", "plans"}},
     "cluster": {".": set(), "schedulers": {"."}},
-    "problems": {
-        ".": set(),
-        "data": {"."},
-        "networks": {"."},
-        "losses": {".", "networks"},
-    },
     "whatif": {
         "describing": set(),
         "comparing": set(),
@@ -80,7 +74,7 @@ INNER = {
         ".": {"describing", "comparing", "toys", "advising", "page"},
     },
 }
-# Groups of experiments: all may import `common`, `part` and `collection`, and these more.
+# Groups of experiments: all may import `common`, `data`, `part` and `collection`, and these more.
 GROUPS = {
     "common": set(),
 }
@@ -144,9 +138,13 @@ def test_a_part_keeps_to_its_group(path):
     modules = [
         name.split(".") for name in imported(parsed(path)) if name.startswith("experiments.")
     ]
-    assert {name[1] for name in modules} - {group, "common", "collection", "part"} <= GROUPS.get(
-        group, set()
-    )
+    assert {name[1] for name in modules} - {
+        group,
+        "common",
+        "data",
+        "collection",
+        "part",
+    } <= GROUPS.get(group, set())
 
 
 @pytest.mark.parametrize("path", HOUSE, ids=named)
