@@ -24,7 +24,7 @@ from asyncjax.live import jobs, server_state
 from asyncjax.live.news import WorkerEvents
 from asyncjax.live.server_state import ServerState
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.checkpoints import Checkpoint, mark_of
+from asyncjax.simulation.checkpoints import Checkpoint, mark_of
 from asyncjax.simulation.loops.server import judge
 from asyncjax.simulation.plans.extras import Extras
 from asyncjax.simulation.plans.update import Arrival

@@ -23,7 +23,7 @@ from asyncjax.simulation.arguments import Execution
 from asyncjax.simulation.block_descent import replay_block_descent
 from asyncjax.simulation.epochs import run_epochs
 from asyncjax.simulation.error_constants import ErrorEstimate, estimate_error_bound
-from asyncjax.simulation.example_orders.loaders import IndexSource
+from asyncjax.simulation.loaders import IndexSource
 from asyncjax.simulation.loops.loop import Progress
 from asyncjax.simulation.plans.plan import ReplayPlan, plan, plan_alike
 from asyncjax.simulation.plans.program import Sizes

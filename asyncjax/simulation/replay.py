@@ -32,8 +32,8 @@ from asyncjax.simulation.arguments import (
     key_of,
     plan_of,
 )
-from asyncjax.simulation.example_orders.learned_visits import learned
-from asyncjax.simulation.example_orders.ordered import ordered
+from asyncjax.simulation.cpu_rewrites import convolves
+from asyncjax.simulation.example_orders import learned, ordered
 from asyncjax.simulation.loops.events import ByEvent, event_loop, event_sizes, inputs_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
@@ -41,7 +41,6 @@ from asyncjax.simulation.loops.record_rows import RowTeller
 from asyncjax.simulation.loops.server import Metrics, ReplayResult
 from asyncjax.simulation.loops.shards import Shards, shards_of
 from asyncjax.simulation.loops.waves import wave_loop
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan
 from asyncjax.simulation.plans.program import Sizes, sizes_of, with_update

@@ -26,11 +26,11 @@ from asyncjax.problems import Problem
 from asyncjax.problems.finite_sum import Samples
 from asyncjax.results.run import Records
 from asyncjax.simulation.arguments import checked_update
+from asyncjax.simulation.cpu_rewrites import convolves
 from asyncjax.simulation.loops.flat import flattened
 from asyncjax.simulation.loops.loop import whole
 from asyncjax.simulation.loops.server import judge
 from asyncjax.simulation.loops.waves import ByWave, WaveInputs
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike
 from asyncjax.simulation.plans.program import (
     Program,

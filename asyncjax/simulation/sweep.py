@@ -27,6 +27,8 @@ from asyncjax.simulation.arguments import (
     checked_update,
     execution_of,
 )
+from asyncjax.simulation.cpu_rewrites import convolves
+from asyncjax.simulation.hosts import peers_of
 from asyncjax.simulation.loops.grid import (
     ByGrid,
     GridInputs,
@@ -34,11 +36,9 @@ from asyncjax.simulation.loops.grid import (
     most_on_a_device,
     unpadded,
 )
-from asyncjax.simulation.loops.hosts import peers_of
 from asyncjax.simulation.loops.loop import Progress, run
 from asyncjax.simulation.loops.placement import mesh_of
 from asyncjax.simulation.loops.server import Metrics
-from asyncjax.simulation.plans.convolutions import convolves
 from asyncjax.simulation.plans.memory import check_memory, memory
 from asyncjax.simulation.plans.plan import ReplayPlan, plan_alike, several
 from asyncjax.simulation.plans.program import (

@@ -10,7 +10,8 @@ import numpy as np
 
 from asyncjax import traces
 from asyncjax.results import run
-from asyncjax.simulation.loops import checkpoints, events
+from asyncjax.simulation import checkpoints
+from asyncjax.simulation.loops import events
 from asyncjax.simulation.plans import plan
 from asyncjax.traces import (
     arrival_streams,

@@ -7,8 +7,8 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
-from asyncjax.simulation.example_orders import units
-from asyncjax.simulation.loops import checkpoints, loop
+from asyncjax.simulation import checkpoints, example_orders
+from asyncjax.simulation.loops import loop
 from tests.oracles import epochs as oracle
 from tests.oracles import events
 from tests.oracles import orders as order_oracle
@@ -145,7 +145,7 @@ def test_units_are_runs_of_rows_and_the_loss_is_the_mean_over_units(float64):
     order, key = orders.reshuffled((3, 3, 2), 3), jax.random.key(1)
     settings = {"n_epochs": 5, "n_workers": 3, "key": key}
     run = simulation.run_epochs(problem, order, optimizer(), record_every=2, **settings)
-    assert units.in_units(plain, order, 3)[0].gradient_of == plain.gradient_of
+    assert example_orders.in_units(plain, order, 3)[0].gradient_of == plain.gradient_of
     x, history = oracle.train(
         np.zeros(D),
         gradient_of(3, 2),
@@ -293,7 +293,7 @@ def test_runs_vmap_over_keys_and_step_sizes():
 
 def test_a_gradient_of_an_idle_worker_never_leaks(monkeypatch):
     # Worker 1 has no unit 1, and never visits unit 0, which is what he computes while idle.
-    monkeypatch.setattr(units, "check_visits", lambda order, shape: None)
+    monkeypatch.setattr(example_orders, "check_visits", lambda order, shape: None)
 
     def gradient(params, worker, unit, key):
         bad = (worker == 1) & (unit == 0)  # what an idle worker would compute

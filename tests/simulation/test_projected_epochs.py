@@ -16,8 +16,9 @@ import optax
 import pytest
 
 from asyncjax import orders, problems, simulation
-from asyncjax.simulation.example_orders import units as units_module
-from asyncjax.simulation.loops import checkpoints, loop, projected_steps
+from asyncjax.simulation import checkpoints, example_orders
+from asyncjax.simulation import epochs as epochs_module
+from asyncjax.simulation.loops import loop
 from tests.oracles import epochs as oracle
 from tests.oracles import projected as projected_oracle
 
@@ -197,12 +198,12 @@ def test_no_gradient_of_a_unit_is_formed(block):
     units = projected.order.permutation(state)[:, positions]
 
     def by_projection(params):
-        return projected_steps.projected_step(
+        return epochs_module.projected_step(
             problem, projected, KEY, params, state, positions, units, jnp.int32(0)
         )
 
     def plain(params):
-        return projected_steps.mean_gradient(problem, KEY, params, units, jnp.int32(0))
+        return epochs_module.mean_gradient(problem, KEY, params, units, jnp.int32(0))
 
     for step, copies in ((by_projection, 2), (plain, 1)):  # two cotangents at once
         shapes = set(shapes_in(jax.make_jaxpr(step)(problem.params)))
@@ -214,13 +215,13 @@ def test_no_gradient_of_a_unit_is_formed(block):
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_an_unpaired_unit_leaves_the_running_sum_as_it_was(n_workers, float64):
     problem, order = problem_of(n_workers, 7), order_of(n_workers, 7)
-    problem = units_module.in_units(problem, order.order, n_workers)[0]
+    problem = example_orders.in_units(problem, order.order, n_workers)[0]
     params, before = jnp.ones(D), jnp.arange(1.0, D + 1)
     state = order.order.init(KEY)._replace(running_sum=before)
     visits = np.atleast_2d(order.order.permutation(state))
     positions = jnp.array([6, 7, 8, 9])
     units = jnp.asarray(visits[:, [6, 6, 6, 6]])
-    step = jax.jit(partial(projected_steps.projected_step, problem, order, KEY))
+    step = jax.jit(partial(epochs_module.projected_step, problem, order, KEY))
     losses, gradient, state = step(params, state, positions, units, jnp.int32(0))
     explicit = projected_oracle.logistic_gradient(*data_of(n_workers, 7), L2)
     wanted = [explicit(np.ones(D), j, visits[j, 6]) for j in range(n_workers)]

@@ -21,7 +21,8 @@ import numpy as np
 import optax
 
 from asyncjax.problems import Problem
-from asyncjax.simulation.example_orders.learned_visits import LearnedVisits, VisitState
+from asyncjax.simulation.cpu_rewrites import convolves, quick
+from asyncjax.simulation.example_orders import LearnedVisits, VisitState
 from asyncjax.simulation.loops.loop import Loop, Progress, progress_at
 from asyncjax.simulation.loops.server import (
     Metrics,
@@ -34,8 +35,6 @@ from asyncjax.simulation.loops.server import (
     measure,
     server_step,
 )
-from asyncjax.simulation.plans.convolutions import convolves
-from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import Extras, extras_of, job_key
 from asyncjax.simulation.plans.per_gradient_inputs import PerGradientInputs, entering_of, places
 from asyncjax.simulation.plans.plan import ReplayPlan, record_gradients, record_of

@@ -23,8 +23,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.hosts import placed
 from asyncjax.simulation.loops.flat import SMALL_ALONE, SMALL_IN_SWEEPS, flattened
-from asyncjax.simulation.loops.hosts import placed
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on, grid_parts, padded
 from asyncjax.simulation.loops.server import ReplayResult

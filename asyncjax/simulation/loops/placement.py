@@ -20,7 +20,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from asyncjax.checks import shown
-from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation.hosts import placed
 
 
 def mesh_of(mesh: Any, *placed: Any) -> Mesh | None:

@@ -28,7 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from asyncjax.checks import shown
 from asyncjax.problems import Problem
-from asyncjax.simulation.loops.hosts import placed
+from asyncjax.simulation.hosts import placed
 from asyncjax.simulation.loops.placement import mesh_of, sharding_of
 from asyncjax.simulation.plans.memory import Memory, memory
 from asyncjax.simulation.plans.program import Sizes

@@ -22,6 +22,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from asyncjax.problems import Problem
+from asyncjax.simulation.cpu_rewrites import quick
 from asyncjax.simulation.loops.flat import SMALL_ALONE, flattened
 from asyncjax.simulation.loops.loop import Loop, Placed, Progress, progress_at
 from asyncjax.simulation.loops.placement import everywhere_on
@@ -37,7 +38,6 @@ from asyncjax.simulation.loops.server import (
     server_step,
 )
 from asyncjax.simulation.loops.shards import Shards
-from asyncjax.simulation.plans.cpu_rewrites import quick
 from asyncjax.simulation.plans.extras import job_key
 from asyncjax.simulation.plans.plan import ReplayPlan
 from asyncjax.simulation.plans.program import Program, Sizes, assemble

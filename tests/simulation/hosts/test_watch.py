@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax.simulation.loops import hosts
-from asyncjax.simulation.loops.hosts import Peers, peers_of, placed
+from asyncjax.simulation.hosts import Peers, peers_of, placed
+from asyncjax.simulation import hosts
 
 
 class Store:
@@ -53,12 +53,12 @@ def test_all_hear_of_a_silent_process_after_half_a_minute(made):
     turn(2, 2, 1, 0)
     turn(29, 1, 0)
     for watch in watches:
-        watch.check("run/1", watch.own)
+        watch.check("run/1")
     turn(2, 1, 0)
     turn(0, 1)
     for own in (0, 1):
         with pytest.raises(RuntimeError, match=r"process 2 is lost \(silent for 30 s\)"):
-            watches[own].check("run/1", own)
+            watches[own].check("run/1")
 
 
 def test_a_silent_first_process_is_lost_to_the_others(made):
@@ -68,7 +68,7 @@ def test_a_silent_first_process_is_lost_to_the_others(made):
     clock[0] += 31
     watches[1].turn(store)
     with pytest.raises(RuntimeError, match="process 0 is lost"):
-        watches[1].check("run/1", 1)
+        watches[1].check("run/1")
 
 
 def test_a_process_that_was_never_heard_may_still_come(made):
@@ -76,7 +76,7 @@ def test_a_process_that_was_never_heard_may_still_come(made):
     watches[0].turn(store)
     clock[0] += 1000
     watches[0].turn(store)
-    watches[0].check("run/1", 0)
+    watches[0].check("run/1")
 
 
 def test_a_wait_ends_where_another_process_left_with_an_error(made, monkeypatch):

@@ -14,8 +14,9 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, steps, storage, stragglers, traces
-from asyncjax.simulation.loops import checkpoints, loop
-from asyncjax.simulation.loops.checkpoints import program_digest
+from asyncjax.simulation.checkpoints import program_digest
+from asyncjax.simulation import checkpoints
+from asyncjax.simulation.loops import loop
 
 
 class Killed(Exception):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from asyncjax import problems
-from asyncjax.simulation.plans.convolutions import convolution, convolves, is_turned
-from asyncjax.simulation.plans.cpu_rewrites import quick
+from asyncjax.simulation.cpu_rewrites import convolution, convolves, is_turned, quick
 
 LAYOUTS = ["NHWC HWIO NHWC", "NCHW OIHW NCHW", "CHWN IHWO HWNC", "NHWC OIHW HWNC"]
 

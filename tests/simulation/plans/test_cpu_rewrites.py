@@ -7,8 +7,8 @@ import optax
 import pytest
 
 from asyncjax import clocks, problems, simulation, traces
+from asyncjax.simulation.cpu_rewrites import quick
 from asyncjax.simulation.loops.flat import SMALL_ALONE
-from asyncjax.simulation.plans.cpu_rewrites import quick
 
 rng = np.random.default_rng(0)
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from asyncjax.simulation.plans import random_bits
-from asyncjax.simulation.plans.cpu_rewrites import quick
+from asyncjax.simulation.cpu_rewrites import quick
+from asyncjax.simulation import cpu_rewrites
 
 KEYS = jax.random.split(jax.random.key(3), (2, 3))
 
@@ -18,19 +18,19 @@ def same_keys(one, other):
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
 def test_bits_and_split_are_those_of_jax(shape):
     for key in (jax.random.key(0), KEYS[1, 2]):
-        np.testing.assert_array_equal(random_bits.bits(key, shape), jax.random.bits(key, shape))
-        same_keys(random_bits.parted(key, shape), jax.random.split(key, shape))
+        np.testing.assert_array_equal(cpu_rewrites.bits(key, shape), jax.random.bits(key, shape))
+        same_keys(cpu_rewrites.parted(key, shape), jax.random.split(key, shape))
 
 
 def test_every_key_has_its_own_bits():
-    many = random_bits.bits(KEYS, (4,))
+    many = cpu_rewrites.bits(KEYS, (4,))
     one_by_one = [[jax.random.bits(key, (4,)) for key in row] for row in KEYS]
     np.testing.assert_array_equal(many, one_by_one)
 
 
 @pytest.mark.parametrize("data", [0, 1, 2**31 - 1])
 def test_folding_is_that_of_jax(data):
-    own = random_bits.folded(jax.random.key(9), jnp.uint32(data))
+    own = cpu_rewrites.folded(jax.random.key(9), jnp.uint32(data))
     same_keys(own, jax.random.fold_in(jax.random.key(9), data))
 
 
