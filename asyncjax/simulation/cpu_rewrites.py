@@ -203,16 +203,7 @@ def is_turned(equation: Any) -> bool:
 
 
 def convolution(left: jax.Array, right: jax.Array, params: dict[str, Any]) -> jax.Array:
-    """The convolution, on a CPU with its axes in the order that the library takes.
-
-    Example:
-        >>> left, right = jnp.ones((2, 4, 4, 8)), jnp.ones((4, 4, 8, 3))
-        >>> layout = ("NHWC", "HWIO", "HWNC")
-        >>> axes = jax.lax.conv_dimension_numbers(left.shape, right.shape, layout)
-        >>> call = {"window_strides": (1, 1), "padding": "VALID", "dimension_numbers": axes}
-        >>> convolution(left, right, call).shape
-        (1, 1, 2, 3)
-    """
+    """The convolution, on a CPU with its axes in the order that the library takes."""
     axes = params["dimension_numbers"]
     rest = {name: value for name, value in params.items() if name != "dimension_numbers"}
 
@@ -278,13 +269,7 @@ def parted(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """`jax.random.bits` of 32 bits; keys [...] give uint32[..., *shape].
-
-    Example:
-        >>> key = jax.random.key(7)
-        >>> bool((bits(key, (3, 2)) == jax.random.bits(key, (3, 2))).all())
-        True
-    """
+    """`jax.random.bits` of 32 bits; keys [...] give uint32[..., *shape]."""
     first, second = _counted(key, shape)
     return first ^ second
 

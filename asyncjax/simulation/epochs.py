@@ -97,16 +97,15 @@ def run_epochs(
     and `worker` 0, `job` the number of the step, `time` the epochs with this step done, `key` and
     `read_params` (the model itself).
 
-    Pure in (problem, order, update, key), so it may be vmapped over step sizes, keys and initial
-    models. A second call with the same problem, order, optimizer and sizes compiles nothing. Memory
+    Pure in (problem, order, update, key): vmap it over step sizes, keys and initial models. Memory
     beside the model and the order: gradients of the m b units of a step for an order that looks at
     them, else one gradient and the activations.
 
     Args:
         problem: What is optimised.
         order: An order with the units of an epoch, made for m workers. One by projections
-            (`orders.pair_balanced_by_projection`, `orders.coordinated_by_projection`) needs an even
-            `units_per_step` and a problem with a known loss (`problems.logistic`, ...).
+            (`orders.coordinated_by_projection`, ...) needs an even `units_per_step` and a problem
+            with a known loss (`problems.logistic`, ...).
         update: Any optax optimizer; an `Update` may be nothing more here.
         n_epochs: At least 1.
         n_workers: m, the workers of the order and the shards of the problem.
@@ -117,9 +116,9 @@ def run_epochs(
         prefix_norms: Record the herding objective of each recorded epoch as metrics "prefix_l2" and
             "prefix_linf": `orders.prefix_norms` of the gradients as they were seen, summed over
             workers. Keeps the gradient of every unit, m n d numbers, of any order.
-        execution: As in `replay`; its progress has its time in epochs; no specs and no limit on
-            memory. The result over a mesh is that of one device up to rounding: an order may decide
-            another way where an inner product is nearly 0.
+        execution: As in `replay`, without specs and limit on memory; times are epochs. The result
+            over a mesh is that of one device up to rounding: an order may decide another way where
+            an inner product is nearly 0.
         progress: Short form of the execution's.
         checkpoint: Short form of the execution's.
 
@@ -131,13 +130,10 @@ def run_epochs(
 
     Note:
         Where shards differ in size, workers are idle at some steps (-1 in the permutation), and the
-        mean is that of the units there are.
-
-        An order by projections decides the pairs of a block from one running sum, that of the
-        block's start, and is exact only between blocks: a block is `pairs_per_block` pairs of one
-        worker (8), and all pairs of a step of several workers. `orders.directional_signs` says what
-        that costs and where it fails. The mean gradient is exact. With odd n the last unit of an
-        epoch is unpaired.
+        mean is that of the units there are. An order by projections decides the pairs of a block
+        (`pairs_per_block` of one worker, all of a step of several) from one running sum, that of
+        the block's start: `orders.directional_signs` says what that costs and where it fails. The
+        mean gradient is exact. With odd n the last unit of an epoch is unpaired.
 
     Example:
         >>> import jax, numpy as np, optax
@@ -459,17 +455,7 @@ def _mean(valid: jax.Array, grads: jax.Array) -> jax.Array:
 def mean_gradient(
     problem: Problem, key: jax.Array, params: Any, units: jax.Array, epoch: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """Losses and mean gradient of units int32[m, b], from one pass over all of them.
-
-    Example:
-        >>> from asyncjax import problems
-        >>> problem = problems.least_squares(
-        ...     jnp.eye(2), jnp.array([1.0, 3.0]), n_workers=1, batch=problems.cyclic(1))
-        >>> mean = jax.jit(partial(mean_gradient, problem, jax.random.key(0)))
-        >>> losses, gradient = mean(problem.params, jnp.array([[1, -1, 0]]), jnp.int32(0))
-        >>> losses.tolist(), gradient.tolist()
-        ([[4.5, 0.0, 0.5]], [-0.5, -1.5])
-    """
+    """Losses and mean gradient of units int32[m, b], from one pass over all of them."""
     valid = units >= 0
     workers = jnp.broadcast_to(jnp.arange(units.shape[0], dtype=jnp.int32)[:, None], units.shape)
     some = jnp.argmax(valid)  # stands in where there is none: 0 times a NaN would be a NaN
@@ -496,20 +482,7 @@ def projected_step(
     units: jax.Array,
     epoch: jax.Array,
 ) -> tuple[jax.Array, Any, ProjectedState]:
-    """Losses and mean gradient of units int32[m, b], and what the order learns of positions [b].
-
-    Example:
-        >>> from asyncjax import orders, problems
-        >>> problem = problems.least_squares(
-        ...     jnp.eye(2), jnp.array([1.0, 3.0]), n_workers=1, batch=problems.cyclic(1))
-        >>> projected = orders.pair_balanced_by_projection(2, problem.params)
-        >>> step = jax.jit(partial(projected_step, problem, projected, jax.random.key(0)))
-        >>> begun, visits = projected.order.init(jax.random.key(0)), jnp.array([[1, 0]])
-        >>> epoch = jnp.int32(0)
-        >>> losses, gradient, state = step(problem.params, begun, jnp.arange(2), visits, epoch)
-        >>> gradient.tolist(), projected.direction(state).tolist(), state.signs.tolist()
-        ([-0.5, -1.5], [1.0, -3.0], [1, -1])
-    """
+    """Losses and mean gradient of units int32[m, b], and what the order learns of positions [b]."""
     visits = projected.order.permutation(order_state)
     n, (n_workers, n_places) = visits.shape[-1], units.shape
     running_sum = projected.direction(order_state)

@@ -1,15 +1,8 @@
 r"""The constants of an error bound, measured on a problem.
 
-    L         bound of the curvature of F where the loss states it, else the largest eigenvalue of
-              the Hessian at the start and at the minimum
-    c         smallest eigenvalue of the Hessian at the minimum x*
-    F*        by accelerated gradient descent with restarts, F(x) - F* <= |grad F(x)|^2 / (2 c)
-    sigma^2   mean over samples of |g_s(x*) - grad F(x*)|^2, with its standard error
-
-`stragglers.ErrorBound` needs them; problems and stragglers meet here and nowhere below. The
-eigenvalues are those of Lanczos' method with full orthogonalisation, which forms no Hessian; the
-restarts are those of O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes",
-arXiv 1204.3982.
+Eigenvalues come of Lanczos' method with full orthogonalisation, which forms no Hessian; the minimum
+of accelerated gradient descent with the restarts of O'Donoghue and Candes, "Adaptive restart for
+accelerated gradient schemes", arXiv 1204.3982, where F(x) - F* <= |grad F(x)|^2 / (2 c).
 """
 
 from __future__ import annotations
@@ -94,13 +87,11 @@ def estimate_error_bound(
         floor: As in `ErrorBound`.
 
     Raises:
-        ValueError: The minimum was not reached, or the Hessian there is singular or has a negative
-            eigenvalue (give `optimum`, `smoothness`, `strong_convexity`).
+        ValueError: The minimum was not reached, or the Hessian there is singular or indefinite.
 
     Note:
-        The bound asks for a variance that holds everywhere; here it is that at the minimum, as in
-        the plans of the experiments, which decides where the error stops. Jobs must be unbiased:
-        their mean gradient is that of F.
+        The bound asks for a variance that holds everywhere; here it is that at the minimum, which
+        decides where the error stops. Jobs must be unbiased: their mean gradient is that of F.
 
     Example:
         >>> import jax

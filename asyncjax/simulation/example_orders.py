@@ -50,13 +50,7 @@ class OrderShape:
 
 
 def order_shape(order: Order) -> OrderShape:
-    """Finds the sizes of an order; nothing is computed.
-
-    Example:
-        >>> from asyncjax import orders
-        >>> order_shape(orders.reshuffled([3, 4], n_workers=2))
-        OrderShape(counts=(3, 4), n=4, single=False)
-    """
+    """Finds the sizes of an order; nothing is computed."""
     if not isinstance(order, Order):
         is_projected = isinstance(order, ProjectedOrder)
         hint = " (one by projections is for run_epochs)" if is_projected else ""
@@ -103,15 +97,7 @@ def check_visits(order: Order, shape: OrderShape) -> None:
 
 
 def in_units(problem: Problem, order: Order, n_workers: int) -> tuple[Problem, OrderShape]:
-    """Fits a problem and an order together.
-
-    Example:
-        >>> from asyncjax import orders, problems
-        >>> problem = problems.least_squares(np.ones((6, 2)), np.ones(6), n_workers=1)
-        >>> in_units(problem, orders.reshuffled(7), 1)
-        Traceback (most recent call last):
-        ValueError: order visits 7 units of worker 0, but its shard has 6 rows: 6 units of 1 row
-    """
+    """Fits a problem and an order together."""
     shape = order_shape(order)
     if shape.n_workers != n_workers:
         raise ValueError(
@@ -177,14 +163,6 @@ def ordered(problem: Problem, order: Order, trace: EventTrace, key: jax.Array) -
 
     It holds an integer for every job of the trace. A job that the trace throws away or cancels has
     used up its unit.
-
-    Example:
-        >>> from asyncjax import clocks, orders, problems, traces
-        >>> problem = problems.least_squares(np.ones((4, 2)), np.arange(4.0), n_workers=2)
-        >>> trace = traces.asynchronous(clocks.constant([1.0, 3.0]), n_updates=9)
-        >>> order = orders.reshuffled(2, n_workers=2)
-        >>> sorted(ordered(problem, order, trace, jax.random.key(0)).data[1][0, :2].tolist())
-        [0, 1]
     """
     problem, shape = _of_trace(problem, order, trace)
     n_jobs = ceil_to_grid(int(np.max(trace.job)) + 1)

@@ -6,11 +6,10 @@
     direction = sum_i share_i * mean gradient of `load` rows of shard i,    share = used / k
     x <- x + optimizer(direction)
 
-All workers begin an update together. k and the load are traced, so that a run of many stages is one
-program. Rows are drawn without replacement, afresh in every update: row r of the permutation that
-worker i draws in update j is a function of (key, i, j, r), so a larger load only adds rows. No
-worker's own gradient is formed where the problem has a loss a row: one backward pass serves all
-workers, or as many as the rows that count need.
+All workers begin an update together. k and the load are traced: all policies of one kind are one
+program. Rows are drawn without replacement, afresh in every update: row r that worker i draws in
+update j is a function of (key, i, j, r), so a larger load only adds rows. No worker's own gradient
+is formed where the problem has a loss a row.
 """
 
 from __future__ import annotations
@@ -34,12 +33,7 @@ from asyncjax.problems.batches import WithoutReplacement
 from asyncjax.problems.transfers import explicit
 from asyncjax.problems.units import check_whole_shards, has_losses, row_loss
 from asyncjax.results.run import PolicyRecords, Run, Source
-from asyncjax.simulation.arguments import (
-    Execution,
-    check_problem,
-    execution_of,
-    plain_optimizer,
-)
+from asyncjax.simulation.arguments import Execution, check_problem, execution_of, plain_optimizer
 from asyncjax.simulation.cpu_rewrites import quick
 from asyncjax.simulation.loops.loop import Loop, Progress, run
 from asyncjax.simulation.loops.record_rows import RowTeller
@@ -81,14 +75,12 @@ def run_policy(
 
     The time of update j at worker i and the rows it draws are functions of (key, i, j): policies
     compared under one key face the same workers. Under x64 the times are those of
-    `traces.synchronous(clock, k=k, key=key)`; in single precision random laws draw other numbers
-    than traces, which are made in double. The optimizer is handed what `replay` hands it (`delay`
-    0, `worker` the k-th to answer, `job` the update, `time`, `key`, `read_params`).
+    `traces.synchronous(clock, k=k, key=key)`. The optimizer is handed what `replay` hands it
+    (`delay` 0, `worker` the k-th to answer, `job` the update, `time`, `key`, `read_params`).
 
-    Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages. k
-    and the load are traced, so all policies of one kind share one compiled loop. Memory: that of
-    the rows of one backward pass (see `rows_at_once`), and 12 bytes for each worker and update for
-    the trace.
+    Pure in (problem, times, policy, key): jit it, or vmap it over keys, step sizes and stages.
+    Memory: that of the rows of one backward pass (see `rows_at_once`), and 12 bytes for each worker
+    and update for the trace.
 
     Args:
         problem: What is optimised: made with the default batch, the whole shard, from which loads
@@ -118,8 +110,8 @@ def run_policy(
         static capacity of n_updates times n arrivals.
 
     Note:
-        Fastest-k steps are biased towards the shards of workers that are fast on average: deal data
-        at random.
+        Steps are biased towards the shards of workers that are fast on average: deal data at
+        random.
 
     Example:
         >>> import jax, numpy as np, optax
@@ -475,15 +467,7 @@ def _add(ledger: _Ledger, answers: _Answers) -> _Ledger:
 def load_rule(
     problem: Problem, policy: Policy, n_workers: int, rows_at_once: int | None = None
 ) -> LoadRule:
-    """Fits a problem and a policy together.
-
-    Example:
-        >>> import numpy as np
-        >>> from asyncjax import problems, stragglers
-        >>> problem = problems.least_squares(np.ones((6, 2)), np.ones(6), n_workers=2)
-        >>> load_rule(problem, stragglers.fixed(1, 2), 2)
-        LoadRule(has_samples=True, takes_all=False, capacity=2, rows_at_once=None)
-    """
+    """Fits a problem and a policy together."""
     if problem.n_workers not in (None, n_workers):
         raise ValueError(
             f"times must have {problem.n_workers} workers, as the problem has shards, got"
@@ -525,17 +509,7 @@ def shared_gradient(
     shares: jax.Array,
     loads: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    """Loss and direction of update int32[]; `shares` and `loads` float[n].
-
-    Example:
-        >>> from asyncjax import problems
-        >>> problem = problems.least_squares([[1.0], [2.0]], [1.0, 4.0], n_workers=2)
-        >>> loss, direction = shared_gradient(
-        ...     problem, LoadRule(True, True, 1), jax.random.key(0), problem.params, jnp.int32(0),
-        ...     jnp.array([0.0, 1.0]), jnp.ones(2))
-        >>> float(loss), direction.tolist()
-        (8.0, [-8.0])
-    """
+    """Loss and direction of update int32[]; `shares` and `loads` float[n]."""
     workers, counts = jnp.arange(shares.size, dtype=jnp.int32), shares != 0
     keys = quick(jax.vmap(lambda worker: job_key(key, worker, number)))(workers)
     if not how.has_samples:

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from asyncjax.simulation.hosts import Peers, peers_of, placed
 from asyncjax.simulation import hosts
+from asyncjax.simulation.hosts import Peers, peers_of, placed
 
 
 class Store:
