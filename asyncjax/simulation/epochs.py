@@ -161,24 +161,23 @@ def run_epochs(
     plain = order.order if is_projected else order
     problem, shape = in_units(problem, plain, n_workers)
     units = _even_units(problem, shape, units) if is_projected else min(units, shape.n)
-    sizes = _Sizes(shape, units, n_epochs, every, measured)
-    if n_epochs * sizes.n_steps >= 2**31:
-        raise ValueError(
-            f"n_epochs must make fewer than 2**31 steps, got {n_epochs * sizes.n_steps}"
-        )
-    kind = _ByStep(optimizer, plain, order if is_projected else None, sizes)
+    projected = order if is_projected else None
+    kind = _ByStep(optimizer, plain, projected, shape, units, n_epochs, every, measured)
+    total = n_epochs * kind.n_steps
+    if total >= 2**31:
+        raise ValueError(f"n_epochs must make fewer than 2**31 steps, got {total}")
     shards, placed = shards_of(mesh_of(execution.mesh), None, problem.params), None
     if shards is not None:
         kind_of_mesh = replace(kind, mesh=shards.mesh)
         placed = Placed(kind_of_mesh, everywhere_on(shards.mesh)(key), shards.placed)
-    loop = Loop(kind, key, n_epochs * sizes.n_steps, sizes.progress, placed)
+    loop = Loop(kind, key, total, kind.progress, placed)
     rows = None
     if execution.on_record is not None:
         later: Any = None
-        columns = sizes.table(Metrics(later, later, later))
+        columns = kind.table(Metrics(later, later, later))
         rows = RowTeller(execution.on_record, columns.version, columns)
     state = run(loop, problem, execution.progress, execution.checkpoint, rows)
-    return sizes.told(state, busy_steps(plain, shape, units))
+    return kind.told(state, busy_steps(plain, shape, units))
 
 
 def _even_units(problem: Problem, shape: OrderShape, units_per_step: int) -> int:
@@ -203,20 +202,36 @@ def _even_units(problem: Problem, shape: OrderShape, units_per_step: int) -> int
     return units_per_step
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Static sizes of a run."""
+class _State(NamedTuple):
+    """What the loop over steps carries."""
 
-    order: OrderShape
+    params: Any  # the current model
+    opt_state: Any
+    order_state: Any
+    visits: jax.Array  # int32[m, n], the permutation of this epoch
+    loss: jax.Array  # float[], sum of the losses of this epoch's units
+    measured: Metrics  # R records
+    vectors: jax.Array | None  # float[m, n, d], its gradients by step; None unless measured
+
+
+@dataclass(frozen=True)
+class _ByStep:
+    """A run whose turns are the steps of all epochs, in which all workers take their next units."""
+
+    optimizer: optax.GradientTransformation
+    order: Order
+    projected: ProjectedOrder | None  # the same order, where it goes by projections
+    shape: OrderShape
     units_per_step: int  # b, units of each worker in a step
     n_epochs: int
     record_every: int  # epochs
     measure_prefixes: bool
+    mesh: Mesh | None = None  # None: one device
 
     @property
     def n_steps(self) -> int:
         """Server steps of an epoch."""
-        return -(-self.order.n // self.units_per_step)
+        return -(-self.shape.n // self.units_per_step)
 
     @property
     def records(self) -> np.ndarray:
@@ -230,7 +245,7 @@ class _Sizes:
     def table(self, measured: Metrics) -> Records:
         """The records, of what was measured."""
         epochs = self.records
-        used = epochs * sum(self.order.counts)
+        used = epochs * sum(self.shape.counts)
         return Records(
             version=(epochs * self.n_steps).astype(np.int32),
             time=epochs.astype(np.float64),
@@ -251,44 +266,21 @@ class _Sizes:
             gradients_cancelled=0,
             uplinks=self.n_epochs * busy,
             broadcasts=self.n_epochs * busy,
-            utilisation=busy / (self.order.n_workers * self.n_steps),
+            utilisation=busy / (self.shape.n_workers * self.n_steps),
             live_versions=1,
         )
         return Run(state.params, state.opt_state, records, Source((), (costs,)), state.order_state)
-
-
-class _State(NamedTuple):
-    """What the loop over steps carries."""
-
-    params: Any  # the current model
-    opt_state: Any
-    order_state: Any
-    visits: jax.Array  # int32[m, n], the permutation of this epoch
-    loss: jax.Array  # float[], sum of the losses of this epoch's units
-    measured: Metrics  # R records
-    vectors: jax.Array | None  # float[m, n, d], its gradients by step; None unless measured
-
-
-@dataclass(frozen=True)
-class _ByStep:
-    """A run whose turns are the steps of all epochs, in which all workers take their next units."""
-
-    optimizer: optax.GradientTransformation
-    order: Order
-    projected: ProjectedOrder | None  # the same order, where it goes by projections
-    sizes: _Sizes
-    mesh: Mesh | None = None  # None: one device
 
     def init(self, problem: Problem, given: jax.Array) -> _State:
         """The first epoch begins; `given` is the key."""
         params = jax.tree.map(jnp.asarray, problem.params)
         loss, grads = jax.eval_shape(problem.gradient, params, 0, 0, given)
-        sizes, order_state = self.sizes, self.order.init(given)
+        order_state = self.order.init(given)
         loss = jnp.zeros((), jnp.promote_types(loss.dtype, jnp.float32))
         measured, vectors = jax.eval_shape(partial(judge, problem), params, loss), None
-        if sizes.measure_prefixes:
+        if self.measure_prefixes:
             flat = jax.eval_shape(lambda tree: ravel_pytree(tree)[0], grads)
-            shape = (sizes.order.n_workers, sizes.order.n, flat.size)
+            shape = (self.shape.n_workers, self.shape.n, flat.size)
             vectors = jnp.zeros(shape, jnp.promote_types(flat.dtype, jnp.float32))
             number = jax.ShapeDtypeStruct((), vectors.dtype)
             measured.metrics.update(prefix_l2=number, prefix_linf=number)
@@ -297,9 +289,9 @@ class _ByStep:
                 params,
                 first_state(self.optimizer, params, None),
                 order_state,
-                permutations(self.order, sizes.order, order_state),
+                permutations(self.order, self.shape, order_state),
                 loss,
-                blank(measured, len(sizes.records)),
+                blank(measured, len(self.records)),
                 vectors,
             )
         )
@@ -336,7 +328,7 @@ class _ByStep:
         self, problem: Problem, given: jax.Array, state: _State, first: Any, last: Any
     ) -> _State:
         """Makes steps, counted over all epochs."""
-        n_steps, zero = self.sizes.n_steps, jnp.int32(0)
+        n_steps, zero = self.n_steps, jnp.int32(0)
 
         def step(number: jax.Array, state: _State) -> _State:
             number = jnp.asarray(number, jnp.int32)
@@ -351,16 +343,16 @@ class _ByStep:
             end = partial(self._end_epoch, problem, epoch)
             return when(turn == n_steps - 1, end, state)
 
-        end = self.sizes.n_epochs * n_steps if last is None else last
+        end = self.n_epochs * n_steps if last is None else last
         return jax.lax.fori_loop(first, end, step, state)
 
     def _see(
         self, problem: Problem, key: jax.Array, state: _State, number: jax.Array
     ) -> tuple[Any, _State]:
         """The mean gradient of a step, and the state in which order, loss and vectors know it."""
-        sizes, projected, vectors = self.sizes, self.projected, state.vectors
-        batch, n = sizes.units_per_step, sizes.order.n
-        epoch, turn = number // sizes.n_steps, number % sizes.n_steps
+        projected, vectors = self.projected, state.vectors
+        batch, n = self.units_per_step, self.shape.n
+        epoch, turn = number // self.n_steps, number % self.n_steps
         positions = turn * batch + jnp.arange(batch, dtype=jnp.int32)
         repeated = state.visits[:, jnp.minimum(positions, n - 1)]  # padding repeats the last unit
         repeated = self._along_workers(repeated)
@@ -378,7 +370,7 @@ class _ByStep:
             direction = jax.tree.map(partial(_mean, units >= 0), grads)
             flat = self._along_vectors(_flat(grads))
             if self.order.needs_gradients:
-                seen = flat[0] if sizes.order.single else flat
+                seen = flat[0] if self.shape.single else flat
                 order_state = self.order.observe(order_state, positions, seen)
         else:
             losses, direction = mean_gradient(problem, key, state.params, units, epoch)
@@ -389,11 +381,8 @@ class _ByStep:
 
     def _end_epoch(self, problem: Problem, epoch: jax.Array, state: _State) -> _State:
         """Turns to the next order, and records the epoch if it is one of those."""
-        sizes = self.sizes
-        n_records = len(sizes.records)
-        record_of = np.full(sizes.n_epochs, n_records, np.int32)
-        record_of[sizes.records - 1] = np.arange(n_records)
-        record = jnp.asarray(record_of)[epoch]
+        every, n = self.record_every, self.shape.n
+        is_recorded = ((epoch + 1) % every == 0) | (epoch + 1 == self.n_epochs)
 
         def note(measured: Metrics) -> Metrics:
             # Tied to what the loop changes: what does not change in it is moved out of it.
@@ -403,17 +392,19 @@ class _ByStep:
             there = visits >= 0
             new = judge(problem, params, loss / jnp.sum(there).astype(loss.dtype))
             if vectors is not None:
-                steps = jnp.where(there, jnp.arange(sizes.order.n, dtype=jnp.int32), -1)
+                steps = jnp.where(there, jnp.arange(n, dtype=jnp.int32), -1)
                 norms = prefix_norms(vectors, steps)
                 new.metrics.update(prefix_l2=norms.l2, prefix_linf=norms.linf)
-            return jax.tree.map(lambda rows, value: rows.at[record].set(value), measured, new)
+            return jax.tree.map(
+                lambda rows, value: rows.at[epoch // every].set(value), measured, new
+            )
 
         order_state = self.order.end_epoch(state.order_state)
         return state._replace(
             order_state=order_state,
-            visits=permutations(self.order, sizes.order, order_state),
+            visits=permutations(self.order, self.shape, order_state),
             loss=jnp.zeros_like(state.loss),
-            measured=when(record < n_records, note, state.measured),
+            measured=when(is_recorded, note, state.measured),
         )
 
     def finalize(self, problem: Problem, given: jax.Array, state: _State) -> _State:

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from asyncjax.checks import instance, one_key, real, whole
+from asyncjax.checks import instance, one_key, real, shown, whole
 from asyncjax.problems import Problem, batches
 from asyncjax.problems import smoothness as stated_smoothness
 from asyncjax.problems.units import has_losses
+from asyncjax.simulation.arguments import forms
 from asyncjax.stragglers import ErrorBound
 from asyncjax.stragglers.plans.bounds import Floor
 
@@ -125,7 +126,7 @@ def estimate_error_bound(
     if optimum is None:
         optimum = _descended(objective, start, jnp.asarray(step_of), n_steps)
     else:
-        optimum = jax.tree.map(_like, optimum, start)
+        optimum = _like(optimum, start)
     if strong_convexity is None or smoothness is None:
         least, most = _extremes(objective, optimum, direction_key, n_products)
         smoothness = max(step_of, most) if smoothness is None else smoothness
@@ -155,9 +156,17 @@ def _rounding(params: Any) -> float:
     return float(max(jnp.finfo(leaf.dtype).eps for leaf in jax.tree.leaves(params)))
 
 
-def _like(value: Any, leaf: jax.Array) -> jax.Array:
-    """A value in the shape and type of a leaf."""
-    return jnp.broadcast_to(jnp.asarray(value, leaf.dtype), leaf.shape)
+def _like(optimum: Any, model: Any) -> Any:
+    """The minimum that is given, a tree like the model's, of its types."""
+    shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(model))
+    words = f"optimum must be a tree like the problem's params, of the shapes {shapes}, got"
+    try:
+        read = jax.tree.map(lambda leaf, own: jnp.asarray(own, leaf.dtype), model, optimum)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{words} {shown(optimum)}") from error
+    if forms(read) != forms(model):
+        raise ValueError(f"{words} {shown(optimum)}")
+    return read
 
 
 def _check_reached(first: float, least: float, left: float, rounding: float) -> None:

@@ -263,23 +263,21 @@ class _ByUpdate:
         self, problem: Problem, given: _Inputs, state: _State, first: Any, last: Any
     ) -> _State:
         """Makes updates."""
-        n_records, n_updates = len(self.recorded), self.n_updates
-        record_of = np.full(n_updates, n_records, np.int32)
-        record_of[self.recorded - 1] = np.arange(n_records)
+        n_updates, every = self.n_updates, self.record_every
 
         def update(number: jax.Array, state: _State) -> _State:
             number = jnp.asarray(number, jnp.int32)
             state, choice, loss = self._update(problem, given, number, state)
-            record = jnp.asarray(record_of)[number]
+            is_recorded = ((number + 1) % every == 0) | (number + 1 == n_updates)
 
             def note(before: tuple[PolicyRecords, Observation]) -> Any:
                 # Tied to what the loop changes: what does not is moved out and done every time.
                 (records, seen), params = jax.lax.optimization_barrier((before, state.params))
                 row = _row(problem, choice, loss, number, params, state.ledger)
                 seen = seen._replace(loss=row.loss.astype(seen.loss.dtype))
-                return write(records, record, row), seen
+                return write(records, number // every, row), seen
 
-            records, seen = when(record < n_records, note, (state.records, state.seen))
+            records, seen = when(is_recorded, note, (state.records, state.seen))
             return state._replace(records=records, seen=seen)
 
         return jax.lax.fori_loop(first, n_updates if last is None else last, update, state)
@@ -290,6 +288,7 @@ class _ByUpdate:
         """One update; also returns the choice as it was taken, and the loss of the samples."""
         policy, key = given.policy, given.key
         policy_state, choice = policy.decide(state.policy_state, state.seen)
+        policy_states = state.policy_state, policy_state
         stage = jnp.asarray(choice.stage, jnp.int32)
         stage_start = jax.tree.map(
             partial(jnp.where, stage != state.stage), state.params, state.stage_start
@@ -322,7 +321,7 @@ class _ByUpdate:
         state = _State(
             params,
             opt_state,
-            jax.tree.map(_like, state.policy_state, policy_state),
+            jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), *policy_states),
             seen,
             direction,
             stage,
@@ -369,12 +368,6 @@ def _row(
         broadcasts=ledger.broadcasts,
         out_of_range=ledger.out_of_range,
     )
-
-
-def _like(old: jax.Array, new: Any) -> jax.Array:
-    """A new value of a carry in the type of the old one."""
-    is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
-    return new if is_key else jax.lax.convert_element_type(new, old.dtype)
 
 
 def _inner(left: Any, right: Any, real: Any) -> jax.Array:
