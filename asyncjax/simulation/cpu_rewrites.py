@@ -157,7 +157,7 @@ def _turned_products(program: Jaxpr) -> set[Any]:
     slow = {equation.outvars[0] for equation in program.eqns if _is_slow(equation)}
     turned = set()
     for equation in program.eqns:
-        product = equation.invars[0] if equation.primitive.name == "transpose" else None
+        product: Any = equation.invars[0] if equation.primitive.name == "transpose" else None
         if product in slow and uses[product] == 1:
             rank = len(product.aval.shape)
             if tuple(equation.params["permutation"]) == (*range(rank - 2), rank - 1, rank - 2):
@@ -205,7 +205,7 @@ def convolution(left: jax.Array, right: jax.Array, params: dict[str, Any]) -> ja
             left, right, dimension_numbers=_plain(left.ndim), **rest
         )
         batch, channels, *places = axes.out_spec
-        return jnp.transpose(result, np.argsort((batch, *places, channels)))
+        return jnp.transpose(result, np.argsort((batch, *places, channels)).tolist())
 
     def plain(left: jax.Array, right: jax.Array) -> jax.Array:
         return jax.lax.conv_general_dilated(left, right, dimension_numbers=axes, **rest)

@@ -185,10 +185,9 @@ def _even_units(problem: Problem, shape: OrderShape, units_per_step: int) -> int
     if not has_losses(problem):
         raise ValueError(
             "problem must be one of logistic, least_squares, classification, regression and"
-            " language_model, without local"
-            " steps, for an order by projections, which needs a loss whose derivative is known to"
-            " be the gradient; got"
-            f" gradient_of={type(problem.gradient_of).__name__}; take an order of gradients such as"
+            " language_model, without local steps, for an order by projections, which needs a loss"
+            " whose derivative is known to be the gradient; got gradient_of="
+            f"{type(problem.gradient_of).__name__}; take an order of gradients such as"
             " pair_balanced"
         )
     if units_per_step >= shape.n:
@@ -196,8 +195,7 @@ def _even_units(problem: Problem, shape: OrderShape, units_per_step: int) -> int
     if units_per_step % 2:
         raise ValueError(
             "units_per_step must be even for an order by projections, whose pairs lie within a"
-            " step, such as 2 or 16, or at"
-            f" least {shape.n}, the whole epoch; got {units_per_step}"
+            f" step, such as 2 or 16, or at least {shape.n}, the whole epoch; got {units_per_step}"
         )
     return units_per_step
 
@@ -252,9 +250,7 @@ class _ByStep:
             delay=np.zeros(len(epochs), np.int32),
             used=used,
             computed=used,
-            loss=measured.loss,
-            finite=measured.finite,
-            metrics=measured.metrics,
+            **measured._asdict(),
         )
 
     def told(self, state: _State, busy: int) -> Run:

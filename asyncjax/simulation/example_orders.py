@@ -251,9 +251,8 @@ def learned(
     if order.on_arrival is None:
         raise ValueError(
             "order must learn from workers that are not in step (on_arrival) or ignore gradients in"
-            " an asynchronous run:"
-            " coordinated, independent, reshuffled, shuffled_once, flip_flop; others are for"
-            " run_epochs"
+            " an asynchronous run: coordinated, independent, reshuffled, shuffled_once, flip_flop;"
+            " others are for run_epochs"
         )
     worker, job = np.asarray(trace.worker)[arrivals], np.asarray(trace.job)[arrivals]
     check_sequence(worker, job, shape.counts)
@@ -278,6 +277,6 @@ def check_sequence(worker: np.ndarray, job: np.ndarray, counts: tuple[int, ...])
         for late in np.flatnonzero(present - epochs > 1):
             raise ValueError(
                 "trace must bring a gradient at most one epoch late to a learning order, but job"
-                f" {jobs[late]} of worker"
-                f" {name} (epoch {epochs[late]}) arrives in its epoch {present[late]}"
+                f" {jobs[late]} of worker {name} (epoch {epochs[late]}) arrives in its epoch"
+                f" {present[late]}"
             )

@@ -136,18 +136,19 @@ def run_policy(
     one_key("key", key)
     check_plain(times)
     n = times.n_workers
+    chosen: Any = policy
     if isinstance(policy, Synchronous):
         is_policy = isinstance(policy.k, Policy)
-        policy = policy.k if is_policy else fixed(whole("k", policy.k, 1, n), policy.load)
-    check_policy(policy, n)
+        chosen = policy.k if is_policy else fixed(whole("k", policy.k, 1, n), policy.load)
+    check_policy(chosen, n)
     total, every = whole("n_updates", n_updates), whole("record_every", record_every)
     if total * n >= 2**31:
         raise ValueError(f"n_updates must make fewer than 2**31 jobs of {n} workers, got {total}")
     if rows_at_once is not None:
         rows_at_once = whole("rows_at_once", rows_at_once)
-    load = load_rule(problem, policy, n, rows_at_once)
+    load = load_rule(problem, chosen, n, rows_at_once)
     kind = _ByUpdate(optimizer, total, min(every, total), n, load)
-    loop = Loop(kind, _Inputs(times, policy, key), total, kind.progress)
+    loop = Loop(kind, _Inputs(times, chosen, key), total, kind.progress)
     told = execution.on_record
     rows = None if told is None else RowTeller(told, kind.recorded)
     state = run(loop, problem, execution.progress, execution.checkpoint, rows)
@@ -590,11 +591,9 @@ def _of_jobs(
         params, workers, number, keys
     )
 
-    def weighted(grad: jax.Array) -> jax.Array:
-        along = [-1, *[1] * (grad.ndim - 1)]
-        parts = shares.astype(grad.dtype).reshape(along) * grad
+    def total(rows: jax.Array) -> jax.Array:
+        along = [-1, *[1] * (rows.ndim - 1)]
+        parts = shares.astype(rows.dtype).reshape(along) * rows
         return jnp.sum(jnp.where(counts.reshape(along), parts, 0), axis=0)
 
-    share = shares.astype(losses.dtype)
-    loss = jnp.sum(jnp.where(counts, share * losses, 0)) / jnp.sum(share)
-    return loss, jax.tree.map(weighted, grads)
+    return total(losses) / jnp.sum(shares.astype(losses.dtype)), jax.tree.map(total, grads)

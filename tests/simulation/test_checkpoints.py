@@ -49,7 +49,7 @@ def chained(rule):
     return optax.chain(rule, optax.scale(-0.1))
 
 
-def replay(problem=None, optimizer=None, own=None, *, given=None, **rest):
+def replay(problem=None, optimizer=None, own=None, **rest):
     problem = quadratic() if problem is None else problem
     optimizer = sgd(0.1) if optimizer is None else optimizer
     own = trace() if own is None else own
@@ -80,8 +80,8 @@ def epochs(step=0.1, order=None, n_epochs=2, **rest):
     return simulation.run_epochs(problem, order, sgd(step), n_epochs=n_epochs, **rest)
 
 
-def policy(law=clocks.lognormal, scaling="scale", decide=None, **rest):
-    times = stragglers.response(compute=law([1.0, 1.0, 2.0], 0.5), scaling=scaling, n_workers=3)
+def policy(law=clocks.lognormal, decide=None, **rest):
+    times = stragglers.response(compute=law([1.0, 1.0, 2.0], 0.5), n_workers=3)
     own = stragglers.fixed(2, 4) if decide is None else decide
     return simulation.run_policy(
         logistic(), times, own, sgd(0.1), n_updates=6, key=jax.random.key(0), **rest
@@ -116,72 +116,68 @@ def deciding(k):
     )
 
 
-# A run, and another that an old checkpoint of it must not become.
+# A run, what it is given, and what an old checkpoint of it must not become.
 MIXTURES = {
-    "step size of sgd": (replay, partial(replay, optimizer=optax.sgd(0.5))),
-    "Adaptive 1, then 2": (
-        partial(replay, optimizer=chained(steps.scale_by_adaptive_1(0.1, max_delay=8))),
-        partial(replay, optimizer=chained(steps.scale_by_adaptive_2(0.1, max_delay=8))),
-    ),
-    "sgd, then a staleness rule": (
-        replay,
-        partial(replay, optimizer=chained(steps.drop_stale(1))),
-    ),
+    "step size of sgd": (replay, {}, {"optimizer": optax.sgd(0.5)}),
+    "sgd, then a staleness rule": (replay, {}, {"optimizer": chained(steps.drop_stale(1))}),
     "a schedule": (
-        partial(replay, optimizer=optax.sgd(optax.constant_schedule(0.1))),
-        partial(replay, optimizer=optax.sgd(optax.linear_schedule(0.1, 0.0, 12))),
+        replay,
+        {"optimizer": optax.sgd(optax.constant_schedule(0.1))},
+        {"optimizer": optax.sgd(optax.linear_schedule(0.1, 0.0, 12))},
     ),
-    "l2": (partial(replay, logistic(0.0)), partial(replay, logistic(1.0))),
+    "l2": (replay, {"problem": logistic(0.0)}, {"problem": logistic(1.0)}),
     "kind of batch": (
-        partial(replay, logistic(batch=problems.uniform(2))),
-        partial(replay, logistic(batch=problems.cyclic(2))),
+        replay,
+        {"problem": logistic(batch=problems.uniform(2))},
+        {"problem": logistic(batch=problems.cyclic(2))},
     ),
-    "noise": (partial(replay, quadratic(0.0)), partial(replay, quadratic(1.0))),
-    "another gradient": (partial(replay, from_gradient(1.0)), partial(replay, from_gradient(2.0))),
+    "noise": (replay, {}, {"problem": quadratic(1.0)}),
+    "another gradient": (
+        replay,
+        {"problem": from_gradient(1.0)},
+        {"problem": from_gradient(2.0)},
+    ),
     "local steps": (
-        partial(replay, problems.local_steps(quadratic(), n_steps=2, step_size=0.1)),
-        partial(replay, problems.local_steps(quadratic(), n_steps=5, step_size=0.1)),
+        replay,
+        {"problem": problems.local_steps(quadratic(), n_steps=2, step_size=0.1)},
+        {"problem": problems.local_steps(quadratic(), n_steps=5, step_size=0.1)},
     ),
-    "first model": (replay, partial(replay, quadratic(start=np.full(2, 0.5)))),
-    "metric": (partial(replay, with_metric(1.0)), partial(replay, with_metric(2.0))),
-    "trace": (replay, partial(replay, own=trace(collect=traces.ringmaster(2)))),
+    "first model": (replay, {}, {"problem": quadratic(start=np.full(2, 0.5))}),
+    "metric": (replay, {"problem": with_metric(1.0)}, {"problem": with_metric(2.0)}),
+    "trace": (replay, {}, {"own": trace(collect=traces.ringmaster(2))}),
     "weights": (
-        partial(replay, own=trace(collect=traces.buffered(2))),
-        partial(replay, own=trace(collect=traces.buffered(2, staleness=lambda d: 1 / (1 + d)))),
+        replay,
+        {"own": trace(collect=traces.buffered(2))},
+        {"own": trace(collect=traces.buffered(2, staleness=lambda d: 1 / (1 + d)))},
     ),
-    "seed of the key": (replay, partial(replay, key=jax.random.key(1))),
-    "kind of the key": (
-        partial(replay, quadratic(1.0), key=kind("rbg")),
-        partial(replay, quadratic(1.0), key=kind("unsafe_rbg")),
-    ),
-    "waves": (replay, partial(replay, waves=False)),
-    "step size of PIAG": (piag, partial(piag, step=0.2)),
-    "prox of PIAG": (partial(piag, prox=steps.l1(1e-3)), partial(piag, prox=steps.l1(1e-2))),
-    "torn reads": (partial(blocks, torn=0.5), partial(blocks, torn=1.0)),
-    "step size of epochs": (epochs, partial(epochs, step=0.2)),
-    "order": (epochs, partial(epochs, order=orders.flip_flop(24))),
-    "epochs": (epochs, partial(epochs, n_epochs=3)),
-    "signs by projections": (
-        partial(epochs, order=PROJECTED, units_per_step=4),
-        partial(epochs, order=PROJECTED.order, units_per_step=4),
-    ),
+    "seed of the key": (replay, {}, {"key": jax.random.key(1)}),
+    "waves": (replay, {}, {"waves": False}),
     "order that learns": (
-        partial(replay, logistic(), order=orders.coordinated(3, 8, 2)),
-        partial(replay, logistic(), order=orders.independent(3, 8, 2)),
+        partial(replay, logistic()),
+        {"order": orders.coordinated(3, 8, 2)},
+        {"order": orders.independent(3, 8, 2)},
+    ),
+    "step size of PIAG": (piag, {}, {"step": 0.2}),
+    "prox of PIAG": (piag, {"prox": steps.l1(1e-3)}, {"prox": steps.l1(1e-2)}),
+    "torn reads": (blocks, {"torn": 0.5}, {"torn": 1.0}),
+    "step size of epochs": (epochs, {}, {"step": 0.2}),
+    "order": (epochs, {}, {"order": orders.flip_flop(24)}),
+    "number of epochs": (epochs, {}, {"n_epochs": 3}),
+    "signs by projections": (
+        partial(epochs, units_per_step=4),
+        {"order": PROJECTED},
+        {"order": PROJECTED.order},
     ),
     "constant of an order": (
-        partial(epochs, order=orders.probabilistic(24, 2, 0.5)),
-        partial(epochs, order=orders.probabilistic(24, 2, 0.7)),
+        epochs,
+        {"order": orders.probabilistic(24, 2, 0.5)},
+        {"order": orders.probabilistic(24, 2, 0.7)},
     ),
-    "law": (policy, partial(policy, law=clocks.gamma)),
-    "scaling": (
-        partial(policy, law=clocks.gamma),
-        partial(policy, law=clocks.gamma, scaling="additive"),
-    ),
-    "decision": (partial(policy, decide=deciding(2)), partial(policy, decide=deciding(1))),
-    "k of a policy": (policy, partial(policy, decide=stragglers.fixed(1, 4))),
-    "maker of a sweep": (sweep, partial(sweep, maker=optax.adam)),
-    "step sizes of a sweep": (sweep, partial(sweep, step_sizes=(0.1, 0.3))),
+    "law": (policy, {}, {"law": clocks.gamma}),
+    "decision": (policy, {"decide": deciding(2)}, {"decide": deciding(1)}),
+    "k of a policy": (policy, {}, {"decide": stragglers.fixed(1, 4)}),
+    "maker of a sweep": (sweep, {}, {"maker": optax.adam}),
+    "step sizes of a sweep": (sweep, {}, {"step_sizes": (0.1, 0.3)}),
 }
 
 
@@ -199,14 +195,14 @@ def begun(run, path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MIXTURES)
 def test_a_changed_run_is_refused_and_the_checkpoint_stays(name, tmp_path):
-    run, changed = MIXTURES[name]
+    run, given, changed = MIXTURES[name]
     path = tmp_path / "run.npz"
-    begun(run, path)
+    begun(partial(run, **given), path)
     kept = path.read_bytes()
     with pytest.raises(
         ValueError, match=r"belongs to another run; (the program|its inputs) differ"
     ):
-        changed(checkpoint=path)
+        run(**(given | changed), checkpoint=path)
     assert path.read_bytes() == kept
 
 
