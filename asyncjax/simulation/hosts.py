@@ -186,7 +186,7 @@ class Peers:
             array = np.empty(raw.shape, raw.dtype)
             parts: dict[int, list[np.ndarray]] = {at: [] for at in self.processes}
             data = []
-            for shard in raw.global_shards:
+            for shard in sorted(raw.global_shards, key=lambda shard: shard.device.id):
                 if shard.replica_id == 0:  # each part once, from the process that has it
                     parts[shard.device.process_index].append(array[shard.index])
                     data += [] if shard.data is None else [np.asarray(shard.data).tobytes()]
