@@ -10,7 +10,6 @@ import optax
 import pytest
 
 from asyncjax import clocks, orders, problems, simulation, traces
-from asyncjax.simulation import loop
 from tests.oracles import events
 from tests.oracles import orders as order_oracle
 from tests.oracles.learned_visits import Learner
@@ -114,54 +113,3 @@ def walk(centred, trace, order, seed):
     key = jax.random.key(seed)
     run = simulation.replay(problem, trace, optax.sgd(1.0), order=order, key=key, record_every=1)
     return float(np.max(run.records.loss[trace.n_arrivals // 3 :]))
-
-
-class Killed(Exception):
-    pass
-
-
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-    problem, trace, path = shifted(numbers(6, 5, 2)), trace_of("buffered 3"), tmp_path / "run.npz"
-    order, rule = orders.coordinated(6, COUNTS, 2), optax.sgd(0.1, momentum=0.5)
-    seen = []
-
-    def kill(progress):
-        seen.append(progress)
-        if progress.updates == 25:
-            raise Killed
-
-    given = {"order": order, "checkpoint": str(path)}
-    with pytest.raises(Killed):
-        simulation.replay(problem, trace, rule, progress=kill, **given)
-    n_before = len(seen)
-    with pytest.raises(ValueError, match="belongs to another run"):
-        simulation.replay(
-            problem, trace, rule, **(given | {"order": orders.independent(6, COUNTS, 2)})
-        )
-    resumed = simulation.replay(problem, trace, rule, progress=seen.append, **given)
-    assert seen[n_before].updates > 20
-    assert seen[-1] == loop.Progress(60, 60, float(trace.time[-1]))
-    assert not path.exists()
-    whole = simulation.replay(problem, trace, rule, order=order)
-    for one, other in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_what_is_refused():
-    problem, rule = shifted(numbers(3, 5, 2)), optax.sgd(0.1)
-    trace = traces.asynchronous(clocks.constant([1.0, 2.0, 3.0]), n_updates=9)
-    single = traces.asynchronous(clocks.constant([1.0]), n_updates=9)
-    alone = shifted(numbers(1, 5, 2))
-    with pytest.raises(ValueError, match=r"order must learn from workers that are not in step"):
-        simulation.replay(alone, single, rule, order=orders.grab(5, 2))
-    with pytest.raises(ValueError, match="at least 3 workers, those of the trace, got 2"):
-        simulation.replay(problem, trace, rule, order=orders.coordinated(2, 5, 2))
-    with pytest.raises(ValueError, match="made for dim=2, the parameters of the problem, got 4"):
-        simulation.replay(problem, trace, rule, order=orders.coordinated(3, 5, 4))
-    projected = orders.coordinated_by_projection(3, 5, problem.params)
-    with pytest.raises(
-        TypeError, match=r"order must be an Order.*by projections is for run_epochs"
-    ):
-        simulation.replay(problem, trace, rule, order=projected)

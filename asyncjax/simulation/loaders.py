@@ -16,7 +16,7 @@ import numpy as np
 
 from asyncjax.checks import one_key, whole
 from asyncjax.orders import Order
-from asyncjax.simulation.example_orders.units import check_visits, order_shape, permutations
+from asyncjax.simulation.example_orders import check_visits, order_shape, permutations
 
 
 class IndexSource:
@@ -29,9 +29,6 @@ class IndexSource:
     Args:
         order: Any order.
         key: Typed key; the state begins as `order.init(key)`.
-
-    Raises:
-        TypeError: `order` is no order, or `key` no typed key.
 
     Example:
         >>> from asyncjax import orders
@@ -55,9 +52,10 @@ class IndexSource:
         self._begin()
 
     def _begin(self) -> None:
+        workers = range(self._shape.n_workers)
         self._visits = np.asarray(permutations(self._order, self._shape, self._state))
-        self._ready = [self._steps(j, 0) for j in range(self._shape.n_workers)]
-        self._opened = [False] * self._shape.n_workers
+        self._ready = [self._steps(worker, 0) for worker in workers]
+        self._opened: set[int] = set()
         self._observed = 0
 
     @property
@@ -66,11 +64,7 @@ class IndexSource:
         return self._state
 
     def worker(self, worker: int) -> WorkerIndices:
-        """The units of one worker in this epoch, and after `end_epoch` in the next.
-
-        Raises:
-            ValueError: There is no such worker.
-        """
+        """The units of one worker in this epoch, and after `end_epoch` in the next."""
         worker = whole("worker", worker, least=0, most=self._shape.n_workers - 1)
         return WorkerIndices(self, worker)
 
@@ -81,9 +75,6 @@ class IndexSource:
             data: Has items by index, one a unit.
             worker: Whose units they are.
 
-        Raises:
-            ValueError: There is no such worker.
-
         Example:
             >>> from asyncjax import orders
             >>> view = IndexSource(orders.reshuffled(3), jax.random.key(0)).view("abc")
@@ -92,7 +83,8 @@ class IndexSource:
         """
         self.worker(worker)
         self._ready[worker] = self._shape.n
-        return EpochView(data, self._indices(worker))
+        visits = self._visits[worker]
+        return EpochView(data, visits[visits >= 0])
 
     def observe(self, gradients: Any) -> None:
         """Tells the order the gradients of the next steps of this epoch.
@@ -100,23 +92,19 @@ class IndexSource:
         Args:
             gradients: float[B, d], or float[m, B, d] for an order of m workers, with anything at
                 idle steps; an order that ignores gradients need not be told.
-
-        Raises:
-            ValueError: Units were not yet handed out for so many steps, or the shape is another.
         """
         if not self._order.needs_gradients:
             return
-        shape, single = np.shape(gradients), self._shape.single
-        if len(shape) != (2 if single else 3) or (not single and shape[0] != self._shape.n_workers):
-            axes = "[B, d]" if single else f"[{self._shape.n_workers}, B, d]"
-            raise ValueError(f"gradients must have shape {axes}, got {shape}")
-        batch = shape[-2]
-        last = self._observed + batch
-        ready = min(self._ready)
+        shape = np.shape(gradients)
+        workers = () if self._shape.single else (self._shape.n_workers,)
+        if len(shape) != len(workers) + 2 or shape[:-2] != workers:
+            axes = ", ".join([*map(str, workers), "B", "d"])
+            raise ValueError(f"gradients must have shape [{axes}], got {shape}")
+        last, ready = self._observed + shape[-2], min(self._ready)
         if last > ready:
             raise ValueError(
                 f"gradients must be of units handed out in this epoch, {ready - self._observed}"
-                f" more, got {batch}"
+                f" more, got {shape[-2]}"
             )
         positions = np.arange(self._observed, last, dtype=np.int32)
         self._state = self._order.observe(self._state, positions, gradients)
@@ -141,30 +129,15 @@ class IndexSource:
             raise TypeError(f"the order has {self._shape.n_workers} workers; use worker(j)")
         return self.worker(0)
 
-    def _indices(self, worker: int) -> np.ndarray:
-        visits = self._visits[worker]
-        return visits[visits >= 0]
-
     def _steps(self, worker: int, handed_out: int) -> int:
-        """Steps of the epoch that are covered once so many units were handed out.
-
-        Up to the next, if there is one.
-        """
-        steps = np.flatnonzero(self._visits[worker] >= 0)
-        return int(steps[handed_out]) if handed_out < len(steps) else self._shape.n
-
-    def _walk(self, worker: int) -> Iterator[int]:
-        """Hands out a worker's units, until the epoch is over."""
-        if self._opened[worker]:
-            raise RuntimeError(
-                f"the units of worker {worker} were handed out in this epoch; call end_epoch() for"
-                " the next order"
-            )
-        self._opened[worker] = True
-        return self._units(worker, self._epoch)
+        """Steps of the epoch that are covered once so many units of a worker were handed out."""
+        steps = np.append(np.flatnonzero(self._visits[worker] >= 0), self._shape.n)
+        return int(steps[handed_out])
 
     def _units(self, worker: int, epoch: int) -> Iterator[int]:
-        for number, unit in enumerate(self._indices(worker).tolist()):
+        """Hands out a worker's units, until the epoch is over."""
+        visits = self._visits[worker]
+        for number, unit in enumerate(visits[visits >= 0].tolist()):
             if epoch != self._epoch:
                 raise RuntimeError("the epoch of this iterator has ended; iterate anew")
             self._ready[worker] = self._steps(worker, number + 1)
@@ -183,23 +156,22 @@ class WorkerIndices:
         return self.source._shape.counts[self.worker]
 
     def __iter__(self) -> Iterator[int]:
-        """Iterates over this epoch's units.
-
-        Raises:
-            RuntimeError: They were handed out before, and the epoch has not ended; or it ended
-                meanwhile.
-        """
-        return self.source._walk(self.worker)
+        """Iterates over this epoch's units; a RuntimeError where they were handed out before."""
+        if self.worker in self.source._opened:
+            raise RuntimeError(
+                f"the units of worker {self.worker} were handed out in this epoch; call"
+                " end_epoch() for the next order"
+            )
+        self.source._opened.add(self.worker)
+        return self.source._units(self.worker, self.source._epoch)
 
 
 @dataclass(frozen=True, eq=False)
 class EpochView:
     """A data source with random access: item t is the unit of step t of one epoch.
 
-    `IndexSource.view` makes it.
-
-    It stays as it is, so it may be read ahead or by other processes, and it ends with its epoch:
-    make another for the next.
+    `IndexSource.view` makes it. It stays as it is, so it may be read ahead or by other processes,
+    and it ends with its epoch: make another for the next.
     """
 
     data: Any
@@ -210,11 +182,5 @@ class EpochView:
         return len(self.indices)
 
     def __getitem__(self, step: int) -> Any:
-        """The unit of a step.
-
-        Raises:
-            IndexError: The epoch has no such step.
-        """
-        if not 0 <= step < len(self.indices):
-            raise IndexError(f"step must be in 0..{len(self.indices) - 1}, got {step}")
+        """The unit of a step."""
         return self.data[int(self.indices[step])]

@@ -51,7 +51,7 @@ def mark_of(programs: Iterable[jax.stages.Lowered], *inputs: Any) -> Mark:
     """The mark of a run; nothing is compiled for it."""
     software = f"jax {jax.__version__} on {jax.devices()[0].device_kind}"
     digests = " ".join(program_digest(program) for program in programs)
-    return Mark(_sha(digests.encode()), fingerprint(*inputs), software)
+    return Mark(_sha(digests), fingerprint(*inputs), software)
 
 
 def program_digest(program: jax.stages.Lowered) -> str:
@@ -59,11 +59,6 @@ def program_digest(program: jax.stages.Lowered) -> str:
 
     Functions count by what they are, not by their names: whether two equal ones were merged depends
     on what this process has traced before.
-
-    Example:
-        >>> one, other = (jax.jit(lambda x, c=c: c * x).lower(1.0) for c in (2.0, 3.0))
-        >>> program_digest(one) == program_digest(other)
-        False
     """
     operations: Any = program.compiler_ir("stablehlo")
     texts = {
@@ -79,18 +74,13 @@ def program_digest(program: jax.stages.Lowered) -> str:
                 return "@"
             return digest(other) if other in texts else match[0]
 
-        return _sha(re.sub(r'@([\w.$-]+|"[^"]*")', called, texts[name]).encode())
+        return _sha(re.sub(r'@([\w.$-]+|"[^"]*")', called, texts[name]))
 
     return digest("main")
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of all arrays in some pytrees.
-
-    Example:
-        >>> fingerprint(np.arange(3)) == fingerprint(np.arange(3.0))
-        False
-    """
+    """A digest of all arrays in some pytrees."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(parts):
         array = np.asarray(numbers_of(leaf))
@@ -107,9 +97,9 @@ class Checkpoint:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     own = Checkpoint(Path(folder) / "run.npz", Mark("program", "inputs", "jax"))
-        ...     own.save(7, {"x": jnp.ones(2)})
-        ...     own.load({"x": jnp.zeros(2)}, 9)
+        ...     file = Checkpoint(Path(folder) / "run.npz", Mark("program", "inputs", "jax"))
+        ...     file.save(7, {"x": jnp.ones(2)})
+        ...     file.load({"x": jnp.zeros(2)}, 9)
         (7, {'x': Array([1., 1.], dtype=float32)})
     """
 
@@ -121,33 +111,24 @@ class Checkpoint:
         self.write(state, place=np.array(place))
 
     def load(self, like: Any, n_turns: int) -> tuple[int, Any]:
-        """The place, of so many, and the state, which has the structure and dtypes of `like`.
-
-        Raises:
-            ValueError: The file is no checkpoint, is damaged, or is of another run.
-        """
+        """The place, of so many, and the state, which has the structure and dtypes of `like`."""
         arrays = self.read("place")
-        place = arrays.pop("place")
-        if place.shape != () or place.dtype.kind != "i" or not 0 <= place <= n_turns:
-            raise self.damaged()
-        return int(place), self.unpack(arrays, like)
+        place = int(arrays.pop("place"))
+        if not 0 <= place <= n_turns:
+            raise self.wrong("is damaged: it is beyond the end of the run")
+        return place, self.unpack(arrays, like)
 
     def write(self, state: Any, **columns: np.ndarray) -> None:
         """Writes a state, and whatever else, whole or not at all."""
-        leaves = [_plain(leaf) for leaf in jax.tree.leaves(state)]
-        arrays = {f"leaf{number}": leaf for number, leaf in enumerate(leaves)} | columns
-        arrays["checksum"] = np.array(_checksum(arrays))
-        save_arrays(
-            self.path,
-            arrays | {name: np.array(text) for name, text in self.mark._asdict().items()},
-        )
+        leaves = map(np.asarray, map(numbers_of, jax.tree.leaves(state)))
+        arrays = {
+            f"leaf{number}": leaf.view(_archived(leaf.dtype)) for number, leaf in enumerate(leaves)
+        } | columns
+        texts = self.mark._asdict() | {"checksum": _checksum(arrays)}
+        save_arrays(self.path, arrays | {name: np.array(text) for name, text in texts.items()})
 
     def read(self, *columns: str) -> dict[str, np.ndarray]:
-        """What was written by this run: leaves, and these columns.
-
-        Raises:
-            ValueError: The file is no checkpoint, is damaged, or is of another run.
-        """
+        """The leaves and columns of the file; a ValueError if it is not whole, or another run's."""
         try:
             arrays = load_arrays(self.path)
         except (OSError, ValueError) as error:
@@ -161,34 +142,25 @@ class Checkpoint:
                 cause = getattr(_CAUSES, name).format(stored=stored, own=own)
                 raise self.wrong(f"belongs to another run; {cause}")
         if str(arrays.pop("checksum")) != _checksum(arrays):
-            raise self.damaged()
+            raise self.wrong("is damaged: its checksum does not fit its contents")
         return arrays
 
     def unpack(self, arrays: dict[str, np.ndarray], like: Any) -> Any:
-        """The state that these leaves are, which has the structure and dtypes of `like`.
+        """The state that these leaves are; in NumPy where those of `like` are abstract."""
 
-        Where those are abstract, it is left in NumPy.
-        """
+        def restored(number: int, leaf: Any) -> Any:
+            data = arrays[f"leaf{number}"].view(form_of(leaf)[1])
+            is_abstract = isinstance(leaf, jax.ShapeDtypeStruct)
+            return leaf_of(data if is_abstract else jnp.asarray(data), leaf)
+
         leaves, structure = jax.tree.flatten(like)
-        stored = [arrays.get(f"leaf{number}") for number in range(len(leaves))]
-        fits = len(arrays) == len(leaves)
-        for data, (shape, dtype) in zip(stored, map(form_of, leaves), strict=True):
-            own = (shape, _dtype_in_archive(dtype))
-            fits = fits and data is not None and (data.shape, data.dtype) == own
-        if not fits:
-            raise self.damaged()
-        restored = [_restored(data, leaf) for data, leaf in zip(stored, leaves, strict=True)]
-        return jax.tree.unflatten(structure, restored)
+        return jax.tree.unflatten(structure, map(restored, range(len(leaves)), leaves))
 
     def forget(self) -> None:
         """Removes the file, and what processes that were killed while writing it left behind."""
         self.path.unlink(missing_ok=True)
         for part in self.path.parent.glob(f".{escape(self.path.name)}.*.part"):
             part.unlink(missing_ok=True)
-
-    def damaged(self) -> ValueError:
-        """The error of a file whose contents do not belong together."""
-        return self.wrong("is damaged: its checksum does not fit its contents")
 
     def wrong(self, what: str) -> ValueError:
         """The error of a file that a run cannot go on from."""
@@ -197,47 +169,26 @@ class Checkpoint:
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    return _sha(f"{sorted(arrays)} {fingerprint(arrays)}".encode())
+    return _sha(f"{sorted(arrays)} {fingerprint(arrays)}")
 
 
-def _plain(leaf: Any) -> np.ndarray:
-    """A leaf as an archive keeps it: keys as numbers, dtypes that NumPy lacks as their bits."""
-    data = np.asarray(numbers_of(leaf))
-    return data.view(_dtype_in_archive(data.dtype))
-
-
-def _dtype_in_archive(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _archived(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype as an archive keeps it: what NumPy lacks as its bits."""
     return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
-def _restored(data: Any, like: Any) -> Any:
-    """A leaf again."""
-    own = data.view(form_of(like)[1])
-    return leaf_of(own if isinstance(like, jax.ShapeDtypeStruct) else jnp.asarray(own), like)
-
-
 def numbers_of(leaf: Any) -> Any:
-    """A leaf, or the numbers that a typed key is.
-
-    Example:
-        >>> numbers_of(jax.random.key(3))
-        Array([0, 3], dtype=uint32)
-    """
+    """A leaf, or the numbers that a typed key is."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def leaf_of(numbers: Any, like: Any) -> Any:
-    """Numbers as the leaf that they are: a typed key of its kind where `like` is one.
-
-    Example:
-        >>> leaf_of(jnp.arange(2, dtype=jnp.uint32), jax.random.key(0)).dtype
-        key<fry>
-    """
+    """Numbers as the leaf that they are: a typed key of its kind where `like` is one."""
     if not _is_key(like):
         return numbers
-    found: list[Any] = []  # only traced, since `like` may be abstract
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(numbers, impl=found[0])
+    kinds: list[Any] = []  # only traced, since `like` may be abstract
+    jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(numbers, impl=kinds[0])
 
 
 def form_of(leaf: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -258,5 +209,5 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
 
 
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

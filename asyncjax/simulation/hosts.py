@@ -8,9 +8,11 @@ a mesh that has devices of several of them goes so:
     told       one process decides what depends on time or on a file: pieces, when to save
     gathered   the outcome comes to all of them as plain NumPy arrays
 
-Small words go through the key-value store of JAX's distributed runtime, arrays through devices. No
-wait is for ever: while a process lives it says so every two seconds, and one that was silent for
-half a minute is lost, which is an error in all others, even where JAX itself would wait on.
+Small words go through the key-value store of JAX's distributed runtime, arrays through devices, a
+piece at a time, among the processes of the mesh alone (`multihost_utils` waits for all that there
+are, takes whole arrays, and adds zeros to what it sends). No wait is for ever: while a process
+lives it says so every two seconds, and one that was silent for half a minute is lost, which is an
+error in all others, even where JAX itself would wait on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import cache, partial
 from threading import Event, Thread
@@ -34,7 +37,7 @@ from jax.core import Tracer
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from asyncjax.simulation.loops.checkpoints import form_of, leaf_of, numbers_of
+from asyncjax.simulation.checkpoints import form_of, leaf_of, numbers_of
 
 _BEAT_SECONDS, _LOST_SECONDS = 2.0, 30.0
 _PIECE = 2**28  # bytes of all processes that are exchanged at once
@@ -44,6 +47,8 @@ _ADVICE = (
     "start all processes again; a run with a checkpoint goes on from it, also with another number"
     " of processes"
 )
+_DEVICE_TROUBLE = {"UNKNOWN", "UNAVAILABLE", "INTERNAL", "ABORTED", "CANCELLED"}
+_DEVICE_TROUBLE |= {"DEADLINE_EXCEEDED"}
 _runs: Counter[tuple[int, ...]] = Counter()
 
 
@@ -58,7 +63,7 @@ def placed(tree: Any, sharding: Sharding) -> Any:
     if sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
 
-    def one(leaf: Any) -> jax.Array:
+    def put(leaf: Any) -> jax.Array:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
         array = np.asarray(numbers_of(leaf))
@@ -66,19 +71,11 @@ def placed(tree: Any, sharding: Sharding) -> Any:
         whole = jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
         return leaf_of(whole, leaf)
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(put, tree)
 
 
 def peers_of(arrays: Any) -> Peers:
-    """The processes whose devices hold parts of some arrays, as the next run of these processes.
-
-    Raises:
-        ValueError: None of the devices is this process's.
-
-    Example:
-        >>> peers_of(jax.numpy.ones(2)).several
-        False
-    """
+    """The processes whose devices hold parts of some arrays, as the next run of these processes."""
     leaves = [leaf for leaf in jax.tree.leaves(arrays) if isinstance(leaf, jax.Array)]
     shardings = {leaf.sharding for leaf in leaves if not isinstance(leaf, Tracer)}
     met = {device.process_index for each in shardings for device in each.device_set}
@@ -114,37 +111,29 @@ class Peers:
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
-        """Tells the others if this process leaves with an error.
-
-        Raises:
-            RuntimeError: What the processes compute together fails, as it does without one of them.
-        """
+        """Tells the others if this process leaves with an error."""
         try:
             yield
         except BaseException as error:
-            if self.several:
-                with contextlib.suppress(RuntimeError):
-                    name = _left(self.name, self.own)
-                    self._while_all_live(
-                        partial(_store().key_value_set, name, type(error).__name__)
-                    )
-                if _is_of_devices(error):
-                    raise RuntimeError(
-                        f"process {self.own} could not compute with the others, of which one may be"
-                        f" lost ({str(error).splitlines()[0]}): {_ADVICE}"
-                    ) from error
+            if not self.several:
+                raise
+            with contextlib.suppress(RuntimeError):
+                name = f"{_left(self.name)}{self.own}"
+                self._while_all_live(partial(_store().key_value_set, name, type(error).__name__))
+            first = str(error).splitlines()[0] if str(error) else ""
+            is_of_devices = isinstance(error, JaxRuntimeError | ValueError)
+            if is_of_devices and first.split(":")[0] in _DEVICE_TROUBLE:
+                raise RuntimeError(
+                    f"process {self.own} could not compute with the others, of which one may be"
+                    f" lost ({first}): {_ADVICE}"
+                ) from error
             raise
 
     def agree(self, digests: Mapping[str, str]) -> None:
-        """Compares what every process is about to run, by the names of its parts.
-
-        Raises:
-            ValueError: A process differs from the first; the same in all of them.
-        """
-        if not self.several:
-            return
-        self._say(f"mark/{self.own}", json.dumps(dict(digests)))
-        self.done_once("agreed", self._compare)
+        """Compares what every process is about to run; all raise the same ValueError."""
+        if self.several:
+            self._say(f"mark/{self.own}", json.dumps(dict(digests)))
+            self.done_once("agreed", self._compare)
 
     def _compare(self) -> None:
         marks = {at: json.loads(self._heard(f"mark/{at}")) for at in self.processes}
@@ -160,17 +149,14 @@ class Peers:
 
     def told(self, name: str, value: Any) -> Any:
         """The value (JSON) that the first process has, in all of them; a name is used once."""
-        if not self.several:
-            return value
-        if self.own == self.processes[0]:
+        if self.several and self.own == self.processes[0]:
             self._say(f"told/{name}", json.dumps(value))
-            return value
-        return json.loads(self._heard(f"told/{name}"))
+        elif self.several:
+            return json.loads(self._heard(f"told/{name}"))
+        return value
 
     def done_once(self, name: str, action: Callable[[], Any]) -> Any:
         """What the first process returns (JSON) or raises when it acts, in all of them."""
-        if not self.several:
-            return action()
         if self.own != self.processes[0]:
             kind, answer = self.told(name, None)
             if kind:
@@ -179,79 +165,72 @@ class Peers:
         try:
             answer = action()
         except (OSError, ValueError) as error:
-            kind = "OSError" if isinstance(error, OSError) else "ValueError"
-            self.told(name, (kind, str(error)))
+            self.told(name, ("OSError" if isinstance(error, OSError) else "ValueError", str(error)))
             raise
-        self.told(name, ("", answer))
-        return answer
+        return self.told(name, ("", answer))[1]
 
     def settled(self, tree: Any) -> Any:
-        """The arrays, computed.
-
-        Raises:
-            RuntimeError: A process is lost, or has left the run, while they are waited for.
-        """
-        if not self.several:
-            return jax.block_until_ready(tree)
-        return self._while_all_live(partial(jax.block_until_ready, tree))
+        """The arrays, computed; a RuntimeError if a process is lost, or has left, meanwhile."""
+        ready = partial(jax.block_until_ready, tree)
+        return self._while_all_live(ready) if self.several else ready()
 
     def gathered(self, tree: Any) -> Any:
         """The arrays as they are; of several processes each of them whole, in NumPy, in all."""
-        if not self.several:
-            return tree
 
-        def one(leaf: Any) -> Any:
+        def whole(leaf: Any) -> Any:
             if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
                 return leaf
             raw = self.settled(numbers_of(leaf))
             if raw.is_fully_replicated:
                 return leaf_of(np.asarray(raw.addressable_data(0)), leaf)
-            owned = _owned(raw)
-            own = {_bounds(each.index, raw.shape): each.data for each in raw.addressable_shards}
-            data = [np.asarray(own[part]).tobytes() for part in owned[self.own]]
-            size = max(sum(map(_size, parts)) for parts in owned.values()) * raw.dtype.itemsize
-            rows = self._exchanged(b"".join(data), size, _all)
-            whole = np.empty(raw.shape, raw.dtype)
+            array = np.empty(raw.shape, raw.dtype)
+            parts: dict[int, list[np.ndarray]] = {at: [] for at in self.processes}
+            data = []
+            for shard in sorted(raw.global_shards, key=lambda shard: shard.device.id):
+                if shard.replica_id == 0:  # each part once, from the process that has it
+                    parts[shard.device.process_index].append(array[shard.index])
+                    data += [] if shard.data is None else [np.asarray(shard.data).tobytes()]
+            size = max(sum(part.nbytes for part in each) for each in parts.values())
+            rows = self._exchanged(b"".join(data), size, len(parts))
             for row, at in zip(rows, self.processes, strict=True):
-                values, place = np.frombuffer(row.tobytes(), raw.dtype), 0
-                for part in owned[at]:
-                    there = whole[tuple(slice(*bounds) for bounds in part)]
-                    there[...] = values[place : place + there.size].reshape(there.shape)
-                    place += there.size
-            return leaf_of(whole, leaf)
+                start = 0
+                for part in parts[at]:
+                    values = row[start : start + part.nbytes].view(raw.dtype)
+                    part[...] = values.reshape(part.shape)
+                    start += part.nbytes
+            return leaf_of(array, leaf)
 
-        return jax.tree.map(one, tree)
+        return jax.tree.map(whole, tree) if self.several else tree
 
     def spread(self, tree: Any, like: Any) -> Any:
         """The arrays of the first process, bit for bit, in all; `like` has their shapes."""
         if not self.several:
             return tree
 
-        def one(own: Any, leaf: Any) -> Any:
-            shape, dtype = form_of(own)
-            size, data = math.prod(shape) * dtype.itemsize, b""
-            if self.own == self.processes[0]:
-                data = np.asarray(numbers_of(leaf)).tobytes()
-            sent = self._exchanged(data, size, _first)
-            return leaf_of(np.frombuffer(sent.tobytes(), dtype).reshape(shape), own)
+        def sent(like: Any, leaf: Any) -> Any:
+            shape, dtype = form_of(like)
+            is_first = self.own == self.processes[0]
+            data = np.asarray(numbers_of(leaf)).tobytes() if is_first else b""
+            row = self._exchanged(data, math.prod(shape) * dtype.itemsize, 1)[0]
+            return leaf_of(row.view(dtype).reshape(shape), like)
 
-        return jax.tree.map(one, like, like if tree is None else tree)
+        return jax.tree.map(sent, like, like if tree is None else tree)
 
-    def _exchanged(
-        self, data: bytes, size: int, seen: Callable[[Mesh], Callable[[jax.Array], jax.Array]]
-    ) -> np.ndarray:
-        """What all see of rows uint8[processes, size], one from each; a piece at a time."""
+    def _exchanged(self, data: bytes, size: int, n_rows: int) -> np.ndarray:
+        """The first of rows uint8[processes, size], one from each, in all; a piece at a time."""
         devices = [jax.local_devices(process_index=at)[0] for at in self.processes]
         mesh = Mesh(np.array(devices), ("processes",))
         split = NamedSharding(mesh, PartitionSpec("processes"))
-        own, pieces = np.frombuffer(data.ljust(size, b"\0"), np.uint8), []
+        own, rows = np.frombuffer(data.ljust(size, b"\0"), np.uint8), np.empty((n_rows, size), "u1")
         step = max(1, _PIECE // len(devices))
         for start in range(0, size, step):
             row = own[None, start : start + step]
             shape = (len(devices), row.shape[1])
-            rows = jax.make_array_from_callback(shape, split, lambda _, row=row: row)
-            pieces.append(np.asarray(self.settled(seen(mesh)(rows)).addressable_data(0)))
-        return np.concatenate(pieces, axis=-1) if pieces else np.zeros((len(devices), 0), np.uint8)
+            pieces = _everywhere(mesh, n_rows)(
+                jax.make_array_from_process_local_data(split, row, shape)
+            )
+            rows[:, start : start + step] = self.settled(pieces).addressable_data(0)
+        return rows
 
     def _say(self, name: str, text: str) -> None:
         """Leaves a word for the others."""
@@ -268,29 +247,19 @@ class Peers:
                     raise _lost("process 0, or the way to it,", "no answer") from error
 
     def _while_all_live(self, call: Callable[[], Any]) -> Any:
-        """What a call that may wait for ever returns or raises; who is lost is looked at meanwhile.
-
-        Raises:
-            RuntimeError: A process is lost, or has left this run.
-        """
-        ends: list[tuple[Any, Exception | None]] = []
+        """What a call that may wait for ever returns or raises; who is lost is looked at."""
+        end: Future[Any] = Future()
 
         def act() -> None:
             try:
-                ends.append((call(), None))
+                end.set_result(call())
             except Exception as error:  # raised in the thread that waits
-                ends.append((None, error))
+                end.set_exception(error)
 
-        thread = Thread(target=act, daemon=True)  # a call of several devices may have no end
-        thread.start()
-        thread.join(_LOOK_SECONDS)
-        while thread.is_alive():
-            _watch().check(self.name, self.own)
-            thread.join(_LOOK_SECONDS)
-        value, error = ends[0]
-        if error is not None:
-            raise error
-        return value
+        Thread(target=act, daemon=True).start()  # a call of several devices may have no end
+        while not wait([end], _LOOK_SECONDS).done:
+            _watch().check(self.name)
+        return end.result()
 
 
 @dataclass
@@ -314,7 +283,7 @@ class _Watch:
     def turn(self, store: Any) -> None:
         """One beat, and one look."""
         self.beats += 1
-        self.left = dict(store.key_value_dir_get("asyncjax/left/"))
+        self.left = dict(store.key_value_dir_get(_left("")))
         if self.own:
             store.key_value_set(f"asyncjax/beats/{self.own}", str(self.beats), True)
             for _, text in store.key_value_dir_get("asyncjax/watch/"):
@@ -323,30 +292,28 @@ class _Watch:
             return
         for name, beat in store.key_value_dir_get("asyncjax/beats/"):
             self._hear(_process_of(name), beat)
-        silent = [at for at, (_, when) in self.heard.items() if _is_long_ago(when)]
-        self.lost = " and ".join(map(str, sorted(silent)))
+        self.lost = " and ".join(str(at) for at in sorted(self.heard) if self._is_silent(at))
         store.key_value_set("asyncjax/watch/0", json.dumps((str(self.beats), self.lost)), True)
 
     def _hear(self, at: int, beat: str) -> None:
         if at not in self.heard or self.heard[at][0] != beat:
             self.heard[at] = (beat, time.monotonic())
 
-    def check(self, run: str, own: int) -> None:
+    def _is_silent(self, at: int) -> bool:
+        return at in self.heard and time.monotonic() - self.heard[at][1] > _LOST_SECONDS
+
+    def check(self, run: str) -> None:
         """Raises where a process is lost, or another than this has left the run."""
-        silent = self.lost
-        if self.own and 0 in self.heard and _is_long_ago(self.heard[0][1]):
-            silent = "0"
+        silent = "0" if self.own and self._is_silent(0) else self.lost
         if silent:
             raise _lost(f"process {silent}", f"silent for {_LOST_SECONDS:.0f} s")
         for name, error in self.left.items():
             at = _process_of(name)
-            if at != own and name == _left(run, at):
-                words = f"process {at} has left the run with an error ({error}), see its output"
-                raise RuntimeError(f"{words}: {_ADVICE}")
-
-
-def _is_long_ago(when: float) -> bool:
-    return time.monotonic() - when > _LOST_SECONDS
+            if at != self.own and name == f"{_left(run)}{at}":
+                raise RuntimeError(
+                    f"process {at} has left the run with an error ({error}), see its output:"
+                    f" {_ADVICE}"
+                )
 
 
 @cache
@@ -369,50 +336,16 @@ def _store() -> Any:
     return global_state.client
 
 
-def _left(run: str, process: int) -> str:
-    """Where it stands that a process has left a run."""
-    return f"asyncjax/left/{run}/{process}"
+def _left(run: str) -> str:
+    """The folder of the processes that have left a run."""
+    return f"asyncjax/left/{run}/" if run else "asyncjax/left/"
 
 
 def _process_of(name: str) -> int:
     return int(name.rsplit("/", 1)[1])
 
 
-def _is_of_devices(error: BaseException) -> bool:
-    """Whether an error came up while devices computed or talked, and not for want of memory."""
-    words = str(error).split(":")[0]
-    kinds = ("UNKNOWN", "UNAVAILABLE", "INTERNAL", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
-    return isinstance(error, JaxRuntimeError | ValueError) and words in kinds
-
-
-def _owned(array: jax.Array) -> dict[int, list[tuple[tuple[int, int], ...]]]:
-    """The parts of an array by the process that hands them on; each part is one process's."""
-    first: dict[tuple[tuple[int, int], ...], int] = {}
-    owned: dict[int, list[tuple[tuple[int, int], ...]]] = {}
-    for device, index in array.sharding.devices_indices_map(array.shape).items():
-        part = _bounds(index, array.shape)
-        process = device.process_index or 0
-        first[part] = min(first.get(part, process), process)
-        owned[process] = []
-    for part, process in sorted(first.items()):
-        owned[process].append(part)
-    return owned
-
-
-def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Where a part begins and ends, along each axis."""
-    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
-
-
-def _size(part: tuple[tuple[int, int], ...]) -> int:
-    return math.prod(end - start for start, end in part)
-
-
 @cache
-def _all(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
-
-
-@cache
-def _first(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda rows: rows[0], out_shardings=NamedSharding(mesh, PartitionSpec()))
+def _everywhere(mesh: Mesh, n_rows: int) -> Callable[[jax.Array], jax.Array]:
+    """The first rows of an array, on every device of a mesh."""
+    return jax.jit(lambda rows: rows[:n_rows], out_shardings=NamedSharding(mesh, PartitionSpec()))
