@@ -179,19 +179,19 @@ def sweep(
     _check_maker(update, steps)
     _check_keys(keys, given)
     mesh, keys = mesh_of(execution.mesh, keys), peers_of(keys).gathered(keys)
-    if sizes is not None:
-        function("sizes", sizes, "a function of Sizes that returns Sizes")
     together = _are_together(problem, together, mesh)
     width = 1 if width is None and not together else width
     keeps = problem.worker_state_of is not None
     plans = plan_alike(given, width=width, record_every=record_every, worker_order=keeps)
-    for each in plans:
-        check_workers(problem, each.trace)
+    for trace in given:
+        check_workers(problem, trace)
     first = update(steps[0])
     check_update(first, problem.params, given)
     common = sizes_of(plans, update_of(first))
     common = common if together else replace(common, masked=False)
-    common = common if sizes is None else check_sizes(sizes(common), common)
+    if sizes is not None:
+        function("sizes", sizes, "a function of Sizes that returns Sizes")
+        common = check_sizes(sizes(common), common)
     runs = len(keys) * len(steps)
     if mesh is not None:  # those that a device has, at most
         runs = math.prod(grid_parts(mesh.size, len(keys), len(steps))[1])
@@ -200,8 +200,8 @@ def sweep(
     arrays = None if mesh is not None else (problem, keys, steps)
     check_memory(memory_of(problem, common, None), runs, execution.memory_limit, arrays)
     program = stack(plans, common) if len(plans) > 1 else wave_program(plans[0], common)
-    kind = Sweep(update, together=together)
-    loop = _loop(plans, kind, SweepInputs(program, keys, steps), mesh)
+    inputs = SweepInputs(program, keys, steps)
+    loop = _loop(plans, Sweep(update, together=together), inputs, mesh)
     replayed = run(loop, problem, execution.progress, execution.checkpoint)
     done = jax.tree.map(  # without the runs that a mesh was padded with
         lambda leaf: (
